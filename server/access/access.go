@@ -51,10 +51,11 @@ func (s *Service) create(ctx context.Context, cred fleet.Credential, name string
 	return k, cred, s.Store.AdminKeys().Create(ctx, k)
 }
 
-// firstKeyID is the id of the first admin key. It is fixed, so that of several servers
-// that start for the first time at the same moment only one creates it. The secret is
-// random.
-const firstKeyID = "first-admin-key"
+// firstKeySetting is the setting with the id of the first admin key. The store keeps the
+// id that is offered first, so that of several servers that start for the first time at
+// the same moment only one creates the key. The id is random, as every key's: one that
+// is known beforehand is half of a credential.
+const firstKeySetting = "first-admin-key-id"
 
 // FirstKey creates an admin key if there is none; ok reports whether it did.
 func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool, err error) {
@@ -63,7 +64,11 @@ func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool,
 		return fleet.Credential{}, false, err
 	}
 	cred = fleet.NewCredential()
-	cred.ID = firstKeyID
+	id, err := s.Store.Settings().GetOrPut(ctx, firstKeySetting, []byte(cred.ID))
+	if err != nil {
+		return fleet.Credential{}, false, err
+	}
+	cred.ID = string(id)
 	_, cred, err = s.create(ctx, cred, "first key")
 	switch {
 	case err == nil:

@@ -62,6 +62,18 @@ func TestFirstKeyIsCreatedOnce(t *testing.T) {
 	}
 }
 
+func TestFirstKeyHasARandomID(t *testing.T) {
+	now := time.Now()
+	seen := map[string]bool{}
+	for range 3 {
+		cred, made, err := service(t, sqlitetest.Open(t, dbPath(t)), &now).FirstKey(t.Context())
+		if err != nil || !made || len(cred.ID) != len(fleet.NewCredential().ID) || seen[cred.ID] {
+			t.Fatalf("the first key of a new installation has the id %q (made %t, %v), after those of others: %v", cred.ID, made, err, seen)
+		}
+		seen[cred.ID] = true
+	}
+}
+
 // together is a store that lists admin keys only when all servers are listing them.
 type together struct {
 	store.Store
