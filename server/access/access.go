@@ -5,9 +5,6 @@ package access
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"strconv"
 	"strings"
 	"time"
@@ -25,20 +22,16 @@ type Service struct {
 	Store store.Store
 	Now   clock.Clock
 
-	sessionKey []byte
+	sessions SessionKey
 }
 
-// New returns a Service. All servers share the key that signs sessions through the
-// store.
-func New(ctx context.Context, s store.Store, now func() time.Time) (*Service, error) {
-	fresh := make([]byte, 32)
-	rand.Read(fresh) // never fails, by its documentation
-	key, err := s.Settings().GetOrPut(ctx, "session-key", fresh)
-	if err != nil {
-		return nil, err
-	}
-	return &Service{Store: s, Now: now, sessionKey: key}, nil
+// New returns a Service. A process that opens no sessions passes the zero SessionKey.
+func New(s store.Store, sessions SessionKey, now clock.Clock) *Service {
+	return &Service{Store: s, Now: now, sessions: sessions}
 }
+
+// Problem returns why nobody can log in to this server, empty if they can.
+func (s *Service) Problem() string { return s.sessions.problem }
 
 // CreateKey creates an admin key. Only its hash is stored, so the credential cannot be
 // shown again.
@@ -105,32 +98,68 @@ func (s *Service) key(ctx context.Context, id string) (fleet.AdminKey, error) {
 	return k, nil
 }
 
-// NewSession returns the value of a session cookie: the key's id and the expiry,
-// signed. Nothing is stored, and every server can verify it.
-func (s *Service) NewSession(k fleet.AdminKey) (value string, expires time.Time) {
+// NewSession returns the value of a session cookie: the key's id, its generation and the
+// expiry, signed. Nothing is stored, and every server can verify it. A session is never
+// prolonged: it ends at expires, whatever the browser keeps.
+func (s *Service) NewSession(k fleet.AdminKey) (value string, expires time.Time, err error) {
+	if err := s.sessions.usable(); err != nil {
+		return "", time.Time{}, err
+	}
 	expires = s.Now.UTC().Add(SessionLifetime).Truncate(time.Second)
-	body := k.ID + "." + strconv.FormatInt(expires.Unix(), 10)
-	return body + "." + s.sign(body), expires
+	body := k.ID + "." + strconv.FormatInt(k.Generation, 10) + "." + strconv.FormatInt(expires.Unix(), 10)
+	return body + "." + s.sessions.sign(body), expires, nil
 }
 
-// Session verifies a cookie's value. A session ends when its key is revoked.
+// Session verifies a cookie's value. A session ends at its expiry, when its key is
+// revoked, and when somebody logs out of a session of the same key.
 func (s *Service) Session(ctx context.Context, value string) (fleet.AdminKey, time.Time, error) {
+	if err := s.sessions.usable(); err != nil {
+		return fleet.AdminKey{}, time.Time{}, err
+	}
 	i := strings.LastIndexByte(value, '.')
-	if i < 0 || !hmac.Equal([]byte(s.sign(value[:i])), []byte(value[i+1:])) {
+	if i < 0 || !hmac.Equal([]byte(s.sessions.sign(value[:i])), []byte(value[i+1:])) {
 		return fleet.AdminKey{}, time.Time{}, errKey("the session is not valid: log in again")
 	}
-	id, until, _ := strings.Cut(value[:i], ".")
-	n, err := strconv.ParseInt(until, 10, 64)
-	expires := time.Unix(n, 0).UTC()
-	if err != nil || !s.Now.UTC().Before(expires) {
+	fields := strings.Split(value[:i], ".")
+	if len(fields) != 3 {
+		return fleet.AdminKey{}, time.Time{}, errKey("the session is not valid: log in again")
+	}
+	generation, gerr := strconv.ParseInt(fields[1], 10, 64)
+	until, uerr := strconv.ParseInt(fields[2], 10, 64)
+	expires := time.Unix(until, 0).UTC()
+	if gerr != nil || uerr != nil || !s.Now.UTC().Before(expires) {
 		return fleet.AdminKey{}, time.Time{}, errKey("the session has ended: log in again")
 	}
-	k, err := s.key(ctx, id)
+	k, err := s.key(ctx, fields[0])
+	if err == nil && k.Generation != generation {
+		err = errKey("the session was ended by a logout: log in again")
+	}
 	return k, expires, err
 }
 
-func (s *Service) sign(body string) string {
-	mac := hmac.New(sha256.New, s.sessionKey)
-	mac.Write([]byte(body))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+// EndSessions ends all sessions of a key, on all servers.
+func (s *Service) EndSessions(ctx context.Context, id string) error {
+	_, err := s.change(ctx, id, func(k *fleet.AdminKey) error { k.Generation++; return nil })
+	return err
+}
+
+// changeTries bounds the attempts to write over concurrent changes, of which a key has at
+// most a few in a minute.
+const changeTries = 4
+
+// change applies f to the stored key.
+func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey) error) (fleet.AdminKey, error) {
+	for try := 1; ; try++ {
+		k, err := s.Store.AdminKeys().Get(ctx, id)
+		if err != nil {
+			return k, err
+		}
+		if err := f(&k); err != nil {
+			return k, err
+		}
+		err = s.Store.AdminKeys().Update(ctx, k)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return k, err
+		}
+	}
 }

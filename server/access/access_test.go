@@ -3,12 +3,14 @@ package access_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -16,13 +18,29 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
+// service returns a server's service on s, with the session key in a new folder.
 func service(t *testing.T, s store.Store, now *time.Time) *access.Service {
 	t.Helper()
-	a, err := access.New(t.Context(), s, func() time.Time { return *now })
+	return serviceIn(t, t.TempDir(), s, now)
+}
+
+// serviceIn returns a service with the session key in dir.
+func serviceIn(t *testing.T, dir string, s store.Store, now *time.Time) *access.Service {
+	t.Helper()
+	key, err := access.OpenSessionKey(t.Context(), disk.OS{}, dir, s.Settings(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return access.New(s, key, func() time.Time { return *now })
+}
+
+func login(t *testing.T, a *access.Service, k fleet.AdminKey) (value string, expires time.Time) {
+	t.Helper()
+	value, expires, err := a.NewSession(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value, expires
 }
 
 func dbPath(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
@@ -157,17 +175,18 @@ func TestAuthenticateRefusesInvalidKeys(t *testing.T) {
 func TestSessionExpiresAfterLifetime(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 500, time.UTC)
 	s := sqlitetest.Open(t, dbPath(t))
-	a := service(t, s, &now)
+	dir := t.TempDir()
+	a := serviceIn(t, dir, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, expires := a.NewSession(k)
+	value, expires := login(t, a, k)
 	if strings.Contains(value, cred.Secret) || strings.ContainsAny(value, " ;,\"\\") {
 		t.Errorf("cookie is %q", value)
 	}
 	// Every server accepts it, also after a restart.
-	second := service(t, s, &now)
+	second := serviceIn(t, dir, s, &now)
 	for _, a := range []*access.Service{a, second} {
 		got, until, err := a.Session(t.Context(), value)
 		if err != nil || got.ID != k.ID || !until.Equal(expires) {
@@ -191,13 +210,14 @@ func TestTamperedSessionIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, expires := a.NewSession(k)
+	value, expires := login(t, a, k)
+	raised := strings.Replace(value, ".0.", ".1.", 1)
 	later := strings.Replace(value, "."+fmt.Sprint(expires.Unix())+".", "."+fmt.Sprint(expires.Unix()+3600)+".", 1)
 	if later == value {
 		t.Fatal("the cookie's expiry is not where the test expects it")
 	}
-	stranger, _ := service(t, sqlitetest.Open(t, dbPath(t)), &now).NewSession(k)
-	for _, bad := range []string{"", ".", "..", k.ID, value[:len(value)-1], value + "x", "x" + value, later, stranger, strings.ToUpper(value)} {
+	stranger, _ := login(t, service(t, sqlitetest.Open(t, dbPath(t)), &now), k)
+	for _, bad := range []string{"", ".", "..", k.ID, value[:len(value)-1], value + "x", "x" + value, later, raised, stranger, strings.ToUpper(value)} {
 		_, _, err := a.Session(t.Context(), bad)
 		wantRefused(t, err, "log in again")
 	}
@@ -211,7 +231,7 @@ func TestSessionEndsWhenKeyIsRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, _ := a.NewSession(k)
+	value, _ := login(t, a, k)
 	revoke(t, s, k.ID)
 	_, _, err = a.Session(t.Context(), value)
 	wantRefused(t, err, "revoked")
@@ -220,4 +240,40 @@ func TestSessionEndsWhenKeyIsRevoked(t *testing.T) {
 	}
 	_, _, err = a.Session(t.Context(), value)
 	wantRefused(t, err, "not valid")
+}
+
+func TestLogoutEndsAllSessionsOfTheKeyOnAllServers(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	s, dir := sqlitetest.Open(t, dbPath(t)), t.TempDir()
+	a, other := serviceIn(t, dir, s, &now), serviceIn(t, dir, s, &now)
+	k, cred, err := a.CreateKey(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, _, err := a.CreateKey(t.Context(), "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, _ := login(t, a, k)
+	there, _ := login(t, other, k)
+	bobs, _ := login(t, a, bob)
+	if err := a.EndSessions(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{here, there} {
+		_, _, err := other.Session(t.Context(), value)
+		wantRefused(t, err, "ended by a logout")
+	}
+	if _, _, err := other.Session(t.Context(), bobs); err != nil {
+		t.Errorf("the session of another key: %v", err)
+	}
+	// The key still logs in.
+	k, err = a.Authenticate(t.Context(), cred)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := login(t, other, k)
+	if _, _, err := a.Session(t.Context(), again); err != nil {
+		t.Errorf("the next session: %v", err)
+	}
 }

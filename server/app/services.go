@@ -61,22 +61,25 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	parker := checkin.NewEpollParker(log)
 	events := &event.Stream{Store: db.Events(), Log: log, Now: now, Retention: event.DefaultRetention}
 
-	admins, err := access.New(ctx, db, now)
-	if err != nil {
-		return nil, err
-	}
 	policies := &policy.Service{Store: db, Events: events, Now: now}
 	if err := policies.EnsureDefault(ctx); err != nil {
 		return nil, err
 	}
 	enrollments := &enrollment.Service{Store: db, Events: events, Now: now}
 
+	trustDir := filepath.Join(o.Config.Data, "trust")
 	trust, err := repository.Open(ctx, repository.Config{
-		Dir: filepath.Join(o.Config.Data, "trust"), Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Events: events, Log: log, Now: now,
+		Dir: trustDir, Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Events: events, Log: log, Now: now,
 	})
 	if err != nil {
 		return nil, err
 	}
+	// After trust, which makes the folder at the first start.
+	sessions, err := access.OpenSessionKey(ctx, disk.OS{}, trustDir, db.Settings(), log)
+	if err != nil {
+		return nil, err
+	}
+	admins := access.New(db, sessions, now)
 	artifacts := &artifact.Service{
 		Dir: o.Config.PackagesDir(), Disk: disk.OS{}, MaxSize: artifact.MaxPackage, Store: db, Trust: trust, Health: health, Events: events, Log: log, Now: now,
 	}

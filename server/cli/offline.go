@@ -44,11 +44,7 @@ func localCommands(ctx context.Context, configFile, data string) (c control.Comm
 type storeCommands struct{ store store.Store }
 
 func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
-	svc, err := access.New(ctx, c.store, nil)
-	if err != nil {
-		return control.AdminKey{}, err
-	}
-	k, cred, err := svc.CreateKey(ctx, name)
+	k, cred, err := access.New(c.store, access.SessionKey{}, nil).CreateKey(ctx, name)
 	if err != nil {
 		return control.AdminKey{}, err
 	}

@@ -80,7 +80,9 @@ type AdminKey struct {
 	Name      string    `json:"name"`
 	Active    bool      `json:"active"`
 	CreatedAt time.Time `json:"created_at"`
-	Revision  int64     `json:"-"`
+	// Generation is part of each session of the key. Raising it ends them all.
+	Generation int64 `json:"generation,omitempty"`
+	Revision   int64 `json:"-"`
 }
 
 // PublisherKey is a public key whose packages the server accepts.

@@ -375,8 +375,8 @@ type PackageBytes struct {
 	Written time.Time
 }
 
-// Settings stores small values that all servers share, such as the key that signs
-// sessions.
+// Settings stores small values that all servers share, such as the pin of their CA. It
+// holds no secrets, which would be in the store's backups.
 type Settings interface {
 	// Get fails with NotFound if there is no value under name.
 	Get(ctx context.Context, name string) ([]byte, error)

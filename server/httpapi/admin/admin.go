@@ -4,6 +4,7 @@
 package admin
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -83,11 +84,11 @@ func (h *Handlers) Handler() http.Handler {
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
 	e.POST("/api/v1/session", h.limited, on(h.logIn))
-	e.DELETE("/api/v1/session", on(h.logOut))
 
 	authed := e.Group("/", h.limited, h.authenticate)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
+	authed.DELETE("/api/v1/session", on(h.logOut))
 	authed.GET("/api/v1/server", on(h.server))
 	authed.GET("/api/v1/events", on(h.events))
 	authed.GET("/api/v1/kql/suggest", on(h.suggest))
@@ -190,7 +191,7 @@ func (h *Handlers) apiVersion(c *gin.Context) {
 const (
 	sessionCookie = "muster_session"
 	actorKey      = "actor"
-	byCookieKey   = "by-cookie"
+	adminKeyKey   = "admin-key"
 	expiresKey    = "expires"
 )
 
@@ -204,8 +205,8 @@ func (h *Handlers) authenticate(c *gin.Context) {
 				return
 			}
 			c.Set(actorKey, key.Name)
+			c.Set(adminKeyKey, key)
 			c.Set(expiresKey, expires)
-			c.Set(byCookieKey, true)
 			if err := checkXSRF(c); err != nil {
 				h.API.Fail(c, err)
 			}
@@ -217,6 +218,7 @@ func (h *Handlers) authenticate(c *gin.Context) {
 		var key fleet.AdminKey
 		key, err = h.Access.Authenticate(c.Request.Context(), cred)
 		c.Set(actorKey, key.Name)
+		c.Set(adminKeyKey, key)
 	}
 	if err != nil {
 		h.API.Fail(c, err)
@@ -260,6 +262,12 @@ func checkXSRF(c *gin.Context) error {
 
 func actor(c *gin.Context) string { return c.GetString(actorKey) }
 
+// callersKey returns the admin key that authenticated the request.
+func callersKey(c *gin.Context) fleet.AdminKey {
+	k, _ := c.Get(adminKeyKey)
+	return k.(fleet.AdminKey)
+}
+
 // maxBody bounds a JSON request: 10,000 agent ids of 40 bytes fit twice.
 const maxBody = 1 << 20
 
@@ -278,13 +286,21 @@ func (h *Handlers) logIn(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	value, expires := h.Access.NewSession(key)
+	value, expires, err := h.Access.NewSession(key)
+	if err != nil {
+		return err
+	}
 	setCookie(c, value, int(access.SessionLifetime.Seconds()))
 	c.JSON(http.StatusOK, adminapi.Session{Name: key.Name, ExpiresAt: expires})
 	return nil
 }
 
+// logOut ends all sessions of the caller's key: a copy of the cookie is worth nothing
+// afterwards.
 func (h *Handlers) logOut(c *gin.Context) error {
+	if err := h.Access.EndSessions(c.Request.Context(), callersKey(c).ID); err != nil {
+		return err
+	}
 	setCookie(c, "", -1)
 	c.JSON(http.StatusOK, adminapi.Empty{})
 	return nil
@@ -314,7 +330,7 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", err.Error()
 	} else if err := h.Health.Steady(); err != nil {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", err.Error()
-	} else if problem := h.Trust.Problem(); problem != "" {
+	} else if problem := cmp.Or(h.Trust.Problem(), h.Access.Problem()); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}
 	s.Limits = h.limits()

@@ -68,10 +68,13 @@ func TestSessionCookie(t *testing.T) {
 	if got := do("GET", "/api/v1/session", nil, "Cookie", c.Name+"=x", "Authorization", "ApiKey "+s.AdminKey); got.Status != 200 {
 		t.Errorf("a key beside a bad cookie answered %d %s", got.Status, got.Body)
 	}
-	out, err := http.ParseSetCookie(do("DELETE", "/api/v1/session", nil, "Cookie", cookie).Header.Get("Set-Cookie"))
+	refused(t, "logging out without a session", do("DELETE", "/api/v1/session", nil, "kbn-xsrf", "1"), 401, "Authorization")
+	refused(t, "a logout that another page's form sends", do("DELETE", "/api/v1/session", nil, "Cookie", cookie), 400, "kbn-xsrf")
+	out, err := http.ParseSetCookie(do("DELETE", "/api/v1/session", nil, "Cookie", cookie, "kbn-xsrf", "1").Header.Get("Set-Cookie"))
 	if err != nil || out.Value != "" || out.MaxAge >= 0 || out.Name != c.Name || out.Path != c.Path {
 		t.Errorf("logging out sets %v, %v", out, err)
 	}
+	refused(t, "a copy of the cookie after the logout", do("GET", "/api/v1/session", nil, "Cookie", cookie), 401, "ended by a logout")
 }
 
 // message is a message of an event stream. A comment has only Text.

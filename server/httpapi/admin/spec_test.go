@@ -168,11 +168,8 @@ func TestEveryCallOfTheSpecificationIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := http.StatusUnauthorized
-		switch op.OperationID {
-		case "logIn":
+		if op.OperationID == "logIn" {
 			want = http.StatusBadRequest // its body is empty
-		case "logOut":
-			want = http.StatusOK
 		}
 		if got.Status != want {
 			t.Errorf("%s answered %d %s", call, got.Status, got.Body)
