@@ -7,9 +7,11 @@ import (
 	"crypto/hmac"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -19,30 +21,25 @@ const SessionLifetime = 12 * time.Hour
 
 // Service authenticates users of the admin API.
 type Service struct {
-	Store store.Store
-	Now   clock.Clock
+	Store  store.Store
+	Events *event.Stream
+	Now    clock.Clock
 
 	sessions SessionKey
+
+	mu sync.Mutex
+	// seen has the keys that have authenticated on this server, and when that was last
+	// written.
+	seen map[string]time.Time
 }
 
 // New returns a Service. A process that opens no sessions passes the zero SessionKey.
-func New(s store.Store, sessions SessionKey, now clock.Clock) *Service {
-	return &Service{Store: s, Now: now, sessions: sessions}
+func New(s store.Store, sessions SessionKey, events *event.Stream, now clock.Clock) *Service {
+	return &Service{Store: s, Events: events, Now: now, sessions: sessions, seen: map[string]time.Time{}}
 }
 
 // Problem returns why nobody can log in to this server, empty if they can.
 func (s *Service) Problem() string { return s.sessions.problem }
-
-// CreateKey creates an admin key. Only its hash is stored, so the credential cannot be
-// shown again.
-func (s *Service) CreateKey(ctx context.Context, name string) (fleet.AdminKey, fleet.Credential, error) {
-	return s.create(ctx, fleet.NewCredential(), name)
-}
-
-func (s *Service) create(ctx context.Context, cred fleet.Credential, name string) (fleet.AdminKey, fleet.Credential, error) {
-	k := fleet.AdminKey{ID: cred.ID, Hash: cred.Hash(), Name: name, Active: true, CreatedAt: s.Now.UTC()}
-	return k, cred, s.Store.AdminKeys().Create(ctx, k)
-}
 
 // firstKeySetting is the setting with the id of the first admin key. The store keeps the
 // id that is offered first, so that of several servers that start for the first time at
@@ -62,7 +59,7 @@ func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool,
 		return fleet.Credential{}, false, err
 	}
 	cred.ID = string(id)
-	_, cred, err = s.create(ctx, cred, "first key")
+	_, cred, err = s.create(ctx, cred, "first key", 0, "muster")
 	switch {
 	case err == nil:
 		return cred, true, nil
@@ -80,22 +77,36 @@ func errKey(format string, args ...any) error {
 func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (fleet.AdminKey, error) {
 	k, err := s.key(ctx, cred.ID)
 	if err == nil && !cred.Matches(k.Hash) {
-		err = errKey("the admin API key is not valid here: copy it whole, or make one on the server with `muster admin-key`")
+		err = errUnknown()
+	}
+	if err == nil {
+		err = k.Usable(s.Now.UTC())
+	}
+	if err == nil {
+		s.used(ctx, k)
 	}
 	return k, err
 }
 
+func errUnknown() error {
+	return errKey("the admin API key is not valid here: copy it whole, or make one on the server with `muster admin-key`")
+}
+
 func (s *Service) key(ctx context.Context, id string) (fleet.AdminKey, error) {
 	k, err := s.Store.AdminKeys().Get(ctx, id)
-	switch {
-	case err != nil && fleet.KindOf(err) == fleet.NotFound:
-		return k, errKey("the admin API key is not valid here: copy it whole, or make one on the server with `muster admin-key`")
-	case err != nil:
-		return k, err
-	case !k.Active:
-		return k, errKey("the admin API key has been revoked")
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		err = errUnknown()
 	}
-	return k, nil
+	return k, err
+}
+
+// SessionEnd returns when a session of k ends that begins now.
+func SessionEnd(k fleet.AdminKey, now time.Time) time.Time {
+	end := now.Add(SessionLifetime)
+	if k.ExpireAt != nil && k.ExpireAt.Before(end) {
+		end = *k.ExpireAt
+	}
+	return end.Truncate(time.Second)
 }
 
 // NewSession returns the value of a session cookie: the key's id, its generation and the
@@ -105,7 +116,7 @@ func (s *Service) NewSession(k fleet.AdminKey) (value string, expires time.Time,
 	if err := s.sessions.usable(); err != nil {
 		return "", time.Time{}, err
 	}
-	expires = s.Now.UTC().Add(SessionLifetime).Truncate(time.Second)
+	expires = SessionEnd(k, s.Now.UTC())
 	body := k.ID + "." + strconv.FormatInt(k.Generation, 10) + "." + strconv.FormatInt(expires.Unix(), 10)
 	return body + "." + s.sessions.sign(body), expires, nil
 }
@@ -131,35 +142,14 @@ func (s *Service) Session(ctx context.Context, value string) (fleet.AdminKey, ti
 		return fleet.AdminKey{}, time.Time{}, errKey("the session has ended: log in again")
 	}
 	k, err := s.key(ctx, fields[0])
+	if err == nil {
+		err = k.Usable(s.Now.UTC())
+	}
 	if err == nil && k.Generation != generation {
 		err = errKey("the session was ended by a logout: log in again")
 	}
-	return k, expires, err
-}
-
-// EndSessions ends all sessions of a key, on all servers.
-func (s *Service) EndSessions(ctx context.Context, id string) error {
-	_, err := s.change(ctx, id, func(k *fleet.AdminKey) error { k.Generation++; return nil })
-	return err
-}
-
-// changeTries bounds the attempts to write over concurrent changes, of which a key has at
-// most a few in a minute.
-const changeTries = 4
-
-// change applies f to the stored key.
-func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey) error) (fleet.AdminKey, error) {
-	for try := 1; ; try++ {
-		k, err := s.Store.AdminKeys().Get(ctx, id)
-		if err != nil {
-			return k, err
-		}
-		if err := f(&k); err != nil {
-			return k, err
-		}
-		err = s.Store.AdminKeys().Update(ctx, k)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return k, err
-		}
+	if err == nil {
+		s.used(ctx, k)
 	}
+	return k, expires, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
@@ -31,7 +32,9 @@ func serviceIn(t *testing.T, dir string, s store.Store, now *time.Time) *access.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return access.New(s, key, func() time.Time { return *now })
+	clock := func() time.Time { return *now }
+	log := slog.New(slog.DiscardHandler)
+	return access.New(s, key, &event.Stream{Store: s.Events(), Log: log, Now: clock}, clock)
 }
 
 func login(t *testing.T, a *access.Service, k fleet.AdminKey) (value string, expires time.Time) {
@@ -156,7 +159,7 @@ func TestAuthenticateRefusesInvalidKeys(t *testing.T) {
 	now := time.Now()
 	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
-	k, cred, err := a.CreateKey(t.Context(), "ci")
+	k, cred, err := a.CreateKey(t.Context(), "ci", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +180,7 @@ func TestSessionExpiresAfterLifetime(t *testing.T) {
 	s := sqlitetest.Open(t, dbPath(t))
 	dir := t.TempDir()
 	a := serviceIn(t, dir, s, &now)
-	k, cred, err := a.CreateKey(t.Context(), "ann")
+	k, cred, err := a.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +209,7 @@ func TestTamperedSessionIsRefused(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
-	k, _, err := a.CreateKey(t.Context(), "ann")
+	k, _, err := a.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +230,7 @@ func TestSessionEndsWhenKeyIsRevoked(t *testing.T) {
 	now := time.Now()
 	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
-	k, _, err := a.CreateKey(t.Context(), "ann")
+	k, _, err := a.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,11 +249,11 @@ func TestLogoutEndsAllSessionsOfTheKeyOnAllServers(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	s, dir := sqlitetest.Open(t, dbPath(t)), t.TempDir()
 	a, other := serviceIn(t, dir, s, &now), serviceIn(t, dir, s, &now)
-	k, cred, err := a.CreateKey(t.Context(), "ann")
+	k, cred, err := a.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bob, _, err := a.CreateKey(t.Context(), "bob")
+	bob, _, err := a.CreateKey(t.Context(), "bob", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

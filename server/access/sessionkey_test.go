@@ -47,7 +47,7 @@ func TestSessionKeyIsAFileAndNotInTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	k, _, err := a.CreateKey(t.Context(), "ann")
+	k, _, err := a.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestServerWithoutTheSessionKeyLogsNobodyIn(t *testing.T) {
 	now := time.Now()
 	s, dir := sqlitetest.Open(t, dbPath(t)), t.TempDir()
 	first := serviceIn(t, dir, s, &now)
-	k, cred, err := first.CreateKey(t.Context(), "ann")
+	k, cred, err := first.CreateKey(t.Context(), "ann", 0, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -665,7 +665,7 @@ type ActionStatusList struct {
 
 // ActionWord defines model for ActionWord.
 type ActionWord struct {
-	// Action deleted, created
+	// Action deleted, created, revoked
 	Action string `json:"action"`
 }
 
@@ -678,6 +678,36 @@ type ActionsCreated struct {
 type AddPublisherKeyRequest struct {
 	Name      *string `json:"name,omitempty"`
 	PublicKey string  `json:"public_key"`
+}
+
+// AdminKey defines model for AdminKey.
+type AdminKey struct {
+	// Active Whether it has not been revoked; it may have expired
+	Active bool `json:"active"`
+
+	// ApiKey base64(id:secret), only in the response that created it
+	ApiKey    *string    `json:"api_key,omitempty"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy *string    `json:"created_by,omitempty"`
+	ExpireAt  *time.Time `json:"expire_at,omitempty"`
+	Id        string     `json:"id"`
+
+	// LastUsedAt Accurate to a minute; of a key that was never used it is missing
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
+	Name       string     `json:"name"`
+}
+
+// AdminKeyItem defines model for AdminKeyItem.
+type AdminKeyItem struct {
+	Item AdminKey `json:"item"`
+}
+
+// AdminKeyList defines model for AdminKeyList.
+type AdminKeyList struct {
+	Items   []AdminKey `json:"items"`
+	Page    int        `json:"page"`
+	PerPage int        `json:"perPage"`
+	Total   int        `json:"total"`
 }
 
 // Agent defines model for Agent.
@@ -988,6 +1018,15 @@ type Coverage struct {
 	Covered   int      `json:"covered"`
 	Over      []string `json:"over"`
 	Uncovered []Cell   `json:"uncovered"`
+}
+
+// CreateAdminKeyRequest defines model for CreateAdminKeyRequest.
+type CreateAdminKeyRequest struct {
+	// Expiration Go duration such as 2160h after which the key gives no access; default: never
+	Expiration *string `json:"expiration,omitempty"`
+
+	// Name Of the person or program that uses the key; no other usable key may have it
+	Name string `json:"name"`
 }
 
 // CreateEnrollmentKeyRequest defines model for CreateEnrollmentKeyRequest.
@@ -1879,6 +1918,15 @@ type RolloutRef struct {
 // RolloutState defines model for RolloutState.
 type RolloutState string
 
+// RotateAdminKeyRequest defines model for RotateAdminKeyRequest.
+type RotateAdminKeyRequest struct {
+	// Expiration Go duration; default: as long as the old key was to last
+	Expiration *string `json:"expiration,omitempty"`
+
+	// Grace Go duration for which the old key stays usable, at most 168h; default: it is revoked at once
+	Grace *string `json:"grace,omitempty"`
+}
+
 // Selector Selects the agents that match every given field. An empty selector is refused: use all.
 type Selector struct {
 	Agents *[]string `json:"agents,omitempty"`
@@ -1949,6 +1997,9 @@ type ServerLimits struct {
 // Session defines model for Session.
 type Session struct {
 	ExpiresAt time.Time `json:"expires_at"`
+
+	// KeyId Id of the admin key
+	KeyId string `json:"key_id"`
 
 	// Name Name of the admin key
 	Name string `json:"name"`
@@ -2568,6 +2619,12 @@ type ListEnrollmentKeysParams struct {
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
+// ListAdminKeysParams defines parameters for ListAdminKeys.
+type ListAdminKeysParams struct {
+	Page    *int `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
 // ExplainAgentParams defines parameters for ExplainAgent.
 type ExplainAgentParams struct {
 	// Rollout Default: the rollout that the agent is in, or was in last
@@ -2665,6 +2722,12 @@ type UpgradeAgentJSONRequestBody = UpgradeRequest
 
 // CreateEnrollmentKeyJSONRequestBody defines body for CreateEnrollmentKey for application/json ContentType.
 type CreateEnrollmentKeyJSONRequestBody = CreateEnrollmentKeyRequest
+
+// CreateAdminKeyJSONRequestBody defines body for CreateAdminKey for application/json ContentType.
+type CreateAdminKeyJSONRequestBody = CreateAdminKeyRequest
+
+// RotateAdminKeyJSONRequestBody defines body for RotateAdminKey for application/json ContentType.
+type RotateAdminKeyJSONRequestBody = RotateAdminKeyRequest
 
 // SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
 type SetExposureJSONRequestBody = SetExposureRequest

@@ -79,7 +79,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	if err != nil {
 		return nil, err
 	}
-	admins := access.New(db, sessions, now)
+	admins := access.New(db, sessions, events, now)
 	artifacts := &artifact.Service{
 		Dir: o.Config.PackagesDir(), Disk: disk.OS{}, MaxSize: artifact.MaxPackage, Store: db, Trust: trust, Health: health, Events: events, Log: log, Now: now,
 	}

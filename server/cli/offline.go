@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/control"
+	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -44,7 +46,8 @@ func localCommands(ctx context.Context, configFile, data string) (c control.Comm
 type storeCommands struct{ store store.Store }
 
 func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
-	k, cred, err := access.New(c.store, access.SessionKey{}, nil).CreateKey(ctx, name)
+	events := &event.Stream{Store: c.store.Events(), Log: slog.Default()}
+	k, cred, err := access.New(c.store, access.SessionKey{}, events, nil).CreateKey(ctx, name, 0, "muster admin-key")
 	if err != nil {
 		return control.AdminKey{}, err
 	}

@@ -75,14 +75,29 @@ func (k EnrollmentKey) Usable(now time.Time) error {
 
 // AdminKey gives access to the admin API.
 type AdminKey struct {
-	ID        string    `json:"id"` // id of the credential
-	Hash      string    `json:"hash"`
-	Name      string    `json:"name"`
-	Active    bool      `json:"active"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        string     `json:"id"` // id of the credential
+	Hash      string     `json:"hash"`
+	Name      string     `json:"name"`
+	Active    bool       `json:"active"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy string     `json:"created_by,omitempty"`
+	ExpireAt  *time.Time `json:"expire_at,omitempty"`
+	// LastUsedAt is accurate to a minute.
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
 	// Generation is part of each session of the key. Raising it ends them all.
 	Generation int64 `json:"generation,omitempty"`
 	Revision   int64 `json:"-"`
+}
+
+// Usable returns an error if the key gives no access at now.
+func (k AdminKey) Usable(now time.Time) error {
+	switch {
+	case !k.Active:
+		return Errorf(Unauthorized, "the admin API key has been revoked")
+	case k.ExpireAt != nil && !now.Before(*k.ExpireAt):
+		return Errorf(Unauthorized, "the admin API key expired at %s", k.ExpireAt.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // PublisherKey is a public key whose packages the server accepts.

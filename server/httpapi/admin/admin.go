@@ -89,6 +89,10 @@ func (h *Handlers) Handler() http.Handler {
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.DELETE("/api/v1/session", on(h.logOut))
+	authed.GET("/api/v1/admin_keys", on(h.listAdminKeys))
+	authed.POST("/api/v1/admin_keys", on(h.createAdminKey))
+	authed.DELETE("/api/v1/admin_keys/:keyId", on(h.revokeAdminKey))
+	authed.POST("/api/v1/admin_keys/:keyId/rotate", on(h.rotateAdminKey))
 	authed.GET("/api/v1/server", on(h.server))
 	authed.GET("/api/v1/events", on(h.events))
 	authed.GET("/api/v1/kql/suggest", on(h.suggest))
@@ -291,7 +295,7 @@ func (h *Handlers) logIn(c *gin.Context) error {
 		return err
 	}
 	setCookie(c, value, int(access.SessionLifetime.Seconds()))
-	c.JSON(http.StatusOK, adminapi.Session{Name: key.Name, ExpiresAt: expires})
+	c.JSON(http.StatusOK, adminapi.Session{KeyId: key.ID, Name: key.Name, ExpiresAt: expires})
 	return nil
 }
 
@@ -314,9 +318,10 @@ func setCookie(c *gin.Context, value string, maxAge int) {
 }
 
 func (h *Handlers) session(c *gin.Context) error {
-	s := adminapi.Session{Name: actor(c), ExpiresAt: c.GetTime(expiresKey)}
-	if s.ExpiresAt.IsZero() { // authenticated by key, which does not expire
-		s.ExpiresAt = h.Now.UTC().Add(access.SessionLifetime)
+	key := callersKey(c)
+	s := adminapi.Session{KeyId: key.ID, Name: key.Name, ExpiresAt: c.GetTime(expiresKey)}
+	if s.ExpiresAt.IsZero() { // authenticated by the key itself
+		s.ExpiresAt = access.SessionEnd(key, h.Now.UTC())
 	}
 	c.JSON(http.StatusOK, s)
 	return nil

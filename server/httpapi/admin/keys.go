@@ -41,12 +41,9 @@ func (h *Handlers) createKey(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	var lifetime time.Duration
-	if req.Expiration != nil && *req.Expiration != "" {
-		var err error
-		if lifetime, err = time.ParseDuration(*req.Expiration); err != nil || lifetime <= 0 {
-			return fleet.FieldError("body.expiration", "is %q, want a duration such as 24h", *req.Expiration)
-		}
+	lifetime, err := duration("body.expiration", req.Expiration)
+	if err != nil {
+		return err
 	}
 	name := ""
 	if req.Name != nil {
@@ -60,6 +57,18 @@ func (h *Handlers) createKey(c *gin.Context) error {
 	item.ApiKey = ptr(cred.Encode())
 	c.JSON(http.StatusOK, adminapi.EnrollmentKeyCreated{Action: "created", Item: item})
 	return nil
+}
+
+// duration parses an optional duration above 0. Without one it returns 0.
+func duration(field string, text *string) (time.Duration, error) {
+	if text == nil || *text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(*text)
+	if err != nil || d <= 0 {
+		return 0, fleet.FieldError(field, "is %q, want a duration such as 24h", *text)
+	}
+	return d, nil
 }
 
 func (h *Handlers) revokeKey(c *gin.Context) error {

@@ -1,0 +1,184 @@
+package access
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// maxName is how many characters the name of a key may have: it stands in tables, and
+	// beside everything that the key does.
+	maxName = 100
+	// MaxGrace bounds how long a rotated key stays usable. A rotation is to end a secret; a
+	// week suffices to replace it everywhere, weekends included.
+	MaxGrace = 7 * 24 * time.Hour
+	// usedEvery is how often it is written that a key is in use. A write for each request
+	// would make every read of the admin API a write of the store; a minute suffices to
+	// tell which keys are in use.
+	usedEvery = time.Minute
+)
+
+// CreateKey creates an admin key, whose name must not be that of another usable key: it
+// tells who did something. Only the hash of the secret is stored, so the credential cannot
+// be shown again. A lifetime of 0 means that the key does not expire.
+func (s *Service) CreateKey(ctx context.Context, name string, lifetime time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
+	name = strings.TrimSpace(name)
+	switch {
+	case name == "":
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "is missing: name the person or program that uses the key")
+	case utf8.RuneCountInString(name) > maxName:
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "has more than %d characters", maxName)
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "is %q, want printable characters only", name)
+	case lifetime < 0:
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
+	}
+	keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
+	if err != nil {
+		return fleet.AdminKey{}, fleet.Credential{}, err
+	}
+	for _, k := range keys {
+		if k.Name == name && k.Usable(s.Now.UTC()) == nil {
+			return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "the key %s has the name %q and is in use: rotate it for another secret, revoke it, or choose another name", k.ID, name)
+		}
+	}
+	return s.create(ctx, fleet.NewCredential(), name, lifetime, actor)
+}
+
+func (s *Service) create(ctx context.Context, cred fleet.Credential, name string, lifetime time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
+	k := fleet.AdminKey{ID: cred.ID, Hash: cred.Hash(), Name: name, Active: true, CreatedAt: s.Now.UTC(), CreatedBy: actor}
+	if lifetime > 0 {
+		at := k.CreatedAt.Add(lifetime)
+		k.ExpireAt = &at
+	}
+	if err := s.Store.AdminKeys().Create(ctx, k); err != nil {
+		return k, cred, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"admin": k.Name})})
+	return k, cred, nil
+}
+
+// RevokeKey revokes an admin key and ends its sessions. The last usable key cannot be
+// revoked, since then nobody could make another one over the network; two people who
+// revoke each other's keys at the same moment still can, and have to make one on the
+// server with `muster admin-key`.
+func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
+	keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	others := 0
+	for _, k := range keys {
+		if k.ID != id && k.Usable(s.Now.UTC()) == nil {
+			others++
+		}
+	}
+	if others == 0 {
+		return fleet.Errorf(fleet.Conflict, "no other admin key is usable, so revoking this one would lock everybody out: rotate it for another secret, or create another key first")
+	}
+	return s.revoke(ctx, id, actor)
+}
+
+func (s *Service) revoke(ctx context.Context, id, actor string) error {
+	was := false
+	k, err := s.change(ctx, id, func(k *fleet.AdminKey) {
+		was = k.Active
+		if k.Active {
+			k.Active = false
+			k.Generation++
+		}
+	})
+	if err == nil && was {
+		s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor, Data: event.Data(map[string]string{"admin": k.Name})})
+	}
+	return err
+}
+
+// RotateKey creates a key with the name of the key id, and revokes that one, at once or
+// after the grace period. Without a lifetime the new key has that of the old one.
+func (s *Service) RotateKey(ctx context.Context, id string, lifetime, grace time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
+	switch {
+	case lifetime < 0:
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for the lifetime of the old key")
+	case grace < 0 || grace > MaxGrace:
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.grace", "is %s, want 0 to %s", grace, MaxGrace)
+	}
+	old, err := s.Store.AdminKeys().Get(ctx, id)
+	if err != nil {
+		return fleet.AdminKey{}, fleet.Credential{}, err
+	}
+	now := s.Now.UTC()
+	if err := old.Usable(now); err != nil {
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "%v: create another key instead", err)
+	}
+	if lifetime == 0 && old.ExpireAt != nil {
+		lifetime = old.ExpireAt.Sub(old.CreatedAt)
+	}
+	k, cred, err := s.create(ctx, fleet.NewCredential(), old.Name, lifetime, actor)
+	if err != nil {
+		return fleet.AdminKey{}, fleet.Credential{}, err
+	}
+	if grace == 0 {
+		err = s.revoke(ctx, id, actor)
+	} else {
+		_, err = s.change(ctx, id, func(k *fleet.AdminKey) {
+			if end := now.Add(grace); k.ExpireAt == nil || end.Before(*k.ExpireAt) {
+				k.ExpireAt = &end
+			}
+		})
+	}
+	if err != nil {
+		// Nobody would have the secret of the new key.
+		_ = s.Store.AdminKeys().Delete(context.WithoutCancel(ctx), k.ID)
+		return fleet.AdminKey{}, fleet.Credential{}, err
+	}
+	return k, cred, nil
+}
+
+// EndSessions ends all sessions of a key, on all servers.
+func (s *Service) EndSessions(ctx context.Context, id string) error {
+	_, err := s.change(ctx, id, func(k *fleet.AdminKey) { k.Generation++ })
+	return err
+}
+
+// changeTries bounds the attempts to write over concurrent changes, of which a key has at
+// most a few in a minute.
+const changeTries = 4
+
+// change applies f to the stored key.
+func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey)) (fleet.AdminKey, error) {
+	for try := 1; ; try++ {
+		k, err := s.Store.AdminKeys().Get(ctx, id)
+		if err != nil {
+			return k, err
+		}
+		f(&k)
+		err = s.Store.AdminKeys().Update(ctx, k)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return k, err
+		}
+	}
+}
+
+// used records that k is in use. A conflict means that somebody has changed the key, and
+// any other failure that the store is away; the next minute tries again.
+func (s *Service) used(ctx context.Context, k fleet.AdminKey) {
+	now := s.Now.UTC()
+	s.mu.Lock()
+	recent := now.Sub(s.seen[k.ID]) < usedEvery
+	if !recent {
+		s.seen[k.ID] = now
+	}
+	s.mu.Unlock()
+	if recent || k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < usedEvery {
+		return
+	}
+	k.LastUsedAt = &now
+	_ = s.Store.AdminKeys().Update(ctx, k)
+}
