@@ -26,6 +26,7 @@ type Service struct {
 	Now    clock.Clock
 
 	sessions SessionKey
+	attempts attempts
 
 	mu sync.Mutex
 	// seen has the keys that have authenticated on this server, and when that was last
@@ -73,19 +74,38 @@ func errKey(format string, args ...any) error {
 	return fleet.Errorf(fleet.Unauthorized, format, args...)
 }
 
-// Authenticate checks an admin credential.
-func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (fleet.AdminKey, error) {
+// Authenticate checks an admin credential that came from a remote address. After wrong
+// keys, their source has to wait longer and longer before another is looked at.
+//
+// A key that has been used on this server is counted apart from the others of its source,
+// so that people behind the same address cannot keep each other out: they do not know the
+// ids of each other's keys.
+func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential, remote string) (fleet.AdminKey, error) {
+	source := sourceOf(remote)
+	if s.hasSeen(cred.ID) {
+		source += " " + cred.ID
+	}
+	if err := s.attempts.allow(source, s.Now.UTC()); err != nil {
+		return fleet.AdminKey{}, err
+	}
 	k, err := s.key(ctx, cred.ID)
 	if err == nil && !cred.Matches(k.Hash) {
 		err = errUnknown()
 	}
-	if err == nil {
-		err = k.Usable(s.Now.UTC())
+	switch {
+	case err == nil:
+		s.attempts.succeeded(source)
+	case fleet.KindOf(err) == fleet.Unauthorized:
+		s.attempts.failed(source, s.Now.UTC())
+		return k, err
+	default:
+		return k, err
 	}
-	if err == nil {
-		s.used(ctx, k)
+	if err := k.Usable(s.Now.UTC()); err != nil {
+		return k, err
 	}
-	return k, err
+	s.used(ctx, k)
+	return k, nil
 }
 
 func errUnknown() error {

@@ -46,6 +46,8 @@ func login(t *testing.T, a *access.Service, k fleet.AdminKey) (value string, exp
 	return value, expires
 }
 
+const remote = "192.0.2.1:40000"
+
 func dbPath(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
 
 func wantRefused(t *testing.T, err error, text string) {
@@ -75,7 +77,7 @@ func TestFirstKeyIsCreatedOnce(t *testing.T) {
 	if err != nil || !made {
 		t.Fatalf("made %t, %v", made, err)
 	}
-	if k, err := a.Authenticate(t.Context(), cred); err != nil || k.Name != "first key" || !k.CreatedAt.Equal(now) {
+	if k, err := a.Authenticate(t.Context(), cred, remote); err != nil || k.Name != "first key" || !k.CreatedAt.Equal(now) {
 		t.Errorf("it authenticates %+v, %v", k, err)
 	}
 	if cred, made, err := a.FirstKey(t.Context()); err != nil || made || cred != (fleet.Credential{}) {
@@ -149,7 +151,7 @@ func TestConcurrentFirstStartsCreateOneKey(t *testing.T) {
 		t.Fatalf("%d servers created a key", len(first))
 	}
 	for i, s := range services {
-		if _, err := s.Authenticate(t.Context(), first[0]); err != nil {
+		if _, err := s.Authenticate(t.Context(), first[0], remote); err != nil {
 			t.Errorf("server %d refuses it: %v", i, err)
 		}
 	}
@@ -167,11 +169,11 @@ func TestAuthenticateRefusesInvalidKeys(t *testing.T) {
 		t.Error("the secret is stored")
 	}
 	for _, bad := range []fleet.Credential{{}, {ID: cred.ID}, {ID: "unknown", Secret: cred.Secret}, {ID: cred.ID, Secret: cred.Secret + "x"}} {
-		_, err := a.Authenticate(t.Context(), bad)
+		_, err := a.Authenticate(t.Context(), bad, remote)
 		wantRefused(t, err, "muster admin-key")
 	}
 	revoke(t, s, k.ID)
-	_, err = a.Authenticate(t.Context(), cred)
+	_, err = a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "revoked")
 }
 
@@ -271,7 +273,7 @@ func TestLogoutEndsAllSessionsOfTheKeyOnAllServers(t *testing.T) {
 		t.Errorf("the session of another key: %v", err)
 	}
 	// The key still logs in.
-	k, err = a.Authenticate(t.Context(), cred)
+	k, err = a.Authenticate(t.Context(), cred, remote)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,6 +166,14 @@ func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey)
 	}
 }
 
+// hasSeen reports whether a key has authenticated on this server.
+func (s *Service) hasSeen(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.seen[id]
+	return ok
+}
+
 // used records that k is in use. A conflict means that somebody has changed the key, and
 // any other failure that the store is away; the next minute tries again.
 func (s *Service) used(ctx context.Context, k fleet.AdminKey) {

@@ -39,11 +39,11 @@ func TestAdminKeyExpires(t *testing.T) {
 		t.Errorf("the session of a key that expires in an hour ends at %s", expires)
 	}
 	now = now.Add(time.Hour - time.Second)
-	if _, err := a.Authenticate(t.Context(), cred); err != nil {
+	if _, err := a.Authenticate(t.Context(), cred, remote); err != nil {
 		t.Errorf("a second before its expiry: %v", err)
 	}
 	now = now.Add(time.Second)
-	_, err := a.Authenticate(t.Context(), cred)
+	_, err := a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "expired at 2026-03-03T11:00:00Z")
 	_, _, err = a.Session(t.Context(), session)
 	wantRefused(t, err, "log in again")
@@ -78,7 +78,7 @@ func TestLastUsableKeyIsNotRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := a.Authenticate(t.Context(), cred)
+	_, err := a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "revoked")
 	create(t, a, "third", time.Minute)
 	now = now.Add(time.Minute)
@@ -98,10 +98,10 @@ func TestRotationReplacesTheSecret(t *testing.T) {
 	if err != nil || k.Name != "ci" || k.CreatedBy != "ann" || k.ID == old.ID || !k.ExpireAt.Equal(now.Add(24*time.Hour)) {
 		t.Fatalf("the new key is %+v, %v", k, err)
 	}
-	if _, err := a.Authenticate(t.Context(), cred); err != nil {
+	if _, err := a.Authenticate(t.Context(), cred, remote); err != nil {
 		t.Errorf("the new secret: %v", err)
 	}
-	_, err = a.Authenticate(t.Context(), oldCred)
+	_, err = a.Authenticate(t.Context(), oldCred, remote)
 	wantRefused(t, err, "revoked")
 	_, _, err = a.Session(t.Context(), session)
 	wantRefused(t, err, "revoked")
@@ -112,12 +112,12 @@ func TestRotationReplacesTheSecret(t *testing.T) {
 		t.Fatalf("the next key is %+v, %v", next, err)
 	}
 	for _, c := range []fleet.Credential{cred, nextCred} {
-		if _, err := a.Authenticate(t.Context(), c); err != nil {
+		if _, err := a.Authenticate(t.Context(), c, remote); err != nil {
 			t.Errorf("within the grace period: %v", err)
 		}
 	}
 	now = now.Add(time.Hour)
-	_, err = a.Authenticate(t.Context(), cred)
+	_, err = a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "expired")
 
 	for _, id := range []string{old.ID, k.ID} {
@@ -179,7 +179,7 @@ func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 		t.Helper()
 		for _, server := range []*access.Service{a, other} {
 			for range 10 {
-				if _, err := server.Authenticate(t.Context(), cred); err != nil {
+				if _, err := server.Authenticate(t.Context(), cred, remote); err != nil {
 					t.Fatal(err)
 				}
 				if _, _, err := server.Session(t.Context(), session); err != nil {
@@ -223,10 +223,10 @@ func TestRecordingAUseDoesNotUndoARevocation(t *testing.T) {
 			t.Error(err)
 		}
 	}}, &now)
-	if _, err := raced.Authenticate(t.Context(), cred); err != nil {
+	if _, err := raced.Authenticate(t.Context(), cred, remote); err != nil {
 		t.Errorf("the request that was faster: %v", err)
 	}
-	_, err := plain.Authenticate(t.Context(), cred)
+	_, err := plain.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "revoked")
 }
 

@@ -76,7 +76,7 @@ func TestServerWithoutTheSessionKeyLogsNobodyIn(t *testing.T) {
 				t.Errorf("%s: the error is %v, the problem %q", name, err, a.Problem())
 			}
 		}
-		if _, err := a.Authenticate(t.Context(), cred); err != nil {
+		if _, err := a.Authenticate(t.Context(), cred, remote); err != nil {
 			t.Errorf("%s refuses the admin key: %v", name, err)
 		}
 	}

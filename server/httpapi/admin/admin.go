@@ -220,7 +220,7 @@ func (h *Handlers) authenticate(c *gin.Context) {
 	cred, err := httpapi.Credential(c)
 	if err == nil {
 		var key fleet.AdminKey
-		key, err = h.Access.Authenticate(c.Request.Context(), cred)
+		key, err = h.Access.Authenticate(c.Request.Context(), cred, c.Request.RemoteAddr)
 		c.Set(actorKey, key.Name)
 		c.Set(adminKeyKey, key)
 	}
@@ -286,7 +286,7 @@ func (h *Handlers) logIn(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	key, err := h.Access.Authenticate(c.Request.Context(), cred)
+	key, err := h.Access.Authenticate(c.Request.Context(), cred, c.Request.RemoteAddr)
 	if err != nil {
 		return err
 	}

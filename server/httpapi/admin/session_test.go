@@ -77,6 +77,30 @@ func TestSessionCookie(t *testing.T) {
 	refused(t, "a copy of the cookie after the logout", do("GET", "/api/v1/session", nil, "Cookie", cookie), 401, "ended by a logout")
 }
 
+func TestLoginIsDelayedAfterWrongKeys(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	var last apptest.Answer
+	for i := range 12 { // by both ways to present a key
+		req := apptest.Request{Method: "POST", URL: s.AdminURL + "/api/v1/session", Body: adminapi.LogInRequest{ApiKey: fleet.NewCredential().Encode()}}
+		if i%2 == 0 {
+			req = apptest.Request{Method: "GET", URL: s.AdminURL + "/api/v1/session", Header: apptest.Headers("Authorization", "ApiKey "+fleet.NewCredential().Encode())}
+		}
+		got, err := s.Do(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < 10 {
+			refused(t, fmt.Sprint("wrong key ", i+1), got, 401, "not valid here")
+		}
+		last = got
+	}
+	refused(t, "the wrong key after ten", last, 429, "try again in 1s")
+	if got := last.Header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After is %q", got)
+	}
+}
+
 // message is a message of an event stream. A comment has only Text.
 type message struct {
 	ID, Event string

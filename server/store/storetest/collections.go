@@ -64,14 +64,14 @@ func eachCollection(f func(name string, c kind)) {
 	noun[fleet.AdminKey]{
 		of: store.Store.AdminKeys,
 		make: func(i int) fleet.AdminKey {
-			expires, used := when(i+1), when(i+2)
 			return fleet.AdminKey{
-				ID: fmt.Sprint("key-", i), Hash: "aa", Name: "n", Active: true, CreatedAt: when(i), CreatedBy: "b", ExpireAt: &expires, LastUsedAt: &used, Generation: int64(i),
+				ID: fmt.Sprint("key-", i), Hash: "aa", Name: "n", Active: true, CreatedAt: when(i), CreatedBy: "b",
+				ExpireAt: atPtr(time.Hour), LastUsedAt: atPtr(time.Minute), Generation: int64(i),
 			}
 		},
 		head:   func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.AdminKey, n int) { v.Name = fmt.Sprint(n) },
-		mutate: func(v *fleet.AdminKey) { v.Name = "modified" },
+		mutate: func(v *fleet.AdminKey) { *v.ExpireAt, *v.LastUsedAt = base, base },
 	}.visit(f, "admin keys")
 	noun[fleet.PublisherKey]{
 		of: store.Store.PublisherKeys,
