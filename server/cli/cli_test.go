@@ -144,6 +144,20 @@ func (o operator) contains(text string, want ...string) {
 	}
 }
 
+// secretIn returns the secret in a file that only its user can read.
+func (o operator) secretIn(file string) string {
+	o.t.Helper()
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		o.t.Fatalf("the file of the secret is %v, %v", info, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // login logs in with the first admin key.
 func (o operator) login(s *apptest.Server) {
 	o.t.Helper()
@@ -302,8 +316,11 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
 	o.fails(1, []string{"keys", "create", "--policy", "none"}, "muster: policy_id: ", "muster policies list")
 	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "muster: expiration: ")
-	k := asJSON[adminapi.EnrollmentKeyCreated](o, "keys", "create", "--name", "lab")
-	s.Token = *k.Item.ApiKey
+	k := asJSON[struct {
+		adminapi.EnrollmentKeyCreated
+		File string `json:"api_key_file"`
+	}](o, "keys", "create", "--name", "lab")
+	s.Token = o.secretIn(k.File)
 	s.Enroll("web-01", "1.0.0")
 	o.contains(o.run("keys", "list"), "lab ("+k.Item.Id+")", "never", "first key")
 	asJSON[adminapi.ActionWord](o, "keys", "revoke", k.Item.Id)

@@ -42,18 +42,30 @@ func (a *client) newKeys() *cobra.Command {
 		Short: "Create an enrollment key and show its token, this once",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			secret, err := openSecret(cmd.OutOrStdout(), "enrollment-token")
+			if err != nil {
+				return err
+			}
+			defer secret.discard()
 			got, err := call[adminapi.EnrollmentKeyCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/enrollment_api_keys",
 				adminapi.CreateEnrollmentKeyRequest{Name: &name, PolicyId: policyID, Expiration: &expiration})
 			if err != nil {
 				return err
 			}
+			out := struct {
+				adminapi.EnrollmentKeyCreated
+				File string `json:"api_key_file,omitempty"`
+			}{EnrollmentKeyCreated: got}
+			if out.Item.ApiKey, out.File, err = secret.keep(got.Item.ApiKey); err != nil {
+				return fmt.Errorf("key %s: %w", got.Item.Id, err)
+			}
 			info, err := call[adminapi.Server](cmd.Context(), a, http.MethodGet, "/api/v1/server", nil)
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				command := enrollCommand(info.AgentUrl, deref(got.Item.ApiKey), info.CaPin, trustFlags(info.TrustRoot, info.PublisherKeys))
-				fmt.Fprintf(w, "%s\n\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", deref(got.Item.ApiKey), command)
+			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) {
+				command := enrollCommand(info.AgentUrl, tokenArgument(out.Item.ApiKey, out.File), info.CaPin, trustFlags(info.TrustRoot, info.PublisherKeys))
+				fmt.Fprintf(w, "%s\n\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", shownSecret(out.Item.ApiKey, out.File), command)
 			})
 		},
 	}
@@ -74,4 +86,12 @@ func (a *client) newKeys() *cobra.Command {
 	}
 	cmd.AddCommand(list, create, revoke)
 	return cmd
+}
+
+// tokenArgument returns an enrollment token for a command line, or what reads it there.
+func tokenArgument(token *string, file string) string {
+	if token != nil {
+		return *token
+	}
+	return `"$(cat ` + file + `)"`
 }

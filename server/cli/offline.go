@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -48,6 +49,10 @@ type storeCommands struct{ store store.Store }
 func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
 	events := &event.Stream{Store: c.store.Events(), Log: slog.Default()}
 	k, cred, err := access.New(c.store, access.SessionKey{}, events, nil).CreateKey(ctx, name, 0, "muster admin-key")
+	var refused *fleet.Error
+	if errors.As(err, &refused) {
+		err = refuse(0, refused.Error(), nil)
+	}
 	if err != nil {
 		return control.AdminKey{}, err
 	}

@@ -309,9 +309,13 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hook := asJSON[adminapi.WebhookItem](o, "webhooks", "add", "chat", "https://127.0.0.1:1/x", "--event", "rollout.paused", "--secret-file", secret).Item
-	if *hook.Secret != "0123456789abcdef0123456789abcdef" {
-		t.Errorf("the secret is %q", *hook.Secret)
+	created := asJSON[struct {
+		adminapi.WebhookItem
+		File string `json:"secret_file"`
+	}](o, "webhooks", "add", "chat", "https://127.0.0.1:1/x", "--event", "rollout.paused", "--secret-file", secret)
+	hook := created.Item
+	if got := o.secretIn(created.File); got != "0123456789abcdef0123456789abcdef" || hook.Secret != nil {
+		t.Errorf("the secret is %q", got)
 	}
 	o.contains(o.run("webhooks", "add", "other", "https://127.0.0.1:1/y"), "Its secret", "muster webhooks test")
 	o.contains(o.run("webhooks", "list"), hook.Id, "chat", "rollout.paused", "all rollout events", "enabled")

@@ -8,10 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/limit"
@@ -27,7 +30,8 @@ func (a *client) newServer() *cobra.Command {
 		Short: "Run the server: agents on 8220, admin API and web UI on 8221",
 		Long: `Run the check-in server, the admin API and the web UI in one process, with all data in
 one folder. The first start creates a CA, an admin key and an enrollment key, and prints
-what to do next. Ctrl-C stops the server: it answers parked agents and lets requests
+what to do next. Without a terminal, as under systemd, it writes the keys to files in the
+data folder, and prints their paths. Ctrl-C stops the server: it answers parked agents and lets requests
 under way finish.
 
 Several servers can share one Elasticsearch. Before the first start of another one, copy
@@ -87,11 +91,40 @@ func loadConfig(file, data string) (app.Config, error) {
 // started is what a server prints once it runs; with -o json on one line.
 type started struct {
 	app.Info
-	// Set at the first start only.
-	AdminKey      string `json:"admin_key,omitempty"`
-	LoginURL      string `json:"login_url,omitempty"`
-	EnrollToken   string `json:"enrollment_token,omitempty"`
-	EnrollCommand string `json:"enroll_command,omitempty"`
+	// Set at the first start only. The secrets are printed to a terminal; otherwise they
+	// are in files.
+	AdminKey        string `json:"admin_key,omitempty"`
+	AdminKeyFile    string `json:"admin_key_file,omitempty"`
+	LoginURL        string `json:"login_url,omitempty"`
+	EnrollToken     string `json:"enrollment_token,omitempty"`
+	EnrollTokenFile string `json:"enrollment_token_file,omitempty"`
+	EnrollCommand   string `json:"enroll_command,omitempty"`
+}
+
+// Files in the data folder with the secrets of the first start, if it does not print them.
+const (
+	firstKeyFile   = "first-admin-key"
+	firstTokenFile = "first-enrollment-token"
+)
+
+// setSecrets sets the fields of the first start. Without a terminal it writes the secrets
+// to files; see newSecret.
+func (s *started) setSecrets(terminal bool, adminKey, token string) error {
+	argument := token
+	if terminal {
+		s.AdminKey, s.EnrollToken = adminKey, token
+		s.LoginURL = s.AdminURL + "/login#key=" + adminKey
+	} else {
+		s.AdminKeyFile, s.EnrollTokenFile = filepath.Join(s.Data, firstKeyFile), filepath.Join(s.Data, firstTokenFile)
+		for file, secret := range map[string]string{s.AdminKeyFile: adminKey, s.EnrollTokenFile: token} {
+			if err := disk.WriteFile(disk.OS{}, "first keys", file, []byte(secret+"\n"), 0o600); err != nil {
+				return fmt.Errorf("the first keys were created and are lost, since they could not be written: %w: make an admin key with `muster admin-key`", err)
+			}
+		}
+		argument = tokenArgument(nil, s.EnrollTokenFile)
+	}
+	s.EnrollCommand = enrollCommand(s.AgentURL, argument, s.CAPin, trustFlags(nil, nil))
+	return nil
 }
 
 func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Config) error {
@@ -134,9 +167,9 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 		return err
 	}
 	if first {
-		info.AdminKey, info.EnrollToken = adminKey.Encode(), token.Encode()
-		info.LoginURL = info.AdminURL + "/login#key=" + info.AdminKey
-		info.EnrollCommand = enrollCommand(info.AgentURL, info.EnrollToken, info.CAPin, trustFlags(nil, nil))
+		if err := info.setSecrets(isTerminal(out), adminKey.Encode(), token.Encode()); err != nil {
+			return err
+		}
 	}
 	if a.output == "json" {
 		err = json.NewEncoder(out).Encode(info)
@@ -176,6 +209,19 @@ func (s started) human() string {
 	fmt.Fprintf(&b, "  Data                   %s\n", s.Data)
 	if s.DebugURL != "" {
 		fmt.Fprintf(&b, "  Profiles               %s\n", s.DebugURL)
+	}
+	if s.AdminKeyFile != "" {
+		fmt.Fprintf(&b, `
+This is the first start. Standard output is no terminal, so the first keys are in files that
+only this user can read. Remove them when you have copied the keys:
+
+  %s      admin key
+  %s      enrollment token
+
+Log in on the command line:
+  muster login --url %s --ca-pin %s --api-key-file %s
+`, s.AdminKeyFile, s.EnrollTokenFile, s.AdminURL, s.CAPin, s.AdminKeyFile)
+		return b.String()
 	}
 	if s.AdminKey == "" {
 		b.WriteString("\nIf you lost the admin key, create another with `muster admin-key`.\n")
@@ -249,9 +295,10 @@ func (a *client) newAdminKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin-key",
 		Short: "Create an admin key (on the server's machine)",
-		Long: `Create an admin key and print it, this once. If the server runs, the command uses the
-socket in its data folder, otherwise it writes to the store. Pass the server's
-configuration file, if it has one: it names the store.`,
+		Long: `Create an admin key and print it, this once; without a terminal, print the path of a
+file that has it. If the server runs, the command uses the socket in its data folder,
+otherwise it writes to the store. Pass the server's configuration file, if it has one: it
+names the store. ` + "`muster admin-keys`" + ` manages admin keys over the network.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, done, err := localCommands(cmd.Context(), configFile, data)
@@ -259,16 +306,32 @@ configuration file, if it has one: it names the store.`,
 				return err
 			}
 			defer done()
+			secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
+			if err != nil {
+				return err
+			}
+			defer secret.discard()
+			if name == "" { // two usable keys do not share a name
+				name = "made on the server at " + time.Now().Format(time.DateTime)
+			}
 			k, err := c.CreateAdminKey(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), k, func(w io.Writer) {
-				fmt.Fprintln(w, k.APIKey)
-			})
+			shown, file, err := secret.keep(&k.APIKey)
+			if err != nil {
+				return fmt.Errorf("key %s: %w", k.ID, err)
+			}
+			out := struct {
+				ID   string  `json:"id"`
+				Name string  `json:"name"`
+				Key  *string `json:"api_key,omitempty"`
+				File string  `json:"api_key_file,omitempty"`
+			}{k.ID, k.Name, shown, file}
+			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintln(w, shownSecret(shown, file)) })
 		},
 	}
 	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown with everything it does")
+	cmd.Flags().StringVar(&name, "name", "", "name of the key, shown with everything it does (default: when it was made)")
 	return cmd
 }

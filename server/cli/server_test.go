@@ -16,8 +16,8 @@ type started struct {
 	AgentURL      string `json:"agent_url"`
 	AdminURL      string `json:"admin_url"`
 	CAPin         string `json:"ca_pin"`
-	AdminKey      string `json:"admin_key"`
-	LoginURL      string `json:"login_url"`
+	AdminKeyFile  string `json:"admin_key_file"`
+	TokenFile     string `json:"enrollment_token_file"`
 	EnrollCommand string `json:"enroll_command"`
 }
 
@@ -45,30 +45,45 @@ func (o operator) serveWith(args ...string) (started, func() int) {
 	return info, func() int { stop(); return <-ended }
 }
 
+// startServer runs `muster server` until stop is called. out and errOut are what it prints
+// until it is ready.
+func (o operator) startServer(args ...string) (out, errOut string, stop func()) {
+	o.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	o.t.Cleanup(cancel)
+	printed, log, ended := o.start(ctx, "", append([]string{"server", "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)...)
+	apptest.Eventually(o.t, "the server", func() string {
+		if !strings.HasSuffix(printed.String(), "\n") { // it prints all at once
+			return "so far: " + log.String()
+		}
+		return ""
+	})
+	return printed.String(), log.String(), func() { cancel(); <-ended }
+}
+
 func TestFirstStartPrintsKeysOnce(t *testing.T) {
 	o := newOperator(t)
 	data := filepath.Join(t.TempDir(), "new", "data")
 	o.fails(1, []string{"admin-key", "--data", data}, "there is no server data in "+data)
 
 	first, stop := o.serve(data)
-	if first.AdminKey == "" || first.LoginURL != first.AdminURL+"/login#key="+first.AdminKey || !strings.Contains(first.EnrollCommand, first.CAPin) {
+	if !strings.Contains(first.EnrollCommand, first.CAPin) || !strings.Contains(first.EnrollCommand, `--token "$(cat `+first.TokenFile+`)"`) {
 		t.Errorf("the first start says %+v", first)
 	}
 	if info, err := os.Stat(data); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the data folder is %v, %v", info, err)
 	}
-	if got := o.tryWith(first.AdminKey, "login", "--url", first.AdminURL, "--ca-pin", first.CAPin); got.code != 0 {
+	if got := o.try("login", "--url", first.AdminURL, "--ca-pin", first.CAPin, "--api-key-file", first.AdminKeyFile); got.code != 0 {
 		t.Fatalf("login: %s", got.err)
 	}
 	o.run("status")
 
 	// While the server runs.
-	key := strings.TrimSpace(o.run("admin-key", "--data", data, "--name", "spare"))
-	t.Setenv("MUSTER_API_KEY", key)
+	spare := asJSON[map[string]string](o, "admin-key", "--data", data, "--name", "spare")
+	t.Setenv("MUSTER_API_KEY", o.secretIn(spare["api_key_file"]))
 	o.run("status")
-	if got := asJSON[map[string]string](o, "admin-key", "--data", data); got["api_key"] == "" || got["id"] == "" {
-		t.Errorf("admin-key prints %v", got)
-	}
+	o.fails(1, []string{"admin-key", "--data", data, "--name", "spare"}, `has the name "spare"`)
+	o.fails(1, []string{"admin-key", "--data", data, "--name", " "}, "muster: name: is missing")
 	port := strings.TrimPrefix(first.AdminURL, "https://")
 	o.fails(1, []string{"server", "--data", t.TempDir(), "--agents-listen", port, "--admin-listen", "127.0.0.1:0"}, "address already in use", "--agents-listen")
 	if code := stop(); code != 0 {
@@ -78,7 +93,7 @@ func TestFirstStartPrintsKeysOnce(t *testing.T) {
 
 	second, stop := o.serve(data)
 	defer stop()
-	if second.AdminKey != "" || second.CAPin != first.CAPin {
+	if second.AdminKeyFile != "" || second.CAPin != first.CAPin {
 		t.Errorf("the second start says %+v", second)
 	}
 }
@@ -108,7 +123,7 @@ func TestServerWithAnotherCADoesNotStart(t *testing.T) {
 	}
 	second, stop := o.serve(data)
 	defer stop()
-	if second.CAPin == first.CAPin || second.AdminKey != "" {
+	if second.CAPin == first.CAPin || second.AdminKeyFile != "" {
 		t.Errorf("the second CA is %+v", second)
 	}
 }

@@ -122,7 +122,7 @@ func TestStoreMigrateMovesToElasticsearch(t *testing.T) {
 	t.Run("agents continue where they were", func(t *testing.T) {
 		running, stop := o.serveWith("--config", config, "--data", s.Data)
 		defer stop()
-		if running.AdminKey != "" {
+		if running.AdminKeyFile != "" {
 			t.Error("the server creates first keys")
 		}
 		s.AgentURL, s.AdminURL = running.AgentURL, running.AdminURL

@@ -83,13 +83,25 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 				secret := strings.TrimSpace(string(b))
 				req.Secret = &secret
 			}
+			secret, err := openSecret(cmd.OutOrStdout(), "webhook-secret")
+			if err != nil {
+				return err
+			}
+			defer secret.discard()
 			got, err := call[adminapi.WebhookItem](cmd.Context(), a, http.MethodPost, "/api/v1/webhooks", req)
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+			out := struct {
+				adminapi.WebhookItem
+				File string `json:"secret_file,omitempty"`
+			}{WebhookItem: got}
+			if out.Item.Secret, out.File, err = secret.keep(got.Item.Secret); err != nil {
+				return fmt.Errorf("webhook %s: %w", got.Item.Id, err)
+			}
+			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) {
 				id := got.Item.Id
-				fmt.Fprintf(w, "%s\nIts secret, with which the receiver verifies events:\n  %s\nTest it with `muster webhooks test %s`.\n", id, deref(got.Item.Secret), id)
+				fmt.Fprintf(w, "%s\nIts secret, with which the receiver verifies events:\n  %s\nTest it with `muster webhooks test %s`.\n", id, shownSecret(out.Item.Secret, out.File), id)
 			})
 		},
 	}

@@ -23,7 +23,9 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	info := w.server.Info
 	revoked, err := w.server.CLI(ctx, "keys", "create", "--name", "revoked", "-o", "json")
 	check(t, err)
-	revokedID, revokedToken := field(t, revoked, "id"), field(t, revoked, "api_key")
+	revokedID := field(t, revoked, "id")
+	revokedToken, err := os.ReadFile(field(t, revoked, "api_key_file"))
+	check(t, err)
 	_, err = w.server.CLI(ctx, "keys", "revoke", revokedID)
 	check(t, err)
 	nobody := freePort(t)
@@ -31,7 +33,7 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-key": w.publisher.PublicKey}
 	for name, c := range map[string]struct{ flag, value, want string }{
 		"a token that was never made":     {"--token", "bm90OmFrZXk=", "enrollment token is not valid"},
-		"a revoked token":                 {"--token", revokedToken, "revoked"},
+		"a revoked token":                 {"--token", strings.TrimSpace(string(revokedToken)), "revoked"},
 		"a token that is not one":         {"--token", "???", "no enrollment token"},
 		"the pin of another CA":           {"--ca-pin", capin.Of([]byte("another")), "--ca-pin"},
 		"a pin that is not one":           {"--ca-pin", "sha256:12", "64 hexadecimal digits"},

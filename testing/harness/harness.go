@@ -176,16 +176,34 @@ type Server struct {
 	log    *os.File
 }
 
-// ServerInfo is what `muster server -o json` prints.
+// ServerInfo is what `muster server -o json` prints, with the secrets of the files that it
+// names.
 type ServerInfo struct {
-	AgentURL    string `json:"agent_url"`
-	AdminURL    string `json:"admin_url"`
-	CAPin       string `json:"ca_pin"`
-	AdminKey    string `json:"admin_key"`
-	LoginURL    string `json:"login_url"`
-	EnrollToken string `json:"enrollment_token"`
+	AgentURL        string `json:"agent_url"`
+	AdminURL        string `json:"admin_url"`
+	CAPin           string `json:"ca_pin"`
+	AdminKeyFile    string `json:"admin_key_file"`
+	EnrollTokenFile string `json:"enrollment_token_file"`
+	AdminKey        string `json:"-"`
+	LoginURL        string `json:"-"`
+	EnrollToken     string `json:"-"`
 	// DebugURL is the URL of its profiles, if debug.listen is configured.
 	DebugURL string `json:"debug_url"`
+}
+
+// readSecrets reads the files of the first start.
+func (i *ServerInfo) readSecrets() error {
+	if i.AdminKeyFile == "" {
+		return nil
+	}
+	key, err := os.ReadFile(i.AdminKeyFile)
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(i.EnrollTokenFile)
+	i.AdminKey, i.EnrollToken = strings.TrimSpace(string(key)), strings.TrimSpace(string(token))
+	i.LoginURL = i.AdminURL + "/login#key=" + i.AdminKey
+	return err
 }
 
 // StartServer starts a server in a fresh folder, on free ports of loopback.
@@ -307,6 +325,9 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 	s.cmd, s.log, s.done = c, log, done
 	select {
 	case err = <-first:
+		if err == nil {
+			err = s.Info.readSecrets()
+		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-time.After(StartTimeout):
@@ -362,7 +383,10 @@ func (s *Server) end(sig syscall.Signal) error {
 
 // CLI runs the operator's command line against the server.
 func (s *Server) CLI(ctx context.Context, args ...string) (string, error) {
-	env := []string{"MUSTER_URL=" + s.Info.AdminURL, "MUSTER_API_KEY=" + s.Info.AdminKey, "MUSTER_CA_PIN=" + s.Info.CAPin}
+	env := []string{
+		"MUSTER_URL=" + s.Info.AdminURL, "MUSTER_API_KEY=" + s.Info.AdminKey, "MUSTER_CA_PIN=" + s.Info.CAPin,
+		"XDG_CONFIG_HOME=" + filepath.Join(s.fleet.Dir, "config"), // for new secrets
+	}
 	return s.fleet.program(ctx, env, append([]string{s.fleet.Programs.Muster}, args...)...)
 }
 

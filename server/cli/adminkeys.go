@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newAdminKeys() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "admin-keys",
+		Short: "List, create, rotate and revoke the keys of operators and pipelines",
+		Long: `An admin key gives access to the admin API, the web UI and this command line. Its name
+stands beside everything that is done with it, so give each person and each pipeline its
+own. (Hosts enrol with enrollment keys: ` + "`muster keys`" + `. If no admin key is left,
+` + "`muster admin-key`" + ` makes one on the server's machine.)`,
+	}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the admin keys",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.AdminKeyList](cmd.Context(), a, http.MethodGet, adminKeysPath+"?perPage=1000", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				now := time.Now()
+				table(w, "ID\tNAME\tSTATE\tCREATED\tBY\tEXPIRES\tLAST USED", func(add func(...any)) {
+					for _, k := range got.Items {
+						expires := "never"
+						if k.ExpireAt != nil {
+							expires = k.ExpireAt.Local().Format(time.DateTime)
+						}
+						add(k.Id, k.Name, adminKeyState(k, now), k.CreatedAt.Local().Format(time.DateTime), deref(k.CreatedBy), expires, ago(k.LastUsedAt, now))
+					}
+				})
+			})
+		},
+	}
+	var expiration string
+	create := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Create an admin key and show it, this once",
+		Example: "  muster admin-keys create ann\n  muster admin-keys create ci --expires 2160h",
+		Args:    oneArg("the name of the person or program that uses the key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showNewAdminKey(cmd, adminKeysPath, adminapi.CreateAdminKeyRequest{Name: args[0], Expiration: &expiration})
+		},
+	}
+	create.Flags().StringVar(&expiration, "expires", "", "how long the key gives access, such as 2160h (default: no limit)")
+	var grace string
+	rotate := &cobra.Command{
+		Use:   "rotate KEY",
+		Short: "Create a key with the same name, and revoke this one",
+		Long: `Create a key with the same name, and revoke this one and end its sessions: at once, or
+after the time of --grace, in which both keys are usable. Log in again with the new key
+if the old one is yours.`,
+		Args: oneArg("one key id: `muster admin-keys list` shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showNewAdminKey(cmd, adminKeysPath+"/"+url.PathEscape(args[0])+"/rotate", adminapi.RotateAdminKeyRequest{Expiration: &expiration, Grace: &grace})
+		},
+	}
+	rotate.Flags().StringVar(&expiration, "expires", "", "how long the new key gives access, such as 2160h (default: as long as the old one was to)")
+	rotate.Flags().StringVar(&grace, "grace", "", "how long the old key stays usable, at most 168h (default: not at all)")
+	revoke := &cobra.Command{
+		Use:   "revoke KEY",
+		Short: "Revoke an admin key, which also ends its sessions",
+		Args:  oneArg("one key id: `muster admin-keys list` shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, adminKeysPath+"/"+url.PathEscape(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "revoked") })
+		},
+	}
+	cmd.AddCommand(list, create, rotate, revoke)
+	return cmd
+}
+
+const adminKeysPath = "/api/v1/admin_keys"
+
+func adminKeyState(k adminapi.AdminKey, now time.Time) string {
+	switch {
+	case !k.Active:
+		return "revoked"
+	case k.ExpireAt != nil && !now.Before(*k.ExpireAt):
+		return "expired"
+	}
+	return "active"
+}
+
+// showNewAdminKey creates a key by a request and shows it.
+func (a *client) showNewAdminKey(cmd *cobra.Command, path string, req any) error {
+	secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
+	if err != nil {
+		return err
+	}
+	defer secret.discard()
+	got, err := call[adminapi.AdminKeyItem](cmd.Context(), a, http.MethodPost, path, req)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		adminapi.AdminKeyItem
+		File string `json:"api_key_file,omitempty"`
+	}{AdminKeyItem: got}
+	if out.Item.ApiKey, out.File, err = secret.keep(got.Item.ApiKey); err != nil {
+		return fmt.Errorf("key %s: %w", got.Item.Id, err)
+	}
+	return a.show(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintln(w, shownSecret(out.Item.ApiKey, out.File)) })
+}
