@@ -5,6 +5,7 @@ import { ApiError } from "./api/client";
 import { sessionQuery } from "./api/queries";
 import { Toasts } from "./components/Toasts";
 import { ErrorPage, NotFoundPage } from "./pages/ErrorPage";
+import { AdminKeysPage } from "./pages/AdminKeysPage";
 import { ActivityPage } from "./pages/ActivityPage";
 import { AgentPage } from "./pages/AgentPage";
 import { AgentsPage } from "./pages/AgentsPage";
@@ -80,8 +81,9 @@ const incidents = createRoute({ getParentRoute: () => shell, path: "/incidents",
 const activity = createRoute({ getParentRoute: () => shell, path: "/activity", component: ActivityPage });
 const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
+const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, incidents, activity, packages, enroll])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, incidents, activity, packages, enroll, adminKeys])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

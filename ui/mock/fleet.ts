@@ -3,7 +3,7 @@
  * ../DESIGN.md lists how it differs from a server.
  */
 import type {
-  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
+  ActionStatus, AdminKey, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
@@ -37,6 +37,7 @@ export class MockFleet {
   packages: Package[] = [];
   policies: Policy[] = [];
   keys: EnrollmentKey[] = [];
+  adminKeys: AdminKey[] = [];
   publisherKeys: PublisherKey[] = [];
   private running: Running[] = [];
   private events: FleetEvent[] = [];
@@ -52,6 +53,7 @@ export class MockFleet {
       const a = this.agent(i);
       this.agents.set(a.id, a);
     }
+    this.adminKeys = [{ id: "first", active: true, name: "first admin key", created_at: iso(now() - 9e8), created_by: "muster", last_used_at: iso(now()) }];
     if (size > 0) this.keys.push(this.key("first hosts", "default", now() - 86_400_000));
   }
 
@@ -206,6 +208,20 @@ export class MockFleet {
     if (!a) return;
     Object.assign(a, { active: false, status: "unenrolled", unenrolled_at: iso(this.now()) });
     this.emit("agent.unenrolled", id, { agent: copy(a) }, "first admin key");
+  }
+
+  createAdminKey(name: string, lifetime?: string): AdminKey | null {
+    if (this.adminKeys.some((k) => k.active && k.name === name)) return null;
+    const key: AdminKey = { id: this.id("admin"), active: true, name, created_at: iso(this.now()), created_by: "first admin key" };
+    if (lifetime) key.expire_at = iso(this.now() + Number.parseInt(lifetime) * 36e5);
+    this.adminKeys.unshift(key);
+    this.emit("key.created", key.id, {}, "first admin key");
+    return { ...key, api_key: Buffer.from(`${key.id}:mock-secret`).toString("base64") };
+  }
+
+  revokeAdminKey(id: string): void {
+    for (const k of this.adminKeys) if (k.id === id) k.active = false;
+    this.emit("key.revoked", id, {}, "first admin key");
   }
 
   createKey(name: string, policyId: string, lifetime?: string): EnrollmentKey {

@@ -57,7 +57,7 @@ const words = (v: unknown): string[] => (Array.isArray(v) ? v.map(String) : []);
 const page = <T>(items: T[]) => ({ items, total: items.length, page: 1, perPage: Math.max(20, items.length) });
 
 const routes: Route[] = [
-  ["GET", /^\/api\/v1\/session$/, () => ok({ name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() })],
+  ["GET", /^\/api\/v1\/session$/, () => ok({ key_id: "first", name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() })],
   ["GET", /^\/api\/v1\/server$/, ({ fleet }) => ok({
     version: "1.0.0", agent_url: "https://muster.example.com:8220",
     ca_pin: "sha256:5f0c4d2e8a91b7c63f0d2e8a91b7c65f0c4d2e8a91b7c63f0d2e8a91b7c65f0c",
@@ -107,6 +107,22 @@ const routes: Route[] = [
     fleet.emit("key.revoked", key.id, {});
     return ok({ action: "deleted" });
   }],
+  ["GET", /^\/api\/v1\/admin_keys$/, ({ fleet }) => ok(page(fleet.adminKeys))],
+  ["POST", /^\/api\/v1\/admin_keys$/, ({ fleet, body }) => {
+    const item = fleet.createAdminKey(String(body.name), body.expiration as string | undefined);
+    return item ? ok({ item }) : refuse(409, "Conflict", `A key with the name ${String(body.name)} is in use: rotate it for another secret, revoke it, or choose another name.`);
+  }],
+  ["POST", /^\/api\/v1\/admin_keys\/([^/]+)\/rotate$/, ({ fleet, args }) => {
+    const old = fleet.adminKeys.find((k) => k.id === args[0] && k.active);
+    if (!old) return refuse(409, "Conflict", "The admin API key has been revoked: create another key instead.");
+    fleet.revokeAdminKey(old.id);
+    return ok({ item: fleet.createAdminKey(old.name) });
+  }],
+  ["DELETE", /^\/api\/v1\/admin_keys\/([^/]+)$/, ({ fleet, args }) => {
+    if (!fleet.adminKeys.some((k) => k.active && k.id !== args[0])) return refuse(409, "Conflict", "No other admin key is usable, so revoking this one would lock everybody out: rotate it for another secret, or create another key first.");
+    fleet.revokeAdminKey(args[0]!);
+    return ok({ action: "revoked" });
+  }],
   ["GET", /^\/api\/fleet\/agent_policies$/, ({ fleet }) => ok(page(fleet.policies))],
   ["GET", /^\/api\/v1\/packages$/, ({ fleet }) => ok({ items: fleet.packages })],
   ["DELETE", /^\/api\/v1\/packages\/([^/]+)$/, ({ fleet, args }) => {
@@ -147,7 +163,7 @@ function session(req: IncomingMessage, res: ServerResponse, body: Body): void {
   }
   if (!body.api_key || body.api_key === WRONG_KEY) return send(res, refuse(401, "Unauthorized", "No admin key has this id and secret. Paste it whole, as the server printed it."));
   res.setHeader("Set-Cookie", `${COOKIE}; Path=/; HttpOnly; SameSite=Strict`);
-  send(res, ok({ name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() }));
+  send(res, ok({ key_id: "first", name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() }));
 }
 
 function stream(fleet: MockFleet, url: URL, req: IncomingMessage, res: ServerResponse): void {

@@ -299,6 +299,42 @@ test("an empty fleet shows how to fill it", async ({ page }) => {
   await expect(page.getByRole("cell", { name: "Revoked" })).toBeVisible();
 });
 
+test("admin keys are created, rotated and revoked", async ({ page }) => {
+  await open(page, "twelve");
+  await page.getByRole("button", { name: /^Account/ }).click();
+  await page.getByRole("menuitem", { name: "Admin keys" }).click();
+  await expect(page.getByRole("heading", { name: "Admin keys", level: 1 })).toBeVisible();
+  await expect(page.getByRole("rowheader", { name: "first admin key (yours)" })).toBeVisible();
+  await page.getByRole("button", { name: "Revoke first admin key" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Revoke key" }).click();
+  await expect(page.getByRole("alert")).toContainText("would lock everybody out");
+  await page.getByRole("dialog").getByRole("button", { name: "Keep" }).click();
+
+  await page.getByRole("button", { name: "Create key…" }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByRole("button", { name: "Create key" })).toBeDisabled();
+  await dialog.getByLabel("Name").fill("ci");
+  await expectAccessible(page, "the dialog that creates an admin key");
+  await dialog.getByRole("button", { name: "Create key" }).click();
+  const secret = await dialog.getByLabel("Admin key").textContent();
+  await dialog.getByRole("button", { name: "Done" }).click();
+  const ci = rows(page).filter({ hasText: "ci" });
+  await expect(ci).toContainText("Active");
+  await expect(ci).toContainText("never");
+
+  await page.getByRole("button", { name: "Rotate ci" }).click();
+  await dialog.getByRole("button", { name: "Rotate key" }).click();
+  await expect(dialog.getByLabel("Admin key")).not.toHaveText(secret!);
+  await dialog.getByRole("button", { name: "Done" }).click();
+  await expect(page.getByRole("cell", { name: "Revoked" })).toHaveCount(1);
+  await page.getByRole("button", { name: "Revoke ci" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Revoke key" }).click();
+  await expect(page.getByRole("cell", { name: "Revoked" })).toHaveCount(2);
+  await expectAccessible(page, "the admin keys");
+  await page.setViewportSize({ width: 400, height: 800 });
+  await expectNoSidewaysScroll(page);
+});
+
 test("five thousand agents scroll, filter and sort, with few rows in the document", async ({ page }) => {
   await open(page, "many");
   await expect(rows(page).first()).toBeVisible();

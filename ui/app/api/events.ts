@@ -46,7 +46,7 @@ export function effectsOf(event: FleetEvent): Effects {
       return { stale: [keys.packages, keys.versions, keys.preview] };
     case "key":
       // The enrollment command contains the publisher keys.
-      return { stale: [keys.enrollmentKeys, keys.publisherKeys, keys.server] };
+      return { stale: [keys.enrollmentKeys, keys.adminKeys, keys.publisherKeys, keys.server] };
     case "rollout":
       // Only the start and the end of a rollout change which agents it holds.
       return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.why] : [keys.rollouts, keys.why, keys.agents] };

@@ -27,6 +27,7 @@ export const keys = {
   packages: ["packages"] as const,
   publisherKeys: ["publisher-keys"] as const,
   enrollmentKeys: ["enrollment-keys"] as const,
+  adminKeys: ["admin-keys"] as const,
   policies: ["policies"] as const,
   preview: ["preview"] as const,
   rollouts: ["rollouts"] as const,
@@ -117,6 +118,12 @@ export const publisherKeysQuery = queryOptions({
 export const enrollmentKeysQuery = queryOptions({
   queryKey: keys.enrollmentKeys,
   queryFn: ({ signal }) => call("get", "/api/fleet/enrollment_api_keys", { query: { perPage: 1000 }, signal }),
+});
+
+export const adminKeysQuery = queryOptions({
+  queryKey: keys.adminKeys,
+  queryFn: ({ signal }) => call("get", "/api/v1/admin_keys", { query: { perPage: 1000 }, signal }),
+  refetchInterval: POLL_MS,
 });
 
 export const policiesQuery = queryOptions({

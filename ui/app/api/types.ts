@@ -19,6 +19,7 @@ export type Watch = Schemas["Watch"];
 export type ActionStatus = Schemas["ActionStatus"];
 export type Package = Schemas["Package"];
 export type PublisherKey = Schemas["PublisherKey"];
+export type AdminKey = Schemas["AdminKey"];
 export type EnrollmentKey = Schemas["EnrollmentKey"];
 export type QuerySuggestion = Schemas["QuerySuggestion"];
 export type Policy = Schemas["Policy"];

@@ -51,7 +51,7 @@ export function LoginPage() {
           <Stack>
             <div className={classes.brand}><Logo size={34} /><Title order={1}>Muster</Title></div>
             {fromLink && logIn.isPending ? <Text size="sm" role="status">Logging in with the key of the link…</Text> : (
-              <Text size="sm" c="dimmed">Paste an admin API key. The server printed the first one, and a login link, at its first start.</Text>
+              <Text size="sm" c="dimmed">Paste an admin API key. The server printed the first one, or the path of its file, at its first start.</Text>
             )}
             <PasswordInput
               label="Admin API key"

@@ -1226,8 +1226,67 @@ export interface paths {
         put?: never;
         /** Exchange an admin API key for a session cookie */
         post: operations["logIn"];
-        /** Log out, which removes the session cookie */
+        /** Log out, which ends all sessions of the caller's admin key */
         delete: operations["logOut"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin_keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the admin keys, newest first */
+        get: operations["listAdminKeys"];
+        put?: never;
+        /** Create an admin key. Its secret is only in this response */
+        post: operations["createAdminKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin_keys/{keyId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke an admin key, which also ends its sessions
+         * @description The last usable key is not revoked (409); rotate it instead.
+         */
+        delete: operations["revokeAdminKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin_keys/{keyId}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create a key with the same name, and revoke this one */
+        post: operations["rotateAdminKey"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1249,7 +1308,7 @@ export interface components {
             code?: string;
         };
         ActionWord: {
-            /** @description deleted, created */
+            /** @description deleted, created, revoked */
             action: string;
         };
         /** @enum {string} */
@@ -2737,7 +2796,48 @@ export interface components {
             /** @description base64(id:secret) */
             api_key: string;
         };
+        AdminKey: {
+            id: string;
+            /** @description Whether it has not been revoked; it may have expired */
+            active: boolean;
+            /** @description base64(id:secret), only in the response that created it */
+            api_key?: string;
+            name: string;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string;
+            /** Format: date-time */
+            expire_at?: string;
+            /**
+             * Format: date-time
+             * @description Accurate to a minute; of a key that was never used it is missing
+             */
+            last_used_at?: string;
+        };
+        AdminKeyItem: {
+            item: components["schemas"]["AdminKey"];
+        };
+        AdminKeyList: {
+            items: components["schemas"]["AdminKey"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        CreateAdminKeyRequest: {
+            /** @description Of the person or program that uses the key; no other usable key may have it */
+            name: string;
+            /** @description Go duration such as 2160h after which the key gives no access; default: never */
+            expiration?: string;
+        };
+        RotateAdminKeyRequest: {
+            /** @description Go duration; default: as long as the old key was to last */
+            expiration?: string;
+            /** @description Go duration for which the old key stays usable, at most 168h; default: it is revoked at once */
+            grace?: string;
+        };
         Session: {
+            /** @description Id of the admin key */
+            key_id: string;
             /** @description Name of the admin key */
             name: string;
             /** Format: date-time */
@@ -4666,13 +4766,112 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Logged out */
+            /** @description Logged out; Set-Cookie removes the session */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAdminKeys: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The keys */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminKeyList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createAdminKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateAdminKeyRequest"];
+            };
+        };
+        responses: {
+            /** @description The key */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminKeyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    revokeAdminKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Revoked */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    rotateAdminKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RotateAdminKeyRequest"];
+            };
+        };
+        responses: {
+            /** @description The new key */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminKeyItem"];
                 };
             };
             default: components["responses"]["Error"];
