@@ -173,3 +173,18 @@ func (s *Service) Session(ctx context.Context, value string) (fleet.AdminKey, ti
 	}
 	return k, expires, err
 }
+
+// Ended reports whether a login that was accepted as k has ended since: a request may last
+// for hours. until is the end of its session, zero if the key itself was presented. While
+// the store is away no login has ended.
+func (s *Service) Ended(ctx context.Context, k fleet.AdminKey, until time.Time) bool {
+	now, session := s.Now.UTC(), !until.IsZero()
+	if session && !now.Before(until) {
+		return true
+	}
+	current, err := s.key(ctx, k.ID)
+	if err != nil {
+		return fleet.KindOf(err) == fleet.Unauthorized
+	}
+	return current.Usable(now) != nil || session && current.Generation != k.Generation
+}

@@ -26,7 +26,8 @@ const (
 	streamWrite = 10 * time.Second
 )
 
-// events serves the event stream until the reader disconnects.
+// events serves the event stream until the reader disconnects, or until its login ends,
+// which is checked every keepAlive.
 func (h *Handlers) events(c *gin.Context) error {
 	after, err := resumeAt(c)
 	if err != nil {
@@ -63,7 +64,14 @@ func (h *Handlers) events(c *gin.Context) error {
 	if gone {
 		hello += "event: reset\ndata: {}\n\n"
 	}
+	checked := h.Now.UTC()
 	for err = send(hello); err == nil; {
+		if now := h.Now.UTC(); now.Sub(checked) >= keepAlive {
+			if h.Access.Ended(ctx, callersKey(c), c.GetTime(expiresKey)) {
+				return nil // the reader reconnects, and is refused
+			}
+			checked = now
+		}
 		wait, stop := context.WithTimeout(ctx, keepAlive)
 		var events []fleet.Event
 		events, err = reader.Next(wait)

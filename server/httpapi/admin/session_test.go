@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
@@ -236,6 +237,56 @@ func TestIdleEventStreamIsKeptAlive(t *testing.T) {
 					t.Errorf("100 of them took %s", took)
 				}
 				st.close()
+			})
+		})
+	}
+}
+
+func TestEventStreamEndsWithItsLogin(t *testing.T) {
+	for name, end := range map[string]func(s *apptest.Server, key adminapi.AdminKey, cookie string) apptest.Request{
+		"its key is revoked": func(s *apptest.Server, key adminapi.AdminKey, _ string) apptest.Request {
+			return apptest.Request{Method: "DELETE", URL: s.AdminURL + "/api/v1/admin_keys/" + key.Id, Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey)}
+		},
+		"another session of the key logs out": func(s *apptest.Server, _ adminapi.AdminKey, cookie string) apptest.Request {
+			return apptest.Request{Method: "DELETE", URL: s.AdminURL + "/api/v1/session", Header: apptest.Headers("Cookie", cookie, "kbn-xsrf", "1")}
+		},
+		"the session ends, here with its key": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := apptest.Start(t, apptest.OnPipes)
+				key := apptest.Decode[adminapi.AdminKeyItem](t, s.Admin("POST", "/api/v1/admin_keys", map[string]string{"name": "ann", "expiration": "2m"})).Item
+				do := func(req apptest.Request) apptest.Answer {
+					t.Helper()
+					got, err := s.Do(t.Context(), req)
+					if err != nil || got.Status != http.StatusOK {
+						t.Fatalf("%s %s answered %d %s, %v", req.Method, req.URL, got.Status, got.Body, err)
+					}
+					return got
+				}
+				in := do(apptest.Request{Method: "POST", URL: s.AdminURL + "/api/v1/session", Body: adminapi.LogInRequest{ApiKey: *key.ApiKey}})
+				cookie, _, _ := strings.Cut(in.Header.Get("Set-Cookie"), ";")
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.AdminURL+"/api/v1/events", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Cookie", cookie)
+				resp, err := s.Client.Do(req)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("the stream: %v, %v", resp, err)
+				}
+				defer resp.Body.Close()
+				start, limit := time.Now(), 2*time.Minute
+				if end != nil {
+					do(end(s, key, cookie))
+					limit = 0
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(start); took < limit-time.Second || took > limit+30*time.Second {
+					t.Errorf("it ended after %s", took)
+				}
 			})
 		})
 	}
