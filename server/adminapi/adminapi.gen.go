@@ -1072,7 +1072,7 @@ type CreateWebhookRequest struct {
 	Events *[]string `json:"events,omitempty"`
 	Name   string    `json:"name"`
 
-	// Secret Default: generated
+	// Secret As in the Standard Webhooks specification: whsec_ and a key of 24 to 64 bytes in base64; or any text of 16 characters or more, whose bytes are the key. Default: generated
 	Secret *string `json:"secret,omitempty"`
 
 	// Url Example: https://hooks.example.com/muster
@@ -2496,7 +2496,7 @@ type Webhook struct {
 	Id     string    `json:"id"`
 	Name   string    `json:"name"`
 
-	// Secret Signs deliveries; only in the response that created the webhook
+	// Secret Signs deliveries as in the Standard Webhooks specification; only in the response that created the webhook
 	Secret *string `json:"secret,omitempty"`
 	Url    string  `json:"url"`
 }

@@ -264,6 +264,7 @@ func TestConfigurationErrorNamesTheKey(t *testing.T) {
 		{"limits: {memory_bytes: 512}\n", "limits.memory_bytes: is 512"},
 		{"debug: {listen: ':6060'}\n", "debug.listen: is \":6060\", which others can reach"},
 		{"debug: {listen: '192.0.2.1:6060'}\n", "debug.listen: is \"192.0.2.1:6060\""},
+		{"webhooks: {allow: [10.0.0.0/8, 'https://chat']}\n", "webhooks.allow[1]: is \"https://chat\", want a network"},
 		{"agents: {url: 'http://x'}\n", "agents.url: is \"http://x\""},
 		{"admin: {url: 'https://x/path'}\n", "admin.url"},
 		{"tls: {certificate: a.pem}\n", "tls: certificate and key go together"},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/debug"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/webhook"
 )
 
 // Config is the server's configuration file. Every key may be left out.
@@ -28,14 +29,15 @@ type Config struct {
 	// folder upgrades in Data.
 	Upgrades string `yaml:"upgrades"`
 
-	Store  StoreConfig   `yaml:"store"`
-	Agents AgentsConfig  `yaml:"agents"`
-	Admin  AdminConfig   `yaml:"admin"`
-	TLS    TLSConfig     `yaml:"tls"`
-	Check  CheckinConfig `yaml:"checkin"`
-	Limits limit.Config  `yaml:"limits"`
-	Debug  DebugConfig   `yaml:"debug"`
-	Log    LogConfig     `yaml:"log"`
+	Store    StoreConfig    `yaml:"store"`
+	Agents   AgentsConfig   `yaml:"agents"`
+	Admin    AdminConfig    `yaml:"admin"`
+	TLS      TLSConfig      `yaml:"tls"`
+	Check    CheckinConfig  `yaml:"checkin"`
+	Webhooks WebhooksConfig `yaml:"webhooks"`
+	Limits   limit.Config   `yaml:"limits"`
+	Debug    DebugConfig    `yaml:"debug"`
+	Log      LogConfig      `yaml:"log"`
 
 	// Outage is ignored. Earlier versions had a key in it, and a file written for them
 	// must not keep the server from starting after an upgrade.
@@ -140,6 +142,23 @@ type CheckinConfig struct {
 	PollJitter time.Duration `yaml:"poll_jitter"`
 }
 
+// WebhooksConfig is what webhooks may reach.
+type WebhooksConfig struct {
+	// Allow are networks, addresses and names of hosts inside the network; addresses of
+	// the internet are always allowed.
+	Allow []string `yaml:"allow"`
+}
+
+func (c WebhooksConfig) allowed() (webhook.Allowed, error) {
+	var a webhook.Allowed
+	for i, entry := range c.Allow {
+		if err := a.Add(entry); err != nil {
+			return a, fmt.Errorf("webhooks.allow[%d]: %w", i, err)
+		}
+	}
+	return a, nil
+}
+
 // DebugConfig is the listener that serves profiles of the running process.
 type DebugConfig struct {
 	// Listen is a loopback address; empty means no listener.
@@ -184,6 +203,10 @@ tls:
 checkin:
   poll: 5m                  # how long a check-in with nothing to do is held open
   poll_jitter: 30s          # a random part of it is subtracted, so that agents do not all poll at once
+webhooks:
+  allow: []                 # networks (10.0.0.0/8), addresses and names of hosts (chat.corp.example) inside the network that webhooks
+                            # may reach. Without it they reach the internet only: not loopback, link-local, private and shared
+                            # addresses, nor the clouds' metadata services. They use no proxy
 limits:                     # 0: derived from this machine; /api/status of the admin API shows the values
   max_agents: 0             # connections of agents; bounded by memory and by the files that the process may open (LimitNOFILE)
   max_handshakes: 0         # TLS handshakes in progress at once, 32 for each processor; more connections wait. Raise it for
@@ -294,6 +317,9 @@ func (c Config) Validate() error {
 	}
 	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
 		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
+	}
+	if _, err := c.Webhooks.allowed(); err != nil {
+		errs = append(errs, err)
 	}
 	c.Limits.Check(bad)
 	if c.Debug.Listen != "" {

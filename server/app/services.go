@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/http"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -109,7 +108,11 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		Store: db, Actions: actions, Policies: policies, Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()}, Reconciler: reconciler,
 		Events: events, Log: log, Now: now,
 	}
-	webhooks := &webhook.Service{Store: db, Client: http.DefaultClient, Events: events, Log: log, Now: now}
+	allowed, err := o.Config.Webhooks.allowed()
+	if err != nil {
+		return nil, err
+	}
+	webhooks := &webhook.Service{Store: db, Transport: webhook.NewTransport(allowed), Events: events, Log: log, Now: now}
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	return &services{

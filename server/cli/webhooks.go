@@ -19,7 +19,11 @@ func (a *client) newWebhooks() *cobra.Command {
 		Use:   "webhooks",
 		Short: "Manage webhooks, which send events to other systems",
 		Long: `A webhook is a URL to which the server sends signed events of rollouts. The server retries
-failed deliveries for a while, and then stores them as dead letters.`,
+failed deliveries for a while, and then stores them as dead letters.
+
+Receivers verify the signatures with a library for Standard Webhooks (https://www.standardwebhooks.com).
+Webhooks reach addresses inside the network only if the server's configuration names them under
+webhooks.allow.`,
 	}
 	cmd.AddCommand(a.newWebhooksList(), a.newWebhooksAdd(), a.newWebhooksDead(),
 		a.newWebhooksVerb("remove", "Remove a webhook", "removed", http.MethodDelete, ""),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +31,11 @@ func newService(t *testing.T) *webhook.Service {
 	}
 	t.Cleanup(func() { s.Close() })
 	log := slog.New(slog.DiscardHandler)
-	return &webhook.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log}
+	var loopback webhook.Allowed
+	if err := loopback.Add("127.0.0.0/8"); err != nil {
+		t.Fatal(err)
+	}
+	return &webhook.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Transport: webhook.NewTransport(loopback)}
 }
 
 func TestInvalidWebhookErrorsNameTheField(t *testing.T) {
@@ -49,6 +55,8 @@ func TestInvalidWebhookErrorsNameTheField(t *testing.T) {
 		{func(w *fleet.Webhook) { w.URL += strings.Repeat("x", 2000) }, "at most 2000"},
 		{func(w *fleet.Webhook) { w.Name = strings.Repeat("x", 101) }, "[request body.name]"},
 		{func(w *fleet.Webhook) { w.Secret = "short" }, "[request body.secret]"},
+		{func(w *fleet.Webhook) { w.Secret = "whsec_sixteen-letters!" }, "[request body.secret]: begins with whsec_"},
+		{func(w *fleet.Webhook) { w.Secret = "whsec_c2hvcnQ=" }, "[request body.secret]: is a key of 5 bytes"},
 		{func(w *fleet.Webhook) { w.Events = []string{fleet.EventRolloutFailed, "agent.status"} }, "[request body.events[1]]"},
 	} {
 		w := good
@@ -93,12 +101,16 @@ func TestMissingWebhookIsNotFound(t *testing.T) {
 	}
 }
 
-// verifies is a receiver's check, written independently by the comment of Sign.
-func verifies(secret, header string, body []byte) bool {
-	t, v1, _ := strings.Cut(header, ",")
-	h := hmac.New(sha256.New, []byte(secret))
-	fmt.Fprintf(h, "%s.%s", strings.TrimPrefix(t, "t="), body)
-	return hmac.Equal([]byte(strings.TrimPrefix(v1, "v1=")), []byte(hex.EncodeToString(h.Sum(nil))))
+// verifies is a receiver's check, written independently by the text of the Standard
+// Webhooks specification.
+func verifies(secret string, h http.Header, body []byte) bool {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil {
+		return false
+	}
+	m := hmac.New(sha256.New, key)
+	fmt.Fprintf(m, "%s.%s.%s", h.Get("webhook-id"), h.Get("webhook-timestamp"), body)
+	return h.Get("webhook-signature") == "v1,"+base64.StdEncoding.EncodeToString(m.Sum(nil))
 }
 
 func TestDeliveriesOverTheNetwork(t *testing.T) {
@@ -115,6 +127,16 @@ func TestDeliveriesOverTheNetwork(t *testing.T) {
 		got <- request{r.Header, body, r.Method}
 	})
 	mux.Handle("/moved", http.RedirectHandler("/ok", http.StatusTemporaryRedirect))
+	mux.HandleFunc("/secret", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hidden", http.StatusForbidden) })
+	mux.HandleFunc("/banner", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "SSH-2.0-hidden\r\n")
+		conn.Close()
+	})
 	mux.HandleFunc("/hangs", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // so that the end of the connection is seen
 		select {
@@ -139,14 +161,13 @@ func TestDeliveriesOverTheNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := <-got
-		header := r.header.Get("Muster-Signature")
-		if r.method != http.MethodPost || r.header.Get("Content-Type") != "application/json" || r.header.Get("Muster-Event") != "ping" || r.header.Get("Muster-Delivery") == "" {
+		if r.method != http.MethodPost || r.header.Get("Content-Type") != "application/json" || r.header.Get("Muster-Event") != "ping" || r.header.Get("webhook-id") == "" {
 			t.Errorf("%s with %v", r.method, r.header)
 		}
-		if !verifies(w.Secret, header, r.body) || webhook.Verify(w.Secret, header, r.body, time.Now()) != nil {
-			t.Errorf("the signature %s of %s does not fit", header, r.body)
+		if !verifies(w.Secret, r.header, r.body) {
+			t.Errorf("the signature in %v of %s does not fit", r.header, r.body)
 		}
-		if verifies(w.Secret, header, append(r.body, ' ')) || verifies("another secret here", header, r.body) {
+		if verifies(w.Secret, r.header, append(r.body, ' ')) || verifies("whsec_"+strings.Repeat("A", 44), r.header, r.body) {
 			t.Error("the signature fits what it should not")
 		}
 	})
@@ -154,6 +175,14 @@ func TestDeliveriesOverTheNetwork(t *testing.T) {
 		err := s.Test(t.Context(), hook("/moved").ID)
 		if err == nil || !strings.Contains(err.Error(), "redirects are not followed") || len(got) != 0 {
 			t.Errorf("error is %v, %d requests", err, len(got))
+		}
+	})
+	t.Run("nothing of an answer is shown but its status and its time", func(t *testing.T) {
+		for path, want := range map[string]string{"/secret": `the receiver answered 403 Forbidden after \d+m?s$`, "/banner": "the receiver's answer is not HTTP$"} {
+			err := s.Test(t.Context(), hook(path).ID)
+			if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s: error is %v, want one like %s", path, err, want)
+			}
 		}
 	})
 	t.Run("an address with a token in it shows in no error", func(t *testing.T) {
@@ -166,32 +195,33 @@ func TestDeliveriesOverTheNetwork(t *testing.T) {
 	})
 }
 
-func TestSignaturesAreVerified(t *testing.T) {
-	const secret = "sixteen-letters!"
-	at := time.Unix(1_800_000_000, 0)
-	body := []byte(`{"a":1}`)
-	good := webhook.Sign(secret, body, at)
-	for _, c := range []struct {
-		name, header, says string
-		body               string
-		now                time.Time
-	}{
-		{"as it was sent", good, "", string(body), at.Add(time.Minute)},
-		{"with parts of a later scheme", "v0=x," + good + ",v2=abc", "", string(body), at},
-		{"another body", good, "does not fit", `{"a":2}`, at},
-		{"another time", strings.Replace(good, "t=18", "t=19", 1), "does not fit", string(body), at},
-		{"played again", good, "old", string(body), at.Add(webhook.Tolerance + time.Second)},
-		{"from the future", good, "old", string(body), at.Add(-webhook.Tolerance - time.Second)},
-		{"no signature", "t=1800000000", "want t=", string(body), at},
-		{"no time", strings.TrimPrefix(good, "t=1800000000,"), "want t=", string(body), at},
-		{"no hex", "t=1800000000,v1=zz", "does not fit", string(body), at},
-		{"nothing", "", "want t=", string(body), at},
+// Of the specification's libraries, the test vector of their reference implementation.
+func TestSignatureIsThatOfStandardWebhooks(t *testing.T) {
+	h := http.Header{}
+	webhook.SetHeaders(h, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "test", "msg_p5jXN8AQM9LWM0D4loKWxJek", []byte(`{"test": 2432232314}`), time.Unix(1614265330, 0))
+	if h.Get("webhook-id") != "msg_p5jXN8AQM9LWM0D4loKWxJek" || h.Get("webhook-timestamp") != "1614265330" || h.Get("webhook-signature") != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
+		t.Errorf("headers are %v", h)
+	}
+}
+
+// Secrets that earlier versions made, and those that operators chose, remain as they are, and
+// receivers that verify the earlier header go on doing so.
+func TestEarlierSecretsStillSign(t *testing.T) {
+	body, at := []byte(`{"a":1}`), time.Unix(1_800_000_000, 0)
+	for _, c := range []struct{ secret, key string }{
+		{"sixteen-letters!", "c2l4dGVlbi1sZXR0ZXJzIQ=="},
+		{"whsec_not base64, chosen earlier", "d2hzZWNfbm90IGJhc2U2NCwgY2hvc2VuIGVhcmxpZXI="},
+		{"whsec_" + strings.Repeat("ab27", 13), strings.Repeat("ab27", 13)},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			err := webhook.Verify(secret, c.header, []byte(c.body), c.now)
-			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Errorf("error is %v, want one that says %q", err, c.says)
-			}
-		})
+		h := http.Header{}
+		webhook.SetHeaders(h, c.secret, "test", "w:1", body, at)
+		if !verifies(c.key, h, body) {
+			t.Errorf("%s: the headers %v are not signed with the key %s", c.secret, h, c.key)
+		}
+		m := hmac.New(sha256.New, []byte(c.secret))
+		fmt.Fprintf(m, "1800000000.%s", body)
+		if got, want := h.Get("Muster-Signature"), "t=1800000000,v1="+hex.EncodeToString(m.Sum(nil)); got != want || h.Get("Muster-Delivery") != "w:1" {
+			t.Errorf("%s: Muster-Signature is %s, want %s", c.secret, got, want)
+		}
 	}
 }

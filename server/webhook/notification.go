@@ -34,7 +34,7 @@ func wants(w *fleet.Webhook, typ string) bool {
 
 // Notification is the body of a delivery.
 type Notification struct {
-	ID   string    `json:"id"` // as in the header Muster-Delivery
+	ID   string    `json:"id"` // as in the header Webhook-Id
 	Type string    `json:"type"`
 	At   time.Time `json:"at"`
 	// Actor is who caused it; empty for the rollout itself.

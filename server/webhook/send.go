@@ -3,9 +3,11 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,8 +21,8 @@ import (
 // should answer first and work later.
 const PostTimeout = 10 * time.Second
 
-// answerMax is how much of a receiver's answer is read: enough for its reason.
-const answerMax = 512
+// answerMax is how much of a receiver's answer is read. It is not used.
+const answerMax = 4 << 10
 
 // Backoff is how long to wait before each retry. By the second a restarted receiver is
 // back, by the fourth its restarted host; the last gives an operator some minutes. Then
@@ -47,27 +49,26 @@ func (s *Service) post(ctx context.Context, w fleet.Webhook, typ, delivery strin
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "muster")
-	req.Header.Set(HeaderEvent, typ)
-	req.Header.Set(HeaderDelivery, delivery)
-	req.Header.Set(HeaderSignature, Sign(w.Secret, body, now))
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if s.Client != nil {
-		client.Transport = s.Client.Transport
-	}
+	setHeaders(req.Header, w.Secret, typ, delivery, body, now)
+	client := http.Client{Transport: s.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
+		var refused *notAllowedError
+		if errors.As(err, &refused) {
+			return &failure{text: refused.Error()}
+		}
 		return &failure{text: reason(err), again: true}
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, answerMax)) // the status decides
-	if resp.StatusCode/100 == 2 {
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, answerMax)) // so that the connection can be used again
+	code := resp.StatusCode
+	if code/100 == 2 {
 		return nil
 	}
-	f := &failure{text: fmt.Sprintf("the receiver answered %s", resp.Status), after: retryAfter(resp.Header.Get("Retry-After"), now)}
-	if text := strings.TrimSpace(strings.ToValidUTF8(string(answer), "")); text != "" {
-		f.text += ": " + text
-	}
-	switch code := resp.StatusCode; {
+	f := &failure{after: retryAfter(resp.Header.Get("Retry-After"), now)}
+	f.text = strings.TrimSpace(fmt.Sprintf("the receiver answered %d %s", code, http.StatusText(code))) +
+		fmt.Sprintf(" after %v", s.Now.UTC().Sub(now).Round(time.Millisecond))
+	switch {
 	case code/100 == 3:
 		f.text += " (redirects are not followed: give the address itself)"
 	case code/100 == 5, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
@@ -76,16 +77,32 @@ func (s *Service) post(ctx context.Context, w fleet.Webhook, typ, delivery strin
 	return f
 }
 
-// reason returns the text of an error without the address, which may contain a token.
+// reason returns the text of an error without the address, which may contain a token, and
+// without what the receiver sent: the error for an answer that is not HTTP quotes it.
 func reason(err error) string {
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		if ue.Timeout() {
-			return fmt.Sprintf("no answer within %v", PostTimeout)
-		}
-		err = ue.Err
+	var (
+		whole *url.Error
+		dns   *net.DNSError
+		dial  *net.OpError
+		cert  *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &whole) && whole.Timeout():
+		return fmt.Sprintf("no answer within %v", PostTimeout)
+	case errors.Is(err, context.Canceled):
+		return "cancelled before the receiver answered"
+	case errors.As(err, &dns):
+		return dns.Error()
+	case errors.As(err, &dial):
+		return dial.Error()
+	case errors.As(err, &cert):
+		return cert.Error()
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // the standard library has no value for it
+		return "the receiver speaks HTTP, not HTTPS"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the receiver closed the connection without an answer"
 	}
-	return err.Error()
+	return "the receiver's answer is not HTTP"
 }
 
 // retryAfter parses a Retry-After header: seconds or a date. It returns 0 for other text.

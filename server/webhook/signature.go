@@ -2,67 +2,96 @@ package webhook
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
-	"errors"
-	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Headers of a delivery.
+// Headers of a delivery, as in the Standard Webhooks specification 1.0.0
+// (https://www.standardwebhooks.com), whose libraries verify them.
 const (
+	// HeaderID is the same each time a notification is sent again: a receiver that stores
+	// it handles each once.
+	HeaderID        = "Webhook-Id"
+	HeaderTimestamp = "Webhook-Timestamp" // of this try, in Unix seconds
+	HeaderSignature = "Webhook-Signature" // v1,<base64>; see sign
+
 	// HeaderEvent is the event's type, so that a receiver can route a body unread.
 	HeaderEvent = "Muster-Event"
-	// HeaderDelivery is the same each time a notification is sent again: a
-	// receiver that stores it handles each once.
-	HeaderDelivery = "Muster-Delivery"
-	// HeaderSignature is t=<Unix seconds>,v1=<hex>; see Sign.
-	HeaderSignature = "Muster-Signature"
+
+	// Receivers that were written before the specification was followed read these.
+	headerOldID        = "Muster-Delivery"
+	headerOldSignature = "Muster-Signature" // t=<Unix seconds>,v1=<hex>
 )
 
-// Tolerance is how old a signature may be for Verify: longer than a delivery takes,
-// too short for a replay.
-const Tolerance = 5 * time.Minute
+// secretPrefix marks a secret whose remainder is the key in base64.
+const secretPrefix = "whsec_"
 
-// Sign returns the signature header of a body: v1 is the HMAC-SHA256, under the
-// webhook's secret, of the Unix seconds, a dot, and the body as it is sent. The
-// time is signed too, so that an old delivery cannot be replayed.
-func Sign(secret string, body []byte, at time.Time) string {
+// The lengths of a key in bytes, as the specification has them.
+const (
+	minKey = 24
+	maxKey = 64
+)
+
+// setHeaders sets the headers with which the receiver verifies a delivery.
+func setHeaders(h http.Header, secret, typ, id string, body []byte, at time.Time) {
 	t := strconv.FormatInt(at.Unix(), 10)
-	return "t=" + t + ",v1=" + hex.EncodeToString(mac(secret, t, body))
+	h.Set(HeaderEvent, typ)
+	h.Set(HeaderID, id)
+	h.Set(HeaderTimestamp, t)
+	h.Set(HeaderSignature, "v1,"+base64.StdEncoding.EncodeToString(sum(key(secret), id+"."+t+".", body)))
+	h.Set(headerOldID, id)
+	h.Set(headerOldSignature, "t="+t+",v1="+hex.EncodeToString(sum([]byte(secret), t+".", body)))
 }
 
-func mac(secret, t string, body []byte) []byte {
-	h := hmac.New(sha256.New, []byte(secret))
-	h.Write([]byte(t + "."))
+// sum is the HMAC-SHA256 of a body and what is signed before it. The time is signed, so
+// that an old delivery cannot be replayed.
+func sum(key []byte, before string, body []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(before))
 	h.Write(body)
 	return h.Sum(nil)
 }
 
-// Verify checks the signature of a received body. It ignores unknown parts of the header,
-// so that a v2 can be added beside v1.
-func Verify(secret, header string, body []byte, now time.Time) error {
-	var t, v1 string
-	for part := range strings.SplitSeq(header, ",") {
-		switch name, value, _ := strings.Cut(part, "="); name {
-		case "t":
-			t = value
-		case "v1":
-			v1 = value
+// key returns the key of a secret: the bytes that follow the prefix in base64, else the
+// secret itself, which an operator may have chosen.
+func key(secret string) []byte {
+	if text, ok := strings.CutPrefix(secret, secretPrefix); ok {
+		if key, err := base64.StdEncoding.DecodeString(text); err == nil {
+			return key
 		}
 	}
-	seconds, err := strconv.ParseInt(t, 10, 64)
-	if err != nil || v1 == "" {
-		return fmt.Errorf("the header %s is %q, want t=<Unix seconds>,v1=<hex>", HeaderSignature, header)
+	return []byte(secret)
+}
+
+func newSecret() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return secretPrefix + base64.StdEncoding.EncodeToString(key)
+}
+
+// checkSecret checks a secret that an operator chose.
+func checkSecret(secret string) error {
+	const field, otherwise = "body.secret", "omit it to have one generated"
+	text, standard := strings.CutPrefix(secret, secretPrefix)
+	if !standard {
+		if len(secret) < minSecret {
+			return fleet.FieldError(field, "has %d characters, want at least %d: %s", len(secret), minSecret, otherwise)
+		}
+		return nil
 	}
-	sum, err := hex.DecodeString(v1)
-	if err != nil || !hmac.Equal(sum, mac(secret, t, body)) {
-		return errors.New("the signature does not fit the body: another secret, or the body was changed on its way")
-	}
-	if age := now.Sub(time.Unix(seconds, 0)).Abs(); age > Tolerance {
-		return fmt.Errorf("the signature is %v old, more than %v: an old delivery, or a clock that is wrong", age.Round(time.Second), Tolerance)
+	switch key, err := base64.StdEncoding.DecodeString(text); {
+	case err != nil:
+		return fleet.FieldError(field, "begins with %s but does not go on in base64: %s", secretPrefix, otherwise)
+	case len(key) < minKey || len(key) > maxKey:
+		return fleet.FieldError(field, "is a key of %d bytes, want %d to %d: %s", len(key), minKey, maxKey, otherwise)
 	}
 	return nil
 }

@@ -4,15 +4,15 @@
 // for some minutes and then becomes a dead letter, which an operator can send again.
 // A webhook whose receiver is down delays no other.
 //
-// Only admins create webhooks, and most of those point inside the network, so any
-// address is allowed. Of a receiver's answer only the status and a short excerpt are
-// shown, and redirects are not followed.
+// A webhook reaches addresses inside the server's network only if the configuration allows
+// them; see NewTransport. Of a receiver's answer only the status and the time it took are
+// shown, and redirects are not followed, so that webhooks cannot be used to read or to
+// scan what is inside the network.
 package webhook
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -50,9 +50,8 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
-	// Client provides the transport; nil means the standard one. Its timeout and its
-	// policy for redirects are ignored.
-	Client *http.Client
+	// Transport carries deliveries: one of NewTransport, except in tests.
+	Transport http.RoundTripper
 
 	mu              sync.Mutex
 	woken           chan struct{} // signals Run to check; see wake
@@ -70,11 +69,12 @@ func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fl
 		return fleet.Webhook{}, err
 	}
 	w.Name = cmp.Or(strings.TrimSpace(w.Name), u.Host)
-	switch {
-	case len(w.Name) > maxName:
+	if len(w.Name) > maxName {
 		return fleet.Webhook{}, fleet.FieldError("body.name", "has %d characters, at most %d", len(w.Name), maxName)
-	case w.Secret != "" && len(w.Secret) < minSecret:
-		return fleet.Webhook{}, fleet.FieldError("body.secret", "has %d characters, at least %d: leave it out to have one made", len(w.Secret), minSecret)
+	}
+	w.Secret = cmp.Or(w.Secret, newSecret())
+	if err := checkSecret(w.Secret); err != nil {
+		return fleet.Webhook{}, err
 	}
 	for i, typ := range w.Events {
 		if !slices.Contains(Types(), typ) {
@@ -93,9 +93,6 @@ func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fl
 		return fleet.Webhook{}, err
 	}
 	w.ID, w.After, w.CreatedAt, w.CreatedBy = fleet.NewID(), last, s.Now.UTC(), actor
-	if w.Secret == "" {
-		w.Secret = "whsec_" + strings.ToLower(rand.Text()+rand.Text())
-	}
 	if err := s.Store.Webhooks().Create(ctx, w); err != nil {
 		return fleet.Webhook{}, err
 	}
@@ -193,7 +190,7 @@ func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, act
 	return w, err
 }
 
-// Test sends a ping, once and now. The error has the receiver's answer.
+// Test sends a ping, once and now. The error has the status of the receiver's answer.
 func (s *Service) Test(ctx context.Context, id string) error {
 	w, err := s.Store.Webhooks().Get(ctx, id)
 	if err != nil {
@@ -212,7 +209,7 @@ func (s *Service) DeadLetters(ctx context.Context, offset, limit int) ([]fleet.D
 }
 
 // Redeliver sends a dead letter once more, now, and deletes it when it is accepted.
-// The error has the receiver's answer.
+// The error has the status of the receiver's answer.
 func (s *Service) Redeliver(ctx context.Context, id string) error {
 	l, err := s.Store.DeadLetters().Get(ctx, id)
 	if err != nil {

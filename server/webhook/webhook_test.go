@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +53,7 @@ func (r *receivers) RoundTrip(req *http.Request) (*http.Response, error) {
 	status, retryAfter := http.StatusOK, ""
 	if f := r.hosts[host]; f != nil {
 		if status, retryAfter = f(len(r.got[host])); status == 0 {
-			return nil, errors.New("connection refused")
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
 	}
 	resp := &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte("  because\n")))}
@@ -116,7 +117,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 func serve(t *testing.T, s store.Store, net *receivers, several bool) *world {
 	log := slog.New(slog.DiscardHandler)
 	stream := &event.Stream{Store: s.Events(), Log: log}
-	w := &world{t: t, s: s, net: net, Service: &webhook.Service{Store: s, Events: stream, Log: log, Client: &http.Client{Transport: net}}}
+	w := &world{t: t, s: s, net: net, Service: &webhook.Service{Store: s, Events: stream, Log: log, Transport: net}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	if several {
@@ -177,7 +178,7 @@ func TestWebhookReceivesTheEventsItSelects(t *testing.T) {
 		if err := json.Unmarshal(d.body, &n); err != nil {
 			t.Fatal(err)
 		}
-		if n.ID != d.header.Get(webhook.HeaderDelivery) || n.Type != fleet.EventRolloutFailed || n.At.IsZero() || n.Rollout == nil || n.Rollout.ID != "r1" || n.Rollout.Counts.Succeeded != 4 {
+		if n.ID != d.header.Get(webhook.HeaderID) || n.Type != fleet.EventRolloutFailed || n.At.IsZero() || n.Rollout == nil || n.Rollout.ID != "r1" || n.Rollout.Counts.Succeeded != 4 {
 			t.Errorf("body is %s", d.body)
 		}
 		if want := `Rollout "spring" has failed. Of 9 agents 4 succeeded, 1 failed, 0 are under way.`; n.Text != want {
@@ -213,7 +214,7 @@ func TestFailedDeliveryIsRetried(t *testing.T) {
 			return 204, ""
 		}, webhook.Backoff[:3], ""},
 		{"one that is gone for good", func(int) (int, string) { return 0, "" }, webhook.Backoff, "connection refused"},
-		{"one that does not know us", func(int) (int, string) { return 404, "" }, nil, "404 Not Found: because"},
+		{"one that does not know us", func(int) (int, string) { return 404, "" }, nil, "404 Not Found after"},
 		{"one that points elsewhere", func(int) (int, string) { return 302, "" }, nil, "redirects are not followed"},
 		{"one that asks for time", func(n int) (int, string) {
 			if n == 1 {
@@ -252,7 +253,7 @@ func TestFailedDeliveryIsRetried(t *testing.T) {
 					if got := tries[i+1].at.Sub(tries[i].at); got < want || got > want+time.Second {
 						t.Errorf("try %d came after %v, want %v", i+2, got, want)
 					}
-					if a, b := tries[0].header.Get(webhook.HeaderDelivery), tries[i+1].header.Get(webhook.HeaderDelivery); a != b {
+					if a, b := tries[0].header.Get(webhook.HeaderID), tries[i+1].header.Get(webhook.HeaderID); a != b {
 						t.Errorf("the delivery is %s, then %s", a, b)
 					}
 				}
@@ -306,7 +307,7 @@ func TestDeadLetterCanBeRedelivered(t *testing.T) {
 		if got := w.letters(); len(got) != 1 || got[0].Attempts != 2 {
 			t.Errorf("dead letters: %+v", got)
 		}
-		if err := w.Test(t.Context(), hook.ID); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "410 Gone: because") {
+		if err := w.Test(t.Context(), hook.ID); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "410 Gone after") {
 			t.Errorf("the test says %v", err)
 		}
 		w.net.answers("a.example", nil)
@@ -317,7 +318,7 @@ func TestDeadLetterCanBeRedelivered(t *testing.T) {
 			t.Errorf("error is %v, dead letters: %+v", err, w.letters())
 		}
 		got := w.net.of("a.example")
-		if first, last := got[0], got[len(got)-1]; !bytes.Equal(first.body, last.body) || first.header.Get(webhook.HeaderDelivery) != last.header.Get(webhook.HeaderDelivery) {
+		if first, last := got[0], got[len(got)-1]; !bytes.Equal(first.body, last.body) || first.header.Get(webhook.HeaderID) != last.header.Get(webhook.HeaderID) {
 			t.Errorf("sent again is %s, was %s", last.body, first.body)
 		}
 	})

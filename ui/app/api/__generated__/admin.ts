@@ -1097,7 +1097,7 @@ export interface paths {
         put?: never;
         /**
          * Send a ping to a webhook
-         * @description If the receiver refuses the ping, the error has its answer.
+         * @description If the receiver refuses the ping, the error has the status of its answer and the time it took.
          */
         post: operations["testWebhook"];
         delete?: never;
@@ -2655,7 +2655,7 @@ export interface components {
             id: string;
             name: string;
             url: string;
-            /** @description Signs deliveries; only in the response that created the webhook */
+            /** @description Signs deliveries as in the Standard Webhooks specification; only in the response that created the webhook */
             secret?: string;
             /** @description Event types; default: all rollout events except progress */
             events?: string[];
@@ -2679,7 +2679,7 @@ export interface components {
             name: string;
             /** @example https://hooks.example.com/muster */
             url: string;
-            /** @description Default: generated */
+            /** @description As in the Standard Webhooks specification: whsec_ and a key of 24 to 64 bytes in base64; or any text of 16 characters or more, whose bytes are the key. Default: generated */
             secret?: string;
             events?: string[];
         };
