@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/terminal"
 )
 
 // version is set by the linker. An installed agent reports the version in its package's
@@ -25,16 +26,24 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	err := newCommand().ExecuteContext(ctx)
+	os.Exit(execute(ctx, newCommand()))
+}
+
+// execute runs the command and returns the exit code. All output is escaped, because much of
+// it is text of the server and of packages.
+func execute(ctx context.Context, root *cobra.Command) int {
+	root.SetOut(terminal.NewWriter(root.OutOrStdout()))
+	root.SetErr(terminal.NewWriter(root.ErrOrStderr()))
+	err := root.ExecuteContext(ctx)
 	var code exitCode
 	switch {
 	case err == nil:
+		return 0
 	case errors.As(err, &code):
-		os.Exit(int(code))
-	default:
-		fmt.Fprintln(os.Stderr, "muster-agent:", err)
-		os.Exit(1)
+		return int(code)
 	}
+	fmt.Fprintln(root.ErrOrStderr(), "muster-agent:", err)
+	return 1
 }
 
 // exitCode ends the program with a status and no message.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -24,6 +25,7 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	items := make([]agentapi.AckItem, len(events))
 	for i, e := range events {
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
+		e.Message, e.Error = terminal.Escape(e.Message), terminal.Escape(e.Error)
 		if err := s.Health.Call(ctx, func(ctx context.Context) error { return s.ack(ctx, agent, e, now) }); err != nil {
 			status := map[fleet.Kind]int{fleet.Invalid: http.StatusBadRequest, fleet.NotFound: http.StatusNotFound}[fleet.KindOf(err)]
 			if status == 0 {
@@ -48,7 +50,7 @@ func (s *Service) AckUpgrades(ctx context.Context, agentID, hostname string, eve
 		if !accepted || s.Feed.Recent(e.ActionID, agentID) != agentapi.ActionUpgrade {
 			return nil
 		}
-		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
+		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: terminal.Escape(e.Message), Timestamp: now}
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
 	}
 	err := s.Health.Call(ctx, func(ctx context.Context) error {

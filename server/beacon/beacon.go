@@ -6,6 +6,7 @@ package beacon
 import (
 	"context"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
@@ -27,6 +28,7 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 	if err := fleet.CheckBeacon(b); err != nil {
 		return err
 	}
+	b = escaped(b)
 	now := s.Now.UTC()
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) store.Report {
 		change := a.ObserveBeacon(b, now)
@@ -47,4 +49,14 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 		s.Events.Wake()
 	}
 	return err
+}
+
+// escaped returns a beacon without characters that act on the terminal of whoever reads it.
+func escaped(b agentapi.Beacon) agentapi.Beacon {
+	b.ActionID, b.Waiting = terminal.EscapeLine(b.ActionID), terminal.Escape(b.Waiting)
+	b.Agent.State, b.Agent.Version = terminal.EscapeLine(b.Agent.State), terminal.EscapeLine(b.Agent.Version)
+	if b.Reason != nil {
+		b.Reason = &agentapi.BeaconCause{Code: terminal.EscapeLine(b.Reason.Code), Text: terminal.Escape(b.Reason.Text)}
+	}
+	return b
 }

@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
@@ -89,6 +91,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	if isNull(req.Components) {
 		req.Components = nil
 	}
+	req = escaped(req)
 	now := s.Now.UTC()
 	var after int64
 	written := false
@@ -284,6 +287,30 @@ func sameJSON(a, b json.RawMessage) bool {
 	}
 	var va, vb any
 	return json.Unmarshal(a, &va) == nil && json.Unmarshal(b, &vb) == nil && reflect.DeepEqual(va, vb)
+}
+
+// escaped returns a check-in without characters that act on the terminal of whoever reads
+// it. Messages keep their lines.
+func escaped(req agentapi.CheckinRequest) agentapi.CheckinRequest {
+	req.Status, req.Message = terminal.EscapeLine(req.Status), terminal.Escape(req.Message)
+	req.LocalMeta = fleet.EscapeReport(req.LocalMeta, terminal.EscapeLine)
+	req.Components = fleet.EscapeReport(req.Components, terminal.Escape)
+	if req.UpgradeDetails != nil {
+		d := *req.UpgradeDetails
+		d.TargetVersion, d.ActionID = terminal.EscapeLine(d.TargetVersion), terminal.EscapeLine(d.ActionID)
+		m := &d.Metadata
+		m.FailedState, m.ReasonCode = agentapi.UpgradeState(terminal.EscapeLine(string(m.FailedState))), terminal.EscapeLine(m.ReasonCode)
+		m.RetryErrorMsg, m.ErrorMsg, m.Reason = terminal.Escape(m.RetryErrorMsg), terminal.Escape(m.ErrorMsg), terminal.Escape(m.Reason)
+		req.UpgradeDetails = &d
+	}
+	if req.Upgrade != nil {
+		u := agentapi.CheckinUpgrade{Rollbacks: slices.Clone(req.Upgrade.Rollbacks)}
+		for i := range u.Rollbacks {
+			u.Rollbacks[i].Version = terminal.EscapeLine(u.Rollbacks[i].Version)
+		}
+		req.Upgrade = &u
+	}
+	return req
 }
 
 func isNull(b json.RawMessage) bool { return string(b) == "null" }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
@@ -33,8 +34,11 @@ func Main(version string) int {
 const interrupted = 130
 
 // Run executes root and returns the exit code. It prints an error to root's
-// standard error.
+// standard error. All output is escaped, because much of it is text of hosts, packages and
+// servers.
 func Run(ctx context.Context, root *cobra.Command) int {
+	root.SetOut(terminal.NewWriter(root.OutOrStdout()))
+	root.SetErr(terminal.NewWriter(root.ErrOrStderr()))
 	err := root.ExecuteContext(ctx)
 	var (
 		usage *usageError

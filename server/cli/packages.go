@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/adminapi"
@@ -204,7 +205,7 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 	name := filepath.Base(archive)
 	body := io.Reader(f)
 	if term.IsTerminal(int(os.Stderr.Fd())) {
-		body = &progress{r: f, total: fi.Size(), out: cmd.ErrOrStderr(), name: name}
+		body = &progress{r: f, total: fi.Size(), out: terminal.Raw(cmd.ErrOrStderr()), name: terminal.EscapeLine(name)}
 	}
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
 	if len(signature) > 0 {

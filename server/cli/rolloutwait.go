@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
@@ -184,7 +185,7 @@ otherwise one line for each change. The exit code is the outcome (see
 				print = lines(cmd.ErrOrStderr())
 			case isTerminal(cmd.OutOrStdout()):
 				print = func(r adminapi.Rollout, now time.Time) {
-					fmt.Fprint(cmd.OutOrStdout(), clearScreen)
+					fmt.Fprint(terminal.Raw(cmd.OutOrStdout()), clearScreen)
 					printRollout(cmd.OutOrStdout(), r, now, batchesWatched)
 				}
 			}

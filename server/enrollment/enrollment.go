@@ -3,12 +3,14 @@
 package enrollment
 
 import (
+	"cmp"
 	"context"
 	"crypto/pbkdf2"
 	"crypto/sha512"
 	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -228,7 +230,16 @@ func check(req agentapi.EnrollRequest) error {
 			return fleet.FieldError(field, "want a JSON object")
 		}
 	}
-	return nil
+	for i, tag := range req.Metadata.Tags {
+		if err := fleet.CheckText(fmt.Sprintf("body.metadata.tags[%d]", i), tag); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		fleet.CheckText("body.enrollment_id", req.EnrollmentID),
+		fleet.CheckTexts("body.metadata.local", req.Metadata.Local),
+		fleet.CheckTexts("body.metadata.user_provided", req.Metadata.UserProvided),
+	)
 }
 
 func tags(in []string) []string {

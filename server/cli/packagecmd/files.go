@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/terminal"
 )
 
 // writeAtomically writes a file that may be too large for memory. It appears under its
@@ -57,9 +58,9 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, what string) *progress {
-	p := &progress{what: what, next: time.Now().Add(progressEvery)}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.w = w
+	p := &progress{what: terminal.EscapeLine(what), next: time.Now().Add(progressEvery)}
+	if f, ok := terminal.Raw(w).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.w = f
 	}
 	return p
 }

@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/muster-fleet/muster/packaging/terminal"
+)
+
+// Text of hosts is shown on terminals, so it must not act on them; see package terminal.
+// An enrolment with such text is refused. The reports of an enrolled host are not: that
+// would cut the host off, or lose a result, because of a message. They are stored with the
+// characters escaped.
+
+// CheckText refuses text with characters that act on a terminal.
+func CheckText(field, text string) error {
+	if terminal.IsSafe(text) {
+		return nil
+	}
+	return FieldError(field, "is %q, which has characters that act on a terminal: want one line of plain text", text)
+}
+
+// CheckTexts is CheckText for all texts and keys in a JSON value.
+func CheckTexts(field string, raw json.RawMessage) error {
+	if !mayBeUnsafe(raw) {
+		return nil
+	}
+	var bad error
+	_, err := eachText(raw, field, func(at, text string) string {
+		if bad == nil {
+			bad = CheckText(at, text)
+		}
+		return text
+	})
+	if err != nil {
+		return FieldError(field, "is not JSON: %w", err)
+	}
+	return bad
+}
+
+// EscapeReport returns a JSON value of a report with all its texts and keys escaped by
+// escape, which is terminal.Escape or terminal.EscapeLine.
+func EscapeReport(raw json.RawMessage, escape func(string) string) json.RawMessage {
+	if !mayBeUnsafe(raw) {
+		return raw
+	}
+	v, err := eachText(raw, "", func(_, text string) string { return escape(text) })
+	if err != nil {
+		return raw // the caller has decoded it
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic("escape a report: " + err.Error()) // it was decoded from JSON
+	}
+	return out
+}
+
+// mayBeUnsafe reports whether a JSON value has characters, or escapes other than those of
+// quotes, slashes and backslashes, that a text in it may have to be checked for. Most
+// reports have none, and are not decoded once more.
+func mayBeUnsafe(raw json.RawMessage) bool {
+	for rest := raw; ; {
+		i := bytes.IndexByte(rest, '\\')
+		if i < 0 {
+			break
+		}
+		if i+1 == len(rest) || !strings.ContainsRune(`"\/`, rune(rest[i+1])) {
+			return true
+		}
+		rest = rest[i+2:]
+	}
+	return !terminal.IsSafe(string(raw))
+}
+
+// eachText decodes a JSON value and replaces each text and key in it by what f returns.
+func eachText(raw json.RawMessage, field string, f func(at, text string) string) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // the stored numbers are those of the report
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	return replaceTexts(v, field, f), nil
+}
+
+func replaceTexts(v any, at string, f func(at, text string) string) any {
+	switch v := v.(type) {
+	case string:
+		return f(at, v)
+	case []any:
+		for i, e := range v {
+			v[i] = replaceTexts(e, fmt.Sprintf("%s[%d]", at, i), f)
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			safe := f(at, key)
+			out[safe] = replaceTexts(v[key], at+"."+terminal.EscapeLine(key), f)
+		}
+		return out
+	}
+	return v
+}
