@@ -84,7 +84,7 @@ func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, e
 		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them does not exist", profile, id)
 	}
 	if err != nil {
-		return none, fmt.Errorf("open the folder of upgrade manifests: %w", err)
+		return none, unreadable("the folder of upgrade manifests", err)
 	}
 	defer root.Close()
 	m, err := read(root, profile, id)
@@ -102,7 +102,7 @@ func (d Dir) List(ctx context.Context) ([]plan.UpgradeManifest, error) {
 		return []plan.UpgradeManifest{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the folder of upgrade manifests: %w", err)
+		return nil, unreadable("the folder of upgrade manifests", err)
 	}
 	defer root.Close()
 	names, err := list(root)
@@ -165,31 +165,39 @@ func existing(root *os.Root) string {
 func read(root *os.Root, profile, id string) (plan.UpgradeManifest, error) {
 	var none plan.UpgradeManifest
 	name := path.Join(profile, id+extension)
+	called := "the upgrade manifest " + name
 	info, err := root.Stat(name)
 	if err != nil {
-		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+		return none, unreadable(called, err)
 	}
 	if !info.Mode().IsRegular() {
-		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s is no file", name) // a pipe would never end
+		return none, fleet.Errorf(fleet.Invalid, "%s is no file", called) // a pipe would never end
 	}
 	file, err := root.Open(name)
 	if err != nil {
-		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+		return none, unreadable(called, err)
 	}
 	defer file.Close()
 	raw, err := io.ReadAll(io.LimitReader(file, maxSize+1))
 	switch {
 	case err != nil:
-		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+		return none, unreadable(called, err)
 	case len(raw) > maxSize:
-		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s has more than %d bytes", name, maxSize)
+		return none, fleet.Errorf(fleet.Invalid, "%s has more than %d bytes", called, maxSize)
 	}
 	m, err := parse(raw)
 	if err != nil {
-		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s cannot be used: %w", name, err)
+		return none, fleet.Errorf(fleet.Invalid, "%s cannot be used: %w", called, err)
 	}
 	m.Profile, m.ID = profile, id
 	return m, nil
+}
+
+// unreadable is the error for files of operators that the server cannot read, because of
+// their rights, a link that leads elsewhere, or a broken disk. They are not the server's own,
+// so it is no internal error.
+func unreadable(what string, err error) error {
+	return fleet.Errorf(fleet.Invalid, "%s cannot be read: %w: the server needs the right to read it, and follows no link that leads out of the folder", what, err)
 }
 
 // parse parses a file. The hash covers its bytes, comments included, because people

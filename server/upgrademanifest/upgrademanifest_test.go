@@ -133,14 +133,27 @@ func TestLinkOutOfFolderIsNotFollowed(t *testing.T) {
 	if err := os.Symlink(secret, filepath.Join(d.Path, "p", "out.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := d.Get(t.Context(), "p", "out"); err == nil {
-		t.Errorf("read from outside: %+v", m)
+	if m, err := d.Get(t.Context(), "p", "out"); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), "p/out.yaml cannot be read: ") {
+		t.Errorf("read from outside: %+v, %v", m, err)
 	}
 	if err := os.Symlink("a.yaml", filepath.Join(d.Path, "p", "in.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Get(t.Context(), "p", "in"); err != nil {
 		t.Errorf("a link within the folder: %v", err)
+	}
+}
+
+// The files are the operators', so one that cannot be read is no fault of the server.
+func TestUnreadableManifestIsAnInvalidRequest(t *testing.T) {
+	d := folder(t, map[string]string{"file": "", "p/a.yaml": "version: 1.0.0\n"})
+	_, inFile := d.Get(t.Context(), "file", "a")
+	_, noFolder := Dir{Path: filepath.Join(d.Path, "file")}.Get(t.Context(), "p", "a")
+	_, noList := Dir{Path: filepath.Join(d.Path, "file")}.List(t.Context())
+	for _, err := range []error{inFile, noFolder, noList} {
+		if fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), " cannot be read: ") {
+			t.Errorf("%s %v, want an invalid request", fleet.KindOf(err), err)
+		}
 	}
 }
 
