@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	aead.dev/minisign v0.3.0
+	filippo.io/edwards25519 v1.2.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/clipperhouse/uax29/v2 v2.7.0
 	github.com/elastic/elastic-transport-go/v8 v8.9.0

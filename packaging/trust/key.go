@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +23,13 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	}
 	if err := key.UnmarshalText([]byte(trimmed)); err != nil {
 		return PublicKey{}, fmt.Errorf("public key %q is not a minisign key such as RWQ…: %w", firstLine(trimmed), err)
+	}
+	raw, err := base64.StdEncoding.DecodeString(key.String()) // algorithm, id, key
+	if err == nil {
+		err = CheckEd25519(raw[len(raw)-ed25519.PublicKeySize:])
+	}
+	if err != nil {
+		return PublicKey{}, fmt.Errorf("public key %s cannot be used: %w", key, err)
 	}
 	return PublicKey{key}, nil
 }

@@ -363,13 +363,34 @@ func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.P
 	k := fleet.PublisherKey{ID: key.ID(), PublicKey: key.String(), Name: name, AddedAt: s.Now.UTC(), AddedBy: actor}
 	err = s.Store.PublisherKeys().Create(ctx, k)
 	if fleet.KindOf(err) == fleet.Conflict && err != nil {
-		return s.Store.PublisherKeys().Get(ctx, k.ID)
+		old, err := s.Store.PublisherKeys().Get(ctx, k.ID)
+		if err == nil && old.PublicKey != k.PublicKey { // whoever makes a key can choose its id
+			err = fleet.Errorf(fleet.Conflict, "another key has the id %s: remove that one first with `muster package distrust %s`", k.ID, k.ID)
+		}
+		return old, err
 	}
 	if err != nil {
 		return fleet.PublisherKey{}, err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"publisher": name})})
 	return k, nil
+}
+
+// RemoveKey removes a publisher key. Packages signed by it are refused from now on; those
+// that are published stay, and hosts that trust the key trust it still.
+func (s *Service) RemoveKey(ctx context.Context, id, actor string) error {
+	k, err := s.Store.PublisherKeys().Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := s.Store.PublisherKeys().Delete(ctx, id); err != nil {
+		return err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor, Data: event.Data(map[string]string{"publisher": k.Name})})
+	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
+		ID: "publisher_key:remove:" + id + ":" + fleet.NewID(), At: s.Now.UTC(), Actor: actor, Verb: "publisher_key.remove", Subject: id,
+		Text: actor + " removed the publisher key " + id,
+	}})
 }
 
 func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {

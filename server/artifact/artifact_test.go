@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -359,7 +361,45 @@ func TestPushWithoutPublisherKeyIsRefused(t *testing.T) {
 	w.wantKind(err, fleet.Invalid, "muster package trust")
 	_, err = w.service.AddKey(t.Context(), "not a key", "", "ann")
 	w.wantKind(err, fleet.Invalid, "body.public_key")
+	_, err = w.service.AddKey(t.Context(), base64.StdEncoding.EncodeToString(append([]byte("Ed12345678"), make([]byte, 32)...)), "", "ann")
+	w.wantKind(err, fleet.Invalid, "body.public_key]: public key RWQ")
 	w.holds()
+}
+
+func TestRemovedPublisherKeySignsNoMore(t *testing.T) {
+	w := newWorld(t)
+	published := w.pushed(w.build("1.1.0", "better"))
+	id := w.key.Public().ID()
+	other, _, err := trust.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same id and another key: the id stands in the key's text, before the key.
+	raw, own := decoded(t, other.String()), decoded(t, w.key.Public().String())
+	copy(raw[2:10], own[2:10])
+	_, err = w.service.AddKey(t.Context(), base64.StdEncoding.EncodeToString(raw), "double", "eve")
+	w.wantKind(err, fleet.Conflict, "another key has the id "+id)
+
+	if err := w.service.RemoveKey(t.Context(), id, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.push(w.build("1.2.0", "best"))
+	w.wantKind(err, fleet.Invalid, "muster package trust")
+	w.wantKind(w.service.RemoveKey(t.Context(), id, "ann"), fleet.NotFound, id)
+	w.holds(published) // what was published before stays
+	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Subject: id, Limit: 9})
+	if err != nil || len(entries) != 1 || entries[0].Verb != "publisher_key.remove" || entries[0].Actor != "ann" {
+		t.Errorf("the audit trail has %+v, %v", entries, err)
+	}
+}
+
+func decoded(t *testing.T, key string) []byte {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 func TestFailedPushLeavesNothing(t *testing.T) {

@@ -142,7 +142,7 @@ func noArgs(c *cobra.Command, args []string) error {
 
 func (a *client) newPackage() *cobra.Command {
 	cmd := packagecmd.New()
-	cmd.AddCommand(a.newPackageList(), a.newPackagePush(), a.newPackageTrust(), a.newPackageWithdraw())
+	cmd.AddCommand(a.newPackageList(), a.newPackagePush(), a.newPackageTrust(), a.newPackageDistrust(), a.newPackageWithdraw())
 	packagecmd.AddKeyCommands(cmd, remote{a})
 	return cmd
 }

@@ -365,6 +365,13 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 	o.fails(1, []string{"package", "push", archive}, archive)
 	asJSON[adminapi.ActionWord](o, "package", "withdraw", name)
 	o.fails(1, []string{"package", "withdraw", name})
+
+	o.contains(o.run("package", "trust"), public.ID(), "release", public.String())
+	o.contains(o.run("package", "distrust", pub), "the server refuses packages signed by "+public.ID())
+	o.fails(1, []string{"package", "distrust", strings.ToLower(public.ID())}, public.ID())
+	if got := asJSON[adminapi.PublisherKeyList](o, "package", "trust"); len(got.Items) != 0 {
+		t.Errorf("accepted are %+v", got)
+	}
 }
 
 func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {

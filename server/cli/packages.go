@@ -245,19 +245,18 @@ func (p *progress) Read(b []byte) (int, error) {
 func (a *client) newPackageTrust() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "trust KEY",
+		Use:   "trust [KEY]",
 		Short: "Let the server accept packages signed by a publisher key",
 		Long: `Add a public key, given as a .pub file or as text, to the keys whose packages the server
 accepts for hosts enrolled with --trust-key. It does not change what enrolled agents
-trust: that is fixed when they enrol.`,
+trust: that is fixed when they enrol. Without a key, list the keys that are accepted.`,
 		Example: "  muster package trust release.pub --name release",
-		Args:    oneArg("one public key, as a file or as text"),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text := args[0]
-			if b, err := os.ReadFile(text); err == nil {
-				text = string(b)
+			if len(args) == 0 {
+				return a.listPublisherKeys(cmd)
 			}
-			got, err := call[adminapi.PublisherKeyItem](cmd.Context(), a, http.MethodPost, "/api/v1/publisher_keys", adminapi.AddPublisherKeyRequest{PublicKey: text, Name: &name})
+			got, err := call[adminapi.PublisherKeyItem](cmd.Context(), a, http.MethodPost, "/api/v1/publisher_keys", adminapi.AddPublisherKeyRequest{PublicKey: textOrFile(args[0]), Name: &name})
 			if err != nil {
 				return err
 			}
@@ -266,6 +265,51 @@ trust: that is fixed when they enrol.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the key")
 	return cmd
+}
+
+func (a *client) listPublisherKeys(cmd *cobra.Command) error {
+	got, err := call[adminapi.PublisherKeyList](cmd.Context(), a, http.MethodGet, "/api/v1/publisher_keys", nil)
+	if err != nil {
+		return err
+	}
+	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+		table(w, "ID\tNAME\tKEY\tADDED\tBY", func(add func(...any)) {
+			for _, k := range got.Items {
+				add(k.Id, k.Name, k.PublicKey, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy))
+			}
+		})
+	})
+}
+
+// textOrFile returns the content of the file that arg names, else arg.
+func textOrFile(arg string) string {
+	if b, err := os.ReadFile(arg); err == nil {
+		return string(b)
+	}
+	return arg
+}
+
+func (a *client) newPackageDistrust() *cobra.Command {
+	return &cobra.Command{
+		Use:   "distrust KEY",
+		Short: "Let the server refuse packages signed by a publisher key",
+		Long: `Remove a public key, given as its id, as a .pub file or as text, from the keys whose packages
+the server accepts. Packages that are published stay: ` + "`muster package withdraw`" + ` removes them.
+Hosts that trust the key trust it until they enrol again with other keys.`,
+		Example: "  muster package distrust A1B2C3D4E5F60718",
+		Args:    oneArg("one publisher key: `muster package trust` lists them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := strings.ToUpper(args[0])
+			if key, err := trust.ParsePublicKey(textOrFile(args[0])); err == nil {
+				id = key.ID()
+			}
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/publisher_keys/"+url.PathEscape(id), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server refuses packages signed by %s\n", id) })
+		},
+	}
 }
 
 func (a *client) newPackageWithdraw() *cobra.Command {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/theupdateframework/go-tuf/v2/metadata"
+
+	"github.com/muster-fleet/muster/packaging/trust"
 )
 
 // PublicKey is an Ed25519 key as a root names it. The zero value is no key.
@@ -40,6 +42,9 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(fields[1])
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return PublicKey{}, fmt.Errorf("public key: %q is not the base64 of %d bytes", fields[1], ed25519.PublicKeySize)
+	}
+	if err := trust.CheckEd25519(raw); err != nil {
+		return PublicKey{}, fmt.Errorf("public key %s cannot be used: %w", fields[1], err)
 	}
 	k := PublicKey{key: raw}
 	if len(fields) == 3 {
@@ -93,6 +98,9 @@ func publicKeyOf(key *metadata.Key, name string) (PublicKey, error) {
 	raw, err := hex.DecodeString(key.Value.PublicKey)
 	if err != nil || len(raw) != ed25519.PublicKeySize {
 		return PublicKey{}, fmt.Errorf("is not %d bytes in hexadecimal", ed25519.PublicKeySize)
+	}
+	if err := trust.CheckEd25519(raw); err != nil {
+		return PublicKey{}, fmt.Errorf("cannot be used: %w", err)
 	}
 	return PublicKey{Name: name, key: raw}, checkName(name)
 }

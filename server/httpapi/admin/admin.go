@@ -104,6 +104,7 @@ func (h *Handlers) Handler() http.Handler {
 	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))
 	authed.GET("/api/v1/publisher_keys", on(h.listPublisherKeys))
 	authed.POST("/api/v1/publisher_keys", on(h.addPublisherKey))
+	authed.DELETE("/api/v1/publisher_keys/:keyId", on(h.removePublisherKey))
 	authed.GET("/api/v1/trust", on(h.trust))
 	authed.GET("/api/v1/trust/files", on(h.listTrustFiles))
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))

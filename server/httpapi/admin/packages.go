@@ -102,3 +102,11 @@ func (h *Handlers) addPublisherKey(c *gin.Context) error {
 	c.JSON(http.StatusOK, adminapi.PublisherKeyItem{Item: renderPublisherKey(k)})
 	return nil
 }
+
+func (h *Handlers) removePublisherKey(c *gin.Context) error {
+	if err := h.Artifacts.RemoveKey(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}

@@ -246,7 +246,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("DELETE /api/v1/admin_keys/{keyId}", nil, admin)
 	do("GET /api/v1/admin_keys", nil)
 	do("GET /api/v1/packages", nil)
-	do("GET /api/v1/publisher_keys", nil)
+	keys := do("GET /api/v1/publisher_keys", nil)["items"].([]any)
 	do("GET /api/v1/trust", nil)
 	tryRollouts(t, s, do)
 	delete(left, "GET /metrics") // text: see TestMetricsNeedAKey
@@ -296,6 +296,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/fleet/enrollment_api_keys/{keyId}", nil, id)
 	do("DELETE /api/fleet/enrollment_api_keys/{keyId}", nil, id)
 	do("DELETE /api/v1/packages/{file}", nil, "muster-agent-1.1.0-linux-amd64.tar.gz")
+	do("DELETE /api/v1/publisher_keys/{keyId}", nil, keys[0].(map[string]any)["id"].(string))
 	for call := range left {
 		t.Errorf("%s was not called", call)
 	}

@@ -493,6 +493,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/publisher_keys/{keyId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description 16 hexadecimal digits */
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Accept no more packages signed by a publisher key
+         * @description Packages that are published stay. It does not change what enrolled agents trust.
+         */
+        delete: operations["removePublisherKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/trust": {
         parameters: {
             query?: never;
@@ -3636,6 +3659,30 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PublisherKeyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    removePublisherKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description 16 hexadecimal digits */
+                keyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
                 };
             };
             default: components["responses"]["Error"];
