@@ -35,7 +35,8 @@ type Check struct {
 	// versioned home.
 	Exec []string `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// HTTP is a URL on this host that passes with a 2xx answer. Redirects are
-	// followed to the same host only; certificates are not verified.
+	// followed to the same host only. Certificates are verified except on connections
+	// to loopback addresses.
 	HTTP string `yaml:"http,omitempty" json:"http,omitempty"`
 	// TCP is host:port that passes when it accepts a connection.
 	TCP string `yaml:"tcp,omitempty" json:"tcp,omitempty"`

@@ -88,8 +88,7 @@ func (t *tail) bytes() []byte { return bytes.ToValidUTF8(t.kept, nil) }
 
 var errOffHost = errors.New("redirects to another host")
 
-// httpCheck requests a URL on this host, without a proxy. It does not verify certificates,
-// since services rarely have one for 127.0.0.1 and the request holds no secret.
+// httpCheck requests a URL, without a proxy.
 func httpCheck(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -98,7 +97,7 @@ func httpCheck(ctx context.Context, url string) error {
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DialTLSContext:    dialTLS,
 		},
 		CheckRedirect: func(next *http.Request, before []*http.Request) error {
 			if next.URL.Hostname() != before[0].URL.Hostname() {
@@ -124,6 +123,31 @@ func httpCheck(ctx context.Context, url string) error {
 		return fmt.Errorf("GET %s answered %s, saying %q", url, resp.Status, body)
 	}
 	return fmt.Errorf("GET %s answered %s", url, resp.Status)
+}
+
+// dialTLS verifies the certificate unless the connection stays on this host: services rarely
+// have one for 127.0.0.1. Elsewhere another host could answer in the place of the service.
+func dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: isLoopback(conn.RemoteAddr())})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// isLoopback takes the address of a connection and not a name: a name may lead anywhere.
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 func tcpCheck(ctx context.Context, addr string) error {

@@ -174,3 +174,56 @@ func TestTCPCheck(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// A check of another host must not accept whoever answers there.
+func TestHTTPCheckVerifiesCertificatesOfOtherHosts(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	conn, err := dialTLS(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatalf("on this host: %v", err)
+	}
+	conn.Close()
+	for text, want := range map[string]bool{"127.0.0.1": true, "127.8.9.1": true, "::1": true, "10.0.0.1": false, "192.0.2.1": false, "fe80::1": false, "0.0.0.0": false} {
+		if got := isLoopback(&net.TCPAddr{IP: net.ParseIP(text), Port: 443}); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if isLoopback(&net.UnixAddr{Name: "127.0.0.1"}) {
+		t.Error("a name counts as loopback")
+	}
+
+	other := otherAddress(t)
+	if other == "" {
+		t.Log("this machine has loopback addresses only")
+		return
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(other, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := httptest.NewUnstartedServer(server.Config.Handler)
+	outside.Listener.Close()
+	outside.Listener = listener
+	outside.StartTLS()
+	defer outside.Close()
+	if err := try(t, &Host{Top: "/nonexistent"}, 5*time.Second, manifest.Check{HTTP: outside.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("on %s: error is %v, want that the certificate is not trusted", other, err)
+	}
+}
+
+// otherAddress returns an address of this machine that is not loopback, if it has one.
+func otherAddress(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
