@@ -1,7 +1,6 @@
 // Package control serves an agent's control socket: its health, for the watcher and the
 // command line, and upgrades that are requested on the host. The client is package
-// watcher/probe. The socket has no other access control than its file's mode, so only
-// the agent's user may open it.
+// watcher/probe. Only the agent's user and root may use the socket; see package socket.
 package control
 
 import (
@@ -19,6 +18,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/socket"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -115,7 +115,9 @@ func Listen(top string) (net.Listener, error) {
 		if fi.Mode().Type() != fs.ModeSocket {
 			return nil, fmt.Errorf("control socket: %s is there and is not a socket: remove it", path)
 		}
-		if c, err := net.DialTimeout("unix", path, staleTimeout); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), staleTimeout)
+		defer cancel()
+		if c, err := socket.Dial(ctx, path); err == nil {
 			c.Close()
 			return nil, fmt.Errorf("control socket: an agent already answers on %s", path)
 		}
@@ -123,7 +125,7 @@ func Listen(top string) (net.Listener, error) {
 			return nil, fmt.Errorf("control socket: %w", err)
 		}
 	}
-	l, err := listenPrivate(path, StagingDir(top))
+	l, err := socket.Listen(path, StagingDir(top))
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -139,48 +141,3 @@ func StagingDir(top string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(path), "."+hex.EncodeToString(sum[:3]))
 }
-
-func listenPrivate(path, dir string) (net.Listener, error) {
-	// The socket is created in a folder that others cannot enter, and then moved:
-	// between listening and changing the mode others could connect, and the umask
-	// is shared with the process's other goroutines.
-	if err := os.RemoveAll(dir); err != nil { // left by an agent that was killed
-		return nil, err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	tmp := filepath.Join(dir, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	// The listener would remove the temporary name.
-	l.SetUnlinkOnClose(false)
-	err = os.Chmod(tmp, 0o600)
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	return &listener{UnixListener: l, path: path}, nil
-}
-
-// listener removes its socket's file when it is closed.
-type listener struct {
-	*net.UnixListener
-	path string
-}
-
-func (l *listener) Close() error {
-	err := l.UnixListener.Close()
-	if rerr := os.Remove(l.path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-		err = errors.Join(err, rerr)
-	}
-	return err
-}
-
-func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }

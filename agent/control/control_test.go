@@ -117,3 +117,23 @@ func TestListenRemovesTheStagingDirOfAKilledAgent(t *testing.T) {
 		t.Errorf("in the folder: %v, %v", entries, err)
 	}
 }
+
+// Nothing of it is in a folder that is shared with other users.
+func TestAgentUnderALongPathAnswersInItsOwnFolder(t *testing.T) {
+	top := filepath.Join(shortDir(t), strings.Repeat("deep/", 40))
+	if err := os.MkdirAll(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	temp := shortDir(t)
+	t.Setenv("TMPDIR", temp)
+	c := serve(t, top, &Server{Health: func() probe.Health { return probe.Health{AgentID: "a1"} }})
+	if h, err := c.Health(context.Background()); err != nil || h.AgentID != "a1" {
+		t.Errorf("health %+v, %v", h, err)
+	}
+	if fi, err := os.Lstat(filepath.Join(top, "muster-agent.sock")); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", fi, err)
+	}
+	if entries, err := os.ReadDir(temp); err != nil || len(entries) != 0 {
+		t.Errorf("in the temporary folder are %v, %v", entries, err)
+	}
+}

@@ -1,8 +1,8 @@
 // Package control serves commands that an operator runs on the server's own machine,
 // such as `muster admin-key`, on a socket in the server's data folder. The commands
-// need the running server, because the embedded store belongs to its process. Whoever
-// can open the socket's file may use it, so only the server's user can. The package has
-// the client, too.
+// need the running server, because the embedded store belongs to its process. Only the
+// server's user and root may use the socket; see packaging/socket. The package has the
+// client, too.
 package control
 
 import (
@@ -121,7 +121,6 @@ func Serve(folder string, c Commands, log *slog.Logger) (stop func(), err error)
 	return func() {
 		_ = srv.Close() // closing the listener cannot lose data
 		<-ended
-		remove(folder)
 	}, nil
 }
 

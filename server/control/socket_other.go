@@ -10,6 +10,4 @@ import (
 
 func listen(string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
-func remove(string) {}
-
 func dial(context.Context, string) (net.Conn, error) { return nil, ErrNoServer }

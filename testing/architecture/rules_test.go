@@ -106,7 +106,7 @@ var bans = []ban{
 		reason: "the agent links it to write the watcher's credential, and must not link the watcher",
 	},
 	{
-		from: []string{"watcher/probe"}, to: []string{"//..."}, only: []string{"//packaging/manifest"},
+		from: []string{"watcher/probe"}, to: []string{"//..."}, only: []string{"//packaging/manifest", "//packaging/socket"},
 		reason: "an old watcher and a new agent share this protocol, which is all in one package",
 	},
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/socket"
 )
 
 // State is the state of an agent or of a component.
@@ -105,18 +107,12 @@ type UpgradeRequest struct {
 // socketName is the control socket's name in the top folder.
 const socketName = "muster-agent.sock"
 
-// maxSocketPath is the longest path in sockaddr_un on all systems (macOS: 104 bytes with the
-// final zero).
-const maxSocketPath = 103
+// SocketPath returns the path of the control socket of the agent under top.
+func SocketPath(top string) string { return filepath.Join(top, socketName) }
 
-// SocketPath returns the path of the control socket of the agent under top, which must be
-// absolute. If the path is too long for a socket it is in the system's temporary folder,
-// under a name derived from top.
-func SocketPath(top string) string {
-	p := filepath.Join(top, socketName)
-	if len(p) <= maxSocketPath {
-		return p
-	}
+// earlierPath returns where agents of earlier versions under a long path had their socket:
+// in the system's temporary folder.
+func earlierPath(top string) string {
 	sum := sha256.Sum256([]byte(top))
 	return filepath.Join(os.TempDir(), "muster-agent-"+hex.EncodeToString(sum[:8])+".sock")
 }
@@ -128,9 +124,33 @@ type Dialer func(ctx context.Context) (net.Conn, error)
 func DialSocket(top string) Dialer {
 	path := SocketPath(top)
 	return func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		conn, err := socket.Dial(ctx, path)
+		if errors.Is(err, fs.ErrNotExist) && len(path) > maxSocketPath {
+			if earlier := dialEarlier(ctx, top); earlier != nil {
+				return earlier, nil
+			}
+		}
+		return conn, err
 	}
+}
+
+// maxSocketPath is the longest path for which agents of earlier versions had their socket
+// in the top folder.
+const maxSocketPath = 103
+
+// dialEarlier connects to an agent of an earlier version, to which the watcher may have
+// rolled back. Anybody could take its socket's name, so only a socket of this user or of root
+// counts.
+func dialEarlier(ctx context.Context, top string) net.Conn {
+	conn, err := socket.Dial(ctx, earlierPath(top))
+	if err != nil {
+		return nil
+	}
+	if uid, err := socket.PeerUID(conn.(*net.UnixConn)); err != nil || (uid != 0 && uid != os.Geteuid()) {
+		conn.Close()
+		return nil
+	}
+	return conn
 }
 
 // Timeout bounds one request. The agent answers from memory, far faster than this.

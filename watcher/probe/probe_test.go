@@ -148,20 +148,38 @@ func TestHealthTimesOut(t *testing.T) {
 	}
 }
 
-func TestSocketPath(t *testing.T) {
-	if got := SocketPath("/opt/muster"); got != filepath.FromSlash("/opt/muster/muster-agent.sock") {
-		t.Errorf("socket is %s", got)
+func TestSocketIsInTheTopFolder(t *testing.T) {
+	for _, top := range []string{"/opt/muster", "/srv/" + strings.Repeat("deep/", 30) + "muster"} {
+		if got := SocketPath(top); filepath.Dir(got) != filepath.FromSlash(top) {
+			t.Errorf("the socket of %s is %s", top, got)
+		}
 	}
-	long := "/srv/" + strings.Repeat("deep/", 30) + "muster"
-	got := SocketPath(long)
-	if len(got) > maxSocketPath || filepath.Dir(got) != filepath.Clean(os.TempDir()) {
-		t.Errorf("socket of a long path is %s (%d bytes)", got, len(got))
+}
+
+// A rollback may lead to an agent of an earlier version, whose socket has another place.
+func TestAgentOfAnEarlierVersionUnderALongPathIsReached(t *testing.T) {
+	temp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if again, other := SocketPath(long), SocketPath(long+"2"); again != got || other == got {
-		t.Errorf("sockets %s, %s and %s: want one per top folder, always the same", got, again, other)
+	defer os.RemoveAll(temp)
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("TMP", temp)
+	top := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
+	l, err := net.Listen("unix", earlierPath(top))
+	if err != nil {
+		t.Fatal(err)
 	}
-	fits := "/" + strings.Repeat("a", maxSocketPath-len("//muster-agent.sock"))
-	if got := SocketPath(fits); !strings.HasPrefix(got, fits) || len(got) != maxSocketPath {
-		t.Errorf("socket of a path that just fits is %s (%d bytes)", got, len(got))
+	srv := &http.Server{ReadHeaderTimeout: Timeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(Health{AgentID: "old"})
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	defer func() { srv.Close(); <-done }()
+	if h, err := client(top).Health(t.Context()); err != nil || h.AgentID != "old" {
+		t.Errorf("health %+v, %v", h, err)
+	}
+	if _, err := client(t.TempDir()).Health(t.Context()); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("without an agent: %v", err)
 	}
 }

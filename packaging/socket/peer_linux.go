@@ -1,0 +1,20 @@
+package socket
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeerUID returns the user that opened the other end of a connection.
+func PeerUID(conn *net.UnixConn) (int, error) {
+	var cred *unix.Ucred
+	err := control(conn, func(fd int) (err error) {
+		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
