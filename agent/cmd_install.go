@@ -36,9 +36,9 @@ func fromEnvironment(e *setup.Enrollment) {
 
 func installCommand() *cobra.Command {
 	var (
-		top, archive string
-		noService    bool
-		e            setup.Enrollment
+		top, archive         string
+		noService, unsafeTop bool
+		e                    setup.Enrollment
 	)
 	c := &cobra.Command{
 		Use:   "install",
@@ -46,7 +46,8 @@ func installCommand() *cobra.Command {
 		Long: `Install the agent on this host, from --package or from the unpacked package that
 this program is in. With --url and a token it is enrolled as well. It is installed
 as a service unless --no-service is given. If anything fails, the host is left as
-it was.`,
+it was. For root, the folder and all folders above it must belong to root, and no
+other user may write to them.`,
 		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
       --ca-pin sha256:… --trust-root sha256:…
   muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub`,
@@ -64,7 +65,7 @@ it was.`,
 			if err != nil {
 				return err
 			}
-			i := setup.Installation{Disk: disk.OS{}, Top: top, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
+			i := setup.Installation{Disk: disk.OS{}, Top: top, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
 			if e.URL != "" || c.Flags().Changed("token") {
 				i.Enrollment = &e
 			}
@@ -81,6 +82,7 @@ it was.`,
 	topFlag(c, &top)
 	enrollmentFlags(c, &e)
 	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root is given")
+	c.Flags().BoolVar(&unsafeTop, "unsafe-top", false, "let root install below a folder that other users can change, such as /tmp; for trials only")
 	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs muster-agent run")
 	return c
 }

@@ -83,10 +83,18 @@ func resolveTop(top string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--top: %w", err)
 	}
-	if real, err := filepath.EvalSymlinks(top); err == nil {
-		top = real
+	return resolved(top), nil
+}
+
+// resolved resolves the links in the part of path that exists.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
 	}
-	return top, nil
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(resolved(dir), filepath.Base(path))
+	}
+	return path
 }
 
 func versionCommand() *cobra.Command {

@@ -38,6 +38,8 @@ type Services interface {
 type Installation struct {
 	Disk disk.Disk
 	Top  string // absolute
+	// UnsafeTop permits root to install below a folder that other users can change.
+	UnsafeTop bool
 	// Package is the archive to install, with its signature beside it. Empty means
 	// the version that the running program belongs to.
 	Package string
@@ -61,6 +63,11 @@ type Installed struct {
 // Run installs the agent. After an error the host is as before.
 func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	var out Installed
+	if runsAsRoot() && !i.UnsafeTop {
+		if err := checkOwners(i.Top); err != nil {
+			return out, err
+		}
+	}
 	existed, err := i.checkTop()
 	if err != nil {
 		return out, err

@@ -94,7 +94,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	s, p, m := fakeserver.New(t), newPublisher(t), &manager{}
 	top := filepath.Join(t.TempDir(), "h")
 	i := Installation{
-		Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), Services: m,
+		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), Services: m,
 		Enrollment: &Enrollment{URL: s.URL + "/", Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
 	}
 	done, err := i.Run(context.Background())
@@ -203,7 +203,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 			s, m := fakeserver.New(t), &manager{}
 			top := filepath.Join(t.TempDir(), "h")
 			i := Installation{
-				Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), Services: m,
+				Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), Services: m,
 				Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
 			}
 			c.spoil(t, &i, m)
@@ -226,7 +226,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, "thesis.txt"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Installation{Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
+	_, err := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "thesis.txt") {
 		t.Errorf("error %v", err)
 	}
@@ -238,7 +238,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 func TestInstallFromTheUnpackedPackage(t *testing.T) {
 	p := newPublisher(t)
 	first := filepath.Join(t.TempDir(), "h")
-	i := Installation{Disk: disk.OS{}, Top: first, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: disk.OS{}, Top: first, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}
 	if _, err := i.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestInstallFromTheUnpackedPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := filepath.Join(t.TempDir(), "h")
-	if _, err := (Installation{Disk: disk.OS{}, Top: second, Executable: exe}).Run(context.Background()); err != nil {
+	if _, err := (Installation{Disk: disk.OS{}, Top: second, UnsafeTop: true, Executable: exe}).Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	home := filepath.Join(second, layout.DataDir, filepath.Base(filepath.Dir(exe)))

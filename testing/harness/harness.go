@@ -494,9 +494,10 @@ func (f *Fleet) Install(ctx context.Context, s *Server, p *Publisher, archive, n
 	return h, nil
 }
 
-// InstallCommand runs `muster-agent install --no-service` with more flags.
+// InstallCommand runs `muster-agent install --no-service` with more flags. The folders of
+// tests are in the system's temporary folder, so root needs --unsafe-top.
 func (f *Fleet) InstallCommand(ctx context.Context, top string, flags ...string) (string, error) {
-	return f.program(ctx, nil, append([]string{f.Programs.Agent, "install", "--top", top, "--no-service"}, flags...)...)
+	return f.program(ctx, nil, append([]string{f.Programs.Agent, "install", "--top", top, "--unsafe-top", "--no-service"}, flags...)...)
 }
 
 // Start starts the agent without a service manager. It does not wait for the process, which
