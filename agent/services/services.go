@@ -27,12 +27,27 @@ func CheckTop(top string) error {
 	if strings.Contains(top, "{{") || strings.ContainsFunc(top, unicode.IsControl) {
 		return fmt.Errorf("the top folder %q has {{ or a control character in its name, which no service definition can hold: %s", top, where)
 	}
+	for _, private := range []string{"/tmp", "/var/tmp"} { // PrivateTmp hides them from the agent
+		if top == private || strings.HasPrefix(filepath.ToSlash(top), private+"/") {
+			return fmt.Errorf("the top folder %s is below %s, which the service does not see: %s", top, private, where)
+		}
+	}
 	// systemd refuses a program with one of them in its path, however it is quoted.
 	if strings.ContainsAny(filepath.ToSlash(top), `"'\`) {
 		return fmt.Errorf("the top folder %q has a quote or a backslash in its name, and systemd starts no program from there: %s", top, where)
 	}
 	return nil
 }
+
+// kernelProtected is what neither the agent, the watcher nor a check of a package changes.
+const kernelProtected = `ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+LockPersonality=yes
+RestrictRealtime=yes
+`
 
 // AgentSystemd returns the agent's unit.
 //
@@ -54,7 +69,18 @@ Restart=always
 RestartSec=3
 KillMode=process
 TimeoutStopSec=20
-
+ProtectSystem=strict
+ReadWritePaths=` + quoted(top) + `
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+NoNewPrivileges=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+ProtectClock=yes
+` + kernelProtected + `
 [Install]
 WantedBy=multi-user.target
 `
@@ -69,7 +95,9 @@ WantedBy=multi-user.target
 // exists. No ordering after the agent: an agent that hangs at its start would delay the
 // watcher that replaces it. TimeoutStopSec: a shutdown does not wait for a rollback, which
 // continues at the next boot. OOMScoreAdjust: the watcher must survive a version that
-// leaks memory.
+// leaks memory. Its sandbox is wider than the agent's, because it runs the checks of
+// packages, which may write to /tmp or use sudo; a check that fails for a missing right would
+// roll a good version back.
 func WatcherSystemd(top string) string {
 	return `[Unit]
 Description=Muster upgrade watcher in ` + specifiers(top) + `
@@ -86,7 +114,9 @@ RestartSec=3
 TimeoutStartSec=infinity
 TimeoutStopSec=20
 OOMScoreAdjust=-900
-
+ProtectSystem=full
+ReadWritePaths=` + quoted(top) + `
+` + kernelProtected + `
 [Install]
 WantedBy=multi-user.target
 `

@@ -22,12 +22,14 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 			`ExecStart="/srv/100%% my $HOME/muster-agent" run --top "/srv/100%% my $$HOME"`,
 			`RequiresMountsFor="/srv/100%% my $HOME"`,
 			"KillMode=process", "Restart=always", "StartLimitIntervalSec=0",
+			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=strict", "NoNewPrivileges=yes", "ProtectKernelModules=yes",
 		},
 		watcher: {
 			`ExecStart="/srv/100%% my $HOME/muster-watcher" --top "/srv/100%% my $$HOME"`,
 			// Here systemd reads the rest of the line as the path, with any quotes.
 			"ConditionPathExists=/srv/100%% my $HOME/data/upgrade-marker",
 			"Type=notify", "NotifyAccess=main", "Restart=on-failure", "StartLimitIntervalSec=0", "WantedBy=multi-user.target",
+			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=full", "ProtectKernelModules=yes",
 		},
 	} {
 		for _, line := range lines {
@@ -47,6 +49,7 @@ func TestCheckTopRefusesNamesThatServicesCannotHold(t *testing.T) {
 	for top, ok := range map[string]bool{
 		"/opt/muster": true, "/srv/100% my $HOME agent": true, "/srv/müster": true,
 		`/srv/"x"`: false, "/srv/it's": false, "/srv/{{x}}": false, "/srv/a\nb": false, "/srv/\x1b": false,
+		"/tmp": false, "/tmp/x": false, "/var/tmp/x": false, "/tmpx": true,
 	} {
 		err := CheckTop(top)
 		if (err == nil) != ok {

@@ -41,6 +41,7 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 		t.Errorf("the service is process %s, was %s, with %s restarts: want the same process", now, first, m.property(m.agent, "NRestarts"))
 	}
 	m.standsAlone()
+	m.writesOnlyItsOwnFolder()
 	m.survivesAKilledWatcher()
 	m.survivesTheAgentsStop()
 	m.goesOnAfterAReboot()
@@ -70,6 +71,19 @@ func (m *machine) standsAlone() {
 		in := m.run("sh", "-c", `cat /sys/fs/cgroup"$0"/cgroup.procs /sys/fs/cgroup/systemd"$0"/cgroup.procs 2>/dev/null | sort -u`, own)
 		if in != pid {
 			m.t.Errorf("in the control group of %s are the processes %q, want %s alone", unit, in, pid)
+		}
+	}
+}
+
+// writesOnlyItsOwnFolder checks what the services' sandboxes permit, in their view of the
+// file system.
+func (m *machine) writesOnlyItsOwnFolder() {
+	m.t.Helper()
+	for unit, folders := range map[string]string{m.agent: "/usr /etc /boot /var/lib /srv /home /root", m.watcher: "/usr /etc /boot"} {
+		got := m.run("nsenter", "--target", m.property(unit, "MainPID"), "--mount", "sh", "-c",
+			`for d in `+folders+`; do [ -d $d ] && touch $d/.probe 2>/dev/null && echo $d; done; touch "$0/.probe" && rm "$0/.probe" && echo own`, m.top)
+		if got != "own" {
+			m.t.Errorf("%s can write to %q, want only its own folder", unit, got)
 		}
 	}
 }
