@@ -41,7 +41,8 @@ func (h *Handlers) createAdminKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.newAdminKey(c, k, cred)
+	showNewAdminKey(c, k, cred)
+	return nil
 }
 
 func (h *Handlers) rotateAdminKey(c *gin.Context) error {
@@ -61,15 +62,15 @@ func (h *Handlers) rotateAdminKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.newAdminKey(c, k, cred)
+	showNewAdminKey(c, k, cred)
+	return nil
 }
 
-// newAdminKey answers with a key that was created, and its secret.
-func (h *Handlers) newAdminKey(c *gin.Context, k fleet.AdminKey, cred fleet.Credential) error {
+// showNewAdminKey answers with a key that was created, and its secret.
+func showNewAdminKey(c *gin.Context, k fleet.AdminKey, cred fleet.Credential) {
 	item := renderAdminKey(k)
 	item.ApiKey = ptr(cred.Encode())
 	c.JSON(http.StatusOK, adminapi.AdminKeyItem{Item: item})
-	return nil
 }
 
 func (h *Handlers) revokeAdminKey(c *gin.Context) error {
