@@ -209,8 +209,8 @@ webhooks:
                             # addresses, nor the clouds' metadata services. They use no proxy
 limits:                     # 0: derived from this machine; /api/status of the admin API shows the values
   max_agents: 0             # connections of agents; bounded by memory and by the files that the process may open (LimitNOFILE)
-  max_handshakes: 0         # TLS handshakes in progress at once, 32 for each processor; more connections wait. Raise it for
-                            # networks with long round trips
+  max_handshakes: 0         # TLS handshakes in progress at once, 36 for each processor; more connections wait. One address, as a
+                            # load balancer's, has 32 of them at most. Raise it for networks with long round trips
   handshakes_per_second: 0  # three quarters of the processors' time, measured at the start; the rest is for everything else
   max_checkins: 0           # check-ins in progress at once, 16 for each processor; parked ones do not count. More wait 5 s and are
                             # then answered 429. Raise it, and the next two, if Elasticsearch answers slowly

@@ -26,6 +26,9 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return s.parker.ConnContext(limit.ConnContext(ctx, c), c)
 	}
+	// net/http buffers this much of a body before the handler has authenticated the
+	// request. With HTTP/1.1, which nearly all agents use, it is 4 KiB, too.
+	server.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 4 << 10, MaxReceiveBufferPerConnection: 64 << 10}
 	return server
 }
 
@@ -53,10 +56,11 @@ type listening struct {
 // admission's listener limits the rate of agents' handshakes; the parker's listener on top
 // of it also returns parked connections that have another request.
 func (s *Server) listen() []listening {
+	admin := limit.AdminListener(s.listeners.admin)
 	agents := s.services.parker.Listener(s.admission.Listener(s.listeners.agents, s.agentTLS, s.log))
 	all := []listening{
 		{s.agents, func() error { return s.agents.Serve(agents) }},
-		{s.admin, func() error { return s.admin.ServeTLS(s.listeners.admin, "", "") }},
+		{s.admin, func() error { return s.admin.ServeTLS(admin, "", "") }},
 	}
 	if s.listeners.debug != nil {
 		server := httpapi.NewServer(debug.Handler(), s.log)

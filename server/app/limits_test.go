@@ -117,6 +117,21 @@ type stuck struct {
 	free chan struct{}
 }
 
+// stuckAgents is a store in which agents cannot be created for a while.
+type stuckAgents stuck
+
+func (s stuckAgents) Agents() store.Agents { return stuckCreation{s.Store.Agents(), s.free} }
+
+type stuckCreation struct {
+	store.Agents
+	free chan struct{}
+}
+
+func (s stuckCreation) Create(ctx context.Context, a fleet.Agent) error {
+	<-s.free
+	return s.Agents.Create(ctx, a)
+}
+
 func (s stuck) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
 	return stuckKeys{s.Store.EnrollmentKeys(), s.free}
 }
@@ -136,7 +151,7 @@ func TestRefusedRequestsGetDifferentRetryAfters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		s := apptest.Start(t, apptest.OnPipes, limited(limit.Config{MaxEnrollments: inside}), func(o *app.Options) {
-			o.Store = stuck{o.Store, free}
+			o.Store = stuckAgents{o.Store, free}
 		})
 		enrol := func() apptest.Answer {
 			return s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: apptest.Metadata("web", "1.0.0")}})

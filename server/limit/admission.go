@@ -141,7 +141,8 @@ type Admission struct {
 	Limits Limits
 
 	requests map[Kind]*pool
-	bodies   *pool // bytes
+	bodies   *pool   // bytes
+	strange  *places // for AsStranger; the share of one source is Limits.Checkins
 	connections
 }
 
@@ -158,6 +159,7 @@ func NewAdmission(l Limits) *Admission {
 			Admin:    requests(adminRequests, adminWaiting, retrySpread),
 		},
 		bodies:      newPool(l.BodyBytes, 0, retrySpread),
+		strange:     newPlaces(8*l.Checkins/7+1, l.Waiting),
 		connections: newConnections(l),
 	}
 }
@@ -177,16 +179,43 @@ type ticket struct {
 
 type ticketKey struct{}
 
+// AsStranger calls f, which is work for a client that is not authenticated: the search for
+// its credential in the store, before anything else of the request is read. Such requests
+// wait by their source and apart from all others, so that a stranger takes nothing from
+// an agent.
+//
+// A refusal is a *fleet.Error of kind TooMany with RetryAfter, counted for k.
+func (a *Admission) AsStranger(ctx context.Context, remoteAddr string, k Kind, f func() error) error {
+	inTime, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	from := sourceOfText(remoteAddr)
+	if err := a.strange.acquire(inTime, from); err != nil {
+		if ctx.Err() == nil { // otherwise the client has disconnected
+			err = a.requests[k].refuse()
+		}
+		return err
+	}
+	defer a.strange.release(from)
+	return f()
+}
+
+// RefuseFull returns the refusal of a request whose connection is beyond the limit of
+// agents, nil for others.
+func (a *Admission) RefuseFull(ctx context.Context) error {
+	if !Refused(ctx) {
+		return nil
+	}
+	return tooMany(fullSpread/3+rand.N(fullSpread), "this server has as many agents as it can (%d): it accepts the next when one leaves, or another server does; `limits.max_agents` sets the limit", a.Limits.Agents)
+}
+
 // Enter reads the body of r into memory and then waits for a slot, so that a host on a
-// slow link holds no slot while it sends. The returned request has a context derived from
-// ctx; [Done] must be called with it.
+// slow link holds no slot while it sends. r must be authenticated: the memory is that of
+// all agents. The returned request has a context derived from ctx; [Done] must be called
+// with it.
 //
 // Of a body longer than maxBody it reads one byte more than maxBody, so that the handler
 // notices. A refusal is a *fleet.Error of kind TooMany with RetryAfter.
 func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
-	if Refused(ctx) {
-		return nil, tooMany(fullSpread/3+rand.N(fullSpread), "this server has as many agents as it can (%d): it accepts the next when one leaves, or another server does; `limits.max_agents` sets the limit", a.Limits.Agents)
-	}
 	t := &ticket{requests: a.requests[k], bodies: a.bodies}
 	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
 	err := t.readBody(r, maxBody)

@@ -90,7 +90,9 @@ const (
 	// How many may be in progress at once for each processor. Go's scheduler has no
 	// priorities, and reads of the store share one queue: a request of the admin API
 	// waits behind all of these, a few milliseconds of work of each kind.
-	handshakesPerCore = 32 // handshakes also wait for the client's network
+	// Handshakes also wait for the client's network. One address, such as a load
+	// balancer's, may have 32 of them.
+	handshakesPerCore = 36
 	checkinsPerCore   = 16
 	// writesPerCore is for acknowledgements and enrolments: they mostly wait for a
 	// transaction, which is cheaper the more of them share it.
@@ -107,7 +109,7 @@ const (
 
 	// otherDescriptors are reserved for the admin API's connections, the store, and
 	// files that are opened briefly.
-	otherDescriptors = 256
+	otherDescriptors = adminConnections + 64
 )
 
 // Derive returns the limits for a machine: the values of c, and for those that are 0

@@ -26,12 +26,12 @@ func TestDeriveFromTheMachine(t *testing.T) {
 		{
 			name:    "two cores and 20,000 files hold 19,000 agents",
 			machine: Machine{Cores: 2, Memory: 24 * gib, Descriptors: 20_000},
-			want:    Limits{Agents: 19_280, Handshakes: 64, HandshakesPerSecond: 2830, Checkins: 32, Reports: 128, Enrollments: 128, Downloads: 400, Waiting: 19_280, BodyBytes: 1536 * mib, MemoryBytes: 24 * gib},
+			want:    Limits{Agents: 19_216, Handshakes: 72, HandshakesPerSecond: 2830, Checkins: 32, Reports: 128, Enrollments: 128, Downloads: 400, Waiting: 19_216, BodyBytes: 1536 * mib, MemoryBytes: 24 * gib},
 		},
 		{
 			name:    "a gigabyte without a limit of files is the memory's share",
 			machine: Machine{Cores: 1, Memory: gib},
-			want:    Limits{Agents: 40_960, Handshakes: 32, Checkins: 16, Downloads: 1024, Waiting: 2048, BodyBytes: 64 * mib},
+			want:    Limits{Agents: 40_960, Handshakes: 36, Checkins: 16, Downloads: 1024, Waiting: 2048, BodyBytes: 64 * mib},
 		},
 		{
 			name:    "goroutines that wait take more memory",
@@ -41,7 +41,7 @@ func TestDeriveFromTheMachine(t *testing.T) {
 		{
 			name:    "a shell's limit of files leaves the server its own",
 			machine: Machine{Cores: 4, Memory: 8 * gib, Descriptors: 1024},
-			want:    Limits{Agents: 684, Downloads: 20},
+			want:    Limits{Agents: 620, Downloads: 20},
 		},
 		{
 			name:    "very few files are shared by halves",
@@ -51,7 +51,7 @@ func TestDeriveFromTheMachine(t *testing.T) {
 		{
 			name:    "the smallest container",
 			machine: Machine{Cores: 1, Memory: 64 * mib, Descriptors: 1 << 20},
-			want:    Limits{Agents: 16, Handshakes: 32, Checkins: 16, Enrollments: 64, Waiting: 64, BodyBytes: 32 * mib},
+			want:    Limits{Agents: 16, Handshakes: 36, Checkins: 16, Enrollments: 64, Waiting: 64, BodyBytes: 32 * mib},
 		},
 		{
 			name:    "a machine that says nothing",
@@ -61,7 +61,7 @@ func TestDeriveFromTheMachine(t *testing.T) {
 		{
 			name:    "slow handshakes are fewer",
 			machine: Machine{Cores: 1, Memory: gib, Handshake: 3 * time.Millisecond},
-			want:    Limits{HandshakesPerSecond: 250, Handshakes: 32},
+			want:    Limits{HandshakesPerSecond: 250, Handshakes: 36},
 		},
 		{
 			name:    "what is asked for holds",
@@ -75,7 +75,7 @@ func TestDeriveFromTheMachine(t *testing.T) {
 			name:    "more downloads take files from agents",
 			machine: Machine{Cores: 2, Memory: 24 * gib, Descriptors: 20_000},
 			config:  Config{MaxDownloads: 1000},
-			want:    Limits{Agents: 18_680, Downloads: 1000},
+			want:    Limits{Agents: 18_616, Downloads: 1000},
 		},
 	} {
 		got, err := Derive(c.machine, c.config)
@@ -131,7 +131,7 @@ func TestDeriveGivesUsableLimitsForEveryMachine(t *testing.T) {
 func TestMoreAgentsThanDescriptorsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := Derive(Machine{Cores: 2, Memory: 24 * gib, Descriptors: 20_000}, Config{MaxAgents: 20_000})
-	if err == nil || !strings.HasPrefix(err.Error(), "limits.max_agents: is 20000") || !strings.Contains(err.Error(), "19280") || !strings.Contains(err.Error(), "LimitNOFILE") {
+	if err == nil || !strings.HasPrefix(err.Error(), "limits.max_agents: is 20000") || !strings.Contains(err.Error(), "19216") || !strings.Contains(err.Error(), "LimitNOFILE") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -7,29 +7,31 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
 
 const (
+	// firstByteWait bounds how long a connection may be silent before its handshake. A lost
+	// first message is sent again after 1 s.
+	firstByteWait = 2 * time.Second
 	// handshakeTimeout bounds one handshake from its start: three round trips of a lossy
 	// link with a lost packet each. HTTP clients also wait 10 s.
 	handshakeTimeout = 10 * time.Second
 	// maxHandshakeWait bounds how long a connection waits for the start of its handshake.
 	// By then its client has given up.
 	maxHandshakeWait = 10 * time.Second
-	// waitingSeconds is for how many seconds of handshakes connections wait in the
-	// process. More wait in the kernel, where they cost less; with more in the process the
-	// server would make handshakes with clients that have given up.
-	waitingSeconds = 4
 	// burstsPerSecond divides the handshakes of a second into bursts of at most 20 ms of
 	// CPU time, so that other requests run in between.
 	burstsPerSecond = 50
+	// minNewcomers is how many newcomers there may be at least: a storm of reconnecting
+	// agents needs some tens at a time.
+	minNewcomers = 64
 	// Overflow is how many connections beyond Limits.Agents are answered with a 429. Any
 	// more are closed without a handshake, so that they cannot use up the descriptors that
 	// the store and the admin API need.
@@ -38,12 +40,23 @@ const (
 
 // connections counts the agents' connections and their handshakes.
 type connections struct {
-	open, overflow, handshakes *pool
-	full, resumed, failed      atomic.Uint64
+	open, overflow *pool
+	handshakes     *places
+	// newcomers are connections from their handshake to the first authenticated request.
+	// Each costs a goroutine and buffers, as no parked connection does.
+	newcomers *places
+	strangers strangers
+
+	full, resumed, failed atomic.Uint64
 }
 
 func newConnections(l Limits) connections {
-	return connections{open: newPool(int64(l.Agents), 0, 0), overflow: newPool(Overflow, 0, 0), handshakes: newPool(int64(l.Handshakes), 0, 0)}
+	return connections{
+		open: newPool(int64(l.Agents), 0, 0), overflow: newPool(Overflow, 0, 0),
+		handshakes: newPlaces(l.Handshakes, l.Agents+Overflow), // all that are open may wait
+		newcomers:  newPlaces(max(minNewcomers, int(l.BodyBytes/requestMemory)), l.Agents+Overflow),
+		strangers:  strangers{open: map[netip.Prefix]int64{}},
+	}
 }
 
 // Connections returns how many connections of agents are open, including those that
@@ -61,7 +74,7 @@ func (c *connections) HandshakesDone() (full, resumed, failed uint64) {
 
 // Listener accepts connections and returns them after their TLS handshake. Handshakes
 // start at a rate of Limits.HandshakesPerSecond, and at most Limits.Handshakes are in
-// progress; other connections wait, some in the process and the rest in the kernel.
+// progress; other connections wait. One that sends nothing takes no part in that.
 type Listener struct {
 	net.Listener
 	admission *Admission
@@ -69,7 +82,6 @@ type Listener struct {
 	log       *slog.Logger
 
 	pace    *rate.Limiter
-	pending *semaphore.Weighted // accepted connections before the end of their handshake
 	ready   chan accepted
 	ctx     context.Context //nolint:containedctx // canceled by Close
 	cancel  context.CancelFunc
@@ -84,11 +96,9 @@ type accepted struct {
 // Listener returns a TLS listener on inner, and starts to accept. The caller must close it.
 func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.Logger) *Listener {
 	perSecond := a.Limits.HandshakesPerSecond
-	pending := min(waitingSeconds*perSecond, a.Limits.Agents) + a.Limits.Handshakes + Overflow
 	l := &Listener{
 		Listener: inner, admission: a, config: config, log: log,
-		pace:    rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/burstsPerSecond)),
-		pending: semaphore.NewWeighted(int64(pending)), ready: make(chan accepted),
+		pace: rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/burstsPerSecond)), ready: make(chan accepted),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.running.Go(l.acceptAll)
@@ -105,7 +115,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener and the connections whose handshake is in progress.
+// Close closes the listener and the connections whose handshake is not done.
 func (l *Listener) Close() error {
 	l.cancel()
 	err := l.Listener.Close()
@@ -114,10 +124,9 @@ func (l *Listener) Close() error {
 }
 
 func (l *Listener) acceptAll() {
-	for l.pending.Acquire(l.ctx, 1) == nil {
+	for l.ctx.Err() == nil {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			l.pending.Release(1)
 			// The server decides which errors it retries.
 			if !l.deliver(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
 				return
@@ -126,14 +135,10 @@ func (l *Listener) acceptAll() {
 		}
 		own := l.admission.count(c)
 		if own == nil {
-			l.pending.Release(1)
-			l.log.Debug("connection closed: more connections than the server takes", "from", c.RemoteAddr().String())
+			l.log.Debug("connection closed: more connections than the server takes, or takes from one address", "from", c.RemoteAddr().String())
 			continue
 		}
-		l.running.Go(func() {
-			defer l.pending.Release(1)
-			l.serve(own)
-		})
+		l.running.Go(func() { l.serve(own) })
 	}
 }
 
@@ -162,33 +167,44 @@ func (l *Listener) serve(c *conn) {
 	c.Close()
 }
 
-// waitForHandshake waits until another handshake may start, and acquires a slot for it.
-func (l *Listener) waitForHandshake() error {
+// waitForHandshake waits for the connection's turn to acquire a place for its handshake,
+// and then for its start.
+func (l *Listener) waitForHandshake(c *conn) error {
 	ctx, cancel := context.WithTimeout(l.ctx, maxHandshakeWait)
 	defer cancel()
-	l.admission.handshakes.waiting.Add(1)
-	defer l.admission.handshakes.waiting.Add(-1)
-	err := l.pace.Wait(ctx)
-	if err == nil {
-		err = l.admission.handshakes.acquire(ctx)
+	if err := l.admission.newcomers.acquire(ctx, c.source); err != nil {
+		return err
+	}
+	c.newcomers = l.admission.newcomers
+	if err := l.admission.handshakes.acquire(ctx, c.source); err != nil {
+		return err
+	}
+	err := l.pace.Wait(ctx) // at most the holders of places wait here, a few milliseconds
+	if err != nil {
+		l.admission.handshakes.release(c.source)
 	}
 	return err
 }
 
 func (l *Listener) handshake(c *conn, secured *tls.Conn) error {
-	if err := l.waitForHandshake(); err != nil {
+	if err := c.awaitFirst(l.ctx); err != nil {
 		return err
 	}
-	defer l.admission.handshakes.release(1)
+	if err := l.waitForHandshake(c); err != nil {
+		return err
+	}
+	defer l.admission.handshakes.release(c.source)
 	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
 	if err := secured.HandshakeContext(l.ctx); err != nil {
 		return err
 	}
-	if secured.ConnectionState().DidResume {
+	state := secured.ConnectionState()
+	if state.DidResume {
 		l.admission.resumed.Add(1)
 	} else {
 		l.admission.full.Add(1)
 	}
+	c.http2 = state.NegotiatedProtocol == "h2"
 	return c.SetDeadline(time.Time{})
 }
 
@@ -204,29 +220,159 @@ func answerPlain(err error) {
 // conn is a connection that holds a slot of a pool.
 type conn struct {
 	net.Conn
-	pool   *pool
-	over   bool // beyond Limits.Agents: requests are refused, and it is closed
-	closed atomic.Bool
+	source    netip.Prefix
+	pool      *pool
+	strangers *strangers // nil if it is not counted there
+	newcomers *places    // nil before it is one
+	over      bool       // beyond Limits.Agents: requests are refused, and it is closed
+	http2     bool
+	closed    atomic.Bool
+	known     atomic.Bool // a request was authenticated
+
+	first   [1]byte
+	waiting bool // first was read from Conn, and not yet by Read
+}
+
+// awaitFirst waits until the client has sent something. Close of the listener ends it.
+func (c *conn) awaitFirst(ctx context.Context) error {
+	_ = c.SetReadDeadline(time.Now().Add(firstByteWait))
+	stop := context.AfterFunc(ctx, func() { c.Conn.Close() })
+	defer stop()
+	_, err := io.ReadFull(c.Conn, c.first[:])
+	c.waiting = err == nil
+	return err
+}
+
+// Read returns the byte that awaitFirst has read before those that follow.
+func (c *conn) Read(b []byte) (int, error) {
+	if !c.waiting || len(b) == 0 {
+		return c.Conn.Read(b)
+	}
+	c.waiting = false
+	b[0] = c.first[0]
+	if len(b) == 1 {
+		return 1, nil
+	}
+	n, err := c.Conn.Read(b[1:]) // TLS has no message of one byte, so more follows
+	return n + 1, err
+}
+
+// strangers counts the connections of each source of which no request has been
+// authenticated, so that one host without a key cannot take the agents' connections.
+type strangers struct {
+	mu   sync.Mutex
+	open map[netip.Prefix]int64
+}
+
+// enter counts a connection, unless its source has its share of the connections that were
+// free before it.
+func (s *strangers) enter(from netip.Prefix, free int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[from] >= share*free {
+		return false
+	}
+	s.open[from]++
+	return true
+}
+
+func (s *strangers) leave(from netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[from]--; s.open[from] == 0 {
+		delete(s.open, from)
+	}
+}
+
+// own returns c with the slot of p that the caller has acquired for it. If its source has
+// its share, own releases the slot and returns nil.
+func (s *strangers) own(c net.Conn, p *pool) *conn {
+	from := sourceOf(c.RemoteAddr())
+	if !s.enter(from, p.max-p.used.Load()+1) {
+		p.release(1)
+		return nil
+	}
+	return &conn{Conn: c, source: from, pool: p, strangers: s}
 }
 
 // count acquires a slot for c, or closes c if there are too many connections.
 func (a *Admission) count(c net.Conn) *conn {
 	if a.open.tryAcquire(1) {
-		return &conn{Conn: c, pool: a.open}
+		if own := a.strangers.own(c, a.open); own != nil {
+			return own
+		}
+		a.open.limited.Add(1)
+		reset(c)
+		return nil
 	}
 	a.open.limited.Add(1)
-	if a.overflow.tryAcquire(1) {
-		return &conn{Conn: c, pool: a.overflow, over: true}
+	if !a.overflow.tryAcquire(1) {
+		reset(c)
+		return nil
 	}
+	own := &conn{Conn: c, source: sourceOf(c.RemoteAddr()), pool: a.overflow, over: true}
+	return own
+}
+
+// reset closes a connection without TIME_WAIT.
+func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // avoids TIME_WAIT
+		_ = tcp.SetLinger(0)
 	}
 	c.Close()
-	return nil
+}
+
+// adminConnections bounds the connections of the admin API and the web UI, so that they
+// cannot use up the files of agents and of the store. A browser opens one, or six with
+// HTTP/1.1. One source may have more than adminRequests and adminWaiting: beyond these it is
+// answered 429, as a script can understand.
+const adminConnections = 256
+
+// adminListener bounds how many of its connections are open.
+type adminListener struct {
+	net.Listener
+	open      *pool
+	strangers *strangers // all, since operators are few
+}
+
+// AdminListener returns a listener of the admin API. It closes connections beyond its
+// limit, and those of one source beyond its share.
+func AdminListener(inner net.Listener) net.Listener {
+	return &adminListener{inner, newPool(adminConnections, 0, 0), &strangers{open: map[netip.Prefix]int64{}}}
+}
+
+// Accept implements net.Listener.
+func (l *adminListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.tryAcquire(1) {
+			if own := l.strangers.own(c, l.open); own != nil {
+				return own, nil
+			}
+		}
+		reset(c)
+	}
+}
+
+// recognise stops to count c as a stranger's.
+func (c *conn) recognise() {
+	if c.known.Swap(true) {
+		return
+	}
+	if c.strangers != nil {
+		c.strangers.leave(c.source)
+	}
+	if c.newcomers != nil {
+		c.newcomers.release(c.source)
+	}
 }
 
 func (c *conn) Close() error {
 	if !c.closed.Swap(true) {
+		c.recognise()
 		c.pool.release(1)
 	}
 	return c.Conn.Close()
@@ -240,18 +386,49 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-type refusedKey struct{}
+type strangerKey struct{}
 
-// ConnContext is for http.Server. It marks the requests of connections beyond the limit
-// of agents, for Refused.
+// ConnContext is for http.Server. It keeps the connection of an agent that is not
+// authenticated yet, for Refused, Known and Stranger.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
-		if own, ok := secured.NetConn().(*conn); ok && own.over {
-			return context.WithValue(ctx, refusedKey{}, true)
+		if own, ok := secured.NetConn().(*conn); ok && (own.over || !own.known.Load()) {
+			return context.WithValue(ctx, strangerKey{}, own)
 		}
 	}
 	return ctx
 }
 
+// HTTP2 reports whether a connection of the Listener speaks HTTP/2.
+func HTTP2(c net.Conn) bool {
+	secured, ok := c.(*tls.Conn)
+	if !ok {
+		return false
+	}
+	own, ok := secured.NetConn().(*conn)
+	return ok && own.http2
+}
+
+func stranger(ctx context.Context) (*conn, bool) {
+	c, ok := ctx.Value(strangerKey{}).(*conn)
+	return c, ok
+}
+
 // Refused reports whether the connection of a request is beyond the limit of agents.
-func Refused(ctx context.Context) bool { return ctx.Value(refusedKey{}) != nil }
+func Refused(ctx context.Context) bool {
+	c, ok := stranger(ctx)
+	return ok && c.over
+}
+
+// Known says that the request of ctx was authenticated.
+func Known(ctx context.Context) {
+	if c, ok := stranger(ctx); ok {
+		c.recognise()
+	}
+}
+
+// Stranger reports whether no request of the connection has been authenticated.
+func Stranger(ctx context.Context) bool {
+	c, ok := stranger(ctx)
+	return ok && !c.over && !c.known.Load()
+}

@@ -106,7 +106,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestStormOfHandshakesIsServedWithinTheLimit(t *testing.T) {
 	const storm = 100 // the whole server has its own, of 300
 	l := small()
-	l.Agents, l.HandshakesPerSecond = storm, 100_000
+	l.Agents, l.HandshakesPerSecond = 2*storm, 100_000
 	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -157,20 +157,114 @@ func TestHandshakesStartAtABoundedRate(t *testing.T) {
 	}
 }
 
-func TestSilentClientsDoNotStopTheOthers(t *testing.T) {
+// dialPlain connects from a loopback address without TLS, and sends text.
+func (s site) dialPlain(t *testing.T, from, text string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(t.Context(), "tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestSilentConnectionsTakeNoPlaceOfAHandshake(t *testing.T) {
 	l := small()
 	l.Handshakes = 3
 	s := serve(t, l, serverTLS(t), http.NotFoundHandler())
-	for range 2 {
-		c, err := net.Dial("tcp", s.addr)
+	const silent = 30
+	for range silent {
+		s.dialPlain(t, "127.0.0.1", "")
+	}
+	eventually(t, "the silent ones", func() bool { return s.Connections().Used == silent })
+	start := time.Now()
+	if _, err := s.get(t.Context()); err != nil || time.Since(start) > time.Second {
+		t.Errorf("beside silent ones a handshake took %s: %v", time.Since(start), err)
+	}
+	if h := s.Handshakes(); h.Used != 0 || h.Waiting != 0 {
+		t.Errorf("the silent ones count as %+v", h)
+	}
+}
+
+func TestSlowHandshakesOfOneHostLeavePlacesToOthers(t *testing.T) {
+	l := small()
+	l.Handshakes = 8
+	s := serve(t, l, serverTLS(t), http.NotFoundHandler())
+	for range 20 {
+		s.dialPlain(t, "127.0.0.2", "\x16") // the first byte of a handshake, and no more
+	}
+	eventually(t, "their share", func() bool { h := s.Handshakes(); return h.Used == 7 && h.Waiting == 13 })
+	start := time.Now()
+	if _, err := s.get(t.Context()); err != nil || time.Since(start) > time.Second { // from 127.0.0.1
+		t.Errorf("beside slow ones a handshake took %s: %v", time.Since(start), err)
+	}
+}
+
+func TestOneHostCannotTakeAllConnections(t *testing.T) {
+	l := small()
+	l.Agents = 40
+	var s site
+	s = serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+	for range 2 * l.Agents {
+		c, err := d.DialContext(t.Context(), "tcp", s.addr)
+		if errors.Is(err, syscall.ECONNRESET) { // beyond its share
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	eventually(t, "the silent ones' handshakes", func() bool { return s.Handshakes().Used == 2 })
-	if _, err := s.get(t.Context()); err != nil {
-		t.Error(err)
+	eventually(t, "the crowd", func() bool { return s.Connections().Limited == 45 })
+	if got := s.Connections(); got.Used != 35 {
+		t.Errorf("one host has %d of %d connections", got.Used, l.Agents)
+	}
+	// An agent is no stranger once it is authenticated: a load balancer has all of a fleet.
+	for range 5 {
+		c, err := s.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAtLeast(c, make([]byte, 100), 15); err != nil {
+			t.Fatalf("an agent is not served: %v", err)
+		}
+	}
+	if got := s.Connections(); got.Used != 40 {
+		t.Errorf("then connections are %+v", got)
+	}
+}
+
+func TestStrangersWithTLSAreBoundedByMemory(t *testing.T) {
+	l := small()
+	l.Agents, l.Handshakes = 400, 40
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
+	var secured atomic.Int64
+	for range 80 {
+		c := tls.Client(s.dialPlain(t, "127.0.0.2", ""), &tls.Config{InsecureSkipVerify: true})
+		go func() {
+			if c.HandshakeContext(t.Context()) == nil {
+				secured.Add(1)
+			}
+		}()
+	}
+	eventually(t, "its share of 64", func() bool { return secured.Load() == 56 })
+	// Agents are none of them once they are authenticated.
+	for range 50 {
+		if _, err := s.get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := secured.Load(); got != 56 {
+		t.Errorf("%d strangers have TLS", got)
 	}
 }
 
@@ -187,7 +281,9 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-func TestSilentHandshakeTimesOut(t *testing.T) {
+// A connection that sends nothing is closed after two seconds, and one whose handshake stops
+// after ten. The next handshake then has its place.
+func TestHandshakeThatStopsTimesOut(t *testing.T) {
 	config := serverTLS(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := small()
@@ -196,9 +292,18 @@ func TestSilentHandshakeTimesOut(t *testing.T) {
 		inner := make(pipes)
 		listener := a.Listener(inner, config, slog.New(slog.DiscardHandler))
 		silent, theirs := net.Pipe()
-		defer silent.Close()
 		begun := time.Now()
 		inner <- theirs
+		if _, err := silent.Read(make([]byte, 1)); err != io.EOF || time.Since(begun) != 2*time.Second {
+			t.Errorf("a silent connection ended after %s: %v", time.Since(begun), err)
+		}
+		slow, theirs := net.Pipe()
+		defer slow.Close()
+		begun = time.Now()
+		inner <- theirs
+		if _, err := slow.Write([]byte{22}); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(5 * time.Second)
 		client, theirs := net.Pipe()
 		inner <- theirs
@@ -212,7 +317,7 @@ func TestSilentHandshakeTimesOut(t *testing.T) {
 		if err := <-shaken; err != nil {
 			t.Error(err)
 		}
-		if _, _, failed := a.HandshakesDone(); failed != 1 || a.Connections().Used != 1 {
+		if _, _, failed := a.HandshakesDone(); failed != 2 || a.Connections().Used != 1 {
 			t.Errorf("%d handshakes failed, connections are %+v", failed, a.Connections())
 		}
 		client.Close()
@@ -229,13 +334,11 @@ func TestConnectionsBeyondTheLimitAreAnswered429OrClosed(t *testing.T) {
 	var served atomic.Int64
 	var s site
 	s = serve(t, l, serverTLS(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, err := s.Enter(r.Context(), r, limit.Checkin, maxBody)
-		if err != nil {
+		if err := s.RefuseFull(r.Context()); err != nil {
 			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 			return
 		}
-		defer limit.Done(r.Context())
 		served.Add(1)
 	}))
 	var staying []*tls.Conn
@@ -302,11 +405,7 @@ func TestCloseEndsHandshakesAndWaitingConnections(t *testing.T) {
 		accepted <- err
 	}()
 	for range 3 {
-		c, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		site{a, inner.Addr().String()}.dialPlain(t, "127.0.0.1", "\x16")
 	}
 	eventually(t, "the three", func() bool { return a.Handshakes().Used == 1 && a.Handshakes().Waiting == 2 })
 	if err := listener.Close(); err != nil {

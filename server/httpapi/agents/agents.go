@@ -53,35 +53,63 @@ func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
 	e.Use(h.apiVersion)
 	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes must get an answer from a busy server
-	e.POST(agentapi.PathEnroll, h.limited(limit.Enroll, agentapi.MaxEnrollBody), h.API.Handle(h.enroll))
-	e.POST("/api/fleet/agents/:id/checkin", h.limited(limit.Checkin, agentapi.MaxCheckinBody), h.API.Handle(h.checkin))
-	e.POST("/api/fleet/agents/:id/acks", h.limited(limit.Report, agentapi.MaxAcksBody), h.API.Handle(h.acks))
-	e.POST("/api/fleet/agents/:id/beacon", h.limited(limit.Report, agentapi.MaxBeaconBody), h.API.Handle(h.beacon))
-	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(limit.Report, auditUnenrollMax), h.API.Handle(h.auditUnenroll))
-	download := h.limited(limit.Download, 0)
-	e.GET(agentapi.PathArtifacts+":file", download, h.API.Handle(h.artifact))
-	e.HEAD(agentapi.PathArtifacts+":file", download, h.API.Handle(h.artifact))
-	e.GET(agentapi.PathTrust+":name", download, h.API.Handle(h.trust))
-	e.HEAD(agentapi.PathTrust+":name", download, h.API.Handle(h.trust))
+	e.POST(agentapi.PathEnroll, h.limited(h.enroll))
+	e.POST("/api/fleet/agents/:id/checkin", h.limited(h.checkin))
+	e.POST("/api/fleet/agents/:id/acks", h.limited(h.acks))
+	e.POST("/api/fleet/agents/:id/beacon", h.limited(h.beacon))
+	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(h.auditUnenroll))
+	e.GET(agentapi.PathArtifacts+":file", h.limited(h.artifact))
+	e.HEAD(agentapi.PathArtifacts+":file", h.limited(h.artifact))
+	e.GET(agentapi.PathTrust+":name", h.limited(h.trust))
+	e.HEAD(agentapi.PathTrust+":name", h.limited(h.trust))
 	return e
 }
 
-// limited admits requests within the limits of their kind, and releases their slot after
-// the response unless the handler has released it.
-func (h *Handlers) limited(k limit.Kind, maxBody int64) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		r, err := h.Limits.Enter(c.Request.Context(), c.Request, k, maxBody)
-		if err != nil {
-			if limit.Refused(c.Request.Context()) {
-				c.Header("Connection", "close") // not in other cases: a new connection costs more than a request
-			}
-			h.API.Fail(c, err)
-			return
+// strangersBody is how long the server waits for the rest of a request that it has refused
+// and whose sender it does not know, before it closes the connection.
+const strangersBody = time.Second
+
+// limited converts a handler that calls enter once it has authenticated the request. It
+// releases the slot after that, and closes the connections of strangers.
+func (h *Handlers) limited(f func(*gin.Context) error) gin.HandlerFunc {
+	return h.API.Handle(func(c *gin.Context) error {
+		err := h.Limits.RefuseFull(c.Request.Context())
+		if err == nil {
+			defer func() { limit.Done(c.Request.Context()) }() // of the context that enter sets
+			err = f(c)
 		}
-		c.Request = r
-		defer limit.Done(r.Context())
-		c.Next()
+		ctx := c.Request.Context()
+		switch kind := fleet.KindOf(err); {
+		case err == nil:
+		case limit.Refused(ctx):
+			c.Header("Connection", "close") // not in other cases: a new connection costs more than a request
+		case limit.Stranger(ctx) && kind != fleet.TooMany && kind != fleet.Unavailable:
+			c.Header("Connection", "close")
+			_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(strangersBody))
+		}
+		return err
+	})
+}
+
+// authenticate calls check, which looks up the request's credential in the store, and
+// remembers its connection if that is valid.
+func (h *Handlers) authenticate(c *gin.Context, k limit.Kind, check func(context.Context) error) error {
+	ctx := c.Request.Context()
+	err := h.Limits.AsStranger(ctx, c.Request.RemoteAddr, k, func() error { return check(ctx) })
+	if err == nil {
+		limit.Known(ctx)
 	}
+	return err
+}
+
+// enter admits an authenticated request within the limits of its kind, with its body in
+// memory.
+func (h *Handlers) enter(c *gin.Context, k limit.Kind, maxBody int64) error {
+	r, err := h.Limits.Enter(c.Request.Context(), c.Request, k, maxBody)
+	if err == nil {
+		c.Request = r
+	}
+	return err
 }
 
 func (h *Handlers) apiVersion(c *gin.Context) {
@@ -103,7 +131,7 @@ func (h *Handlers) status(c *gin.Context) error {
 	code := http.StatusOK
 	if err := h.Health.Away(); err != nil {
 		s.Status, s.Reason, code = agentapi.StatusDegraded, err.Error(), http.StatusServiceUnavailable
-	} else if _, err := h.agent(c); err == nil {
+	} else if _, err := h.agent(c, limit.Report); err == nil {
 		s.Version = &agentapi.StatusVersion{Number: h.Version}
 	}
 	c.JSON(code, s)
@@ -118,9 +146,16 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err := h.Health.Away(); err != nil {
 		return err
 	}
-	key, err := h.Enrollment.Authenticate(c.Request.Context(), cred)
+	var key fleet.EnrollmentKey
+	err = h.authenticate(c, limit.Enroll, func(ctx context.Context) (err error) {
+		key, err = h.Enrollment.Authenticate(ctx, cred)
+		return err
+	})
 	if err != nil {
 		h.Health.Failed(err)
+		return err
+	}
+	if err := h.enter(c, limit.Enroll, agentapi.MaxEnrollBody); err != nil {
 		return err
 	}
 	var req agentapi.EnrollRequest
@@ -162,13 +197,23 @@ func credential(c *gin.Context) (fleet.Credential, error) {
 
 // agent authenticates the agent that sent the request and returns it. If the path has an
 // id, it must be the agent's.
-func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
+func (h *Handlers) agent(c *gin.Context, k limit.Kind) (a fleet.Agent, err error) {
 	cred, err := credential(c)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
+	err = h.authenticate(c, k, func(ctx context.Context) error {
+		a, err = h.readAgent(ctx, cred, c.Param("id"))
+		return err
+	})
+	return a, err
+}
+
+// readAgent returns the agent with a credential. If id is not empty, it must be the
+// agent's.
+func (h *Handlers) readAgent(ctx context.Context, cred fleet.Credential, id string) (fleet.Agent, error) {
 	var a fleet.Agent
-	err = h.Health.Call(c.Request.Context(), func(ctx context.Context) (err error) {
+	err := h.Health.Call(ctx, func(ctx context.Context) (err error) {
 		a, err = h.Agents.ByAccessKey(ctx, cred.ID)
 		return err
 	})
@@ -182,10 +227,19 @@ func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	case err != nil || !cred.Matches(a.AccessKeyHash):
 		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrUnauthorized", Message: "the agent's API key is not valid here: enrol the host again"}
 	}
-	if id := c.Param("id"); id != "" && id != a.ID {
+	if id != "" && id != a.ID {
 		return a, &fleet.Error{Kind: fleet.Forbidden, Code: "ErrAgentIdentity", Message: "this API key belongs to another agent than " + id}
 	}
 	return a, nil
+}
+
+// cached reports whether the key is that of the agent in the path, without the store.
+func (h *Handlers) cached(c *gin.Context, key fleet.Credential) bool {
+	id, ok := h.Cache.Authenticated(key)
+	if ok = ok && id == c.Param("id"); ok {
+		limit.Known(c.Request.Context())
+	}
+	return ok
 }
 
 func (h *Handlers) checkin(c *gin.Context) error {
@@ -194,33 +248,35 @@ func (h *Handlers) checkin(c *gin.Context) error {
 		return err
 	}
 	id := c.Param("id")
-	var received checkin.Received
-	read := func() (body []byte, err error) {
-		if body, err = httpapi.ReadBody(c, agentapi.MaxCheckinBody); err == nil {
-			received.Fingerprint, received.Token = checkin.FingerprintOf(body, c.GetHeader("Content-Encoding"))
-		}
-		return body, err
-	}
-	var body []byte
-	cached, known := h.Cache.Authenticated(key)
-	if known = known && cached == id; known {
-		if body, err = read(); err != nil {
+	var (
+		a        fleet.Agent
+		received checkin.Received
+		cached   = h.cached(c, key)
+	)
+	if !cached {
+		received.Generation = h.Cache.Generation(id)
+		if a, err = h.agent(c, limit.Checkin); err != nil {
 			return err
 		}
-		if h.Checkin.HandleDuplicate(c.Writer, c.Request, id, received.Fingerprint, received.Token) {
-			return nil
-		}
+		h.Cache.Remember(&a, received.Generation)
 	}
-	received.Generation = h.Cache.Generation(id)
-	a, err := h.agent(c)
+	if err := h.enter(c, limit.Checkin, agentapi.MaxCheckinBody); err != nil {
+		return err
+	}
+	body, err := httpapi.ReadBody(c, agentapi.MaxCheckinBody)
 	if err != nil {
 		return err
 	}
-	h.Cache.Remember(&a, received.Generation)
-	if !known { // only authenticated agents make the server read a body
-		if body, err = read(); err != nil {
+	received.Fingerprint, received.Token = checkin.FingerprintOf(body, c.GetHeader("Content-Encoding"))
+	if cached {
+		if h.Checkin.HandleDuplicate(c.Writer, c.Request, id, received.Fingerprint, received.Token) {
+			return nil
+		}
+		received.Generation = h.Cache.Generation(id)
+		if a, err = h.readAgent(c.Request.Context(), key, id); err != nil {
 			return err
 		}
+		h.Cache.Remember(&a, received.Generation)
 	}
 	var req agentapi.CheckinRequest
 	if err := decodeCheckin(c, body, &req); err != nil {
@@ -321,31 +377,41 @@ func (h *Handlers) acks(c *gin.Context) error {
 		return err
 	}
 	id := c.Param("id")
-	var req agentapi.AckRequest
-	decode := func() error { return httpapi.Decode(c, agentapi.MaxAcksBody, &req) }
-	var items []agentapi.AckItem
-	cached, known := h.Cache.Authenticated(key)
-	if known = known && cached == id; known {
-		if err := decode(); err != nil {
-			return err
+	var (
+		a      fleet.Agent
+		cached = h.cached(c, key)
+	)
+	read := func(agent func() (fleet.Agent, error)) error {
+		generation := h.Cache.Generation(id)
+		if a, err = agent(); err == nil {
+			h.Cache.Remember(&a, generation)
 		}
-		if hostname, ok := h.Cache.Stable(id); ok {
-			items = h.Actions.AckUpgrades(c.Request.Context(), id, hostname, req.Events)
+		return err
+	}
+	if !cached {
+		if err := read(func() (fleet.Agent, error) { return h.agent(c, limit.Report) }); err != nil {
+			return err
 		}
 	}
+	if err := h.enter(c, limit.Report, agentapi.MaxAcksBody); err != nil {
+		return err
+	}
+	var req agentapi.AckRequest
+	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	var items []agentapi.AckItem
+	if hostname, ok := h.Cache.Stable(id); ok && cached {
+		items = h.Actions.AckUpgrades(ctx, id, hostname, req.Events)
+	}
 	if items == nil {
-		generation := h.Cache.Generation(id)
-		a, err := h.agent(c)
-		if err != nil {
-			return err
-		}
-		h.Cache.Remember(&a, generation)
-		if !known { // only authenticated agents make the server read a body
-			if err := decode(); err != nil {
+		if cached {
+			if err := read(func() (fleet.Agent, error) { return h.readAgent(ctx, key, id) }); err != nil {
 				return err
 			}
 		}
-		items = h.Actions.Ack(c.Request.Context(), a, req.Events)
+		items = h.Actions.Ack(ctx, a, req.Events)
 	}
 	resp := agentapi.AckResponse{Action: "acks", Items: items}
 	status := http.StatusOK
@@ -362,14 +428,21 @@ func (h *Handlers) acks(c *gin.Context) error {
 
 // watcher authenticates the watcher of the agent whose id is in the path. It answers for a
 // missing agent as for a wrong key.
-func (h *Handlers) watcher(c *gin.Context) (fleet.Agent, error) {
+func (h *Handlers) watcher(c *gin.Context) (a fleet.Agent, err error) {
 	cred, err := credential(c)
 	if err != nil {
-		return fleet.Agent{}, err
+		return a, err
 	}
-	var a fleet.Agent
-	err = h.Health.Call(c.Request.Context(), func(ctx context.Context) (err error) {
-		a, err = h.Agents.Get(ctx, c.Param("id"))
+	err = h.authenticate(c, limit.Report, func(ctx context.Context) error {
+		a, err = h.readWatched(ctx, cred, c.Param("id"))
+		return err
+	})
+	return a, err
+}
+
+func (h *Handlers) readWatched(ctx context.Context, cred fleet.Credential, id string) (a fleet.Agent, err error) {
+	err = h.Health.Call(ctx, func(ctx context.Context) (err error) {
+		a, err = h.Agents.Get(ctx, id)
 		return err
 	})
 	known := err == nil && a.WatcherKeyID != "" && cred.ID == a.WatcherKeyID
@@ -392,6 +465,9 @@ func (h *Handlers) beacon(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.enter(c, limit.Report, agentapi.MaxBeaconBody); err != nil {
+		return err
+	}
 	var b agentapi.Beacon
 	if err := httpapi.Decode(c, agentapi.MaxBeaconBody, &b); err != nil {
 		return err
@@ -407,8 +483,11 @@ func (h *Handlers) beacon(c *gin.Context) error {
 const auditUnenrollMax = 1 << 10
 
 func (h *Handlers) auditUnenroll(c *gin.Context) error {
-	a, err := h.agent(c)
+	a, err := h.agent(c, limit.Report)
 	if err != nil {
+		return err
+	}
+	if err := h.enter(c, limit.Report, auditUnenrollMax); err != nil {
 		return err
 	}
 	var req struct {
@@ -434,10 +513,13 @@ func (h *Handlers) artifact(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := h.Cache.Authenticated(key); !ok {
-		if _, err := h.agent(c); err != nil {
-			return err
-		}
+	if _, ok := h.Cache.Authenticated(key); ok {
+		limit.Known(c.Request.Context())
+	} else if _, err := h.agent(c, limit.Download); err != nil {
+		return err
+	}
+	if err := h.enter(c, limit.Download, 0); err != nil {
+		return err
 	}
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	return h.Artifacts.Serve(c.Writer, c.Request, c.Param("file"))

@@ -1,6 +1,16 @@
 package agents
 
-import "github.com/gin-gonic/gin"
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/limit"
+)
+
+// trustTimeout bounds one response with a trust file, of a megabyte at most: 35 kB/s.
+const trustTimeout = 30 * time.Second
 
 // trust serves the publishers' signed metadata without authentication: its signatures
 // protect it, and a host that has only a root's digest has no key yet.
@@ -8,5 +18,8 @@ func (h *Handlers) trust(c *gin.Context) error {
 	if err := h.Health.Away(); err != nil {
 		return err
 	}
-	return h.Trust.Serve(c.Writer, c.Request, c.Param("name"))
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(trustTimeout))
+	return h.Limits.AsStranger(c.Request.Context(), c.Request.RemoteAddr, limit.Download, func() error {
+		return h.Trust.Serve(c.Writer, c.Request, c.Param("name"))
+	})
 }
