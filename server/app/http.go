@@ -24,6 +24,9 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 	server := httpapi.NewServer(routes.Handler(), o.Log)
 	server.TLSConfig = config
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if limit.HTTP2(c) {
+			ctx = httpapi.ConnContext(ctx, c)
+		}
 		return s.parker.ConnContext(limit.ConnContext(ctx, c), c)
 	}
 	// net/http buffers this much of a body before the handler has authenticated the
@@ -43,6 +46,7 @@ func newAdminServer(o Options, s *services, admission *limit.Admission, config *
 	}
 	server := httpapi.NewServer(routes.Handler(), o.Log)
 	server.TLSConfig = config
+	server.ConnContext = httpapi.ConnContext
 	return server
 }
 
