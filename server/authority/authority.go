@@ -230,11 +230,19 @@ func (a *Authority) PEM() []byte { return encode(a.ca.Raw) }
 // Pin returns sha256:<hex> of the CA's certificate in DER.
 func (a *Authority) Pin() string { return capin.Of(a.ca.Raw) }
 
+// cipherSuites are those of TLS 1.2 that authenticate what they encrypt. Go's default also
+// has suites with CBC.
+var cipherSuites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
 // TLS returns the configuration to serve with. The chain includes the CA, so that a
 // host that knows only the pin finds it.
 func (a *Authority) TLS() *tls.Config {
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
+		MinVersion: tls.VersionTLS12, CipherSuites: cipherSuites,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate() },
 	}
 }
@@ -319,5 +327,5 @@ func Files(certFile, keyFile string, registry Registry) (*tls.Config, string, er
 	if !slices.ContainsFunc(pair.Certificate, func(der []byte) bool { return capin.Of(der) == current }) {
 		return nil, "", &MismatchError{Pin: current, Own: own, Where: certFile}
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, current, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: cipherSuites, Certificates: []tls.Certificate{pair}}, current, nil
 }
