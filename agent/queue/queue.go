@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// MaxDone bounds the ids of finished actions that are remembered. A server
+	// MaxDone bounds the finished actions that are remembered, some 300 KB. A server
 	// sends unconfirmed actions again, at most 100 in an answer; this is ten answers.
 	MaxDone = 1000
 	// MaxPending bounds the pending actions. Only upgrades wait, and a newer one
@@ -89,6 +89,9 @@ type state struct {
 	Pending  []Item              `json:"pending,omitempty"`
 	Acks     []agentapi.AckEvent `json:"acks,omitempty"`
 	Done     []string            `json:"done,omitempty"` // oldest first
+	// Results are how the actions in Done ended, by id. Actions that were requested on the
+	// host have none, nor has what an older version did.
+	Results map[string]Result `json:"done_results,omitempty"`
 	// PolicyID and PolicyRevision identify the last policy that was received.
 	PolicyID       string `json:"policy_id,omitempty"`
 	PolicyRevision int64  `json:"policy_revision,omitempty"`

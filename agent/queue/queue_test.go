@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,7 @@ func TestAcceptActions(t *testing.T) {
 		{"delivered the other way round too", []agentapi.Action{upgradeTo("b", time.Minute), upgradeTo("a", 0)}, []string{"b"}, []string{"a: superseded by the newer upgrade b"}},
 		{"expired before it came", []agentapi.Action{expired}, nil, []string{"old: expired at 2026-03-01T11:59:00Z, before it could begin"}},
 		{"cancelled", []agentapi.Action{upgradeTo("a", 0), cancelOf("c", "a")}, nil, []string{"a: cancelled", "c"}},
-		{"cancelled before it came", []agentapi.Action{cancelOf("c", "a"), upgradeTo("a", 0)}, nil, []string{"c"}},
+		{"cancelled before it came", []agentapi.Action{cancelOf("c", "a"), upgradeTo("a", 0)}, nil, []string{"c", "a: cancelled"}},
 		{"a cancel that names nothing", []agentapi.Action{cancelOf("c", "")}, nil, []string{"c: data.target_id: names no action to cancel"}},
 		{"a policy", []agentapi.Action{{ID: "policy:p1:7", Type: agentapi.ActionPolicyChange}}, nil, []string{"policy:p1:7"}},
 		{"what this agent does not know", []agentapi.Action{{ID: "x", Type: "MIGRATE"}}, nil, []string{`x: this agent does not understand actions of type "MIGRATE"`}},
@@ -116,6 +117,53 @@ func TestAcceptActions(t *testing.T) {
 			s.accept(c.actions...)
 			check("delivered again")
 		})
+	}
+}
+
+// A server that was restored from a backup sends actions again whose results it has lost.
+func TestActionThatIsSentAgainIsAnsweredAgainAndNotDoneAgain(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	actions := []agentapi.Action{upgradeTo("a", 0), upgradeTo("b", time.Minute), cancelOf("c", "b")}
+	s.accept(actions...)
+	want := []string{"a: superseded by the newer upgrade b", "b: cancelled", "c"}
+	answered := func(when string, want []string) {
+		t.Helper()
+		if got := s.results(); !slices.Equal(got, want) {
+			t.Fatalf("%s: results %v, want %v", when, got, want)
+		}
+		if err := s.DropAcks(s.Acks(MaxAcks)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered("at first", want)
+	s.accept()
+	answered("nothing was sent", nil)
+	s.accept(actions...)
+	s.accept(actions...) // before the results are sent
+	if got := s.pending(); len(got) != 0 {
+		t.Errorf("pending %v", got)
+	}
+	answered("sent again", want)
+	s.reopen("agent-1")
+	s.accept(actions...)
+	answered("after a restart", want)
+
+	// The version to which the host rolls back has not seen them.
+	older := newTestQueue(t, t.TempDir())
+	if err := older.Adopt(s.path); err != nil {
+		t.Fatal(err)
+	}
+	s = older
+	s.accept(actions...)
+	answered("after a rollback", want)
+
+	var many []agentapi.Action
+	for i := range MaxDone {
+		many = append(many, agentapi.Action{ID: fmt.Sprint("x", i), Type: "MIGRATE"})
+	}
+	s.accept(many...)
+	if len(s.state.Done) != MaxDone || len(s.state.Results) != MaxDone {
+		t.Errorf("%d actions and %d results are remembered, want %d", len(s.state.Done), len(s.state.Results), MaxDone)
 	}
 }
 

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +15,8 @@ import (
 
 // Result is how an action ended.
 type Result struct {
-	Message string
-	Error   string // empty: it succeeded
+	Message string `json:"message,omitempty"`
+	Error   string `json:"error,omitempty"` // empty: it succeeded
 }
 
 func (s *state) clone() state {
@@ -22,13 +24,22 @@ func (s *state) clone() state {
 	c.Pending = slices.Clone(s.Pending)
 	c.Acks = slices.Clone(s.Acks)
 	c.Done = slices.Clone(s.Done)
+	c.Results = maps.Clone(s.Results)
 	return c
 }
 
-// accept handles one action. It ignores an id it has seen before, since servers send
-// unconfirmed actions again.
+// accept handles one action. It does not do an action again whose id it has seen before,
+// since servers send unconfirmed actions again. If the action has ended, its result is
+// queued again: a server that was restored from a backup may have lost it.
 func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
-	if a.ID == "" || slices.Contains(s.Done, a.ID) || s.find(a.ID) >= 0 {
+	switch {
+	case a.ID == "" || s.find(a.ID) >= 0:
+		return
+	case slices.Contains(s.Done, a.ID):
+		waits := slices.ContainsFunc(s.Acks, func(e agentapi.AckEvent) bool { return e.ActionID == a.ID })
+		if r, ok := s.Results[a.ID]; ok && !waits {
+			s.addAck(s.ack(a.ID, r, now))
+		}
 		return
 	}
 	switch a.Type {
@@ -122,7 +133,7 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 		return Result{Error: fmt.Sprintf("action %s has already ended", data.TargetID)}
 	case i < 0:
 		// The action may arrive later, and must not run then.
-		s.remember(data.TargetID)
+		s.remember(data.TargetID, &Result{Error: agentapi.Cancelled})
 		return Result{Message: "cancelled before it arrived"}
 	case s.Pending[i].Attempts == 0:
 		s.finish(data.TargetID, Result{Error: agentapi.Cancelled}, now)
@@ -192,18 +203,19 @@ func (s *state) finish(id string, r Result, now time.Time) {
 		local = s.Pending[i].Local
 		s.Pending = slices.Delete(s.Pending, i, i+1)
 	}
-	s.remember(id)
 	if local {
+		s.remember(id, nil)
 		return
 	}
-	e := agentapi.AckEvent{
+	s.remember(id, &r)
+	s.addAck(s.ack(id, r, now))
+}
+
+func (s *state) ack(id string, r Result, now time.Time) agentapi.AckEvent {
+	return agentapi.AckEvent{
 		Type: agentapi.AckType, Subtype: agentapi.AckSubtype,
-		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: r.Message, Error: r.Error,
+		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: cmp.Or(r.Message, r.Error), Error: r.Error,
 	}
-	if e.Message == "" {
-		e.Message = r.Error
-	}
-	s.addAck(e)
 }
 
 // adopt merges the results of another version, but not its pending upgrades: the server
@@ -215,7 +227,11 @@ func (s *state) adopt(other state) {
 	for _, id := range other.Done {
 		// An item that is pending here is the upgrade that was rolled back.
 		if s.find(id) < 0 && !slices.Contains(s.Done, id) {
-			s.remember(id)
+			var result *Result
+			if r, ok := other.Results[id]; ok {
+				result = &r
+			}
+			s.remember(id, result)
 		}
 	}
 	for _, e := range other.Acks {
@@ -237,9 +253,19 @@ func (s *state) addAck(e agentapi.AckEvent) {
 	}
 }
 
-func (s *state) remember(id string) {
+// remember records that an action has ended, and how, if the server is to know.
+func (s *state) remember(id string, r *Result) {
 	s.Done = append(s.Done, id)
+	if r != nil {
+		if s.Results == nil {
+			s.Results = map[string]Result{}
+		}
+		s.Results[id] = *r
+	}
 	if extra := len(s.Done) - MaxDone; extra > 0 {
+		for _, old := range s.Done[:extra] {
+			delete(s.Results, old)
+		}
 		s.Done = slices.Delete(s.Done, 0, extra)
 	}
 }
