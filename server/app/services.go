@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
 	"github.com/muster-fleet/muster/server/webhook"
@@ -93,10 +94,14 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	}
 	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Health: health, Events: events, Log: log, Now: now}
 
+	generation, err := store.Generation(ctx, db.Settings())
+	if err != nil {
+		return nil, err
+	}
 	lastSeen := &checkin.LastSeen{Agents: db.Agents(), Parker: parker, Cache: cache, Health: health, Log: log}
 	checkins := &checkin.Service{
 		Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: feed, Parker: parker, LastSeen: lastSeen, Cache: cache, Health: health,
-		Events: events, Log: log, Now: now, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+		Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 

@@ -2,7 +2,6 @@ package checkin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +53,8 @@ type Service struct {
 	Events   *event.Stream
 	Log      *slog.Logger
 	Now      clock.Clock
+	// Generation is that of the store of Actions; see store.Generation.
+	Generation string
 	// Poll and PollJitter override the defaults when above zero.
 	Poll       time.Duration
 	PollJitter time.Duration
@@ -63,13 +63,14 @@ type Service struct {
 	listening time.Time // since the first check-in of this process
 	// newest is the highest sequence number of the actions that this process has read.
 	newest atomic.Int64
+	warn   sync.Once
 }
 
 // Received is what Handle needs to know of a check-in besides its contents.
 type Received struct {
 	// Fingerprint and Token are FingerprintOf its body.
 	Fingerprint Fingerprint
-	Token       int64
+	Token       string
 	// Generation was taken before the agent was read; see Cache.
 	Generation Generation
 }
@@ -105,7 +106,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	}
 	// FingerprintOf does not parse the body. If it has cut out anything but the token, the
 	// fingerprint is not that of the check-in.
-	if received.Token == 0 || strconv.FormatInt(received.Token, 10) == req.AckToken {
+	if received.Token == "" || received.Token == req.AckToken {
 		var state uint64
 		if !written && req.UpgradeDetails == nil {
 			state = agent.CheckinState()
@@ -117,16 +118,24 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 }
 
 // HandleDuplicate parks an authenticated agent whose check-in repeats its last one, except
-// for the ack token, which is 0 if there is none. If it returns false, it has not written
-// to w, and the check-in must be passed to Handle.
-func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentID string, f Fingerprint, token int64) bool {
+// for the ack token, which is empty if there is none. If it returns false, it has not
+// written to w, and the check-in must be passed to Handle.
+func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentID string, f Fingerprint, token string) bool {
 	now := s.Now.UTC()
 	last, ok := s.Cache.IsDuplicate(agentID, f, now)
-	if !ok || token > max(s.newest.Load(), last.After) { // the token may be of an action that this process has not read
+	if !ok {
 		return false
 	}
-	s.LastSeen.Seen(fleet.Touch{AgentID: agentID, At: now, ActionSeq: token})
-	s.park(w, r, Wait{AgentID: agentID, After: cmp.Or(token, last.After)}, last.PollTimeout)
+	after, shown := last.After, int64(0)
+	if token != "" {
+		shown = parseToken(token, s.Generation)
+		after = shown
+	}
+	if shown > max(s.newest.Load(), last.After) { // the token may be of an action that this process has not read
+		return false
+	}
+	s.LastSeen.Seen(fleet.Touch{AgentID: agentID, At: now, ActionSeq: shown})
+	s.park(w, r, Wait{AgentID: agentID, After: after}, last.PollTimeout)
 	return true
 }
 
@@ -142,15 +151,14 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 // sequence number after which the agent's next actions come.
 func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, written bool, err error) {
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
-	token, err := s.token(ctx, agent, req.AckToken)
-	if err != nil {
+	if after, err = s.after(ctx, agent, req.AckToken); err != nil {
 		return 0, false, err
 	}
-	if token > agent.Last.ActionSeq {
+	if after > agent.Last.ActionSeq {
 		// Not in the document: an action for the fleet would rewrite all documents at
 		// once. A crash loses at most FlushInterval of the numbers. Agents repeat theirs;
 		// one that does not gets its action again, and ignores it.
-		seen.ActionSeq = token
+		seen.ActionSeq = after
 	}
 	// From the document that the authentication read: LastSeen may write this check-in
 	// before the document is read again.
@@ -180,9 +188,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	if err == nil && !written {
 		s.LastSeen.Seen(seen) // most change nothing, and are written together
 	}
-	// A token older than the server's is used: the agent was rolled back, and later
-	// actions were delivered to a version that is gone.
-	return cmp.Or(token, agent.Last.ActionSeq), written, err
+	return after, written, err
 }
 
 // listeningSince returns since when this server has accepted messages of agents: the time
@@ -248,31 +254,32 @@ func (s *Service) pollTime(asked time.Duration) time.Duration {
 	return poll
 }
 
-// token returns the sequence number of an ack token. As in Fleet Server, an invalid token
-// counts as none. So does one beyond the newest action, which agents have after the store
-// was restored from a backup: it would hide every action until as many have been created
-// again.
-func (s *Service) token(ctx context.Context, agent fleet.Agent, text string) (int64, error) {
+// after returns the sequence number after which the agent's next actions come. Without an
+// ack token that is the last one that the agent has shown. A token older than that is used:
+// the agent was rolled back, and later actions were delivered to a version that is gone.
+//
+// A token that is not of this generation, or that is beyond the newest action, comes from
+// another history of the store, and counts as 0: the agent gets everything again that it
+// has not answered, and ignores the actions whose ids it knows.
+func (s *Service) after(ctx context.Context, agent fleet.Agent, text string) (int64, error) {
 	if text == "" {
-		return 0, nil
+		return agent.Last.ActionSeq, nil
 	}
-	token, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && token <= agent.Last.ActionSeq {
-		return token, nil // the usual case needs no call of the store
+	token := parseToken(text, s.Generation)
+	if token == 0 {
+		s.Log.Debug("ack token is not of this generation of the store", "agent", agent.ID, "token", text)
 	}
-	if err != nil {
-		s.Log.Debug("ack token is not ours", "agent", agent.ID, "token", text)
-		return 0, nil
-	}
-	if token <= s.newest.Load() {
-		return token, nil // all agents of one action have the same token
+	if token <= agent.Last.ActionSeq || token <= s.newest.Load() {
+		return token, nil // the usual case needs no call of the store: all agents of one action have the same token
 	}
 	last, err := s.Actions.LastSeq(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if token > last {
-		s.Log.Debug("ack token is beyond the newest action", "agent", agent.ID, "token", text)
+		s.warn.Do(func() {
+			s.Log.Warn("an agent has received a newer action than the store has: if the store was restored from a copy, stop all servers, run `muster store restored` and start them again, or orders may be lost", "agent", agent.ID)
+		})
 		return 0, nil
 	}
 	s.newest.Store(last)

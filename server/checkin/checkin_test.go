@@ -3,9 +3,9 @@ package checkin_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +20,8 @@ func TestActionIsDeliveredToAParkedAgentOnce(t *testing.T) {
 	p := w.checkin(agentapi.CheckinRequest{}).parked()
 	up := w.upgrade()
 	resp := p.delivers(up.ID)
-	if resp.AckToken != strconv.FormatInt(up.Seq, 10) {
-		t.Errorf("ack token is %q, want the action's sequence number %d", resp.AckToken, up.Seq)
+	if resp.AckToken != token(up.Seq) {
+		t.Errorf("ack token is %q, want the generation and the action's sequence number %d", resp.AckToken, up.Seq)
 	}
 	var data agentapi.UpgradeData
 	if err := json.Unmarshal(resp.Actions[0].Data, &data); err != nil || data.Version != "1.1.0" {
@@ -121,7 +121,8 @@ func TestMoreActionsThanFitOneAnswerAreAllDelivered(t *testing.T) {
 }
 
 func TestForeignTokenIsIgnored(t *testing.T) {
-	for _, token := range []string{"x1f", "1.5", "-1", "99999999999999999999", "9223372036854775807", "4711"} {
+	for _, token := range []string{"x1f", "1.5", "-1", "1", "4711", "ffff-1", generation, generation + "-", generation + "-0", generation + "-+1", generation + "-1x",
+		token(4711), token(math.MaxInt64), token(math.MaxInt64) + "0"} {
 		t.Run(token, func(t *testing.T) {
 			w := newWorld(t)
 			up := w.upgrade()
@@ -140,12 +141,67 @@ func TestOlderTokenOfTheAgentIsUsed(t *testing.T) {
 	w.must(err)
 	two, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "two", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
 	w.must(err)
-	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(two)}).parked().leave()
-	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(one)}).delivers("two")
+	w.checkin(agentapi.CheckinRequest{AckToken: token(two)}).parked().leave()
+	w.checkin(agentapi.CheckinRequest{AckToken: token(one)}).delivers("two")
 	if got := w.agent().Last.ActionSeq; got != two {
 		t.Errorf("the agent's sequence number went back to %d", got)
 	}
 }
+
+// After a restore the numbers repeat that agents acknowledged before, so an agent may show
+// a higher one than that of a new action.
+func TestTokenOfAnotherGenerationHidesNoAction(t *testing.T) {
+	for _, shown := range []string{"ffff-2", "2"} { // another generation, and the form of older versions
+		t.Run(shown, func(t *testing.T) {
+			w := newWorld(t)
+			answered, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "answered", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
+			w.must(err)
+			_, err = w.store.Results().Put(t.Context(), []fleet.Result{{ActionID: "answered", AgentID: agentID, Timestamp: time.Now()}})
+			w.must(err)
+			_, err = w.store.Actions().Create(t.Context(), fleet.Action{ID: "new", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
+			w.must(err)
+			w.fed(2)
+			resp := w.checkin(agentapi.CheckinRequest{AckToken: shown}).delivers("new")
+			if got := w.agent().Last.ActionSeq; got != 0 {
+				t.Errorf("the agent's sequence number has become %d", got)
+			}
+			w.checkin(agentapi.CheckinRequest{AckToken: resp.AckToken}).parked().leave()
+			if got := w.agent().Last.ActionSeq; got <= answered {
+				t.Errorf("the agent's sequence number is %d", got)
+			}
+		})
+	}
+}
+
+// The same, for the check-ins that are recognised without the store.
+func TestDuplicateWithATokenOfAnotherGenerationHidesNoAction(t *testing.T) {
+	w := newWorld(t)
+	cached := w.agent()
+	g := w.cache.Generation(agentID)
+	w.cache.Remember(&cached, g)
+	for _, shown := range []string{"ffff-9", "9"} {
+		body := fmt.Sprintf(`{"status":"online","ack_token":%q}`, shown)
+		f, cut := checkin.FingerprintOf([]byte(body), "")
+		w.cache.RememberCheckin(agentID, checkin.LastCheckin{Fingerprint: f, After: 3}, g, 1, time.Now())
+		parked := &oncePark{}
+		w.service.Parker = parked
+		if !w.service.HandleDuplicate(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), agentID, f, cut) {
+			t.Fatalf("%s: is no duplicate", shown)
+		}
+		if parked.After != 0 {
+			t.Errorf("%s: actions after %d, want all", shown, parked.After)
+		}
+	}
+	w.service.Parker = w.parker
+}
+
+// oncePark records what was parked.
+type oncePark struct {
+	checkin.Parker
+	checkin.Wait
+}
+
+func (p *oncePark) Park(poll checkin.Poll) { p.Wait = poll.Wait }
 
 func TestPhasesAreWrittenAtOnce(t *testing.T) {
 	w := newWorld(t)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -116,7 +115,7 @@ func (l *check) answer(wait int, ids []string) Pending {
 		}
 	}
 	body := append(make([]byte, 0, 512), `{"ack_token":"`...) // agentapi.CheckinResponse
-	body = strconv.AppendInt(body, last, 10)
+	body = appendToken(body, l.s.Generation, last)
 	body = append(body, `","action":"checkin","actions":[`...)
 	for i, a := range deliver {
 		if i > 0 {

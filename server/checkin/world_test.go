@@ -39,6 +39,12 @@ type world struct {
 
 const agentID = "web-1"
 
+// generation is that of the store.
+const generation = "a1b2"
+
+// token returns an ack token of this generation.
+func token(seq int64) string { return fmt.Sprint(generation, "-", seq) }
+
 func metadata(version string) string {
 	return fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"web","architecture":"amd64"},"os":{"type":"linux"}}`, version)
 }
@@ -59,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.feed = feed
 	w.actions = &action.Service{Store: s, Health: health, Feed: feed, Events: events, Log: log}
 	w.service = &checkin.Service{
-		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Pending: feed, Parker: w.parker, Events: events, Log: log,
+		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Pending: feed, Parker: w.parker, Events: events, Log: log, Generation: generation,
 		Cache: w.cache, Health: health, LastSeen: &checkin.LastSeen{Agents: s.Agents(), Parker: w.parker, Cache: w.cache, Health: health, Log: log},
 	}
 	ctx, stop := context.WithCancel(context.Background())

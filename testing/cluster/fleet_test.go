@@ -152,12 +152,12 @@ func (c *Cluster) answer(a simagent.Answer) Answer {
 	return out
 }
 
-// number returns the number of a token, 0 for an empty one, and -1 if it is not a number.
+// number returns the sequence number of a token, 0 for an empty one, and -1 if it has none.
 func number(token string) int64 {
 	if token == "" {
 		return 0
 	}
-	n, err := strconv.ParseInt(token, 10, 64)
+	n, err := strconv.ParseInt(token[strings.LastIndexByte(token, '-')+1:], 10, 64)
 	if err != nil {
 		return -1
 	}

@@ -123,6 +123,16 @@ func TestCopyMovesEverythingAndThenOnlyChanges(t *testing.T) {
 	if n := got["agents"].To; n != agents {
 		t.Errorf("%d agents were compared", n)
 	}
+	from, err := store.Generation(ctx, w.from.Settings())
+	w.do(err)
+	w.copy()
+	w.same()
+	to, err := store.Generation(ctx, w.to.Settings())
+	w.do(err)
+	w.copy()
+	if kept, err := store.Generation(ctx, w.to.Settings()); from == to || kept != to || err != nil {
+		t.Errorf("the generations are %q, %q and %q: %v", from, to, kept, err)
+	}
 	if _, n, err := w.to.Leases().List(ctx, 0, 0); n != 0 || err != nil {
 		t.Errorf("%d leases were copied, %v", n, err)
 	}

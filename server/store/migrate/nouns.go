@@ -60,7 +60,7 @@ func unknown(context.Context, store.Store) (int, error) { return 0, nil }
 
 func copySettings(ctx context.Context, m *mover) error {
 	values := map[string][]byte{}
-	if err := m.from.Settings().Each(ctx, func(name string, v []byte) { values[name] = v }); err != nil {
+	if err := eachSetting(ctx, m.from, 0, func(name string, _ int, v any) { values[name], _ = v.([]byte) }); err != nil {
 		return err
 	}
 	for name, v := range values {
@@ -76,7 +76,7 @@ func copySettings(ctx context.Context, m *mover) error {
 		}
 	}
 	var gone []string
-	err := m.to.Settings().Each(ctx, func(name string, _ []byte) {
+	err := eachSetting(ctx, m.to, 0, func(name string, _ int, _ any) {
 		if _, ok := values[name]; !ok {
 			gone = append(gone, name)
 		}
@@ -94,7 +94,11 @@ func copySettings(ctx context.Context, m *mover) error {
 }
 
 func eachSetting(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
-	return s.Settings().Each(ctx, func(name string, v []byte) { f(name, 0, v) })
+	return s.Settings().Each(ctx, func(name string, v []byte) {
+		if name != store.GenerationSetting { // the target has its own
+			f(name, 0, v)
+		}
+	})
 }
 
 func countAgents(ctx context.Context, s store.Store) (int, error) {

@@ -38,6 +38,8 @@ func (s *Store) Moved(ctx context.Context) (*store.Moved, error) {
 }
 
 // Unmark removes the mark from the file at path and returns it, or nil if there was none.
+// It ends the store's generation, since agents have acknowledged actions that the file
+// lacks.
 func Unmark(ctx context.Context, path string) (*store.Moved, error) {
 	s, err := Open(ctx, path, Options{Moved: true})
 	if err != nil {
@@ -46,7 +48,7 @@ func Unmark(ctx context.Context, path string) (*store.Moved, error) {
 	m, err := s.Moved(ctx)
 	if err == nil && m != nil {
 		err = s.write(ctx, "remove the mark", func(t *tx) error {
-			_, err := t.exec(`DELETE FROM settings WHERE name = ?`, movedSetting)
+			_, err := t.exec(`DELETE FROM settings WHERE name IN (?, ?)`, movedSetting, store.GenerationSetting)
 			return err
 		})
 	}

@@ -34,21 +34,35 @@ func TestMovedStoreIsRefusedUntilUnmarked(t *testing.T) {
 		t.Fatal("a store that was opened for reading was marked")
 	}
 	s = open(t, path, sqlite.Options{})
+	generation, err := store.Generation(ctx, s.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := store.Generation(ctx, s.Settings()); again != generation || err != nil {
+		t.Fatalf("the generation is %q, then %q: %v", generation, again, err)
+	}
 	for range 2 {
 		if err := s.MarkMoved(ctx, mark); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Settings().Each(ctx, func(name string, _ []byte) { t.Errorf("there is a setting %s", name) }); err != nil {
+	if err := s.Settings().Each(ctx, func(name string, _ []byte) {
+		if name != store.GenerationSetting {
+			t.Errorf("there is a setting %s", name)
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	_, err := sqlite.Open(ctx, path, sqlite.Options{})
+	_, err = sqlite.Open(ctx, path, sqlite.Options{})
 	if err == nil || !strings.Contains(err.Error(), "moved to Elasticsearch at https://es:9200 on 2026-05-04 03:02:01 UTC") || !strings.Contains(err.Error(), "muster store unmark") {
 		t.Fatalf("a moved store: %v", err)
 	}
 	if m, err := sqlite.Unmark(ctx, path); err != nil || m == nil || *m != mark {
 		t.Fatalf("the mark is %v, %v", m, err)
 	}
-	open(t, path, sqlite.Options{})
+	s = open(t, path, sqlite.Options{})
+	if next, err := store.Generation(ctx, s.Settings()); next == generation || err != nil {
+		t.Errorf("the generation is still %q: %v", next, err)
+	}
 }
