@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/backup"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/migrate"
@@ -16,12 +18,15 @@ import (
 )
 
 // storeFile is the name of the embedded store in the data folder.
-const storeFile = "muster.db"
+const storeFile = backup.StoreFile
 
 // openStore opens the store that the configuration names.
 func openStore(ctx context.Context, config app.Config) (store.Store, error) {
 	if err := os.MkdirAll(config.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
+	}
+	if interrupted, err := backup.Interrupted(disk.OS{}, config.Data); err != nil || interrupted {
+		return nil, errors.Join(err, fmt.Errorf("the restore of %s was interrupted: run the same `muster restore` again, which completes it", config.Data))
 	}
 	if es := config.Store.Elasticsearch; es != nil {
 		return openElastic(ctx, es)

@@ -27,9 +27,9 @@ const exitInUse = 3
 func (a *client) newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Move the server's data to another store (on the server's machine)",
+		Short: "Move the server's data to another store, or follow up a restore (on the server's machine)",
 	}
-	cmd.AddCommand(a.newStoreMigrate(), a.newStoreUnmark())
+	cmd.AddCommand(a.newStoreMigrate(), a.newStoreUnmark(), a.newStoreRestored())
 	return cmd
 }
 
@@ -461,8 +461,7 @@ func (a *client) newStoreUnmark() *cobra.Command {
 		Use:   "unmark",
 		Short: "Let a server use an embedded store again that has been moved",
 		Long: `Remove the mark that ` + "`muster store migrate`" + ` leaves in the embedded store. The store lacks
-everything that has happened since the move: agents that enrolled later are not in it,
-and actions may get sequence numbers that agents have already seen.`,
+everything that has happened since the move: agents that enrolled later are not in it.`,
 		Example: "  muster store unmark --data /var/lib/muster",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
