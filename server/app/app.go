@@ -32,6 +32,9 @@ type Options struct {
 	Store   store.Store
 	Version string
 	Log     *slog.Logger
+	// NewStore lets the server start although the data folder has a CA and the store is
+	// empty; see CheckStore.
+	NewStore bool
 	// AgentListener and AdminListener replace listening on the configured
 	// addresses. They accept plain connections; the server adds TLS.
 	AgentListener net.Listener

@@ -3,7 +3,9 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -31,6 +33,30 @@ func CAPin(ctx context.Context, s store.Store) (string, error) {
 // Agents that pin another must be enrolled again.
 func ForgetCAPin(ctx context.Context, s store.Store) error {
 	return s.Settings().Delete(ctx, caPinSetting)
+}
+
+// CheckStore refuses an empty store beside the CA of an existing installation: a lost disk
+// or a wrong path would otherwise begin a new installation, whose server refuses all
+// agents.
+func CheckStore(data string, empty func() (bool, error)) error {
+	if _, err := os.Stat(filepath.Join(data, "tls", "ca.crt")); err != nil {
+		return nil //nolint:nilerr // without a CA there was no installation, or agents pin an operator's certificate
+	}
+	is, err := empty()
+	if err != nil || !is {
+		return err
+	}
+	return fmt.Errorf("%s has the CA of an installation, and its store is empty: no agent, no key and no order is in it. Restore a backup with `muster restore FILE --data %s --replace`, or correct the data folder or the store in the configuration. To begin a new installation with this CA on purpose, start once with --new-store", data, data)
+}
+
+// isEmpty reports whether no server has started on the store.
+func isEmpty(ctx context.Context, s store.Store) (bool, error) {
+	if pin, err := CAPin(ctx, s); err != nil || pin != "" {
+		return false, err
+	}
+	// Stores from before the pin was recorded, or whose pin was forgotten.
+	_, keys, err := s.AdminKeys().List(ctx, 0, 0)
+	return err == nil && keys == 0, err
 }
 
 // registry implements authority.Registry with the store.
@@ -65,6 +91,11 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 		}
 		tickets, err := authority.NewTickets(config.Certificates[0].PrivateKey, o.Now)
 		return &certificates{tls: config, tickets: tickets, pin: pin}, err
+	}
+	if !o.NewStore {
+		if err := CheckStore(c.Data, func() (bool, error) { return isEmpty(ctx, o.Store) }); err != nil {
+			return nil, err
+		}
 	}
 	names := slices.Clone(c.TLS.Names)
 	for _, u := range []string{c.Agents.URL, c.Admin.URL} {

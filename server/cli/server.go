@@ -23,7 +23,7 @@ import (
 func (a *client) newServer() *cobra.Command {
 	var (
 		configFile, data, agentsListen, adminListen, debugListen string
-		example                                                  bool
+		example, newStore                                        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -61,7 +61,7 @@ profiles:
 			config.Agents.Listen = firstOf(agentsListen, config.Agents.Listen)
 			config.Admin.Listen = firstOf(adminListen, config.Admin.Listen)
 			config.Debug.Listen = firstOf(debugListen, config.Debug.Listen)
-			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
+			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, newStore)
 		},
 	}
 	f := cmd.Flags()
@@ -70,6 +70,7 @@ profiles:
 	f.StringVar(&agentsListen, "agents-listen", "", "address for agents (default :8220)")
 	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
 	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
+	f.BoolVar(&newStore, "new-store", false, "begin a new installation although the data folder has the CA of another")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
 	return cmd
 }
@@ -127,7 +128,7 @@ func (s *started) setSecrets(terminal bool, adminKey, token string) error {
 	return nil
 }
 
-func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Config) error {
+func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Config, newStore bool) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
@@ -137,6 +138,19 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 		memory = limit.ThisMachine().Memory
 	}
 	limit.SetMemoryLimit(memory, os.Getenv)
+	if !newStore && config.Store.Elasticsearch == nil && config.TLS.Certificate == "" {
+		// Before the store is opened, which would create it.
+		err := app.CheckStore(config.Data, func() (bool, error) {
+			info, err := os.Stat(filepath.Join(config.Data, storeFile))
+			if errors.Is(err, os.ErrNotExist) {
+				return true, nil
+			}
+			return err == nil && info.Size() == 0, err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	s, err := openStore(ctx, config)
 	if err != nil {
 		return err
@@ -146,7 +160,7 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 			log.Error("close the store", "error", err)
 		}
 	}()
-	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log})
+	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log, NewStore: newStore})
 	if err != nil {
 		return err
 	}

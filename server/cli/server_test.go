@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/testing/esnode"
 )
 
 type started struct {
@@ -126,6 +127,59 @@ func TestServerWithAnotherCADoesNotStart(t *testing.T) {
 	if second.CAPin == first.CAPin || second.AdminKeyFile != "" {
 		t.Errorf("the second CA is %+v", second)
 	}
+}
+
+func TestEmptyStoreBesideACAIsRefused(t *testing.T) {
+	o := newOperator(t)
+	data := filepath.Join(t.TempDir(), "data")
+	first, stop := o.serve(data)
+	stop()
+	start := []string{"server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	says := []string{data + " has the CA of an installation", "muster restore FILE --data " + data, "--new-store"}
+	db := filepath.Join(data, "muster.db")
+	for _, name := range []string{db, db + "-wal", db + "-shm"} {
+		if err := os.RemoveAll(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.fails(1, start, says...)
+	if _, err := os.Stat(db); !os.IsNotExist(err) {
+		t.Errorf("the refused start created a store: %v", err)
+	}
+	if err := os.WriteFile(db, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, start, says...)
+
+	// A store with tables and nothing in it, as a command on the wrong folder makes one.
+	o.run("store", "restored", "--data", data)
+	o.fails(1, start, says...)
+
+	second, stop := o.serveWith("--data", data, "--new-store")
+	if second.AdminKey == "" || second.CAPin != first.CAPin {
+		t.Errorf("the new installation says %+v", second)
+	}
+	stop()
+	_, stop = o.serve(data)
+	stop()
+}
+
+func TestEmptyElasticsearchBesideACAIsRefused(t *testing.T) {
+	o := newOperator(t)
+	p := esnode.Shared(t)
+	config := onElasticsearch(t, p)
+	data := filepath.Join(t.TempDir(), "data")
+	_, stop := o.serveWith("--config", config, "--data", data)
+	stop()
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other.yml")
+	if err := os.WriteFile(other, []byte(strings.Replace(string(text), "prefix: "+p.Prefix, "prefix: "+p.Prefix+"other-", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, []string{"server", "--config", other, "--data", data}, "has the CA of an installation", "--new-store")
 }
 
 func TestInvalidServerConfigurationIsRefused(t *testing.T) {
