@@ -43,11 +43,16 @@ func unavailable(op string, err error, format string, args ...any) error {
 
 const damaged = "it is damaged: stop the server, keep a copy, and restore a backup or salvage it with `sqlite3 FILE .recover`"
 
+const full = "the disk is full: free some space"
+
 // adviceFor says what is wrong and what to try.
 func adviceFor(err error) (string, bool) {
+	if extended(err) == sqlite3.SQLITE_IOERR_SHMSIZE { // the index of the log has no room
+		return full, true
+	}
 	switch code(err) {
 	case sqlite3.SQLITE_FULL:
-		return "the disk is full: free some space", true
+		return full, true
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return "it is locked by another process: stop that process, or try again", true
 	case sqlite3.SQLITE_CORRUPT:
@@ -66,11 +71,23 @@ func adviceFor(err error) (string, bool) {
 	return "", false
 }
 
+// diskFailed reports whether the disk is full, fails, or cannot be written.
+func diskFailed(err error) bool {
+	switch code(err) {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return true
+	}
+	return false
+}
+
 // code returns SQLite's primary result code, or 0 if err is not from SQLite.
-func code(err error) int {
+func code(err error) int { return extended(err) & 0xff }
+
+// extended returns SQLite's extended result code, or 0 if err is not from SQLite.
+func extended(err error) int {
 	var e *modernc.Error
 	if errors.As(err, &e) {
-		return e.Code() & 0xff
+		return e.Code()
 	}
 	return 0
 }

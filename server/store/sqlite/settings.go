@@ -43,7 +43,7 @@ func (g settings) Delete(ctx context.Context, name string) error {
 }
 
 func (g settings) Each(ctx context.Context, f func(name string, v []byte)) error {
-	return g.s.each(ctx, `SELECT name, value FROM settings WHERE name <> ?`, []any{movedSetting}, func(scan scan) error {
+	return g.s.each(ctx, `SELECT name, value FROM settings WHERE name NOT IN (?, ?)`, []any{movedSetting, probeSetting}, func(scan scan) error {
 		var name string
 		var v []byte
 		if err := scan(&name, &v); err != nil {

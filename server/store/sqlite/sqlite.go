@@ -141,8 +141,8 @@ func (s *Store) PackageData() store.PackageData { return nil }
 func (s *Store) Path() string { return s.path }
 
 // Ping reads the first page of the file and begins a transaction, as every write does. It
-// detects a file that is locked or read-only. It does not detect a full disk, for which an
-// idle server would have to keep writing.
+// detects a file that is locked or read-only. After a write has failed because of the
+// disk, it also writes, until that succeeds; before, an idle server need not keep writing.
 func (s *Store) Ping(ctx context.Context) error {
 	var version int
 	if err := s.get(ctx, `PRAGMA user_version`, nil, &version); err != nil {
@@ -152,7 +152,33 @@ func (s *Store) Ping(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return unavailable("ping", err, "database %s: it takes no writes: another process may have locked it, or the disk does not answer", s.path)
 	}
+	if err == nil && s.writer.failing.Load() {
+		err = s.probe(ctx)
+	}
 	return s.fault("ping", err)
+}
+
+// probeSetting is the name of the setting that probe writes. Settings.Each hides it.
+const probeSetting = "write-probe"
+
+// probeSize is more than a few waiting writes need: while the disk has a page or two left,
+// some writes succeed.
+const probeSize = 64 << 10
+
+// probe writes and removes a value. It needs two transactions, since SQLite does not write
+// pages that are freed by the same one.
+func (s *Store) probe(ctx context.Context) error {
+	for _, query := range []string{`INSERT INTO settings (name, value) VALUES (?1, zeroblob(?2)) ON CONFLICT DO UPDATE SET value = zeroblob(?2)`, `DELETE FROM settings WHERE ?2 > 0 AND name = ?1`} {
+		err := s.writer.run(ctx, func(t *tx) error {
+			_, err := t.exec(query, probeSetting, probeSize)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.writer.failing.Store(false)
+	return nil
 }
 
 // Close waits for the running transaction. Queued writes, and all later calls, fail with

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -34,6 +35,9 @@ type writer struct {
 	stopped chan struct{} // closed when loop has returned
 	// refuse, if not nil, is the error of every write.
 	refuse error
+	// failing reports whether a write has failed because of the disk, and Ping has not
+	// succeeded in writing since.
+	failing atomic.Bool
 	// changes reports the agents that a commit changed.
 	changes agentChanges
 
@@ -168,6 +172,9 @@ func (w *writer) write(group []*write) {
 			// The whole group failed: a write may have succeeded only because of another
 			// that was not stored.
 			job.err = err
+		}
+		if diskFailed(job.err) {
+			w.failing.Store(true)
 		}
 		job.done <- job.err
 	}

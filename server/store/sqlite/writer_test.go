@@ -139,6 +139,9 @@ func TestFullDiskIsReportedAndRolledBack(t *testing.T) {
 	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(err.Error(), s.Path()) {
 		t.Fatalf("Create: %v", err)
 	}
+	if err := s.Ping(t.Context()); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "disk is full") {
+		t.Errorf("Ping: %v", err)
+	}
 	if _, err := s.Actions().Get(t.Context(), "big"); fleet.KindOf(err) != fleet.NotFound {
 		t.Errorf("Get: %v", err)
 	}
@@ -150,6 +153,12 @@ func TestFullDiskIsReportedAndRolledBack(t *testing.T) {
 	}
 	// A new connection has no limit, as if space had been freed.
 	s.writer.dropConnSoon(t)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("Ping after space was freed: %v", err)
+	}
+	if err := s.Settings().Each(t.Context(), func(name string, _ []byte) { t.Errorf("there is a setting %s", name) }); err != nil {
+		t.Error(err)
+	}
 	if _, err := s.Actions().Create(t.Context(), fleet.Action{ID: "big", Agents: agents}); err != nil {
 		t.Errorf("after space was freed: %v", err)
 	}
