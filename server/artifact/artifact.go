@@ -215,6 +215,16 @@ func (s *Service) receive(path string, body io.Reader) (p fleet.Package, err err
 	return p, s.onDisk(f.Sync())
 }
 
+// fullBelow is how much space is left at most on a disk that counts as full.
+const fullBelow = 1 << 20
+
+// full reports whether the disk of Dir is full, and has what the store cannot write: with
+// package data in the store, its bytes are elsewhere.
+func (s *Service) full() bool {
+	free, err := s.Disk.Free("withdraw", s.Dir)
+	return s.shared() == nil && err == nil && free < fullBelow
+}
+
 // onDisk adds the remedy to an error of the server's disk.
 func (s *Service) onDisk(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
@@ -291,7 +301,16 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Store.Packages().Delete(ctx, file); err != nil {
+	err = s.Store.Packages().Delete(ctx, file)
+	if err != nil && s.full() {
+		// Only the space of the package lets the store write. If the process dies in
+		// between, the package is still listed and cannot be downloaded: withdraw it again.
+		if err := s.discard(ctx, p); err != nil {
+			return err
+		}
+		err = s.Store.Packages().Delete(ctx, file)
+	}
+	if err != nil {
 		return err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackageDeleted, Subject: file, Actor: actor})

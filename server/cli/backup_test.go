@@ -103,7 +103,7 @@ func TestDamagedBackupReplacesNothing(t *testing.T) {
 		"muster server --data "+data, "Push the packages again", "Enrol the agents again")
 	second, stop := o.serve(data)
 	defer stop()
-	if second.CAPin != first.CAPin || second.AdminKey != "" {
+	if second.CAPin != first.CAPin || second.AdminKeyFile != "" {
 		t.Errorf("the restored server says %+v", second)
 	}
 }
@@ -145,7 +145,7 @@ func TestBackupBesideElasticsearch(t *testing.T) {
 	o.contains(o.run("store", "restored", "--config", config, "--data", lost), "new generation")
 	second, stop := o.serveWith("--config", config, "--data", lost)
 	stop()
-	if second.CAPin != first.CAPin || second.AdminKey != "" {
+	if second.CAPin != first.CAPin || second.AdminKeyFile != "" {
 		t.Errorf("the restored server says %+v", second)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,6 +139,46 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 		memory = limit.ThisMachine().Memory
 	}
 	limit.SetMemoryLimit(memory, os.Getenv)
+	r, err := a.startServer(ctx, out, config, newStore, log)
+	if err != nil {
+		freed, rerr := app.ReleaseReserve(disk.OS{}, config.Data)
+		if err = errors.Join(err, rerr); !freed {
+			return err
+		}
+		log.Warn("the disk is full: the server starts again with the reserve in its data folder. Withdraw packages, or free some space", "error", err)
+		if r, err = a.startServer(ctx, out, config, newStore, log); err != nil {
+			return err
+		}
+	}
+	defer r.close()
+	hold := func() {
+		if err := app.HoldReserve(disk.OS{}, config.Data); err != nil {
+			log.Warn("no space is reserved for a start with a full disk", "error", err)
+		}
+	}
+	hold()
+	defer hold()
+	if a.output == "json" {
+		err = json.NewEncoder(out).Encode(r.info)
+	} else {
+		_, err = io.WriteString(out, r.info.human())
+	}
+	if err != nil {
+		return err
+	}
+	err = r.server.Run(ctx)
+	log.Info("server stopped")
+	return err
+}
+
+// runningServer is a server whose listeners are open, and that Run has to be called of.
+type runningServer struct {
+	server *app.Server
+	info   started
+	close  func()
+}
+
+func (a *client) startServer(ctx context.Context, out io.Writer, config app.Config, newStore bool, log *slog.Logger) (_ *runningServer, err error) {
 	if !newStore && config.Store.Elasticsearch == nil && config.TLS.Certificate == "" {
 		// Before the store is opened, which would create it.
 		err := app.CheckStore(config.Data, func() (bool, error) {
@@ -148,54 +189,54 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 			return err == nil && info.Size() == 0, err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	s, err := openStore(ctx, config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() {
+	closers := []func(){func() {
 		if err := s.Close(); err != nil {
 			log.Error("close the store", "error", err)
 		}
-	}()
-	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log, NewStore: newStore})
-	if err != nil {
-		return err
+	}}
+	closeAll := func() {
+		for _, c := range slices.Backward(closers) {
+			c()
+		}
 	}
+	defer func() {
+		if err != nil {
+			closeAll()
+		}
+	}()
 	if config.Store.Elasticsearch == nil {
 		stop, err := control.Serve(config.Data, storeCommands{s}, log)
 		switch {
 		case errors.Is(err, errors.ErrUnsupported):
 			log.Warn("this system has no control socket: stop the server before you run `muster admin-key` and other commands on its data")
 		case err != nil:
-			return err
+			return nil, err
 		default:
-			defer stop()
+			closers = append(closers, stop)
 		}
+	}
+	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log, NewStore: newStore})
+	if err != nil {
+		return nil, err
 	}
 	info := started{Info: r.Info()}
 	adminKey, token, first, err := r.FirstKeys(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if first {
 		if err := info.setSecrets(isTerminal(out), adminKey.Encode(), token.Encode()); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if a.output == "json" {
-		err = json.NewEncoder(out).Encode(info)
-	} else {
-		_, err = io.WriteString(out, info.human())
-	}
-	if err != nil {
-		return err
-	}
-	err = r.Run(ctx)
-	log.Info("server stopped")
-	return err
+	return &runningServer{r, info, closeAll}, nil
 }
 
 func enrollCommand(url, token, pin, trust string) string {

@@ -156,7 +156,7 @@ func TestEmptyStoreBesideACAIsRefused(t *testing.T) {
 	o.fails(1, start, says...)
 
 	second, stop := o.serveWith("--data", data, "--new-store")
-	if second.AdminKey == "" || second.CAPin != first.CAPin {
+	if second.AdminKeyFile == "" || second.CAPin != first.CAPin {
 		t.Errorf("the new installation says %+v", second)
 	}
 	stop()
