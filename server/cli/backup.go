@@ -146,7 +146,8 @@ func (a *client) newRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore a backup of the server (on the server's machine)",
-		Long: `Put a backup that ` + "`muster backup`" + ` wrote into a data folder. The server must be stopped.
+		Long: `Put a backup that ` + "`muster backup`" + ` wrote into a data folder. The server must be stopped;
+run this as its user, who will own the files.
 The whole file is verified before anything is replaced. With --replace, what the folder has
 is moved to a folder before-restore-…, and not deleted.
 
