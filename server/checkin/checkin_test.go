@@ -121,8 +121,10 @@ func TestMoreActionsThanFitOneAnswerAreAllDelivered(t *testing.T) {
 }
 
 func TestForeignTokenIsIgnored(t *testing.T) {
-	for _, token := range []string{"x1f", "1.5", "-1", "1", "4711", "ffff-1", generation, generation + "-", generation + "-0", generation + "-+1", generation + "-1x",
-		token(4711), token(math.MaxInt64), token(math.MaxInt64) + "0"} {
+	for _, token := range []string{
+		"x1f", "1.5", "-1", "1", "4711", "ffff-1", generation, generation + "-", generation + "-0", generation + "-+1", generation + "-1x",
+		token(4711), token(math.MaxInt64), token(math.MaxInt64) + "0",
+	} {
 		t.Run(token, func(t *testing.T) {
 			w := newWorld(t)
 			up := w.upgrade()
