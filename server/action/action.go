@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -39,6 +41,8 @@ type Service struct {
 	Trust Trust
 	// Locks may be nil; then no agent is locked.
 	Locks Locks
+	// Guards may be nil; then there are no freezes and no exposure budget.
+	Guards Guards
 
 	reconciled store.UpgradingSince // the last agent of the last round of ReconcileUpgrades
 }
@@ -55,6 +59,15 @@ type Locks interface {
 	Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
 }
 
+// Guards decide whether an upgrade may be ordered now. Rollouts make their offers by the
+// same rules, so that no way to a host is without them.
+type Guards interface {
+	// Check returns an error that names the freeze or the budget which forbids the order.
+	// Otherwise it returns when the order expires, which is not after latest. agents calls
+	// its argument with each agent that would be upgraded.
+	Check(ctx context.Context, o plan.Order, latest, now time.Time, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
+}
+
 // UpgradeOrder is an upgrade of some agents.
 type UpgradeOrder struct {
 	fleet.UpgradeRequest
@@ -66,9 +79,93 @@ type UpgradeOrder struct {
 	Single         bool
 	StartTime      *time.Time
 	RolloutSeconds int
+	// OverrideFreeze and OverrideExposure say that the order is meant in spite of a freeze
+	// or of the exposure budget. They need Why.
+	OverrideFreeze, OverrideExposure bool
+	Why                              string
 	// Actor is the name of the admin key.
 	Actor string
 }
+
+// maxWhy bounds a reason, in bytes, as in rollouts.
+const maxWhy = 2 << 10
+
+func (o *UpgradeOrder) checkWhy() error {
+	switch {
+	case len(o.Why) > maxWhy:
+		return fleet.FieldError("body.why", "has %d bytes, at most %d are accepted", len(o.Why), maxWhy)
+	case (o.OverrideFreeze || o.OverrideExposure) && strings.TrimSpace(o.Why) == "":
+		return fleet.FieldError("body.why", "is missing: say why the guard rail is overridden; the audit trail keeps it")
+	}
+	return nil
+}
+
+// CheckGuards returns an error that names the freeze or the exposure budget which forbids
+// the order, as Upgrade would, and otherwise when the order expires.
+func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time.Time, err error) {
+	now := s.Now.UTC()
+	begins := plan.Order{Version: o.Version, From: now, To: now, OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure}
+	if o.StartTime != nil && o.StartTime.After(now) {
+		begins.From = *o.StartTime
+	}
+	latest := now.Add(fleet.DefaultExpiration)
+	if o.StartTime != nil {
+		latest = o.StartTime.Add(fleet.DefaultExpiration)
+		if end := o.StartTime.Add(time.Duration(o.RolloutSeconds) * time.Second); end.After(begins.From) {
+			begins.To = end
+		}
+	}
+	if begins.To.Before(begins.From) {
+		begins.To = begins.From
+	}
+	if s.Guards == nil {
+		return latest, nil
+	}
+	return s.Guards.Check(ctx, begins, latest, now, func(f func(*fleet.Agent)) error {
+		return s.EachVerdict(ctx, o, func(v Verdict) {
+			if v.Err == nil {
+				f(&v.Agent)
+			}
+		})
+	})
+}
+
+// CancelScheduled cancels the upgrades that were scheduled for a time within the freeze,
+// except those that were ordered in spite of freezes. Hosts have a scheduled upgrade
+// already, and begin it without asking the server.
+func (s *Service) CancelScheduled(ctx context.Context, f fleet.Freeze, actor string) error {
+	now := s.Now.UTC()
+	// An upgrade can be scheduled a year ahead, so all stored actions are read. Retention
+	// bounds their number.
+	for offset := 0; ; offset += cancelPage {
+		list, err := s.Store.Actions().List(ctx, offset, cancelPage)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			a := &list[i]
+			if a.Type != agentapi.ActionUpgrade || a.StartTime == nil || a.OverrideFreeze || a.CancelledAt != nil || a.Expired(now) {
+				continue
+			}
+			begin, end := *a.StartTime, a.StartTime.Add(time.Duration(a.RolloutSeconds)*time.Second)
+			if begin.Before(now) {
+				begin = now
+			}
+			if end.Before(now) || plan.FrozenBetween([]fleet.Freeze{f}, begin, end) == nil {
+				continue
+			}
+			if _, err := s.Cancel(ctx, a.ID, actor); err != nil && fleet.KindOf(err) != fleet.Conflict { // Conflict: it is over
+				return err
+			}
+		}
+		if len(list) < cancelPage {
+			return nil
+		}
+	}
+}
+
+// cancelPage bounds one read of CancelScheduled, since an action may name 100,000 agents.
+const cancelPage = 20
 
 // Verdict is whether an agent can follow an order.
 type Verdict struct {
@@ -240,20 +337,22 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if o.RolloutSeconds > 0 && o.StartTime == nil {
 		o.StartTime = &now
 	}
+	if err := o.checkWhy(); err != nil {
+		return fleet.Action{}, err
+	}
 	check, err := s.checkUpgrade(ctx, o)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	expires, err := s.CheckGuards(ctx, o)
 	if err != nil {
 		return fleet.Action{}, err
 	}
 	a := fleet.Action{
 		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
-		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds,
+		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze,
 		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
 	}
-	expiration := now.Add(fleet.DefaultExpiration)
-	if o.StartTime != nil {
-		expiration = o.StartTime.Add(fleet.DefaultExpiration)
-	}
-	a.Expiration = &expiration
 	return s.order(ctx, a, o.AgentIDs, nil, step{
 		check:  check,
 		begin:  func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },

@@ -497,6 +497,24 @@ func (e TargetState) Valid() bool {
 	}
 }
 
+// Defines values for UpgradePreviewGuard.
+const (
+	UpgradePreviewGuardExposure UpgradePreviewGuard = "exposure"
+	UpgradePreviewGuardFreeze   UpgradePreviewGuard = "freeze"
+)
+
+// Valid indicates whether the value is a known member of the UpgradePreviewGuard enum.
+func (e UpgradePreviewGuard) Valid() bool {
+	switch e {
+	case UpgradePreviewGuardExposure:
+		return true
+	case UpgradePreviewGuardFreeze:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpgradeState.
 const (
 	UpgradeDownloading UpgradeState = "UPG_DOWNLOADING"
@@ -945,6 +963,12 @@ type BulkUpgradeRequest struct {
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
+	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
+	OverrideExposure *bool `json:"override_exposure,omitempty"`
+
+	// OverrideFreeze Also during a freeze; needs why
+	OverrideFreeze *bool `json:"override_freeze,omitempty"`
+
 	// RolloutDurationSeconds Spread the starts over this time
 	RolloutDurationSeconds *int    `json:"rollout_duration_seconds,omitempty"`
 	SkipRateLimitCheck     *bool   `json:"skipRateLimitCheck,omitempty"`
@@ -953,6 +977,9 @@ type BulkUpgradeRequest struct {
 	// StartTime Not before
 	StartTime *time.Time `json:"start_time,omitempty"`
 	Version   string     `json:"version"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
 }
 
 // CanaryRule defines model for CanaryRule.
@@ -2362,13 +2389,21 @@ type UpgradeMetadata struct {
 
 // UpgradePreview defines model for UpgradePreview.
 type UpgradePreview struct {
-	Items   []UpgradePreviewItem `json:"items"`
-	Version string               `json:"version"`
+	// Guard What refuses it, and can be overridden
+	Guard *UpgradePreviewGuard `json:"guard,omitempty"`
+	Items []UpgradePreviewItem `json:"items"`
+
+	// Refused Why the order would be refused as a whole: it names the freeze or the exposure budget
+	Refused *string `json:"refused,omitempty"`
+	Version string  `json:"version"`
 
 	// Will How many agents would be upgraded
 	Will int `json:"will"`
 	Wont int `json:"wont"`
 }
+
+// UpgradePreviewGuard What refuses it, and can be overridden
+type UpgradePreviewGuard string
 
 // UpgradePreviewItem defines model for UpgradePreviewItem.
 type UpgradePreviewItem struct {
@@ -2386,17 +2421,27 @@ type UpgradePreviewItem struct {
 // UpgradePreviewRequest defines model for UpgradePreviewRequest.
 type UpgradePreviewRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
-	Agents          AgentSelection `json:"agents"`
-	Force           *bool          `json:"force,omitempty"`
-	IncludeInactive *bool          `json:"includeInactive,omitempty"`
-	SourceUri       *string        `json:"source_uri,omitempty"`
-	Version         string         `json:"version"`
+	Agents                 AgentSelection `json:"agents"`
+	Force                  *bool          `json:"force,omitempty"`
+	IncludeInactive        *bool          `json:"includeInactive,omitempty"`
+	OverrideExposure       *bool          `json:"override_exposure,omitempty"`
+	OverrideFreeze         *bool          `json:"override_freeze,omitempty"`
+	RolloutDurationSeconds *int           `json:"rollout_duration_seconds,omitempty"`
+	SourceUri              *string        `json:"source_uri,omitempty"`
+	StartTime              *time.Time     `json:"start_time,omitempty"`
+	Version                string         `json:"version"`
 }
 
 // UpgradeRequest defines model for UpgradeRequest.
 type UpgradeRequest struct {
 	// Force Also if the agent is upgrading already, runs this version, or runs a later one
-	Force              *bool `json:"force,omitempty"`
+	Force *bool `json:"force,omitempty"`
+
+	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
+	OverrideExposure *bool `json:"override_exposure,omitempty"`
+
+	// OverrideFreeze Also during a freeze; needs why
+	OverrideFreeze     *bool `json:"override_freeze,omitempty"`
 	SkipRateLimitCheck *bool `json:"skipRateLimitCheck,omitempty"`
 
 	// SourceUri URL to download the package from; default: this server
@@ -2404,6 +2449,9 @@ type UpgradeRequest struct {
 
 	// Version Example: 1.1.0
 	Version string `json:"version"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
 }
 
 // UpgradeResponse defines model for UpgradeResponse.

@@ -133,13 +133,15 @@ func (a *client) newAgentsGet() *cobra.Command {
 
 func (a *client) newAgentsUpgrade() *cobra.Command {
 	var (
-		req       adminapi.BulkUpgradeRequest
-		selection agentSelection
-		source    string
-		force     bool
-		dryRun    bool
-		wait      bool
-		timeout   time.Duration
+		req                      adminapi.BulkUpgradeRequest
+		selection                agentSelection
+		source                   string
+		why                      string
+		force                    bool
+		overFreeze, overExposure bool
+		dryRun                   bool
+		wait                     bool
+		timeout                  time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
@@ -148,7 +150,11 @@ func (a *client) newAgentsUpgrade() *cobra.Command {
 agents that ` + "`muster agents list --kuery`" + ` shows).
 
 --dry-run shows what would happen to each agent and changes nothing. --wait follows the
-upgrades to their end and exits with 0 only if every agent runs the new version.`,
+upgrades to their end and exits with 0 only if every agent runs the new version.
+
+During a freeze, or if more agents would have the version than the exposure budget
+allows, the order is refused. --override-freeze and --override-exposure order it
+nevertheless; they need --why, which the audit trail keeps.`,
 		Example: `  muster agents upgrade web-01 web-02 --version 1.1.0 --dry-run
   muster agents upgrade --kuery 'tags: canary and agent.version < 1.1.0' --version 1.1.0
   muster agents upgrade web-01 --version 1.1.0 --wait`,
@@ -164,6 +170,10 @@ upgrades to their end and exits with 0 only if every agent runs the new version.
 			if force {
 				req.Force = &force
 			}
+			if (overFreeze || overExposure) && why == "" {
+				return &usageError{errors.New("--why is missing: say why the guard rail is overridden; the audit trail keeps it")}
+			}
+			req.OverrideFreeze, req.OverrideExposure, req.Why = given(overFreeze), given(overExposure), given(why)
 			args, err := a.agentIDs(cmd.Context(), args)
 			if err != nil {
 				return err
@@ -171,6 +181,7 @@ upgrades to their end and exits with 0 only if every agent runs the new version.
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
 				adminapi.UpgradePreviewRequest{
 					Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
+					OverrideFreeze: req.OverrideFreeze, OverrideExposure: req.OverrideExposure,
 				})
 			if err != nil {
 				return err
@@ -213,6 +224,9 @@ upgrades to their end and exits with 0 only if every agent runs the new version.
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
 	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
 	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version, or run a later one")
+	f.BoolVar(&overFreeze, "override-freeze", false, "also during a freeze; needs --why")
+	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
+	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	f.BoolVar(&wait, "wait", false, "wait until the watch of every upgrade has ended, which takes ten minutes by default")
 	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
@@ -231,6 +245,9 @@ func printPreview(w io.Writer, p adminapi.UpgradePreview) {
 			add(i.Hostname, i.Version, will, deref(i.Reason))
 		}
 	})
+	if p.Refused != nil {
+		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
+	}
 }
 
 var oneAgent = oneArg("one agent, by id or host name: `muster agents list` shows them")

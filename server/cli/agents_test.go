@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -141,4 +142,30 @@ func TestAgentIsNamedByIDOrHostName(t *testing.T) {
 	// An unenrolled agent no longer shares the name.
 	o.run("agents", "unenroll", twin.ID, "--revoke")
 	o.contains(o.run("agents", "get", "twin"), other.ID)
+}
+
+func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	o.login(s)
+	a := s.Enroll("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	o.run("freezes", "add", "Christmas", "--from", time.Now().Add(-time.Minute).Format(time.RFC3339), "--to", time.Now().Add(time.Hour).Format(time.RFC3339))
+
+	upgrade := []string{"agents", "upgrade", a.ID, "--version", "1.1.0"}
+	o.contains(o.run(append(upgrade, "--dry-run")...), "The order would be refused", "“Christmas”", "--override-freeze")
+	o.fails(1, upgrade, "“Christmas”", "--override-freeze --why REASON")
+	o.fails(2, append(upgrade, "--override-freeze"), "--why is missing")
+	// Clients of Kibana's API, which do not know of freezes, are refused too.
+	for _, path := range []string{a.Path("upgrade"), "/api/fleet/agents/bulk_upgrade"} {
+		got := s.Admin(http.MethodPost, path, map[string]any{"agents": []string{a.ID}, "version": "1.1.0"})
+		if got.Status != http.StatusConflict || !strings.Contains(string(got.Body), "Christmas") || !strings.Contains(string(got.Body), "override_freeze") {
+			t.Errorf("%s answered %d %s", path, got.Status, got.Body)
+		}
+	}
+	if g := s.Fleet(a.ID); g.Upgrading() {
+		t.Fatal("a refused order has begun")
+	}
+	o.contains(o.run(append(upgrade, "--override-freeze", "--why", "exploited")...), "Upgrading 1 of 1 agent")
 }

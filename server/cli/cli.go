@@ -206,6 +206,15 @@ func ago(t *time.Time, now time.Time) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
+// given returns a pointer to an option, nil if it is zero.
+func given[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
 func deref[T any](p *T) T {
 	var zero T
 	if p == nil {

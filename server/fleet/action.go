@@ -33,7 +33,9 @@ type Action struct {
 	RolloutSeconds int        `json:"rollout_duration_seconds,omitempty"`
 	Expiration     *time.Time `json:"expiration,omitempty"`
 	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
-	Revision       int64      `json:"-"`
+	// OverrideFreeze: it was ordered in spite of freezes, so a new one does not cancel it.
+	OverrideFreeze bool  `json:"override_freeze,omitempty"`
+	Revision       int64 `json:"-"`
 }
 
 // DefaultExpiration is how long an UPGRADE waits for an agent that is away: a month, as

@@ -74,25 +74,33 @@ func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*
 	return tally, s.Store.Agents().Census(ctx, tally.Add)
 }
 
-// offered returns the agents to which other active rollouts have offered the version.
+// offered returns the agents to which other active rollouts have offered the version, and
+// those for which it was ordered without a rollout.
 func (s *Service) offered(ctx context.Context, version, except string) (map[string]bool, error) {
-	heads, err := s.Store.Rollouts().Active(ctx)
+	return offeredBy(ctx, s.Store, version, except)
+}
+
+func offeredBy(ctx context.Context, db store.Store, version, except string) (map[string]bool, error) {
+	heads, err := db.Rollouts().Active(ctx)
 	if err != nil {
 		return nil, err
 	}
-	offered := map[string]bool{}
+	offered, err := store.UpgradingTo(ctx, db.Agents(), version)
+	if err != nil {
+		return nil, err
+	}
 	for _, h := range heads {
 		if h.ID == except {
 			continue
 		}
-		other, err := s.Store.Rollouts().Get(ctx, h.ID)
+		other, err := db.Rollouts().Get(ctx, h.ID)
 		if err != nil {
 			return nil, err
 		}
 		if other.Plan.Version != version || other.Counts.InFlight() == 0 {
 			continue
 		}
-		err = s.Store.Targets().Each(ctx, h.ID, func(t fleet.Target) {
+		err = db.Targets().Each(ctx, h.ID, func(t fleet.Target) {
 			if t.State.InFlight() {
 				offered[t.AgentID] = true
 			}

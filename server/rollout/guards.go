@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
-// The exposure rule and the freeze calendar apply to every plan.
+// The exposure rule and the freeze calendar apply to every plan, and to every upgrade that
+// is ordered without one.
 
 // Defaults of the exposure rule: a tenth of the fleet, until one agent would have been
 // healthy for a day.
@@ -34,9 +37,51 @@ const (
 	subjectFreezes  = "freezes"
 )
 
+// Guards apply the freezes and the exposure budget to upgrades that are ordered without a
+// rollout. It only reads.
+type Guards struct{ Store store.Store }
+
+// Check implements action.Guards.
+func (g Guards) Check(ctx context.Context, o plan.Order, latest, now time.Time, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
+	freezes, _, err := g.Store.Freezes().List(ctx, 0, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := o.CheckFreezes(freezes); err != nil {
+		return time.Time{}, err
+	}
+	expires = o.Expires(latest, freezes)
+	rule, err := exposureRule(ctx, g.Store)
+	if err != nil || !rule.Enabled || o.OverrideExposure {
+		return expires, err
+	}
+	tally := plan.NewTally(rule, now)
+	if err := g.Store.Agents().Census(ctx, tally.Add); err != nil {
+		return time.Time{}, err
+	}
+	offered, err := offeredBy(ctx, g.Store, o.Version, "")
+	if err != nil {
+		return time.Time{}, err
+	}
+	var sites [][fleet.MaxLabelLimits]int32
+	err = agents(func(a *fleet.Agent) {
+		if a.Version != o.Version && !offered[a.ID] {
+			sites = append(sites, tally.Sites(fleet.EncodeLabels(a.Labels())))
+		}
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return expires, o.CheckExposure(tally.Budget(o.Version, offered), sites)
+}
+
 // Exposure returns the exposure rule; a disabled one if none was set.
 func (s *Service) Exposure(ctx context.Context) (fleet.ExposureRule, error) {
-	rule, err := s.Store.ExposureRules().Get(ctx, fleet.ExposureRuleID)
+	return exposureRule(ctx, s.Store)
+}
+
+func exposureRule(ctx context.Context, db store.Store) (fleet.ExposureRule, error) {
+	rule, err := db.ExposureRules().Get(ctx, fleet.ExposureRuleID)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
 		return fleet.ExposureRule{ID: fleet.ExposureRuleID, Percent: defaultExposurePercent, HealthyHours: defaultExposureHealthyHours}, nil
 	}
@@ -113,8 +158,9 @@ func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
 	return list, err
 }
 
-// CreateFreeze adds a freeze. It chooses the id if it is empty; with a given id, a
-// repeated call adds no second freeze.
+// CreateFreeze adds a freeze, and cancels the scheduled upgrades that would begin in it:
+// hosts have them already, and begin them without asking the server. It chooses the id if
+// it is empty; with a given id, a repeated call adds no second freeze.
 func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name = strings.TrimSpace(f.Name)
@@ -149,7 +195,7 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 			continue
 		}
 		if old.Name == f.Name && old.From.Equal(f.From) && old.To.Equal(f.To) {
-			return old, nil
+			return old, s.Actions.CancelScheduled(ctx, old, req.Actor) // a crash may have prevented it
 		}
 		return f, fleet.Errorf(fleet.Conflict, "a freeze with id %s exists (%s): choose another id", f.ID, old.Name)
 	}
@@ -162,7 +208,7 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 		return f, err
 	}
 	s.signal()
-	return f, nil
+	return f, s.Actions.CancelScheduled(ctx, f, req.Actor)
 }
 
 // DeleteFreeze removes a freeze.

@@ -55,7 +55,7 @@ func (d *harness) serve(s store.Store) *rollout.Service {
 	d.must(err)
 	return &rollout.Service{
 		Store: s, Events: events, Log: log, Now: d.time, Reconciler: d,
-		Actions: &action.Service{Store: s, Feed: feed, Health: health, Events: events, Log: log, Now: d.time, Locks: rollout.Locks{Store: s}},
+		Actions: &action.Service{Store: s, Feed: feed, Health: health, Events: events, Log: log, Now: d.time, Locks: rollout.Locks{Store: s}, Guards: rollout.Guards{Store: s}},
 	}
 }
 

@@ -409,6 +409,31 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 	return out, nil
 }
 
+// upgradingPage bounds one read of UpgradingTo.
+const upgradingPage = 1000
+
+// UpgradingTo returns the ids of the agents that are being upgraded to the version,
+// whoever ordered it.
+func UpgradingTo(ctx context.Context, agents Agents, version string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	for after := (UpgradingSince{}); ; {
+		page, err := agents.Upgrading(ctx, after, upgradingPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if page[i].UpgradeTarget == version {
+				ids[page[i].ID] = true
+			}
+		}
+		if len(page) < upgradingPage {
+			return ids, nil
+		}
+		last := page[len(page)-1]
+		after = UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
+	}
+}
+
 // updateTries bounds the attempts of UpdateAgent and ApplyReport. An agent has two
 // concurrent writers, its check-in and an operator, which do not win eight times in a row.
 const updateTries = 8

@@ -55,7 +55,7 @@ func newFleet(ctx context.Context, s store.Store, log *slog.Logger, now clock.Cl
 	if err != nil {
 		return nil, err
 	}
-	f.Actions = &action.Service{Store: s, Locks: rollout.Locks{Store: s}, Health: health, Feed: feed, Events: f.Events, Log: log, Now: now}
+	f.Actions = &action.Service{Store: s, Locks: rollout.Locks{Store: s}, Guards: rollout.Guards{Store: s}, Health: health, Feed: feed, Events: f.Events, Log: log, Now: now}
 	f.lastSeen = &checkin.LastSeen{Agents: s.Agents(), Parker: parktest.AtOnce{}, Cache: cache, Health: health, Log: log}
 	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: f.lastSeen, Cache: cache, Health: health, Events: f.Events, Log: log, Now: now}
 	f.beacons = &beacon.Service{Agents: s.Agents(), Events: f.Events, Now: now}

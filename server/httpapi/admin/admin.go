@@ -427,6 +427,14 @@ func queryBool(c *gin.Context, name string) (bool, error) {
 // isSet reports whether an optional flag is true.
 func isSet(flag *bool) bool { return flag != nil && *flag }
 
+// deref returns the value of an optional field, or zero.
+func deref[T any](v *T) (value T) {
+	if v != nil {
+		value = *v
+	}
+	return value
+}
+
 func ptr[T comparable](v T) *T {
 	var zero T
 	if v == zero {

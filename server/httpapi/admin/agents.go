@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -158,7 +159,8 @@ func (h *Handlers) upgradeAgent(c *gin.Context) error {
 		return err
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), action.UpgradeOrder{
-		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true,
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
 	})
 	if err != nil {
 		return err
@@ -177,15 +179,17 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 		return err
 	}
 	o := action.UpgradeOrder{
-		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected, StartTime: req.StartTime, Actor: actor(c),
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
 	}
-	if req.RolloutDurationSeconds != nil {
-		o.RolloutSeconds = *req.RolloutDurationSeconds
-	}
-	if err := checkTimes(req, h.Now.UTC()); err != nil {
+	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
 		return err
 	}
 	if isSet(req.DryRun) {
+		if _, err := h.Actions.CheckGuards(c.Request.Context(), o); err != nil {
+			return err
+		}
 		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachVerdict(c.Request.Context(), o, count) })
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), o)
@@ -220,12 +224,11 @@ const (
 	maxAhead = 365 * 24 * time.Hour
 )
 
-func checkTimes(req adminapi.BulkUpgradeRequest, now time.Time) error {
-	if s := req.RolloutDurationSeconds; s != nil && (*s < int(minRollout.Seconds()) || *s > int(maxRollout.Seconds())) {
+func checkTimes(t *time.Time, s *int, now time.Time) error {
+	if s != nil && (*s < int(minRollout.Seconds()) || *s > int(maxRollout.Seconds())) {
 		return fleet.FieldError("body.rollout_duration_seconds", "is %d, want %d to %d, or omit it to start all agents at once",
 			*s, int(minRollout.Seconds()), int(maxRollout.Seconds()))
 	}
-	t := req.StartTime
 	switch {
 	case t == nil:
 	case !now.Before(t.Add(fleet.DefaultExpiration)):
@@ -260,8 +263,15 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 		return err
 	}
 	now := h.Now.UTC()
+	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, now); err != nil {
+		return err
+	}
 	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, 0, len(ids))}
-	o := action.UpgradeOrder{UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected}
+	o := action.UpgradeOrder{
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
+	}
 	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
 		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		switch {
@@ -277,6 +287,16 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 		out.Items = append(out.Items, item)
 	})
 	if err != nil {
+		return err
+	}
+	switch _, err := h.Actions.CheckGuards(ctx, o); {
+	case fleet.KindOf(err) == fleet.Conflict:
+		out.Refused = ptr(err.Error())
+		var guard *fleet.Error
+		if errors.As(err, &guard) {
+			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
+		}
+	case err != nil:
 		return err
 	}
 	c.JSON(http.StatusOK, out)

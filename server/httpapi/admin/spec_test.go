@@ -258,8 +258,10 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/v1/packages", nil)
 	do("GET /api/fleet/agents/available_versions", nil)
 	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
-	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
-	do("POST /api/fleet/agents/{agentId}/upgrade", map[string]any{"version": "1.1.0"}, c.ID)
+	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{
+		"version": "1.1.0", "agents": []string{a.ID, b.ID}, "override_exposure": true, "why": "a test",
+	})
+	do("POST /api/fleet/agents/{agentId}/upgrade", map[string]any{"version": "1.1.0", "override_exposure": true, "why": "a test"}, c.ID)
 	details := apptest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
 	details.Metadata.DownloadPercent = 40
 	a.MustCheckin(details)

@@ -24,7 +24,7 @@ func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool,
 	}
 	open, until = windowsAt(p.Pace.Windows, t)
 	if open && frozenAt(freezes, t) == nil {
-		if next := nextFreeze(freezes, t); !next.IsZero() && (until.IsZero() || next.Before(until)) {
+		if next := NextFreeze(freezes, t); !next.IsZero() && (until.IsZero() || next.Before(until)) {
 			until = next
 		}
 		return true, until
@@ -49,18 +49,24 @@ func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool,
 
 // frozenAt returns the freeze at t that lasts longest, nil if there is none.
 func frozenAt(freezes []fleet.Freeze, t time.Time) *fleet.Freeze {
+	return FrozenBetween(freezes, t, t)
+}
+
+// FrozenBetween returns the freeze between two times, both included, that lasts longest;
+// nil if there is none.
+func FrozenBetween(freezes []fleet.Freeze, from, to time.Time) *fleet.Freeze {
 	var longest *fleet.Freeze
 	for i := range freezes {
 		f := &freezes[i]
-		if !f.From.After(t) && f.To.After(t) && (longest == nil || f.To.After(longest.To)) {
+		if !f.From.After(to) && f.To.After(from) && (longest == nil || f.To.After(longest.To)) {
 			longest = f
 		}
 	}
 	return longest
 }
 
-// nextFreeze returns when the first freeze after t begins.
-func nextFreeze(freezes []fleet.Freeze, t time.Time) time.Time {
+// NextFreeze returns when the first freeze after t begins; zero if there is none.
+func NextFreeze(freezes []fleet.Freeze, t time.Time) time.Time {
 	var next time.Time
 	for _, f := range freezes {
 		if f.From.After(t) && f.To.After(f.From) && (next.IsZero() || f.From.Before(next)) {
@@ -210,7 +216,7 @@ func closedNow(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (code Code, t
 	if p.Pace.Emergency {
 		return 0, "", time.Time{}
 	}
-	changes = nextFreeze(freezes, t)
+	changes = NextFreeze(freezes, t)
 	if f := frozenAt(freezes, t); f != nil {
 		if changes.IsZero() || f.To.Before(changes) {
 			changes = f.To

@@ -455,7 +455,10 @@ func TestTheTimeline(t *testing.T) {
 	t.Run("a freeze is waited for, but not in an emergency", func(t *testing.T) {
 		freeze := func(f *Fleet) {
 			took(f)
-			f.Freezes = []fleet.Freeze{{From: rollouttest.Noon.Add(-time.Hour), To: rollouttest.Noon.Add(48 * time.Hour)}}
+			f.Freezes = []fleet.Freeze{{Name: "Christmas", From: rollouttest.Noon.Add(-time.Hour), To: rollouttest.Noon.Add(48 * time.Hour)}}
+		}
+		if pre := compute(t, draft(t, nil), rollouttest.Many(1, rollouttest.Host{}), freeze); !slices.ContainsFunc(pre.Warnings, func(w string) bool { return strings.Contains(w, "the freeze “Christmas” delays it until") }) {
+			t.Errorf("no warning names the freeze: %q", pre.Warnings)
 		}
 		if pre := compute(t, draft(t, nil), rollouttest.Many(1, rollouttest.Host{}), freeze); !pre.Batches[0].StartAt.Equal(rollouttest.Noon.Add(48 * time.Hour)) {
 			t.Errorf("begins at %s", pre.Batches[0].StartAt)

@@ -58,6 +58,11 @@ func (s *builder) run(t time.Time, n int, step time.Duration, horizon time.Time)
 	for t.Before(horizon) {
 		open, until := plan.OfferableAt(s.plan, s.fleet.Freezes, t)
 		if !open {
+			if f := plan.FrozenBetween(s.fleet.Freezes, t, t); f != nil {
+				if warning := plan.FreezeWarning(f); !slices.Contains(s.warnings, warning) {
+					s.warnings = append(s.warnings, warning)
+				}
+			}
 			if until.IsZero() || !until.After(t) {
 				break // it never opens
 			}

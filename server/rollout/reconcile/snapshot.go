@@ -3,11 +3,13 @@ package reconcile
 import (
 	"context"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // rejoinInterval is how long an agent that did not join is ignored, unless something
@@ -19,6 +21,9 @@ type snapshot struct {
 	next    time.Time // when the next is due
 	freezes []fleet.Freeze
 	tally   *plan.Tally // nil without an exposure rule
+	// ordered are the agents that are being upgraded, by version, whoever ordered it. It
+	// has the versions of rollouts that the exposure rule bounds.
+	ordered map[string]map[string]bool
 }
 
 // takeSnapshot reads the census, if that is due and a rollout needs it.
@@ -63,8 +68,33 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
 	for _, run := range runs {
 		run.endSnapshot()
 	}
+	if err := r.readOrdered(ctx, runs); err != nil {
+		return err
+	}
 	took := r.now.UTC().Sub(now)
 	r.fleet.next = now.Add(max(snapshotInterval, snapshotRest*took))
+	return nil
+}
+
+// readOrdered reads which agents are being upgraded to the versions that the exposure
+// rule bounds. It reads nothing for a version that all agents may have.
+func (r *Reconciler) readOrdered(ctx context.Context, runs []*runState) (err error) {
+	r.fleet.ordered = map[string]map[string]bool{}
+	if r.fleet.tally == nil {
+		return nil
+	}
+	for _, run := range runs {
+		version := run.rollout.Plan.Version
+		if version == "" || r.fleet.ordered[version] != nil {
+			continue
+		}
+		if room := r.fleet.tally.Budget(version, nil); room.Limit == room.Fleet {
+			continue
+		}
+		if r.fleet.ordered[version], err = store.UpgradingTo(ctx, r.store.Agents(), version); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -190,7 +220,10 @@ func (r *Reconciler) room(run *runState) *plan.Room {
 	if r.fleet.tally == nil || version == "" {
 		return nil
 	}
-	offered := map[string]bool{}
+	offered := maps.Clone(r.fleet.ordered[version])
+	if offered == nil {
+		offered = map[string]bool{}
+	}
 	for _, other := range r.runs {
 		if other.rollout.Plan.Version == version {
 			other.exposed(offered)

@@ -153,6 +153,10 @@ export interface PreviewInput extends Selection {
   version: string;
   source_uri?: string;
   force: boolean;
+  start_time?: string;
+  rollout_duration_seconds?: number;
+  override_freeze?: boolean;
+  override_exposure?: boolean;
 }
 
 export const previewQuery = (input: PreviewInput) =>

@@ -13,7 +13,7 @@ import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { hostOf } from "~/util/facts";
 import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import {
-  defaultRollout, localNow, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, type UpgradeForm, whyNotStart,
+  defaultRollout, localNow, overridesOf, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, timesOf, type UpgradeForm, whyNotStart,
 } from "~/util/upgradeForm";
 import { compareVersions } from "~/util/version";
 import { plural } from "~/util/words";
@@ -56,16 +56,21 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
   const [advanced, setAdvanced] = useState(false);
   const [form, setForm] = useState<UpgradeForm>(() => ({
     source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(count),
+    overrideFreeze: false, overrideExposure: false, why: "",
   }));
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
 
   const choice = picked ?? list[0] ?? (versions.isSuccess ? OTHER : "");
   const version = choice === OTHER ? typed.trim() : choice;
 
+  const { source, force, later, startAt, rollout, overrideFreeze, overrideExposure } = form;
   const [question] = useDebouncedValue(
     useMemo(
-      () => ({ ...selectionOf(chosen), version, force: form.force, source_uri: form.source.trim() || undefined }),
-      [chosen, version, form.force, form.source],
+      () => ({
+        ...selectionOf(chosen), version, force, source_uri: source.trim() || undefined,
+        ...timesOf({ later, startAt, rollout }), ...overridesOf({ overrideFreeze, overrideExposure }),
+      }),
+      [chosen, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
     ),
     choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
   );
@@ -189,6 +194,22 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
           </div>
 
           <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} />
+
+          {current?.refused ? <Callout kind="warning" title="The upgrade would be refused">{current.refused}</Callout> : null}
+          {overrideFreeze || current?.guard === "freeze" ? (
+            <Checkbox checked={overrideFreeze} onChange={(e) => set({ overrideFreeze: e.currentTarget.checked })} label="Upgrade in spite of the freeze" />
+          ) : null}
+          {overrideExposure || current?.guard === "exposure" ? (
+            <Checkbox checked={overrideExposure} onChange={(e) => set({ overrideExposure: e.currentTarget.checked })} label="Upgrade beyond the exposure budget" />
+          ) : null}
+          {overrideFreeze || overrideExposure ? (
+            <TextInput
+              label="Why it cannot wait"
+              description="The audit trail keeps it."
+              value={form.why}
+              onChange={(e) => set({ why: e.currentTarget.value })}
+            />
+          ) : null}
 
           {start.isError ? (
             <Callout kind="error" title="The upgrade was not started">{messageOf(start.error)}</Callout>

@@ -3,7 +3,7 @@ import type { UpgradePreview } from "~/api/types";
 import { defaultRollout, localNow, planUpgrade, ROLLOUTS, type UpgradeForm, whyNotStart } from "./upgradeForm";
 
 const now = Date.parse("2026-01-02T12:00:00Z");
-const plain: UpgradeForm = { source: "", force: false, later: false, startAt: "", rollout: 0 };
+const plain: UpgradeForm = { source: "", force: false, later: false, startAt: "", rollout: 0, overrideFreeze: false, overrideExposure: false, why: "" };
 
 function preview(...will: boolean[]): UpgradePreview {
   const items = will.map((w, i) => ({ agent_id: `a${i}`, hostname: `web-${i}`, version: "1.0.0", will: w }));
@@ -22,6 +22,16 @@ test("the button shows why it is disabled", () => {
   expect(why({}, "1.1.0", preview(false, false))).toMatch(/None of these agents/);
   expect(why({}, "1.1.0", preview(true), new Error("x"))).toMatch(/The preview failed/);
   expect(whyNotStart(plain, "1.1.0", undefined, null, now)).toMatch(/Loading the preview/);
+});
+
+test("a guard rail that forbids the upgrade is overridden with a reason", () => {
+  const frozen: UpgradePreview = { ...preview(true), refused: "the freeze “Christmas” forbids upgrades", guard: "freeze" };
+  expect(whyNotStart(plain, "1.1.0", frozen, null, now)).toMatch(/freeze/);
+  expect(whyNotStart(plain, "1.1.0", { ...frozen, guard: "exposure" }, null, now)).toMatch(/exposure budget/);
+  const over = { ...plain, overrideFreeze: true };
+  expect(whyNotStart(over, "1.1.0", preview(true), null, now)).toMatch(/Say why/);
+  expect(whyNotStart({ ...over, why: "exploited" }, "1.1.0", preview(true), null, now)).toBeNull();
+  expect(planUpgrade({ ...over, why: " exploited " }, preview(true))).toMatchObject({ kind: "one", body: { override_freeze: true, why: "exploited" } });
 });
 
 test("one agent without a time uses the call for one agent", () => {

@@ -12,6 +12,10 @@ export interface UpgradeForm {
   startAt: string;
   /** Seconds over which the starts are spread; 0 starts all at once. */
   rollout: number;
+  /** Order it in spite of a freeze, or of the exposure budget; then why is required. */
+  overrideFreeze: boolean;
+  overrideExposure: boolean;
+  why: string;
 }
 
 /** Above this many agents starts can be spread, and are by default: Kibana's threshold. */
@@ -49,17 +53,32 @@ export function whyNotStart(
   if (previewError) return "The preview failed.";
   if (!preview) return "Loading the preview…";
   if (preview.will === 0) return "None of these agents would be upgraded.";
+  if (preview.refused) return preview.guard === "exposure" ? "The exposure budget forbids it." : "A freeze forbids it.";
+  if ((form.overrideFreeze || form.overrideExposure) && form.why.trim() === "") return "Say why it cannot wait.";
   return null;
 }
 
+/** overridesOf returns the guard rails that the form overrides, in the form of the API. */
+export function overridesOf(form: Pick<UpgradeForm, "overrideFreeze" | "overrideExposure">): { override_freeze?: boolean; override_exposure?: boolean } {
+  return { override_freeze: form.overrideFreeze || undefined, override_exposure: form.overrideExposure || undefined };
+}
+
+/** timesOf returns when the upgrades begin, in the form of the API. */
+export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">): { start_time?: string; rollout_duration_seconds?: number } {
+  const at = form.later ? new Date(form.startAt) : undefined;
+  return {
+    start_time: at && !Number.isNaN(at.getTime()) ? at.toISOString() : undefined,
+    rollout_duration_seconds: form.rollout > 0 ? form.rollout : undefined,
+  };
+}
+
+interface UpgradeBody { version: string; source_uri?: string; force: boolean; override_freeze?: boolean; override_exposure?: boolean; why?: string }
+
 export type UpgradeCall =
-  | { kind: "one"; agentId: string; body: { version: string; source_uri?: string; force: boolean } }
+  | { kind: "one"; agentId: string; body: UpgradeBody }
   | {
     kind: "bulk";
-    body: {
-      agents: string[] | string; version: string; source_uri?: string; force: boolean; includeInactive: boolean;
-      start_time?: string; rollout_duration_seconds?: number;
-    };
+    body: UpgradeBody & { agents: string[] | string; includeInactive: boolean; start_time?: string; rollout_duration_seconds?: number };
   };
 
 /**
@@ -70,14 +89,15 @@ export type UpgradeCall =
 export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = []): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
-  const common = { version: preview.version, source_uri: form.source.trim() || undefined, force: form.force };
+  const common = {
+    version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: form.why.trim() || undefined,
+  };
   if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
   return {
     kind: "bulk",
     body: {
       agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
-      start_time: form.later ? new Date(form.startAt).toISOString() : undefined,
-      rollout_duration_seconds: form.rollout > 0 ? form.rollout : undefined,
+      ...timesOf(form),
     },
   };
 }

@@ -146,7 +146,7 @@ export interface paths {
         put?: never;
         /**
          * Upgrade many agents with one action
-         * @description Agents that cannot be upgraded do not fail the call: each becomes an error result of the action, with its reason.
+         * @description Agents that cannot be upgraded do not fail the call: each becomes an error result of the action, with its reason. During a freeze, or if more agents would have the version than the exposure budget allows, the order is refused with 409 and the rule freeze or exposure; override_freeze and override_exposure order it nevertheless. A freeze that is added later cancels an upgrade that was scheduled for its time.
          */
         post: operations["bulkUpgradeAgents"];
         delete?: never;
@@ -1607,6 +1607,12 @@ export interface components {
             source_uri?: string;
             /** @description Also if the agent is upgrading already, runs this version, or runs a later one */
             force?: boolean;
+            /** @description Also during a freeze; needs why */
+            override_freeze?: boolean;
+            /** @description Also if more agents would have the version than the exposure budget allows; needs why */
+            override_exposure?: boolean;
+            /** @description For the audit trail */
+            why?: string;
             skipRateLimitCheck?: boolean;
         };
         UpgradeResponse: {
@@ -1631,6 +1637,12 @@ export interface components {
             includeInactive?: boolean;
             /** @description Only count the agents that would be upgraded */
             dryRun?: boolean;
+            /** @description Also during a freeze; needs why */
+            override_freeze?: boolean;
+            /** @description Also if more agents would have the version than the exposure budget allows; needs why */
+            override_exposure?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
         TagList: {
             items: string[];
@@ -1696,12 +1708,24 @@ export interface components {
             version: string;
             source_uri?: string;
             force?: boolean;
+            rollout_duration_seconds?: number;
+            /** Format: date-time */
+            start_time?: string;
+            override_freeze?: boolean;
+            override_exposure?: boolean;
         };
         UpgradePreview: {
             version: string;
             /** @description How many agents would be upgraded */
             will: number;
             wont: number;
+            /** @description Why the order would be refused as a whole: it names the freeze or the exposure budget */
+            refused?: string;
+            /**
+             * @description What refuses it, and can be overridden
+             * @enum {string}
+             */
+            guard?: "freeze" | "exposure";
             items: components["schemas"]["UpgradePreviewItem"][];
         };
         UpgradePreviewItem: {
