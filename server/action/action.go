@@ -6,6 +6,7 @@ package action
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,10 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -63,9 +64,20 @@ type Locks interface {
 // same rules, so that no way to a host is without them.
 type Guards interface {
 	// Check returns an error that names the freeze or the budget which forbids the order.
-	// Otherwise it returns when the order expires, which is not after latest. agents calls
+	// Otherwise it returns when the order expires, which is not after o.Latest. agents calls
 	// its argument with each agent that would be upgraded.
-	Check(ctx context.Context, o plan.Order, latest, now time.Time, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
+	Check(ctx context.Context, o GuardedOrder, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
+}
+
+// GuardedOrder is what Guards need to know of an order.
+type GuardedOrder struct {
+	Version string
+	// From and To are when its first and its last agent begin. Latest is when it expires if
+	// no freeze begins before.
+	From, To, Latest time.Time
+	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder.
+	OverrideFreeze, OverrideExposure bool
+	Now                              time.Time
 }
 
 // UpgradeOrder is an upgrade of some agents.
@@ -104,30 +116,37 @@ func (o *UpgradeOrder) checkWhy() error {
 // the order, as Upgrade would, and otherwise when the order expires.
 func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time.Time, err error) {
 	now := s.Now.UTC()
-	begins := plan.Order{Version: o.Version, From: now, To: now, OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure}
-	if o.StartTime != nil && o.StartTime.After(now) {
-		begins.From = *o.StartTime
+	g := GuardedOrder{
+		Version: o.Version, From: now, To: now, Latest: now.Add(fleet.DefaultExpiration),
+		OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure, Now: now,
 	}
-	latest := now.Add(fleet.DefaultExpiration)
 	if o.StartTime != nil {
-		latest = o.StartTime.Add(fleet.DefaultExpiration)
-		if end := o.StartTime.Add(time.Duration(o.RolloutSeconds) * time.Second); end.After(begins.From) {
-			begins.To = end
-		}
-	}
-	if begins.To.Before(begins.From) {
-		begins.To = begins.From
+		g.From, g.To = beginsFrom(*o.StartTime, o.RolloutSeconds, now)
+		g.Latest = o.StartTime.Add(fleet.DefaultExpiration)
 	}
 	if s.Guards == nil {
-		return latest, nil
+		return g.Latest, nil
 	}
-	return s.Guards.Check(ctx, begins, latest, now, func(f func(*fleet.Agent)) error {
+	return s.Guards.Check(ctx, g, func(f func(*fleet.Agent)) error {
 		return s.EachVerdict(ctx, o, func(v Verdict) {
 			if v.Err == nil {
 				f(&v.Agent)
 			}
 		})
 	})
+}
+
+// beginsFrom returns when the first and the last agent of a scheduled upgrade begin, from
+// now on.
+func beginsFrom(start time.Time, rolloutSeconds int, now time.Time) (first, last time.Time) {
+	last = start.Add(time.Duration(rolloutSeconds) * time.Second)
+	if start.Before(now) {
+		start = now
+	}
+	if last.Before(start) {
+		last = start
+	}
+	return start, last
 }
 
 // CancelScheduled cancels the upgrades that were scheduled for a time within the freeze,
@@ -147,14 +166,13 @@ func (s *Service) CancelScheduled(ctx context.Context, f fleet.Freeze, actor str
 			if a.Type != agentapi.ActionUpgrade || a.StartTime == nil || a.OverrideFreeze || a.CancelledAt != nil || a.Expired(now) {
 				continue
 			}
-			begin, end := *a.StartTime, a.StartTime.Add(time.Duration(a.RolloutSeconds)*time.Second)
-			if begin.Before(now) {
-				begin = now
+			if end := a.StartTime.Add(time.Duration(a.RolloutSeconds) * time.Second); end.Before(now) {
+				continue // all of them have begun
 			}
-			if end.Before(now) || plan.FrozenBetween([]fleet.Freeze{f}, begin, end) == nil {
+			if from, to := beginsFrom(*a.StartTime, a.RolloutSeconds, now); !f.Holds(from, to) {
 				continue
 			}
-			if _, err := s.Cancel(ctx, a.ID, actor); err != nil && fleet.KindOf(err) != fleet.Conflict { // Conflict: it is over
+			if _, err := s.cancel(ctx, a.ID, actor, "it was scheduled for a time within the freeze “"+f.Name+"”"); err != nil && fleet.KindOf(err) != fleet.Conflict { // Conflict: it is over
 				return err
 			}
 		}
@@ -354,10 +372,22 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
 	}
 	return s.order(ctx, a, o.AgentIDs, nil, step{
-		check:  check,
-		begin:  func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
-		single: o.Single,
+		check:    check,
+		begin:    func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
+		single:   o.Single,
+		why:      o.Why,
+		override: o.overrides(),
 	})
+}
+
+func (o *UpgradeOrder) overrides() (which []string) {
+	if o.OverrideFreeze {
+		which = append(which, "freeze")
+	}
+	if o.OverrideExposure {
+		which = append(which, "exposure")
+	}
+	return which
 }
 
 // step is what an action does to the document of each agent.
@@ -372,6 +402,10 @@ type step struct {
 	hint   string
 	// single makes the order fail with the first refusal.
 	single bool
+	// why is the operator's reason, and override the guard rails that the order overrides,
+	// for the audit trail.
+	why      string
+	override []string
 	// done is the result's message if begin completes the action; empty if agents have
 	// to answer.
 	done string
@@ -388,7 +422,14 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	if err != nil {
 		return fleet.Action{}, err
 	}
+	recorded := false
 	err = s.eachPage(ctx, ids, do, func(page []Verdict) error {
+		if !recorded && slices.ContainsFunc(page, func(v Verdict) bool { return v.Err == nil }) {
+			recorded = true
+			if err := s.record(ctx, a, agentIDs, do); err != nil {
+				return err
+			}
+		}
 		marked := len(a.Agents)
 		more, err := s.mark(ctx, &a, page, do)
 		for _, v := range more {
@@ -405,6 +446,11 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	if err != nil {
 		return fleet.Action{}, err
 	}
+	if !recorded { // no agent can follow; the action records why
+		if err := s.record(ctx, a, agentIDs, do); err != nil {
+			return fleet.Action{}, err
+		}
+	}
 	a.Agents = inOrderOf(agentIDs, a.Agents)
 	if len(refused) > 0 {
 		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
@@ -416,6 +462,38 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	}
 	s.publishCreated(ctx, a, len(refused))
 	return a, nil
+}
+
+// maxRecorded bounds the agents that an audit entry names. The action names all.
+const maxRecorded = 100
+
+// record writes the audit entry of an order.
+func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string, do step) error {
+	verb, text := "agent.unenroll", "ordered the unenrolment of"
+	switch {
+	case a.Type == agentapi.ActionForceUnenroll:
+		verb, text = "agent.revoke", "unenrolled and revoked the keys of"
+	case a.Upgrade().Rollback:
+		verb, text = "agent.rollback", "ordered the rollback to "+a.Upgrade().Version+" of"
+	case a.Type == agentapi.ActionUpgrade:
+		verb, text = "agent.upgrade", "ordered the upgrade to "+a.Upgrade().Version+" of"
+	}
+	if len(agentIDs) == 1 {
+		text += " agent " + agentIDs[0]
+	} else {
+		text += fmt.Sprintf(" %d agents", len(agentIDs))
+	}
+	data := map[string]any{"agents": agentIDs[:min(len(agentIDs), maxRecorded)], "count": len(agentIDs)}
+	if a.StartTime != nil {
+		data["start_time"] = a.StartTime
+	}
+	for _, rail := range do.override {
+		text += ", in spite of the " + map[string]string{"freeze": "freeze", "exposure": "exposure budget"}[rail]
+		data["override"] = do.override
+	}
+	return audit.Record(ctx, s.Store.Audit(), a.CreatedAt, fleet.AuditEntry{
+		Actor: a.CreatedBy, Verb: verb, Subject: a.ID, Why: do.why, Text: text, Data: event.Data(data),
+	})
 }
 
 // inOrderOf returns some in the order of ids. An agent's position in the action decides
@@ -521,6 +599,10 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 // Cancel cancels an upgrade for agents that have not begun. An agent that has begun
 // decides itself whether it still can cancel.
 func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Action, error) {
+	return s.cancel(ctx, actionID, actor, "")
+}
+
+func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (fleet.Action, error) {
 	target, err := s.Store.Actions().Get(ctx, actionID)
 	if err != nil {
 		return fleet.Action{}, err
@@ -531,6 +613,12 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 	}
 	now := s.Now.UTC()
 	if err := target.CheckCancel(counts[actionID], now); err != nil {
+		return fleet.Action{}, err
+	}
+	err = audit.Record(ctx, s.Store.Audit(), now, fleet.AuditEntry{
+		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the upgrade to " + target.Upgrade().Version,
+	})
+	if err != nil {
 		return fleet.Action{}, err
 	}
 	if err := s.Store.Actions().Cancel(ctx, actionID, now); err != nil {

@@ -2682,6 +2682,14 @@ type ExplainAgentParams struct {
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
 }
 
+// ListTrailParams defines parameters for ListTrail.
+type ListTrailParams struct {
+	// Subject Only entries about this: the id of an action, rollout, key, policy or webhook, or a package's file
+	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
+	Page    *int    `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/enrollment"
@@ -55,7 +56,7 @@ type services struct {
 // later. Where two services would need each other, the first gets a smaller part of the
 // second, such as [rollout.Locks], which only reads the store.
 func newServices(ctx context.Context, o Options, admission *limit.Admission) (*services, error) {
-	db, log, now := o.Store, o.Log, o.Now
+	db, log, now := audit.Watch(o.Store), o.Log, o.Now
 	health := storehealth.New(db.Ping, log, now)
 	cache := agentcache.New(db.OnAgentChange, health.Away)
 	parker := checkin.NewEpollParker(log)
@@ -69,7 +70,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 
 	trustDir := filepath.Join(o.Config.Data, "trust")
 	trust, err := repository.Open(ctx, repository.Config{
-		Dir: trustDir, Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Events: events, Log: log, Now: now,
+		Dir: trustDir, Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Audit: db.Audit(), Events: events, Log: log, Now: now,
 	})
 	if err != nil {
 		return nil, err

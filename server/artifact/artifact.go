@@ -26,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -105,6 +106,12 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	if old, err := s.Store.Packages().Get(ctx, file); err == nil {
 		return s.pushAgain(ctx, tmp, old, p)
 	} else if fleet.KindOf(err) != fleet.NotFound {
+		return fleet.Package{}, err
+	}
+	err = audit.Record(ctx, s.Store.Audit(), p.PushedAt, fleet.AuditEntry{
+		Actor: actor, Verb: "package.push", Subject: file, Text: "published the package " + file, Data: event.Data(map[string]string{"sha256": p.SHA256, "key_id": p.KeyID}),
+	})
+	if err != nil {
 		return fleet.Package{}, err
 	}
 	// The bytes come before the record, because a record means that any server can
@@ -301,14 +308,23 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	if err != nil {
 		return err
 	}
-	err = s.Store.Packages().Delete(ctx, file)
+	withdraw := func() error {
+		err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
+			Actor: actor, Verb: "package.delete", Subject: file, Text: "withdrew the package " + file, Data: event.Data(map[string]string{"sha256": p.SHA256}),
+		})
+		if err != nil {
+			return err
+		}
+		return s.Store.Packages().Delete(ctx, file)
+	}
+	err = withdraw()
 	if err != nil && s.full() {
 		// Only the space of the package lets the store write. If the process dies in
 		// between, the package is still listed and cannot be downloaded: withdraw it again.
 		if err := s.discard(ctx, p); err != nil {
 			return err
 		}
-		err = s.Store.Packages().Delete(ctx, file)
+		err = withdraw()
 	}
 	if err != nil {
 		return err
@@ -380,6 +396,12 @@ func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.P
 		return fleet.PublisherKey{}, fleet.FieldError("body.public_key", "%w", err)
 	}
 	k := fleet.PublisherKey{ID: key.ID(), PublicKey: key.String(), Name: name, AddedAt: s.Now.UTC(), AddedBy: actor}
+	err = audit.Record(ctx, s.Store.Audit(), k.AddedAt, fleet.AuditEntry{
+		Actor: actor, Verb: "publisher_key.add", Subject: k.ID, Text: "added the publisher key " + k.ID + " " + name,
+	})
+	if err != nil {
+		return fleet.PublisherKey{}, err
+	}
 	err = s.Store.PublisherKeys().Create(ctx, k)
 	if fleet.KindOf(err) == fleet.Conflict && err != nil {
 		old, err := s.Store.PublisherKeys().Get(ctx, k.ID)

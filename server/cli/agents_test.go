@@ -168,4 +168,10 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 		t.Fatal("a refused order has begun")
 	}
 	o.contains(o.run(append(upgrade, "--override-freeze", "--why", "exploited")...), "Upgrading 1 of 1 agent")
+	o.contains(o.run("audit"), "ordered the upgrade to 1.1.0 of agent "+a.ID+", in spite of the freeze", "exploited", "added the freeze “Christmas”")
+
+	// Any change takes a reason.
+	actions := asJSON[adminapi.ActionStatusList](o, "actions", "list")
+	o.run("actions", "cancel", actions.Items[0].ActionId, "--why", "wrong host")
+	o.contains(o.run("audit", actions.Items[0].ActionId), "cancelled the upgrade to 1.1.0", "wrong host")
 }

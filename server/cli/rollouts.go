@@ -269,13 +269,7 @@ func (a *client) newRolloutsAudit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), adminapi.AuditList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
-				table(w, "AT\tWHO\tWHAT\tWHY", func(add func(...any)) {
-					for _, e := range all {
-						add(e.At.Local().Format(time.DateTime), e.Actor, e.Text, deref(e.Why))
-					}
-				})
-			})
+			return a.showTrail(cmd.OutOrStdout(), all, total)
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries to list")

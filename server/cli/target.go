@@ -34,11 +34,14 @@ type target struct {
 	URL    string `yaml:"url"`
 	APIKey string `yaml:"api_key"`
 	CAPin  string `yaml:"ca_pin,omitempty"`
+	// Why is the operator's reason for a change.
+	Why string `yaml:"-"`
 }
 
 func (t *target) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.URL, "url", "", "URL of the server's admin API, https://host:8221 (or MUSTER_URL)")
 	f.StringVar(&t.CAPin, "ca-pin", "", "fingerprint of the server's CA, sha256:… (or MUSTER_CA_PIN)")
+	f.StringVar(&t.Why, "why", "", "reason for a change, which the audit trail keeps")
 }
 
 // contextFile returns the path of the file that `muster login` writes.
@@ -112,6 +115,9 @@ func (t target) do(ctx context.Context, method, path string, header http.Header,
 	c, err := t.client()
 	if err != nil {
 		return nil, err
+	}
+	if t.Why != "" && method != http.MethodGet && !strings.Contains(path, "?") {
+		path += "?" + url.Values{"why": {t.Why}}.Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(t.URL, "/")+path, body)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -47,6 +48,12 @@ func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime
 		at := k.CreatedAt.Add(lifetime)
 		k.ExpireAt = &at
 	}
+	err := audit.Record(ctx, s.Store.Audit(), k.CreatedAt, fleet.AuditEntry{
+		Actor: actor, Verb: "enrollment_key.create", Subject: k.ID, Text: "created the enrollment key " + k.Name + " for the policy " + policyID,
+	})
+	if err != nil {
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
 	if err := s.Store.EnrollmentKeys().Create(ctx, k); err != nil {
 		return fleet.EnrollmentKey{}, fleet.Credential{}, err
 	}
@@ -66,6 +73,14 @@ func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 		}
 		if !k.Active {
 			return nil
+		}
+		if try == 1 {
+			err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
+				Actor: actor, Verb: "enrollment_key.revoke", Subject: id, Text: "revoked the enrollment key " + k.Name,
+			})
+			if err != nil {
+				return err
+			}
 		}
 		k.Active = false
 		err = s.Store.EnrollmentKeys().Update(ctx, k)

@@ -527,7 +527,8 @@ type ExposureValue struct {
 	Limit   int    `json:"limit"`
 }
 
-// Freeze is a period in which only emergency rollouts make offers.
+// Freeze is a period in which only emergency rollouts make offers, and other upgrades need
+// an override.
 type Freeze struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -537,6 +538,10 @@ type Freeze struct {
 	CreatedBy string    `json:"created_by"`
 	Revision  int64     `json:"-"`
 }
+
+// Holds reports whether the freeze holds at some moment from a time up to another, both
+// included.
+func (f *Freeze) Holds(from, to time.Time) bool { return !f.From.After(to) && f.To.After(from) }
 
 // Lease records which server works on something. Its id is that of the subject, such as
 // rollout/<id>. A server takes a lease over when Revision has not changed for the

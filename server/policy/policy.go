@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -49,6 +50,12 @@ func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fle
 		}
 	}
 	p.PolicyRev, p.UpdatedAt, p.UpdatedBy = 1, s.Now.UTC(), actor
+	err = audit.Record(ctx, s.Store.Audit(), p.UpdatedAt, fleet.AuditEntry{
+		Actor: actor, Verb: "policy.create", Subject: p.ID, Text: "created the policy " + p.Name,
+	})
+	if err != nil {
+		return p, err
+	}
 	if err := s.Store.Policies().Create(ctx, p); err != nil {
 		return p, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
@@ -42,7 +43,10 @@ const (
 type Guards struct{ Store store.Store }
 
 // Check implements action.Guards.
-func (g Guards) Check(ctx context.Context, o plan.Order, latest, now time.Time, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
+func (g Guards) Check(ctx context.Context, given action.GuardedOrder, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
+	o := plan.Order{
+		Version: given.Version, From: given.From, To: given.To, OverrideFreeze: given.OverrideFreeze, OverrideExposure: given.OverrideExposure,
+	}
 	freezes, _, err := g.Store.Freezes().List(ctx, 0, 0)
 	if err != nil {
 		return time.Time{}, err
@@ -50,12 +54,12 @@ func (g Guards) Check(ctx context.Context, o plan.Order, latest, now time.Time, 
 	if err := o.CheckFreezes(freezes); err != nil {
 		return time.Time{}, err
 	}
-	expires = o.Expires(latest, freezes)
+	expires = o.Expires(given.Latest, freezes)
 	rule, err := exposureRule(ctx, g.Store)
 	if err != nil || !rule.Enabled || o.OverrideExposure {
 		return expires, err
 	}
-	tally := plan.NewTally(rule, now)
+	tally := plan.NewTally(rule, given.Now)
 	if err := g.Store.Agents().Census(ctx, tally.Add); err != nil {
 		return time.Time{}, err
 	}

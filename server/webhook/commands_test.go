@@ -94,7 +94,7 @@ func TestSecretIsReturnedOnlyOnCreation(t *testing.T) {
 func TestMissingWebhookIsNotFound(t *testing.T) {
 	s := newService(t)
 	_, err := s.SetDisabled(t.Context(), "none", true, "ann")
-	for _, err := range []error{err, s.Test(t.Context(), "none"), s.Redeliver(t.Context(), "none")} {
+	for _, err := range []error{err, s.Test(t.Context(), "none"), s.Redeliver(t.Context(), "none", "kim")} {
 		if fleet.KindOf(err) != fleet.NotFound {
 			t.Errorf("error is %v", err)
 		}

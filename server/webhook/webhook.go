@@ -93,11 +93,14 @@ func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fl
 		return fleet.Webhook{}, err
 	}
 	w.ID, w.After, w.CreatedAt, w.CreatedBy = fleet.NewID(), last, s.Now.UTC(), actor
+	if err := s.record(ctx, "create:"+w.ID, w, actor, "webhook.create", "made webhook "+w.Name); err != nil {
+		return fleet.Webhook{}, err
+	}
 	if err := s.Store.Webhooks().Create(ctx, w); err != nil {
 		return fleet.Webhook{}, err
 	}
 	s.wake()
-	return w, s.record(ctx, "create:"+w.ID, w, actor, "webhook.create", "made webhook "+w.Name)
+	return w, nil
 }
 
 func checkURL(text string) (*url.URL, error) {
@@ -140,6 +143,9 @@ func (s *Service) Delete(ctx context.Context, id, actor string) error {
 		}
 		return err
 	}
+	if err := s.record(ctx, "delete:"+id, w, actor, "webhook.delete", "deleted webhook "+w.Name); err != nil {
+		return err
+	}
 	letters, _, err := s.Store.DeadLetters().List(ctx, 0, 0)
 	if err != nil {
 		return err
@@ -154,10 +160,7 @@ func (s *Service) Delete(ctx context.Context, id, actor string) error {
 	if err := s.Store.Leases().Delete(ctx, leaseID(id)); err != nil {
 		return err
 	}
-	if err := s.Store.Webhooks().Delete(ctx, id); err != nil {
-		return err
-	}
-	return s.record(ctx, "delete:"+id, w, actor, "webhook.delete", "deleted webhook "+w.Name)
+	return s.Store.Webhooks().Delete(ctx, id)
 }
 
 // SetDisabled stops or resumes deliveries. Events that happened while a webhook was
@@ -210,13 +213,16 @@ func (s *Service) DeadLetters(ctx context.Context, offset, limit int) ([]fleet.D
 
 // Redeliver sends a dead letter once more, now, and deletes it when it is accepted.
 // The error has the status of the receiver's answer.
-func (s *Service) Redeliver(ctx context.Context, id string) error {
+func (s *Service) Redeliver(ctx context.Context, id, actor string) error {
 	l, err := s.Store.DeadLetters().Get(ctx, id)
 	if err != nil {
 		return err
 	}
 	w, err := s.Store.Webhooks().Get(ctx, l.WebhookID)
 	if err != nil {
+		return err
+	}
+	if err := s.record(ctx, "redeliver:"+id+":"+fleet.NewID(), w, actor, "webhook.redeliver", "had the notification "+id+" delivered again to webhook "+w.Name); err != nil {
 		return err
 	}
 	f := s.post(ctx, w, l.Type, l.ID, l.Body)
@@ -246,6 +252,7 @@ func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) 
 	}
 }
 
+// record writes an audit entry, before the change where its id can be derived.
 func (s *Service) record(ctx context.Context, id string, w fleet.Webhook, actor, verb, text string) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{ID: "webhook:" + id, At: s.Now.UTC(), Actor: actor, Verb: verb, Subject: w.ID, Text: actor + " " + text}})
 }

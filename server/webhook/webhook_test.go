@@ -301,7 +301,7 @@ func TestDeadLetterCanBeRedelivered(t *testing.T) {
 		w.happens(fleet.EventRolloutStarted)
 		w.gets("a.example", "started")
 		letter := w.letters()[0]
-		if err := w.Redeliver(t.Context(), letter.ID); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "410") {
+		if err := w.Redeliver(t.Context(), letter.ID, "kim"); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "410") {
 			t.Errorf("error is %v", err)
 		}
 		if got := w.letters(); len(got) != 1 || got[0].Attempts != 2 {
@@ -314,7 +314,7 @@ func TestDeadLetterCanBeRedelivered(t *testing.T) {
 		if err := w.Test(t.Context(), hook.ID); err != nil {
 			t.Error(err)
 		}
-		if err := w.Redeliver(t.Context(), letter.ID); err != nil || len(w.letters()) != 0 {
+		if err := w.Redeliver(t.Context(), letter.ID, "kim"); err != nil || len(w.letters()) != 0 {
 			t.Errorf("error is %v, dead letters: %+v", err, w.letters())
 		}
 		got := w.net.of("a.example")

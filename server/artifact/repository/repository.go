@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -30,9 +31,11 @@ type Config struct {
 	Files store.Collection[fleet.TrustFile]
 	// Settings record that the installation has an online key.
 	Settings store.Settings
-	Events   *event.Stream
-	Log      *slog.Logger
-	Now      clock.Clock
+	// Audit is the trail that records who published.
+	Audit  store.Audit
+	Events *event.Stream
+	Log    *slog.Logger
+	Now    clock.Clock
 }
 
 // Service serves the metadata. Use Open to create one.
@@ -41,6 +44,7 @@ type Service struct {
 	disk     disk.Disk
 	files    store.Collection[fleet.TrustFile]
 	settings store.Settings
+	audit    store.Audit
 	events   *event.Stream
 	log      *slog.Logger
 	now      clock.Clock
@@ -65,7 +69,7 @@ type Service struct {
 // server without a key, where the installation has one, serves and reports the problem.
 func Open(ctx context.Context, c Config) (*Service, error) {
 	s := &Service{
-		dir: c.Dir, disk: c.Disk, files: c.Files, settings: c.Settings, events: c.Events, log: c.Log, now: c.Now,
+		dir: c.Dir, disk: c.Disk, files: c.Files, settings: c.Settings, audit: c.Audit, events: c.Events, log: c.Log, now: c.Now,
 		wake: make(chan struct{}, 1), read: map[string][]byte{}, warned: map[tuf.Role]time.Time{},
 	}
 	return s, s.openKeys(ctx)
@@ -153,6 +157,9 @@ func (s *Service) publish(ctx context.Context, files [][]byte, actor string) err
 	if err != nil || len(changed) == 0 {
 		return err
 	}
+	if err := s.record(ctx, changed, actor, now); err != nil {
+		return err
+	}
 	if err := s.save(ctx, state, next); err != nil {
 		return err
 	}
@@ -160,6 +167,24 @@ func (s *Service) publish(ctx context.Context, files [][]byte, actor string) err
 	select { // Run computes when to sign next
 	case s.wake <- struct{}{}:
 	default:
+	}
+	return nil
+}
+
+// record writes the audit entries of files that publishers changed.
+func (s *Service) record(ctx context.Context, changed []tuf.File, actor string, now time.Time) error {
+	for _, f := range changed {
+		info, err := tuf.Inspect(f.Data)
+		if err != nil || !info.Role.Offline() {
+			continue
+		}
+		err = audit.Record(ctx, s.audit, now, fleet.AuditEntry{
+			Actor: actor, Verb: "trust.publish", Subject: f.Name, Text: "published the signed metadata " + f.Name,
+			Data: event.Data(map[string]any{"version": info.Version, "digest": tuf.Digest(f.Data)}),
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

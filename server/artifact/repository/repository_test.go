@@ -86,7 +86,7 @@ func (w *world) serve(dir string) *repository.Service {
 func (w *world) open(dir string) (*repository.Service, error) {
 	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return repository.Open(w.t.Context(), repository.Config{
-		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: away{w.store.TrustFiles(), w}, Settings: w.store.Settings(), Log: log, Now: w.time,
+		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: away{w.store.TrustFiles(), w}, Settings: w.store.Settings(), Audit: w.store.Audit(), Log: log, Now: w.time,
 		Events: &event.Stream{Store: w.store.Events(), Log: log, Now: w.time},
 	})
 }

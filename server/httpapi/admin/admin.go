@@ -85,7 +85,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
 	e.POST("/api/v1/session", h.limited, on(h.logIn))
 
-	authed := e.Group("/", h.limited, h.authenticate)
+	authed := e.Group("/", h.limited, h.authenticate, h.audited)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.DELETE("/api/v1/session", on(h.logOut))
@@ -99,6 +99,7 @@ func (h *Handlers) Handler() http.Handler {
 	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
 	authed.POST("/api/v1/rollback_preview", on(h.previewRollback))
 	authed.POST("/api/v1/unenroll_preview", on(h.previewUnenroll))
+	authed.GET("/api/v1/audit", on(h.listTrail))
 	authed.GET("/api/v1/packages", on(h.listPackages))
 	authed.PUT("/api/v1/packages/:file", on(h.pushPackage))
 	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))

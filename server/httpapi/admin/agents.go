@@ -211,6 +211,7 @@ func answerCount(c *gin.Context, each func(count func(action.Verdict)) error) er
 	if err != nil {
 		return err
 	}
+	c.Set(dryKey, true)
 	c.JSON(http.StatusOK, adminapi.BulkActionResponse{Count: &n})
 	return nil
 }

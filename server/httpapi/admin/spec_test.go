@@ -17,6 +17,8 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // schema has the parts of OpenAPI that the specification uses.
@@ -193,7 +195,48 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 	}
 }
 
-// The test makes every call of the specification, in an order in which each succeeds.
+// changesNothing are the calls, other than GET, that change nothing which concerns others.
+var changesNothing = []string{
+	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
+	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
+}
+
+func entries(t *testing.T, s *apptest.Server) []fleet.AuditEntry {
+	t.Helper()
+	list, _, err := s.Store.Audit().List(t.Context(), store.AuditQuery{Limit: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// checkAudited checks that a call which changes something has written an audit entry: who,
+// what, when and to what.
+func checkAudited(t *testing.T, call string, body any, before, after []fleet.AuditEntry) {
+	t.Helper()
+	if strings.HasPrefix(call, "GET ") || slices.Contains(changesNothing, call) {
+		return
+	}
+	if fields, ok := body.(map[string]any); ok && fields["dryRun"] == true {
+		if len(after) != len(before) {
+			t.Errorf("a dry run of %s stands in the audit trail", call)
+		}
+		return
+	}
+	known := map[string]bool{}
+	for _, e := range before {
+		known[e.ID] = true
+	}
+	for _, e := range after {
+		if !known[e.ID] && e.Actor == "first key" && e.Verb != "" && e.Text != "" && !e.At.IsZero() && e.Subject != "" {
+			return
+		}
+	}
+	t.Errorf("%s is not in the audit trail", call)
+}
+
+// The test makes every call of the specification, in an order in which each succeeds. Each
+// that changes something must be in the audit trail.
 func TestResponsesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)
@@ -202,9 +245,13 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	left := maps.Clone(calls)
 	delete(left, "GET /api/v1/events") // a stream: see TestEventStreamResumes
 
+	before := entries(t, s)
 	p := s.Publisher()
+	checkAudited(t, "POST /api/v1/publisher_keys", nil, before, entries(t, s))
 	delete(left, "POST /api/v1/publisher_keys")
+	before = entries(t, s)
 	p.Publish("1.1.0", "1.2.0-SNAPSHOT")
+	checkAudited(t, "PUT /api/v1/packages/{file}", nil, before, entries(t, s))
 	delete(left, "PUT /api/v1/packages/{file}")
 	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0"), s.Enroll("web-03", "1.0.0")
 	a.MustCheckin(nil)
@@ -216,6 +263,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 			t.Fatalf("%s is not in the specification", call)
 		}
 		delete(left, call)
+		before := entries(t, s)
 		method, path, _ := strings.Cut(call, " ")
 		for _, v := range params {
 			path = strings.Replace(path, parameter.FindString(path), v, 1)
@@ -224,6 +272,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 		if got.Status != http.StatusOK {
 			t.Fatalf("%s answered %d %s", call, got.Status, got.Body)
 		}
+		checkAudited(t, call, body, before, entries(t, s))
 		var v map[string]any
 		if err := json.Unmarshal(got.Body, &v); err != nil {
 			t.Fatalf("%s: %v", call, err)
@@ -245,6 +294,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	admin = do("POST /api/v1/admin_keys/{keyId}/rotate", map[string]any{}, admin)["item"].(map[string]any)["id"].(string)
 	do("DELETE /api/v1/admin_keys/{keyId}", nil, admin)
 	do("GET /api/v1/admin_keys", nil)
+	do("GET /api/v1/audit", nil)
 	do("GET /api/v1/packages", nil)
 	keys := do("GET /api/v1/publisher_keys", nil)["items"].([]any)
 	do("GET /api/v1/trust", nil)

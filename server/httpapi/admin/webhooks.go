@@ -74,7 +74,7 @@ func (h *Handlers) listDeadLetters(c *gin.Context) error {
 }
 
 func (h *Handlers) redeliver(c *gin.Context) error {
-	return empty(c, h.Webhooks.Redeliver(c.Request.Context(), c.Param("letterId")))
+	return empty(c, h.Webhooks.Redeliver(c.Request.Context(), c.Param("letterId"), actor(c)))
 }
 
 func empty(c *gin.Context, err error) error {

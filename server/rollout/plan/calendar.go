@@ -58,7 +58,7 @@ func FrozenBetween(freezes []fleet.Freeze, from, to time.Time) *fleet.Freeze {
 	var longest *fleet.Freeze
 	for i := range freezes {
 		f := &freezes[i]
-		if !f.From.After(to) && f.To.After(from) && (longest == nil || f.To.After(longest.To)) {
+		if f.Holds(from, to) && (longest == nil || f.To.After(longest.To)) {
 			longest = f
 		}
 	}

@@ -865,6 +865,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List who changed what, how and why, newest first
+         * @description Every call that changes something is recorded. Each takes its reason from the query parameter why or, where it has one, from the field why of its body.
+         */
+        get: operations["listTrail"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollouts/{rolloutId}/audit": {
         parameters: {
             query?: never;
@@ -4228,6 +4248,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listTrail: {
+        parameters: {
+            query?: {
+                /** @description Only entries about this: the id of an action, rollout, key, policy or webhook, or a package's file */
+                subject?: string;
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
                 };
             };
             default: components["responses"]["Error"];

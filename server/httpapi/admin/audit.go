@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/audit"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// unaudited are the calls, other than GET, that change nothing which concerns others.
+var unaudited = []string{
+	"/api/v1/upgrade_preview", "/api/v1/rollback_preview", "/api/v1/unenroll_preview", "/api/v1/rollout_preview", "/api/v1/rollouts/:rolloutId/preview",
+	"/api/v1/webhooks/:webhookId/test",
+}
+
+// dryKey marks a call that turned out to change nothing.
+const dryKey = "dry-run"
+
+// audited sees to it that every change is in the audit trail. The domain packages record
+// what they do before they do it. A successful call for which none has is recorded here,
+// so a new route cannot be forgotten. The parameter why of any call is its reason.
+func (h *Handlers) audited(c *gin.Context) {
+	if c.Request.Method == http.MethodGet || slices.Contains(unaudited, c.FullPath()) {
+		return
+	}
+	why := c.Query("why")
+	if len(why) > maxWhy {
+		h.API.Fail(c, fleet.FieldError("query.why", "has %d bytes, at most %d are accepted", len(why), maxWhy))
+		return
+	}
+	ctx, change := audit.Begin(c.Request.Context(), why)
+	c.Request = c.Request.WithContext(ctx)
+	c.Next()
+	if change.Recorded() || c.GetBool(dryKey) || c.Writer.Status() >= http.StatusBadRequest {
+		return
+	}
+	subject := ""
+	if n := len(c.Params); n > 0 {
+		subject = c.Params[n-1].Value
+	}
+	err := audit.Record(ctx, h.Store.Audit(), h.Now.UTC(), fleet.AuditEntry{
+		Actor: actor(c), Verb: callVerb(c.Request.Method, c.FullPath()), Subject: subject, Why: why, Text: "called " + c.Request.Method + " " + c.Request.URL.Path,
+	})
+	if err != nil {
+		h.API.Log.Error("a change is not in the audit trail", "actor", actor(c), "call", c.Request.Method+" "+c.Request.URL.Path, "error", err)
+	}
+}
+
+// callVerb names a call by its path, such as admin_keys.rotate for
+// POST /api/v1/admin_keys/:keyId/rotate.
+func callVerb(method, path string) string {
+	words := slices.DeleteFunc(strings.Split(path, "/"), func(w string) bool {
+		return w == "" || w == "api" || w == "v1" || w == "fleet" || strings.HasPrefix(w, ":")
+	})
+	if len(words) == 1 {
+		words = append(words, map[string]string{http.MethodPost: "create", http.MethodPut: "set", http.MethodPatch: "change", http.MethodDelete: "delete"}[method])
+	}
+	return strings.Join(words, ".")
+}
+
+// listTrail answers with the whole audit trail, or with the entries about one subject.
+func (h *Handlers) listTrail(c *gin.Context) error {
+	return answerPage(c, func(offset, limit int) ([]fleet.AuditEntry, int, error) {
+		return h.Store.Audit().List(c.Request.Context(), store.AuditQuery{Subject: c.Query("subject"), Offset: offset, Limit: limit})
+	})
+}
