@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { eventText } from "~/util/eventText";
 import { agent, details } from "~/testing/agent";
 import { effectsOf, EVENT_TYPES, freshOf, patchList } from "./events";
 import { History, PER_AGENT, phaseTimes } from "./history";
@@ -71,6 +72,28 @@ test("the events of an agent are stored newest first, with progress as one entry
   expect(history.of("a").map((e) => e.state)).toEqual(["UPG_EXTRACTING", "UPG_DOWNLOADING"]);
   expect(phaseTimes(history.of("a"), "action-1").get("UPG_DOWNLOADING")).toBe("2026-01-02T12:00:01Z");
   expect(phaseTimes(history.of("a"), "another").size).toBe(0);
+});
+
+test("a rollback is told once, though the watcher, the agent, the action and the rollout each report it", () => {
+  const history = new History(null);
+  const back = details("UPG_ROLLBACK", { reason: "it crashed" });
+  const watch = (stage: string) => agent({ id: "a", upgrade_details: back, watch: { stage, action_id: back.action_id, from: "1.0.0", to: "1.1.0", reason: { code: "crash_loop", text: "it crashed" } } as never });
+  let seq = 0;
+  const add = (type: string, data: Record<string, unknown>, subject = "a") => history.add(event(type, subject, data, ++seq));
+  add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_WATCHING") }) });
+  add("agent.watch", { agent: watch("rolling_back") });
+  add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: back }) });
+  add("action.result", { agent_id: "a", error: "it crashed" }, back.action_id);
+  add("agent.watch", { agent: watch("rolled_back") });
+  add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: back }) });
+  add("agent.upgrade_completed", { rollout_id: "r", state: "rolled_back", error: "it crashed" });
+  expect(history.of("a").map(eventText)).toEqual(["Rolled back from 1.1.0: it crashed", "Watching the new version"]);
+
+  // The next upgrade's end is another cause.
+  add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_DOWNLOADING") }) });
+  add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_FAILED", { error_msg: "disk full" }) }) });
+  expect(history.of("a").map(eventText)[0]).toBe("Upgrade to 1.1.0 failed: disk full");
+  expect(history.of("a")).toHaveLength(4);
 });
 
 test("the events of an agent are bounded, and survive a reload", () => {

@@ -48,12 +48,21 @@ export class History {
     const entry = condense(event);
     const old = this.seen.get(id) ?? [];
     const last = old[0];
-    if (last && entry.seq <= last.seq) return; // a resumed stream may repeat events
+    if (old.some((e) => entry.seq <= e.seq)) return; // a resumed stream may repeat events
+    const same = endOf(old, entry);
+    if (same) {
+      this.put(id, old.map((e) => (e === same ? tellOnce(e, entry) : e)));
+      return;
+    }
     // Download progress comes several times a second and would displace the phases.
     const rest = last && samePhase(last, entry) ? old.slice(1) : old;
     const kept = last && samePhase(last, entry) ? { ...entry, at: last.at } : entry;
+    this.put(id, [kept, ...rest].slice(0, PER_AGENT));
+  }
+
+  private put(id: string, events: readonly SeenEvent[]): void {
     this.seen.delete(id);
-    this.seen.set(id, [kept, ...rest].slice(0, PER_AGENT));
+    this.seen.set(id, events);
     for (const stale of this.seen.keys()) {
       if (this.seen.size <= AGENTS_KEPT) break;
       this.seen.delete(stale);
@@ -110,9 +119,45 @@ function condense(event: FleetEvent): SeenEvent {
     state: details?.state,
     target: watch?.to ?? details?.target_version,
     stage: watch?.stage ?? textOf(event.data?.state),
-    action: details?.action_id,
+    action: details?.action_id ?? watch?.action_id ?? (event.type === "action.result" ? event.subject : undefined),
     reason: watch?.reason?.text || details?.metadata?.reason || details?.metadata?.error_msg || textOf(error),
   };
+}
+
+/**
+ * How much an event tells about an upgrade that ended badly; 0 if it tells nothing about that. Such
+ * an end changes several records, and each change is an event: the watcher reports it twice, and the
+ * agent, the action and the rollout once each.
+ */
+function tells(e: SeenEvent): number {
+  switch (e.type) {
+    case "agent.upgrade":
+      return e.state === "UPG_ROLLBACK" || e.state === "UPG_FAILED" ? 4 : 0;
+    case "agent.watch":
+      return e.stage === "rolling_back" || e.stage === "rolled_back" || e.stage === "rollback_failed" ? 3 : 0;
+    case "agent.upgrade_completed":
+      return e.stage === "rolled_back" || e.stage === "failed" ? 2 : 0;
+    case "action.result":
+      return e.reason ? 1 : 0;
+    default:
+      return 0;
+  }
+}
+
+/** endOf returns the event that has told already how the upgrade ended that the entry is about. */
+function endOf(old: readonly SeenEvent[], entry: SeenEvent): SeenEvent | undefined {
+  if (tells(entry) === 0) return undefined;
+  for (const e of old) {
+    if (tells(e) > 0) return e.action && entry.action && e.action !== entry.action ? undefined : e;
+    if (e.type === "agent.upgrade") return undefined; // an upgrade has been under way since
+  }
+  return undefined;
+}
+
+/** tellOnce merges two events about the end of one upgrade: when it was first told, by the one that tells most. */
+function tellOnce(first: SeenEvent, next: SeenEvent): SeenEvent {
+  const most = tells(next) >= tells(first) ? next : first;
+  return { ...most, at: first.at, seq: next.seq, reason: most.reason ?? first.reason ?? next.reason };
 }
 
 function textOf(value: unknown): string | undefined {
