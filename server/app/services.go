@@ -17,9 +17,11 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/metrics"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/retention"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
@@ -50,6 +52,7 @@ type services struct {
 	reconciler *reconcile.Reconciler
 	rollouts   *rollout.Service
 	metrics    *metrics.Metrics
+	retention  *retention.Service
 }
 
 // newServices creates each service after those that it needs, so that nothing is set
@@ -60,7 +63,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	health := storehealth.New(db.Ping, log, now)
 	cache := agentcache.New(db.OnAgentChange, health.Away)
 	parker := checkin.NewEpollParker(log)
-	events := &event.Stream{Store: db.Events(), Log: log, Now: now, Retention: event.DefaultRetention}
+	events := &event.Stream{Store: db.Events(), Log: log, Now: now}
 
 	policies := &policy.Service{Store: db, Events: events, Now: now}
 	if err := policies.EnsureDefault(ctx); err != nil {
@@ -119,18 +122,22 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		return nil, err
 	}
 	webhooks := &webhook.Service{Store: db, Transport: webhook.NewTransport(allowed), Events: events, Log: log, Now: now}
+	keep := &retention.Service{
+		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Policy: retention.Default, Log: log, Now: now,
+	}
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
 }
 
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.webhooks.Run, s.metrics.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
 	}
 }

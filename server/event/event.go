@@ -26,10 +26,8 @@ const (
 	// ReadBatch bounds one read of the store.
 	ReadBatch = 500
 	// DefaultRetention is how many events the store retains: some days of a busy fleet, and
-	// at 300 bytes each at most 60 MB.
+	// at 300 bytes each at most 60 MB. Package retention removes older ones.
 	DefaultRetention = 200_000
-	// TrimInterval is how often older events are removed.
-	TrimInterval = 10 * time.Minute
 )
 
 const (
@@ -47,8 +45,6 @@ type Stream struct {
 	Store store.Events
 	Log   *slog.Logger
 	Now   clock.Clock
-	// Retention overrides DefaultRetention.
-	Retention int
 
 	mu   sync.Mutex
 	last int64         // highest sequence number known to exist
@@ -147,26 +143,16 @@ func Data(v any) json.RawMessage {
 	return b
 }
 
-// Run polls the store for events of other servers and trims the stream, until ctx ends.
+// Run polls the store for events of other servers until ctx ends.
 func (s *Stream) Run(ctx context.Context) {
 	poll := time.NewTicker(PollInterval)
 	defer poll.Stop()
-	trim := time.NewTicker(TrimInterval)
-	defer trim.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
 			s.refresh(ctx)
-		case <-trim.C:
-			keep := s.Retention
-			if keep == 0 {
-				keep = DefaultRetention
-			}
-			if err := s.Store.Trim(ctx, keep); err != nil && ctx.Err() == nil {
-				s.Log.Warn("trim events", "error", err)
-			}
 		}
 	}
 }

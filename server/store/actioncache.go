@@ -64,6 +64,14 @@ func ActionFor(a fleet.Action, agentIDs []string) []fleet.Action {
 	return newCachedAction(a).forEach(agentIDs)
 }
 
+// Drop removes an action, whose entry then counts as much as before until the cache is
+// emptied.
+func (c *ActionCache[K]) Drop(k K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.entries, k)
+}
+
 func (c *ActionCache[K]) get(k K) *cachedAction {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -227,6 +227,11 @@ type Actions interface {
 	LastSeq(ctx context.Context) (int64, error)
 	// List returns actions, newest first.
 	List(ctx context.Context, offset, limit int) ([]fleet.Action, error)
+	// Delete removes an action, which must have expired, and its results; a missing one is
+	// no error. It fails with Conflict for the action with the highest Seq, so that LastSeq
+	// never decreases: agents' tokens beyond it would count as none. Other processes may
+	// still return the action by its id.
+	Delete(ctx context.Context, id string) error
 }
 
 // Results stores the results of actions, one for each action and agent.
@@ -312,7 +317,7 @@ type TargetQuery struct {
 	Limit     int // zero: only the total
 }
 
-// Audit stores the audit trail: who did what. Entries never change.
+// Audit stores the audit trail: who did what. Entries never change until they are removed.
 type Audit interface {
 	// Append stores entries. It ignores an entry whose id exists.
 	Append(ctx context.Context, entries []fleet.AuditEntry) error
@@ -321,7 +326,22 @@ type Audit interface {
 	// Each calls f with every entry in the reverse order of List, oldest first. f must not
 	// call the store.
 	Each(ctx context.Context, f func(fleet.AuditEntry)) error
+	// Trim removes the oldest entries that t selects, and returns how many.
+	Trim(ctx context.Context, t AuditTrim) (removed int, err error)
 }
+
+// AuditTrim selects entries of the audit trail: those from before a time and, of the
+// others, the oldest so that at most Keep entries remain, but no entry about one of the
+// subjects in Except.
+type AuditTrim struct {
+	Before time.Time
+	Keep   int
+	Except []string
+	Limit  int // the most that one call removes
+}
+
+// MaxAuditTrim bounds AuditTrim.Limit, so that other writers do not wait for long.
+const MaxAuditTrim = 5_000
 
 // AuditQuery selects one page of the audit trail.
 type AuditQuery struct {
@@ -409,25 +429,33 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 	return out, nil
 }
 
-// upgradingPage bounds one read of UpgradingTo.
+// upgradingPage bounds one read of EachUpgrading.
 const upgradingPage = 1000
 
 // UpgradingTo returns the ids of the agents that are being upgraded to the version,
 // whoever ordered it.
 func UpgradingTo(ctx context.Context, agents Agents, version string) (map[string]bool, error) {
 	ids := map[string]bool{}
+	err := EachUpgrading(ctx, agents, func(a *fleet.Agent) {
+		if a.UpgradeTarget == version {
+			ids[a.ID] = true
+		}
+	})
+	return ids, err
+}
+
+// EachUpgrading calls f with every agent that is being upgraded.
+func EachUpgrading(ctx context.Context, agents Agents, f func(*fleet.Agent)) error {
 	for after := (UpgradingSince{}); ; {
 		page, err := agents.Upgrading(ctx, after, upgradingPage)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range page {
-			if page[i].UpgradeTarget == version {
-				ids[page[i].ID] = true
-			}
+			f(&page[i])
 		}
 		if len(page) < upgradingPage {
-			return ids, nil
+			return nil
 		}
 		last := page[len(page)-1]
 		after = UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}

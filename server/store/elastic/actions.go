@@ -266,3 +266,37 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 	}
 	return out, nil
 }
+
+// Delete removes the results first: if it is interrupted, the action still exists and can
+// be deleted again.
+func (c actions) Delete(ctx context.Context, id string) error {
+	const op = "delete action"
+	a, err := c.Get(ctx, id)
+	if fleet.KindOf(err) == fleet.NotFound && err != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	last, err := c.LastSeq(ctx)
+	if err != nil {
+		return err
+	}
+	if a.Seq >= last {
+		return fleet.Errorf(fleet.Conflict, "action %s is the newest: it marks the number up to which agents have received actions", id)
+	}
+	// Forces a refresh, to find results that another process has just stored.
+	c.s.c.fresh[indexResults].noteWrite()
+	b := body{"query": body{"bool": body{"filter": []any{body{"term": body{"action_id": id}}}}}, "_source": false}
+	if err := c.s.c.removeAll(ctx, op, indexResults, b); err != nil {
+		return err
+	}
+	if err := c.cancellations().Delete(ctx, id); err != nil {
+		return err
+	}
+	if _, err := c.s.c.write1(ctx, op, write{verb: remove, key: key{indexActions, id}}); err != nil {
+		return err
+	}
+	c.s.actions.Drop(id)
+	return nil
+}

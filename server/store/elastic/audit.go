@@ -73,3 +73,34 @@ func (a audit) Each(ctx context.Context, f func(fleet.AuditEntry)) error {
 		return err
 	})
 }
+
+func (a audit) Trim(ctx context.Context, t store.AuditTrim) (int, error) {
+	const op = "trim the audit trail"
+	limit := min(t.Limit, store.MaxAuditTrim)
+	old := []any{body{"range": body{"@timestamp": body{"lt": millis(t.Before)}}}}
+	removed, err := a.trim(ctx, op, old, t.Except, limit)
+	if err != nil || removed >= limit {
+		return removed, err
+	}
+	a.s.c.fresh[indexAudit].noteWrite() // count what is left
+	_, total, err := a.List(ctx, store.AuditQuery{})
+	if err != nil || total <= t.Keep {
+		return removed, err
+	}
+	more, err := a.trim(ctx, op, []any{}, t.Except, min(limit-removed, total-t.Keep))
+	return removed + more, err
+}
+
+func (a audit) trim(ctx context.Context, op string, filter []any, except []string, limit int) (int, error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	res, err := a.s.c.search(ctx, op, indexAudit, body{
+		"query": body{"bool": body{"filter": filter, "must_not": []any{body{"terms": body{"subject": append([]string{}, except...)}}}}},
+		"sort":  []any{body{"@timestamp": "asc"}, body{"_seq_no": "asc"}}, "size": limit, "_source": false, "track_total_hits": false,
+	})
+	if err != nil || len(res.Hits.Hits) == 0 {
+		return 0, err
+	}
+	return len(res.Hits.Hits), a.s.c.remove(ctx, op, indexAudit, res.Hits.Hits)
+}

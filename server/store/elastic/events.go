@@ -108,11 +108,7 @@ func (e events) Trim(ctx context.Context, keep int) error {
 			if err != nil || len(hits) == 0 {
 				return err
 			}
-			writes := make([]write, len(hits))
-			for i, h := range hits {
-				writes[i] = write{verb: remove, key: key{indexEvents, h.ID}}
-			}
-			if _, err := e.s.c.write(ctx, op, writes...); err != nil {
+			if err := e.s.c.remove(ctx, op, indexEvents, hits); err != nil {
 				return err
 			}
 			excess -= len(hits)

@@ -249,23 +249,32 @@ func (g targets) deleteAll(ctx context.Context, rolloutID string) error {
 	g.s.c.fresh[indexTargets].noteWrite()
 	b := ofRollout(rolloutID)
 	b["_source"] = false
-	err := g.s.c.withPointInTime(ctx, op, indexTargets, b, func(next func(body) ([]hit, error)) error {
+	if err := g.s.c.removeAll(ctx, op, indexTargets, b); err != nil {
+		return err
+	}
+	return g.lists().Delete(ctx, rolloutID)
+}
+
+// removeAll deletes the documents that a search finds, in requests of bounded size.
+func (c *client) removeAll(ctx context.Context, op, index string, b body) error {
+	return c.withPointInTime(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
 		for {
 			hits, err := next(body{"size": maxBulkItems})
 			if err != nil || len(hits) == 0 {
 				return err
 			}
-			writes := make([]write, len(hits))
-			for i, h := range hits {
-				writes[i] = write{verb: remove, key: key{indexTargets, h.ID}}
-			}
-			if _, err := g.s.c.write(ctx, op, writes...); err != nil {
+			if err := c.remove(ctx, op, index, hits); err != nil {
 				return err
 			}
 		}
 	})
-	if err != nil {
-		return err
+}
+
+func (c *client) remove(ctx context.Context, op, index string, hits []hit) error {
+	writes := make([]write, len(hits))
+	for i, h := range hits {
+		writes[i] = write{verb: remove, key: key{index, h.ID}}
 	}
-	return g.lists().Delete(ctx, rolloutID)
+	_, err := c.write(ctx, op, writes...)
+	return err
 }

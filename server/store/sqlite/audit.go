@@ -80,3 +80,25 @@ func (a audit) Each(ctx context.Context, f func(fleet.AuditEntry)) error {
 		return err
 	})
 }
+
+func (a audit) Trim(ctx context.Context, t store.AuditTrim) (int, error) {
+	except, err := encode("subjects of", "a trim", append([]string{}, t.Except...))
+	if err != nil {
+		return 0, err
+	}
+	limit := int64(min(t.Limit, store.MaxAuditTrim))
+	return apply(ctx, a.s, "trim the audit trail", func(tx *tx) (int, error) {
+		old, err := tx.exec(`DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND subject NOT IN (SELECT value FROM json_each(?)) ORDER BY at, seq LIMIT ? + 0)`,
+			fromTime(t.Before), except, max(limit, 0))
+		if err != nil || old >= limit {
+			return int(old), err
+		}
+		var total int64
+		if err := tx.get(`SELECT count(*) FROM audit`, nil, &total); err != nil {
+			return 0, err
+		}
+		more, err := tx.exec(`DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE subject NOT IN (SELECT value FROM json_each(?)) ORDER BY at, seq LIMIT ? + 0)`,
+			except, max(0, min(limit-old, total-int64(t.Keep))))
+		return int(old + more), err
+	})
+}

@@ -68,6 +68,19 @@ func (r rollouts) Update(ctx context.Context, v fleet.Rollout) error {
 }
 
 func (r rollouts) Delete(ctx context.Context, id string) error {
+	// The targets come first, in small transactions: other writers would wait for those of a large
+	// rollout for half a second.
+	for {
+		n, err := apply(ctx, r.s, "delete targets", func(t *tx) (int64, error) {
+			return t.exec(`DELETE FROM targets WHERE rid IN (SELECT rid FROM targets WHERE list = (SELECT list FROM target_lists WHERE rollout_id = ?) LIMIT ? + 0)`, id, trimBatch)
+		})
+		if err != nil {
+			return err
+		}
+		if n < trimBatch {
+			break
+		}
+	}
 	return r.s.write(ctx, "delete rollout", func(t *tx) error {
 		for _, statement := range []string{
 			`DELETE FROM targets WHERE list = (SELECT list FROM target_lists WHERE rollout_id = ?)`,

@@ -80,6 +80,55 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, value(s.Actions().Get(ctx, "act"))(t), upgradeAction("act", "a"))
 	})
 
+	t.Run("Delete removes an action and its results, and disturbs no reader", func(t *testing.T) {
+		s := cfg.open(t)
+		seqs := map[string]int64{}
+		for _, id := range []string{"one", "two", "three"} {
+			seqs[id] = value(s.Actions().Create(ctx, upgradeAction(id, "a", "b")))(t)
+		}
+		var results []fleet.Result
+		for _, id := range []string{"one", "two"} {
+			results = append(results, fleet.Result{ActionID: id, AgentID: "a", Timestamp: base}, fleet.Result{ActionID: id, AgentID: "b", Timestamp: base, Error: "disk full"})
+		}
+		value(s.Results().Put(ctx, results))(t)
+		must(t, s.Actions().Cancel(ctx, "one", base))
+		must(t, s.Actions().Delete(ctx, "one"))
+		must(t, s.Actions().Delete(ctx, "one")) // a missing one is no error
+		_, err := s.Actions().Get(ctx, "one")
+		wantKind(t, err, fleet.NotFound)
+		_, err = s.Results().Get(ctx, "one", "a")
+		wantKind(t, err, fleet.NotFound)
+		value(s.Results().Get(ctx, "two", "a"))(t)
+		cfg.eventually(t, func() error {
+			counts, err := s.Results().Counts(ctx, []string{"one", "two"})
+			if err != nil {
+				return err
+			}
+			return differs(counts, map[string]fleet.ResultCounts{"two": {Acked: 1, Failed: 1, Last: base}})
+		})
+		pending(t, s, "a", 0, base, "two", "three")
+		pending(t, s, "a", seqs["one"], base, "two", "three")
+		pending(t, s, "a", seqs["two"], base, "three")
+		cfg.eventually(t, func() error {
+			list, err := s.Actions().After(ctx, 0, 10)
+			if err != nil {
+				return err
+			}
+			return differs(actionIDs(list), []string{"two", "three"})
+		})
+
+		// Agents have the number of the newest action as their token, so it is not removed.
+		wantKind(t, s.Actions().Delete(ctx, "three"), fleet.Conflict)
+		must(t, s.Actions().Delete(ctx, "two"))
+		if last := value(s.Actions().LastSeq(ctx))(t); last != seqs["three"] {
+			t.Fatalf("LastSeq is %d, want %d", last, seqs["three"])
+		}
+		if next := value(s.Actions().Create(ctx, upgradeAction("four", "a")))(t); next <= seqs["three"] {
+			t.Fatalf("the next action has Seq %d, the last one had %d", next, seqs["three"])
+		}
+		pending(t, s, "a", seqs["three"], base, "four")
+	})
+
 	t.Run("a missing action is NotFound", func(t *testing.T) {
 		s := cfg.open(t)
 		_, err := s.Actions().For(ctx, "none", "a")

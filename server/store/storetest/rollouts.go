@@ -445,6 +445,51 @@ func auditEntry(id, subject string, when time.Duration) fleet.AuditEntry {
 func testAudit(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
+	t.Run("Trim removes the oldest entries by age and number, except those of given subjects", func(t *testing.T) {
+		audit := cfg.open(t).Audit()
+		var list []fleet.AuditEntry
+		for i := range 8 {
+			subject := "r"
+			if i%2 == 1 {
+				subject = "open"
+			}
+			list = append(list, auditEntry(fmt.Sprint(i), subject, time.Duration(i)*time.Minute))
+		}
+		must(t, audit.Append(ctx, list))
+		trim := func(q store.AuditTrim, want ...string) {
+			t.Helper()
+			before := 0
+			cfg.eventually(t, func() error { // a search finds what was appended
+				_, n, err := audit.List(ctx, store.AuditQuery{})
+				if before = n; err == nil && n < len(want) {
+					err = fmt.Errorf("%d entries are found", n)
+				}
+				return err
+			})
+			removed, err := audit.Trim(ctx, q)
+			must(t, err)
+			cfg.eventually(t, func() error {
+				left, _, err := audit.List(ctx, store.AuditQuery{Limit: 99})
+				if err != nil {
+					return err
+				}
+				ids := []string{}
+				for _, e := range slices.Backward(left) {
+					ids = append(ids, e.ID)
+				}
+				return differs(ids, want)
+			})
+			if removed != before-len(want) {
+				t.Fatalf("Trim returned %d, want %d", removed, before-len(want))
+			}
+		}
+		trim(store.AuditTrim{Before: base, Keep: 8, Limit: 9}, "0", "1", "2", "3", "4", "5", "6", "7")
+		trim(store.AuditTrim{Before: at(time.Hour), Keep: 8, Limit: 1}, "1", "2", "3", "4", "5", "6", "7")
+		trim(store.AuditTrim{Before: at(4 * time.Minute), Keep: 8, Except: []string{"open"}, Limit: 9}, "1", "3", "4", "5", "6", "7")
+		trim(store.AuditTrim{Before: base, Keep: 4, Except: []string{"open"}, Limit: 9}, "1", "3", "5", "7")
+		trim(store.AuditTrim{Before: base, Keep: 1, Limit: 2}, "5", "7")
+	})
+
 	t.Run("List returns entries newest first, by subject and until a time", func(t *testing.T) {
 		audit := cfg.open(t).Audit()
 		list, total, err := audit.List(ctx, store.AuditQuery{Limit: 5})

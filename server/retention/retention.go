@@ -1,0 +1,312 @@
+// Package retention removes what is over and old: actions with their results, rollouts with
+// their targets and previews, the audit trail, incidents, dead letters and events. One
+// server does so, the holder of a lease. It never removes what is open, whatever its age or
+// number.
+package retention
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Limits are how long, and how many, records of one kind are kept. What exceeds either is
+// removed.
+type Limits struct {
+	Age   time.Duration
+	Count int
+}
+
+// Policy has the limits of each kind.
+type Policy struct {
+	Actions, Rollouts, Audit, Incidents, DeadLetters Limits
+	// Events is how many events are kept.
+	Events int
+}
+
+// Default is the policy of every server.
+var Default = Policy{
+	// Three months answer "what has changed on this host lately". An action for a whole fleet
+	// has 4 MB; ten thousand are a month of a rollout's offers every few minutes.
+	Actions: Limits{Age: 90 * 24 * time.Hour, Count: 10_000},
+	// A year covers a release and the same one of the year before. A rollout of 100,000 hosts
+	// has some 60 MB of targets.
+	Rollouts: Limits{Age: 365 * 24 * time.Hour, Count: 500},
+	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
+	Audit: Limits{Age: 400 * 24 * time.Hour, Count: 500_000},
+	// Resolved incidents are compared with later ones.
+	Incidents: Limits{Age: 365 * 24 * time.Hour, Count: 2_000},
+	// A receiver that has not been repaired within a month will not miss them. Package
+	// webhook bounds their number.
+	DeadLetters: Limits{Age: 30 * 24 * time.Hour, Count: 1_000},
+	Events:      event.DefaultRetention,
+}
+
+const (
+	// interval separates rounds, each of which does little.
+	interval = time.Minute
+	// leaseID is the lease whose holder removes.
+	leaseID = "retention"
+	// actionPage bounds the actions that one round looks at, and actionDeletes those that it
+	// removes: a store needs some 50 ms for each.
+	actionPage, actionDeletes = 20, 20
+	// rolloutPage bounds the rollouts that one round looks at. It removes one, which may
+	// have 100,000 targets.
+	rolloutPage = 20
+	// seldom is in how many rounds the parts run once that need little time but read all
+	// their records.
+	seldom = 10
+)
+
+// Service removes what is over and old.
+type Service struct {
+	Store  store.Store
+	Lease  *lease.Holder
+	Policy Policy
+	Log    *slog.Logger
+	Now    clock.Clock
+
+	// Where the next round continues, so that records that are still open do not hold up the
+	// others.
+	action  int64 // Seq of the last action
+	rollout int   // offset, counted from the newest
+	rounds  int
+}
+
+// Run runs a round every minute, on the server that holds the lease, until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	defer func() {
+		if err := s.Lease.ReleaseAll(ctx); err != nil {
+			s.Log.Debug("the lease of retention expires", "error", err)
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
+			s.Log.Warn("retention continues in a minute", "error", err)
+		}
+	}
+}
+
+// Round does a bounded part of the work if this server holds the lease. It must not be
+// called concurrently.
+func (s *Service) Round(ctx context.Context) error {
+	held, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !held {
+		return err
+	}
+	now := s.Now.UTC()
+	active, err := s.Store.Rollouts().Active(ctx)
+	if err != nil {
+		return err
+	}
+	parts := []func(context.Context, []store.RolloutHead, time.Time) error{s.actions, s.rollouts}
+	if s.rounds%seldom == 0 {
+		parts = append(parts, s.audit, s.incidents, s.deadLetters, s.events)
+	}
+	s.rounds++
+	for _, part := range parts {
+		if err := part(ctx, active, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) events(ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
+	return s.Store.Events().Trim(ctx, s.Policy.Events)
+}
+
+// actionOver reports whether an action is over: no agent receives it any more. Agents that
+// are away may receive one until it expires, whatever its results say.
+func actionOver(a *fleet.Action, now time.Time) bool {
+	if a.Expiration == nil {
+		return now.Sub(a.CreatedAt) > fleet.DefaultExpiration
+	}
+	return a.Expired(now)
+}
+
+// actionOf reports whether an action is an offer or a withdrawal of one of the rollouts,
+// whose ids begin with the rollout's.
+func actionOf(id string, rollouts []store.RolloutHead) bool {
+	id = strings.TrimPrefix(id, fleet.CancelID(""))
+	return slices.ContainsFunc(rollouts, func(r store.RolloutHead) bool { return strings.HasPrefix(id, r.ID) })
+}
+
+func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	// The newest action beyond the number that is kept.
+	beyond := int64(0)
+	more, err := s.Store.Actions().List(ctx, s.Policy.Actions.Count, 1)
+	if err != nil {
+		return err
+	}
+	if len(more) > 0 {
+		beyond = more[0].Seq
+	}
+	page, err := s.Store.Actions().After(ctx, s.action, actionPage)
+	if err != nil {
+		return err
+	}
+	last, err := s.Store.Actions().LastSeq(ctx)
+	if err != nil {
+		return err
+	}
+	var old []string
+	next := int64(0) // begin again
+	for i := range page {
+		a := &page[i]
+		if now.Sub(a.CreatedAt) <= s.Policy.Actions.Age && a.Seq > beyond {
+			break // so are all after it
+		}
+		if next = a.Seq; a.Seq < last && actionOver(a, now) && !actionOf(a.ID, active) {
+			old = append(old, a.ID)
+		}
+		if len(old) == actionDeletes {
+			break
+		}
+	}
+	if s.action = next; len(old) == 0 {
+		return nil
+	}
+	// An agent whose upgrade has no action any more counts as failed.
+	used := map[string]bool{}
+	err = store.EachUpgrading(ctx, s.Store.Agents(), func(a *fleet.Agent) {
+		used[a.UpgradeActionID] = true
+		if a.Undoes != nil {
+			used[a.Undoes.ActionID] = true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range old {
+		if used[id] || used[strings.TrimPrefix(id, fleet.CancelID(""))] {
+			continue
+		}
+		if err := s.Store.Actions().Delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rolloutOver reports whether a rollout has ended, or is a draft that nobody has started;
+// and since when.
+func rolloutOver(r *fleet.Rollout) (since time.Time, over bool) {
+	switch {
+	case r.State.Active():
+		return since, false
+	case r.EndedAt != nil:
+		return *r.EndedAt, true
+	case r.State == fleet.RolloutDraft && r.Pin != nil:
+		return since, false // its start was interrupted, and starting again completes it
+	}
+	return r.CreatedAt, true
+}
+
+func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	list, total, err := s.Store.Rollouts().List(ctx, max(0, s.rollout), rolloutPage)
+	if err != nil {
+		return err
+	}
+	first := s.rollout
+	if s.rollout += len(list); s.rollout >= total {
+		s.rollout = 0
+	}
+	isActive := map[string]bool{}
+	for _, h := range active {
+		isActive[h.ID] = true
+	}
+	for i := range slices.Backward(list) {
+		r := &list[i]
+		since, over := rolloutOver(r)
+		// A rollback refers to what it rolls back, and returns its locks to it.
+		if !over || isActive[r.RolledBackBy] || isActive[r.RollbackOf] {
+			continue
+		}
+		if now.Sub(since) <= s.Policy.Rollouts.Age && first+i < s.Policy.Rollouts.Count {
+			continue
+		}
+		for _, hash := range previews(r) {
+			p, err := s.Store.Previews().Get(ctx, hash)
+			if err != nil && fleet.KindOf(err) != fleet.NotFound {
+				return err
+			}
+			if err == nil && p.RolloutID == r.ID { // the same preview may be another rollout's
+				if err := s.Store.Previews().Delete(ctx, hash); err != nil {
+					return err
+				}
+			}
+		}
+		s.rollout = 0 // the offsets have moved
+		s.Log.Info("a rollout is over and old, and is removed with its targets", "rollout", r.ID, "name", r.Plan.Name, "state", r.State, "since", since)
+		return s.Store.Rollouts().Delete(ctx, r.ID)
+	}
+	return nil
+}
+
+// previews returns the hashes of the previews of a rollout.
+func previews(r *fleet.Rollout) []string {
+	hashes := slices.Clone(r.Previews)
+	if r.Pin != nil {
+		hashes = append(hashes, r.Pin.Hash)
+	}
+	return hashes
+}
+
+func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	open := make([]string, len(active))
+	for i, h := range active {
+		open[i] = h.ID
+	}
+	_, err := s.Store.Audit().Trim(ctx, store.AuditTrim{
+		Before: now.Add(-s.Policy.Audit.Age), Keep: s.Policy.Audit.Count, Except: open, Limit: store.MaxAuditTrim,
+	})
+	return err
+}
+
+func (s *Service) incidents(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	list, _, err := s.Store.Incidents().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for n, i := range list {
+		if i.State != fleet.IncidentResolved || i.Resolved == nil || now.Sub(i.Resolved.At) <= s.Policy.Incidents.Age && n < s.Policy.Incidents.Count {
+			continue
+		}
+		if err := s.Store.Incidents().Delete(ctx, i.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) deadLetters(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	list, _, err := s.Store.DeadLetters().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for n, l := range list {
+		if now.Sub(l.At) <= s.Policy.DeadLetters.Age && n < s.Policy.DeadLetters.Count {
+			continue
+		}
+		if err := s.Store.DeadLetters().Delete(ctx, l.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
