@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/preview"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func TestARollingRolloutFromEndToEnd(t *testing.T) {
@@ -416,6 +418,29 @@ func TestExposureBudgetDelaysARollout(t *testing.T) {
 	r = w.until("r", 3*time.Hour, over)
 	if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 20 {
 		t.Errorf("it ended %s with %+v", r.State, r.Counts)
+	}
+}
+
+// Upgrades that are ordered without a rollout use up the budget of rollouts.
+func TestOtherOrdersUseUpTheExposureBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 20)
+	w.must(w.store.ExposureRules().Create(t.Context(), fleet.ExposureRule{ID: fleet.ExposureRuleID, Enabled: true, Percent: 25, HealthyHours: 1000}))
+	for _, id := range []string{"agent-001", "agent-002"} {
+		w.hosts[id].away = true
+		_, err := store.UpdateAgent(t.Context(), w.store.Agents(), id, func(a *fleet.Agent) bool {
+			a.BeginUpgrade("ordered-by-hand", "1.1.0", w.now)
+			return true
+		})
+		w.must(err)
+	}
+	w.start("r", rolling(nil))
+	r := w.until("r", 30*time.Minute, func(r fleet.Rollout) bool {
+		return len(r.Waiting) > 0 && slices.ContainsFunc(r.Waiting, func(wait fleet.Wait) bool { return wait.Code == fleet.WhyExposure }) && r.Counts.Succeeded == 3
+	})
+	w.pass(5 * time.Minute)
+	if n := len(w.running("1.1.0")); n != 3 || r.Exposure == nil || r.Exposure.Exposed != 5 {
+		t.Errorf("%d agents run the version besides the two that were ordered by hand, the budget stands at %+v", n, r.Exposure)
 	}
 }
 
