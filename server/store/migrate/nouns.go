@@ -170,11 +170,31 @@ func allActions(ctx context.Context, s store.Store, f func([]fleet.Action) error
 }
 
 func copyActions(ctx context.Context, m *mover) error {
-	return m.numbered(ctx, func(ctx context.Context) error {
+	seen := map[string]bool{}
+	err := m.numbered(ctx, func(ctx context.Context) error {
 		return allActions(ctx, m.from, func(list []fleet.Action) error {
+			for i := range list {
+				seen[list[i].ID] = true
+			}
 			return m.load(ctx, len(list), func() (int, error) { return m.to.LoadActions(ctx, list) })
 		})
 	}, m.to.DropActions)
+	if err != nil {
+		return err
+	}
+	// The source may have removed old actions since an earlier copy.
+	return allActions(ctx, m.to, func(list []fleet.Action) error {
+		for _, a := range list {
+			if seen[a.ID] {
+				continue
+			}
+			if err := retry(ctx, func() error { return m.to.Actions().Delete(ctx, a.ID) }); err != nil {
+				return err
+			}
+			m.count(0, 0, 1)
+		}
+		return nil
+	})
 }
 
 // numberedAction is an action with Seq, which its JSON omits.
