@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -57,6 +58,10 @@ func (s *Service) create(ctx context.Context, cred fleet.Credential, name string
 		at := k.CreatedAt.Add(lifetime)
 		k.ExpireAt = &at
 	}
+	err := audit.Record(ctx, s.Store.Audit(), k.CreatedAt, fleet.AuditEntry{Actor: actor, Verb: "admin_key.create", Subject: k.ID, Text: "created the admin key " + k.Name})
+	if err != nil {
+		return k, cred, err
+	}
 	if err := s.Store.AdminKeys().Create(ctx, k); err != nil {
 		return k, cred, err
 	}
@@ -86,6 +91,10 @@ func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 }
 
 func (s *Service) revoke(ctx context.Context, id, actor string) error {
+	err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: actor, Verb: "admin_key.revoke", Subject: id, Text: "revoked the admin key " + id})
+	if err != nil {
+		return err
+	}
 	was := false
 	k, err := s.change(ctx, id, func(k *fleet.AdminKey) {
 		was = k.Active
