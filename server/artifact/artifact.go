@@ -396,11 +396,13 @@ func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.P
 		return fleet.PublisherKey{}, fleet.FieldError("body.public_key", "%w", err)
 	}
 	k := fleet.PublisherKey{ID: key.ID(), PublicKey: key.String(), Name: name, AddedAt: s.Now.UTC(), AddedBy: actor}
-	err = audit.Record(ctx, s.Store.Audit(), k.AddedAt, fleet.AuditEntry{
-		Actor: actor, Verb: "publisher_key.add", Subject: k.ID, Text: "added the publisher key " + k.ID + " " + name,
-	})
-	if err != nil {
-		return fleet.PublisherKey{}, err
+	if _, err := s.Store.PublisherKeys().Get(ctx, k.ID); err != nil { // a known key is not added again
+		err = audit.Record(ctx, s.Store.Audit(), k.AddedAt, fleet.AuditEntry{
+			Actor: actor, Verb: "publisher_key.add", Subject: k.ID, Text: "added the publisher key " + k.ID + " " + name,
+		})
+		if err != nil {
+			return fleet.PublisherKey{}, err
+		}
 	}
 	err = s.Store.PublisherKeys().Create(ctx, k)
 	if fleet.KindOf(err) == fleet.Conflict && err != nil {

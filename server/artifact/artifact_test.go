@@ -388,7 +388,7 @@ func TestRemovedPublisherKeySignsNoMore(t *testing.T) {
 	w.wantKind(w.service.RemoveKey(t.Context(), id, "ann"), fleet.NotFound, id)
 	w.holds(published) // what was published before stays
 	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Subject: id, Limit: 9})
-	if err != nil || len(entries) != 1 || entries[0].Verb != "publisher_key.remove" || entries[0].Actor != "ann" {
+	if err != nil || len(entries) != 2 || entries[0].Verb != "publisher_key.remove" || entries[0].Actor != "ann" {
 		t.Errorf("the audit trail has %+v, %v", entries, err)
 	}
 }
