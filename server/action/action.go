@@ -371,9 +371,13 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze,
 		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
 	}
+	start := now
+	if o.StartTime != nil && o.StartTime.After(now) {
+		start = *o.StartTime
+	}
 	return s.order(ctx, a, o.AgentIDs, nil, step{
 		check:    check,
-		begin:    func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
+		begin:    func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, start) },
 		single:   o.Single,
 		why:      o.Why,
 		override: o.overrides(),

@@ -312,6 +312,9 @@ func TestRolloutSecondsSpreadTheStarts(t *testing.T) {
 	o.StartTime, o.Force = &start, true
 	up, err = w.service.Upgrade(t.Context(), o)
 	w.must(err)
+	if since := w.agent("a").UpgradeStartedAt; !since.Equal(start) {
+		t.Errorf("it is being upgraded since %s, want %s, when it begins", since, start)
+	}
 	if want := start.Add(fleet.DefaultExpiration); !up.Expiration.Equal(want) {
 		t.Errorf("expires at %s, want %s, counted from its start", up.Expiration, want)
 	}

@@ -18,6 +18,8 @@ func upgradePhase(g adminapi.Agent) string {
 			return ""
 		case deref(g.UpgradeRollback):
 			return "rollback requested"
+		case g.UpgradeStartedAt.After(time.Now()):
+			return "scheduled for " + g.UpgradeStartedAt.Local().Format(time.DateTime)
 		}
 		return "requested"
 	}

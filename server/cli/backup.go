@@ -297,7 +297,7 @@ func beginGeneration(ctx context.Context, s store.Store) (paused []string, err e
 		return nil, err
 	}
 	log := slog.New(slog.DiscardHandler)
-	rollouts := &rollout.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: log, Log: log}
+	rollouts := &rollout.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log}
 	active, err := s.Rollouts().Active(ctx)
 	if err != nil {
 		return nil, err

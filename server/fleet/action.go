@@ -42,6 +42,10 @@ type Action struct {
 // in Fleet.
 const DefaultExpiration = 30 * 24 * time.Hour
 
+// MaxStartDelay is how far ahead an upgrade can be scheduled. Later times are probably
+// mistakes.
+const MaxStartDelay = 365 * 24 * time.Hour
+
 // ForAgent returns the action as it is sent to one agent. Its start depends only on the
 // agent's index in Agents, so an agent that was away keeps its start.
 func (a Action) ForAgent(agentID string) agentapi.Action {

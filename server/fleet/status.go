@@ -38,22 +38,27 @@ type StatusFacts struct {
 	LastCheckin           *time.Time
 	LastCheckinStatus     string
 	AuditUnenrolledReason string
-	Upgrading             bool // upgrade_started_at set, upgraded_at not
-	Unenrolling           bool // unenrollment_started_at set
+	// UpgradingSince is when the upgrade under way begins, in the future if it is
+	// scheduled; nil if there is none.
+	UpgradingSince *time.Time
+	Unenrolling    bool // unenrollment_started_at set
 }
 
 // Facts returns the inputs of the agent's status.
 func (a *Agent) Facts() StatusFacts {
-	return StatusFacts{
+	f := StatusFacts{
 		Active:                a.Active,
 		PolicyID:              a.PolicyID,
 		EnrolledAt:            a.EnrolledAt,
 		LastCheckin:           a.Last.At,
 		LastCheckinStatus:     a.Last.Status,
 		AuditUnenrolledReason: a.AuditUnenrolledReason,
-		Upgrading:             a.Upgrading(),
 		Unenrolling:           a.UnenrollmentStartedAt != nil,
 	}
+	if a.Upgrading() {
+		f.UpgradingSince = a.UpgradeStartedAt
+	}
+	return f
 }
 
 // StatusAt applies the rules of Kibana's Fleet; the first match wins. inactivity is the
@@ -61,7 +66,8 @@ func (a *Agent) Facts() StatusFacts {
 //
 // One rule of Kibana's is omitted: there, an agent that has not received a policy
 // revision is "updating". Muster's policies carry nothing that an agent must fetch yet,
-// so the rule would apply to every agent for ever.
+// so the rule would apply to every agent for ever. Another is narrower: a scheduled
+// upgrade makes an agent "updating" only when it begins.
 func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 	seen := f.EnrolledAt
 	if f.LastCheckin != nil {
@@ -79,7 +85,7 @@ func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 		return StatusOrphaned
 	case silent > OfflineAfter:
 		return StatusOffline
-	case f.Upgrading:
+	case f.UpgradingSince != nil && !f.UpgradingSince.After(now):
 		return StatusUpdating
 	case f.LastCheckin == nil:
 		return StatusEnrolling

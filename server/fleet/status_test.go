@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 var now = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
@@ -14,7 +16,7 @@ func TestStatusAtFirstMatchWins(t *testing.T) {
 	const day = 24 * time.Hour
 	all := StatusFacts{
 		EnrolledAt: *ago(30 * day), LastCheckin: ago(20 * day), LastCheckinStatus: "error",
-		AuditUnenrolledReason: "uninstall", Upgrading: true, Unenrolling: true,
+		AuditUnenrolledReason: "uninstall", UpgradingSince: &now, Unenrolling: true,
 	}
 	from := func(change func(*StatusFacts)) StatusFacts { change(&all); return all } // keeps what earlier rows changed
 	for _, row := range []struct {
@@ -27,7 +29,7 @@ func TestStatusAtFirstMatchWins(t *testing.T) {
 		{StatusOrphaned, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "orphaned" })},
 		{StatusOffline, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "key_revoked" })},
 		{StatusUpdating, from(func(f *StatusFacts) { f.LastCheckin = nil; f.EnrolledAt = *ago(time.Minute) })},
-		{StatusEnrolling, from(func(f *StatusFacts) { f.Upgrading = false })},
+		{StatusEnrolling, from(func(f *StatusFacts) { f.UpgradingSince = nil })},
 		{StatusUnenrolling, from(func(f *StatusFacts) { f.LastCheckin = ago(time.Minute) })},
 		{StatusError, from(func(f *StatusFacts) { f.Unenrolling = false })},
 		{StatusDegraded, from(func(f *StatusFacts) { f.LastCheckinStatus = "degraded" })},
@@ -59,13 +61,54 @@ func TestStatusAtBounds(t *testing.T) {
 	}
 }
 
+func TestScheduledUpgradeMakesAHostUpdatingOnlyWhenItStarts(t *testing.T) {
+	start := now.Add(time.Hour)
+	a := Agent{ID: "a", Active: true, Version: "1.0.0", EnrolledAt: now}
+	a.Last = LastSeen{At: &now, Status: "online"}
+	a.BeginUpgrade("act", "2.0.0", start)
+	want := func(at time.Time, want Status) {
+		t.Helper()
+		a.Last.At = &at
+		if got := a.Facts().StatusAt(at, 0); got != want {
+			t.Errorf("%s before its start its status is %s, want %s", start.Sub(at), got, want)
+		}
+	}
+	want(now, StatusOnline)
+	want(start.Add(-time.Second), StatusOnline)
+	want(start, StatusUpdating)
+
+	// Its own start is half an hour later, since the starts are spread.
+	report := func(state agentapi.UpgradeState, at *time.Time, failed string, now time.Time) {
+		a.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{
+			TargetVersion: "2.0.0", ActionID: "act", State: state, Metadata: agentapi.UpgradeMetadata{ScheduledAt: at, RetryErrorMsg: failed},
+		}, now)
+	}
+	start = start.Add(30 * time.Minute)
+	report(agentapi.UpgradeScheduled, &start, "", now)
+	want(start.Add(-time.Minute), StatusOnline)
+	want(start, StatusUpdating)
+
+	retry := start.Add(10 * time.Minute)
+	report(agentapi.UpgradeScheduled, &retry, "no route to host", start.Add(time.Minute))
+	want(start.Add(time.Minute), StatusUpdating) // it has begun, and tries again
+
+	a.BeginUpgrade("act", "2.0.0", start)
+	report(agentapi.UpgradeDownloading, nil, "", start.Add(-time.Second))
+	want(start.Add(-time.Second), StatusUpdating) // the host's clock is ahead
+
+	never := now.Add(2 * MaxStartDelay)
+	a.BeginUpgrade("act", "2.0.0", start)
+	report(agentapi.UpgradeScheduled, &never, "", now)
+	want(start, StatusUpdating)
+}
+
 func TestFactsMatchDocument(t *testing.T) {
 	a := Agent{Active: true, PolicyID: "edge", EnrolledAt: *ago(time.Hour), AuditUnenrolledReason: "orphaned", UnenrollmentStartedAt: ago(time.Minute)}
 	a.Last = LastSeen{At: ago(time.Second), Status: "degraded"}
 	a.BeginUpgrade("act", "2.0.0", now)
 	want := StatusFacts{
 		Active: true, PolicyID: "edge", EnrolledAt: a.EnrolledAt, LastCheckin: a.Last.At, LastCheckinStatus: "degraded",
-		AuditUnenrolledReason: "orphaned", Upgrading: true, Unenrolling: true,
+		AuditUnenrolledReason: "orphaned", UpgradingSince: a.UpgradeStartedAt, Unenrolling: true,
 	}
 	if got := a.Facts(); got != want {
 		t.Errorf("facts are %+v, want %+v", got, want)

@@ -27,12 +27,13 @@ import (
 // accepted the action. The version that checks in decides. Only BeginUpgrade starts an
 // upgrade, so every path above leaves "updating".
 
-// Upgrading reports whether an upgrade is under way, by Kibana's rule.
+// Upgrading reports whether an upgrade is under way or scheduled, by Kibana's rule.
 func (a *Agent) Upgrading() bool { return a.UpgradeStartedAt != nil && a.UpgradedAt == nil }
 
-// BeginUpgrade marks the agent as being upgraded by an action.
-func (a *Agent) BeginUpgrade(actionID, target string, now time.Time) {
-	a.UpgradeStartedAt = &now
+// BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
+// the future for a scheduled upgrade.
+func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
+	a.UpgradeStartedAt = &start
 	a.UpgradedAt = nil
 	a.UpgradeStatus = UpgradeStarted
 	a.UpgradeDetails = nil
@@ -72,6 +73,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 	if details.State == agentapi.UpgradeFailed && wasCancelled(details.Metadata.ErrorMsg) {
 		return a.dropCancelled(details.ActionID) || changed
 	}
+	changed = a.observeStart(details, now) || changed
 	details = a.withReason(details)
 	if !reflect.DeepEqual(a.UpgradeDetails, details) {
 		a.UpgradeDetails = details
@@ -91,6 +93,28 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		changed = true
 	}
 	return changed
+}
+
+// observeStart moves the start of a scheduled upgrade to the time that the agent reports:
+// an action that spreads its starts gives each agent its own. It reports whether the
+// document changed.
+func (a *Agent) observeStart(d *agentapi.UpgradeDetails, now time.Time) bool {
+	if !a.Upgrading() {
+		return false
+	}
+	start := *a.UpgradeStartedAt
+	switch at := d.Metadata.ScheduledAt; {
+	case d.State == agentapi.UpgradeRequested || retries(d):
+	case d.State != agentapi.UpgradeScheduled && start.After(now):
+		start = now // the host's clock is ahead
+	case d.State == agentapi.UpgradeScheduled && at != nil && at.After(now) && at.Sub(now) < MaxStartDelay:
+		start = *at
+	}
+	if start.Equal(*a.UpgradeStartedAt) {
+		return false
+	}
+	a.UpgradeStartedAt = &start
+	return true
 }
 
 // arrivedLate revokes a presumed failure, or a withdrawal that came too late, when the
@@ -339,9 +363,10 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 }
 
 // retrying reports whether the agent has failed and waits to retry.
-func (a *Agent) retrying() bool {
-	d := a.UpgradeDetails
-	return d != nil && d.State == agentapi.UpgradeScheduled && d.Metadata.RetryErrorMsg != ""
+func (a *Agent) retrying() bool { return a.UpgradeDetails != nil && retries(a.UpgradeDetails) }
+
+func retries(d *agentapi.UpgradeDetails) bool {
+	return d.State == agentapi.UpgradeScheduled && d.Metadata.RetryErrorMsg != ""
 }
 
 func (a *Agent) runsTarget() bool { return a.UpgradeTarget != "" && a.Version == a.UpgradeTarget }

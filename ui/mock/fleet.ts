@@ -98,11 +98,11 @@ export class MockFleet {
         continue;
       }
       a.upgrade_details = { target_version: version, action_id: actionId, state: later ? "UPG_SCHEDULED" : "UPG_REQUESTED", metadata: later ? { scheduled_at: start } : {} };
-      a.upgrade_started_at = iso(this.now());
+      a.upgrade_started_at = later ? start : iso(this.now());
       a.upgraded_at = null;
       a.upgrade_status = "started";
       a.upgrade_rollback = undefined;
-      if (a.status !== "offline") a.status = "updating";
+      if (!later && a.status !== "offline") a.status = "updating";
       this.changed(a);
       if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: (hash(a.id) % 4) + n * stagger, percent: 0, tries: 0 });
     }

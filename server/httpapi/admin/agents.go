@@ -220,9 +220,6 @@ const (
 	minRollout = 10 * time.Minute // Kibana's
 	// maxRollout lets the last agent start before the action expires.
 	maxRollout = fleet.DefaultExpiration
-	// maxAhead is how far ahead an upgrade can be scheduled. Later times are probably
-	// mistakes.
-	maxAhead = 365 * 24 * time.Hour
 )
 
 func checkTimes(t *time.Time, s *int, now time.Time) error {
@@ -234,7 +231,7 @@ func checkTimes(t *time.Time, s *int, now time.Time) error {
 	case t == nil:
 	case !now.Before(t.Add(fleet.DefaultExpiration)):
 		return fleet.FieldError("body.start_time", "is %s: an action that started then has already expired", t.Format(time.RFC3339))
-	case t.After(now.Add(maxAhead)):
+	case t.After(now.Add(fleet.MaxStartDelay)):
 		return fleet.FieldError("body.start_time", "is %s, want a time within a year from now", t.Format(time.RFC3339))
 	}
 	return nil

@@ -200,7 +200,7 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 		f(h.ID, fleet.StatusFacts{
 			Active: h.flag("active"), PolicyID: h.text("policy_id"), EnrolledAt: orZero(h.date("enrolled_at")), LastCheckin: h.date("last_checkin"),
 			LastCheckinStatus: h.text("last_checkin_status"), AuditUnenrolledReason: h.text("audit_unenrolled_reason"),
-			Upgrading: h.date("upgrading_since") != nil, Unenrolling: h.date("unenrollment_started_at") != nil,
+			UpgradingSince: h.date("upgrading_since"), Unenrolling: h.date("unenrollment_started_at") != nil,
 		})
 		return nil
 	})

@@ -271,8 +271,8 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 }
 
 // statusColumns are the columns that scanFacts reads, of facts as f and agent_last_seen as
-// l. Three flags are read as one number, because each column has a cost of its own.
-const statusColumns = `f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
+// l. The flags are read as one number, because each column has a cost of its own.
+const statusColumns = `f.id, f.active + 2*f.unenrolling, f.upgrading_since,
 	f.policy_id, f.enrolled_at, l.last_checkin, l.status, f.audit_unenrolled`
 
 func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
@@ -280,12 +280,12 @@ func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
 		id              string
 		facts           fleet.StatusFacts
 		flags, enrolled int64
-		last            sql.NullInt64
+		since, last     sql.NullInt64
 	)
-	if err := scan(&id, &flags, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
+	if err := scan(&id, &flags, &since, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
 		return err
 	}
-	facts.Active, facts.Unenrolling, facts.Upgrading = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	facts.Active, facts.Unenrolling, facts.UpgradingSince = flags&1 != 0, flags&2 != 0, toTimePtr(since)
 	facts.EnrolledAt, facts.LastCheckin = toTime(enrolled), toTimePtr(last)
 	f(id, facts)
 	return nil

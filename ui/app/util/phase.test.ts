@@ -50,6 +50,11 @@ test("the running version is named only after it has checked in", () => {
   expect(words("failed", "1.1.0")).toBe("The host runs 1.1.0.");
 });
 
+test("a scheduled upgrade has not started before its time", () => {
+  const later = new Date(now + 3 * 3_600_000).toISOString();
+  expect(phaseOf(agent({ upgrade_status: "started", upgrade_started_at: later }), now)).toMatchObject({ kind: "scheduled", text: expect.stringMatching(/^Starts in 3 hr/) });
+});
+
 test("a rollback is not called an upgrade", () => {
   expect(phaseOf(agent({ upgrade_status: "started", upgrade_rollback: true }), now)).toMatchObject({ kind: "running", text: "Rolling back" });
 });

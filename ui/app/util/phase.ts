@@ -66,6 +66,9 @@ export function phaseOf(agent: Agent, now: number): Phase {
   // Without details: the agent does not report any, or has not answered yet.
   switch (agent.upgrade_status) {
     case "started":
+      if (agent.upgrade_started_at && Date.parse(agent.upgrade_started_at) > now) {
+        return { kind: "scheduled", target: "", text: `Starts ${relative(agent.upgrade_started_at, now)}` };
+      }
       return { kind: "running", target: "", text: agent.upgrade_rollback ? "Rolling back" : "Upgrading", warning: stuck(agent, now) };
     case "failed":
       return { kind: "failed", target: "", text: "Upgrade failed", reason: "" };
