@@ -120,8 +120,8 @@ func refuseFailed(d disk.Disk, top string, match func(FailedVersion) bool) error
 	}
 	for _, f := range list {
 		if match(f) {
-			return fmt.Errorf("version %s failed here before, on %s: %s (muster-agent upgrade --force installs it all the same)",
-				f.FullVersion(), f.At.UTC().Format(time.DateOnly), f.Reason)
+			return fmt.Errorf("version %s %s, on %s: %s (muster-agent upgrade --force installs it all the same)",
+				f.FullVersion(), agentapi.FailedBefore, f.At.UTC().Format(time.DateOnly), f.Reason)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -295,6 +296,28 @@ func TestAgentsWithEndlessConflictsAreRefused(t *testing.T) {
 	}
 	if w.upgrading("busy") {
 		t.Error("it is marked though it was refused")
+	}
+}
+
+func TestUpgradeLeavesOutHostsOnWhichTheVersionFailed(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	w.change("b", func(a *fleet.Agent) {
+		a.FailedVersions = []fleet.FailedVersion{{Version: "1.1.0", Reason: "it crashed", At: w.now}}
+	})
+	up := w.upgrade("a", "b")
+	if r := w.result(up, "b"); w.upgrading("b") || !w.upgrading("a") || r == nil || !strings.Contains(r.Error, "failed on its host before") {
+		t.Errorf("b is being upgraded: %v, its result is %+v", w.upgrading("b"), r)
+	}
+	offer := action.Offer{ID: "r-g1-1", AgentIDs: []string{"b"}, UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0"}, Expiration: w.now.Add(time.Hour)}
+	if refused := w.offer(offer); !errors.Is(refused["b"], fleet.ErrFailedBefore) {
+		t.Errorf("a rollout's offer is refused with %v", refused["b"])
+	}
+	forced := order("1.1.0", "b")
+	forced.Force = true
+	_, err := w.service.Upgrade(t.Context(), forced)
+	w.must(err)
+	if !w.upgrading("b") {
+		t.Error("the forced upgrade is refused")
 	}
 }
 

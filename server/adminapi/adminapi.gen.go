@@ -2434,7 +2434,7 @@ type UpgradePreviewRequest struct {
 
 // UpgradeRequest defines model for UpgradeRequest.
 type UpgradeRequest struct {
-	// Force Also if the agent is upgrading already, runs this version, or runs a later one
+	// Force Also if the agent is upgrading already, runs this version, runs a later one, or the version failed on its host before
 	Force *bool `json:"force,omitempty"`
 
 	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why

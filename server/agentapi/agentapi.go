@@ -332,6 +332,13 @@ const (
 // acknowledgement and in FAILED details.
 const Cancelled = "cancelled"
 
+// FailedBefore occurs in the error of an UPGRADE to a version that the host refuses
+// because it failed there before.
+const FailedBefore = "failed here before"
+
+// ReasonManual is the reason_code of a rollback that somebody asked for.
+const ReasonManual = "manual"
+
 // AckPayload accompanies a failed UPGRADE.
 type AckPayload struct {
 	Retry        bool `json:"retry"`

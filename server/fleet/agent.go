@@ -59,6 +59,8 @@ type Agent struct {
 	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
 	// Undoes is the upgrade that was being watched when such a rollback began.
 	Undoes *UndoneUpgrade `json:"undoes,omitempty"`
+	// FailedVersions are the versions that failed on the host, the latest last.
+	FailedVersions []FailedVersion `json:"failed_versions,omitempty"`
 	// UpgradeEndReported is set once the agent itself has reported that its upgrade
 	// failed or was rolled back. Its report then takes precedence over the watcher's.
 	UpgradeEndReported bool `json:"upgrade_end_told,omitempty"`

@@ -90,6 +90,8 @@ func drawAgent(t *rapid.T) Agent {
 			*p = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) string { return drawText(t, name) }), 0, 3).Draw(t, name)
 		case **agentapi.UpgradeDetails:
 			*p = details
+		case *[]FailedVersion:
+			*p = []FailedVersion{{Version: "1.1.0", ActionID: "act", Reason: drawText(t, name), At: now}}
 		case **UndoneUpgrade:
 			*p = &UndoneUpgrade{ActionID: "before", To: "1.0.0", StartedAt: &now, Details: details}
 		case *agentapi.CheckinUpgrade:

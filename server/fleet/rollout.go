@@ -351,26 +351,27 @@ const (
 
 // Reasons why an agent is not a target, or why a target ended.
 const (
-	WhySame        ReasonCode = "runs_version"     // runs the version already
-	WhyRefused     ReasonCode = "refused"          // CheckUpgrade says why
-	WhyOtherSource ReasonCode = "other_source"     // does not run Plan.SourceVersion
-	WhyRing        ReasonCode = "other_ring"       // in a ring that is not part of this rollout
-	WhyLocked      ReasonCode = "locked"           // locked by another rollout
-	WhyNoWayBack   ReasonCode = "no_way_back"      // has no last healthy version to go back to
-	WhyReported    ReasonCode = "reported_failure" // the agent reported why, in Error
-	WhyCompensated ReasonCode = "rolled_back"      // the watcher restored the old version
-	WhyStuck       ReasonCode = "rollback_failed"  // the watcher could not restore it: the host needs manual repair
-	WhyStale       ReasonCode = "stale"            // no sign of life for StaleAfter
-	WhyStalled     ReasonCode = "stalled"          // alive, but not healthy within the wait
-	WhySilent      ReasonCode = "silent"           // reached the version, then was silent for longer than its usual gap
-	WhyCrashLoop   ReasonCode = "crash_loop"       // its process ended MaxCrashes times
-	WhyUnhealthy   ReasonCode = "unhealthy"        // a component failed, or the agent reports an error
-	WhyGone        ReasonCode = "gone"             // unenrolled
-	WhyLostTarget  ReasonCode = "overtaken"        // another version was installed meanwhile
-	WhyOperator    ReasonCode = "operator"         // skipped, withdrawn or cancelled by hand
-	WhyExpired     ReasonCode = "expired"          // the offer expired
-	WhyHealthy     ReasonCode = "healthy"          // succeeded
-	WhyUnchecked   ReasonCode = "unchecked"        // succeeded with skip_validation
+	WhySame         ReasonCode = "runs_version"     // runs the version already
+	WhyRefused      ReasonCode = "refused"          // CheckUpgrade says why
+	WhyFailedBefore ReasonCode = "failed_before"    // the version failed on its host before
+	WhyOtherSource  ReasonCode = "other_source"     // does not run Plan.SourceVersion
+	WhyRing         ReasonCode = "other_ring"       // in a ring that is not part of this rollout
+	WhyLocked       ReasonCode = "locked"           // locked by another rollout
+	WhyNoWayBack    ReasonCode = "no_way_back"      // has no last healthy version to go back to
+	WhyReported     ReasonCode = "reported_failure" // the agent reported why, in Error
+	WhyCompensated  ReasonCode = "rolled_back"      // the watcher restored the old version
+	WhyStuck        ReasonCode = "rollback_failed"  // the watcher could not restore it: the host needs manual repair
+	WhyStale        ReasonCode = "stale"            // no sign of life for StaleAfter
+	WhyStalled      ReasonCode = "stalled"          // alive, but not healthy within the wait
+	WhySilent       ReasonCode = "silent"           // reached the version, then was silent for longer than its usual gap
+	WhyCrashLoop    ReasonCode = "crash_loop"       // its process ended MaxCrashes times
+	WhyUnhealthy    ReasonCode = "unhealthy"        // a component failed, or the agent reports an error
+	WhyGone         ReasonCode = "gone"             // unenrolled
+	WhyLostTarget   ReasonCode = "overtaken"        // another version was installed meanwhile
+	WhyOperator     ReasonCode = "operator"         // skipped, withdrawn or cancelled by hand
+	WhyExpired      ReasonCode = "expired"          // the offer expired
+	WhyHealthy      ReasonCode = "healthy"          // succeeded
+	WhyUnchecked    ReasonCode = "unchecked"        // succeeded with skip_validation
 )
 
 // Wait is something a rollout waits for.

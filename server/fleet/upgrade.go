@@ -33,6 +33,7 @@ func (a *Agent) Upgrading() bool { return a.UpgradeStartedAt != nil && a.Upgrade
 // BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
 // the future for a scheduled upgrade.
 func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
+	a.rememberFailed(start) // the document may be that of an earlier server
 	a.UpgradeStartedAt = &start
 	a.UpgradedAt = nil
 	a.UpgradeStatus = UpgradeStarted
@@ -46,6 +47,11 @@ func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
 // ObserveUpgrade handles what a check-in reports: the version that runs, and the
 // agent's upgrade details or nil. It reports whether the document changed.
 func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
+	changed := a.observeUpgrade(version, details, now)
+	return a.rememberFailed(now) || changed
+}
+
+func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
 	changed := a.Version != version && version != ""
 	if changed {
 		a.runs(version, now)
@@ -217,6 +223,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 		}
 	}
 	a.fail(errText, phase)
+	a.rememberFailed(now)
 	return true
 }
 
@@ -500,6 +507,8 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return nil
 	case w.SourceURI == "" && c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture) != nil:
 		return c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture)
+	case a.CheckFailedBefore(w.Version, c) != nil:
+		return a.CheckFailedBefore(w.Version, c)
 	case a.Upgrading():
 		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget)
 	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended():

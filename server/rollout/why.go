@@ -205,7 +205,7 @@ func (s *Service) whyOutside(ctx context.Context, r *fleet.Rollout, a *fleet.Age
 			if err != nil {
 				return explain.Explanation{}, err
 			}
-			return explain.Skipped(r, pinned.Skipped[i], trail, at, now), nil
+			return explain.Skipped(r, a, pinned.Skipped[i], trail, at, now), nil
 		}
 	}
 	chosen, err := s.selector(ctx, &r.Plan.Select, now)

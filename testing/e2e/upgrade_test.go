@@ -44,11 +44,14 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	w.upgrade("1.2.0", h)
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
 
-	// The host remembers the bad version.
-	w.upgrade("1.2.0", h)
-	a := w.wait(h, "refuses 1.2.0", func(a adminapi.Agent) bool { return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed })
-	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, "1.2.0") || !strings.Contains(text, "before") {
-		t.Errorf("the second try failed with %q, want that it failed here before", text)
+	// Both the server and the host remember the bad version.
+	out, err := w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.2.0", h.ID)
+	if err == nil || !strings.Contains(out+err.Error(), "version 1.2.0 failed on its host before") {
+		t.Errorf("the server answers the second try with %v:\n%s", err, out)
+	}
+	out, err = h.CLI(t.Context(), "upgrade", "1.2.0")
+	if err == nil || !strings.Contains(out+err.Error(), "version 1.2.0 failed here before") {
+		t.Errorf("the host answers the second try with %v:\n%s", err, out)
 	}
 	w.onDisk(h, "1.0.0")
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
@@ -142,7 +143,21 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 	}
 	e.Summary = summary(r, &t, last)
 	e.Next = plan.ReasonNext(last.Code)
+	if last.Code != fleet.WhyStuck { // repair comes before any version
+		e.reconsider(r, a)
+	}
 	return e
+}
+
+// reconsider replaces advice to bring the rollout's version to an agent on whose host it
+// failed.
+func (e *Explanation) reconsider(r *fleet.Rollout, a *fleet.Agent) {
+	if a == nil || e.Next == "" || r.Plan.Force || r.RollbackOf != "" || a.Version == r.Plan.Version {
+		return
+	}
+	if _, failed := a.FailedBefore(r.Plan.Version); failed {
+		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
+	}
 }
 
 func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
@@ -388,7 +403,7 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 }
 
 // Skipped explains why a rollout skipped an agent, by its pinned preview.
-func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
+func Skipped(r *fleet.Rollout, a *fleet.Agent, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
 	e := explanationOf(r, out.AgentID, at)
 	e.add(stateReason(r, momentAt(r, trail, at, now)))
 	text := plan.ReasonText(out.Code)
@@ -398,6 +413,7 @@ func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry,
 	e.add(Reason{Code: out.Code, Text: "it was left out when the rollout was previewed: " + text})
 	e.Summary = fmt.Sprintf("%s was left out of %s: %s", out.Hostname, plan.Title(r), text)
 	e.Next = plan.ReasonNext(out.Code)
+	e.reconsider(r, a)
 	return e
 }
 
@@ -433,6 +449,7 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 	e.add(Reason{Text: why})
 	e.Summary = fmt.Sprintf("%s is no target of %s: %s", a.Hostname(), plan.Title(r), why)
 	e.Next = next
+	e.reconsider(r, a)
 	return e
 }
 
@@ -447,11 +464,24 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 	runs := a.Hostname() + " runs " + orUnknown(a.Version)
 	host := a.Host()
 	newest := ""
+	var failed []string // later than the one that runs
 	for _, v := range c.Versions() {
-		if c.Has(v, host.OS.Type, host.Host.Architecture) {
+		if !c.Has(v, host.OS.Type, host.Host.Architecture) {
+			continue
+		}
+		err := a.CheckFailedBefore(v, c)
+		if later, _ := manifest.CompareVersions(v, a.Version); err == nil || later <= 0 {
 			newest = v
 			break
 		}
+		failed = append(failed, v)
+		e.add(Reason{Code: fleet.WhyFailedBefore, Text: err.Error()})
+	}
+	later, _ := manifest.CompareVersions(newest, a.Version)
+	if len(failed) > 0 && (newest == "" || later <= 0) {
+		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, plan.List(failed))
+		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
+		return e
 	}
 	if newest == "" {
 		e.Summary = runs + "; nothing newer is published for its platform, and no rollout has it"

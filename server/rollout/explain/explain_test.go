@@ -222,9 +222,29 @@ func TestExplainAnEarlierTime(t *testing.T) {
 func TestExplainAgentsThatAreNotTargets(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	t.Run("one that was left out hears why", func(t *testing.T) {
-		e := Skipped(&r, fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 cannot upgrade itself"}, nil, rollouttest.Hour, rollouttest.Hour)
+		e := Skipped(&r, nil, fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 cannot upgrade itself"}, nil, rollouttest.Hour, rollouttest.Hour)
 		wantSummary(t, e, "web-1 was left out of rollout “spring” (r1): agent a1 cannot upgrade itself")
 		wantChain(t, e, "is running", "[refused] ")
+	})
+	burnt := someAgent(func(a *fleet.Agent) {
+		a.FailedVersions = []fleet.FailedVersion{{Version: r.Plan.Version, Reason: "it crashed"}, {Version: "1.2.0", Reason: "it crashed"}}
+	})
+	t.Run("a version that failed on the host is not advised", func(t *testing.T) {
+		want := plan.ReasonNext(fleet.WhyFailedBefore)
+		busy := fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 is being upgraded"}
+		for name, e := range map[string]Explanation{
+			"skipped":   Skipped(&r, burnt, busy, nil, rollouttest.Hour, rollouttest.Hour),
+			"no target": NonTarget(&r, burnt, true, &fleet.Preview{}, rollouttest.Hour, rollouttest.Hour),
+			"target":    Target(&r, fleet.Target{AgentID: "a1", Hostname: "web-1", State: fleet.TargetRolledBack, Code: fleet.WhyCompensated, To: r.Plan.Version}, burnt, nil, "", rollouttest.Hour, rollouttest.Hour),
+		} {
+			if e.Next != want {
+				t.Errorf("%s: the advice is %q", name, e.Next)
+			}
+		}
+		stuck := fleet.Target{AgentID: "a1", Hostname: "web-1", State: fleet.TargetFailed, Code: fleet.WhyStuck, To: r.Plan.Version}
+		if e := Target(&r, stuck, burnt, nil, "", rollouttest.Hour, rollouttest.Hour); e.Next != plan.ReasonNext(fleet.WhyStuck) {
+			t.Errorf("the advice for a host that needs repair is %q", e.Next)
+		}
 	})
 	catalog := fleet.Catalog{{Version: "1.2.0", OS: "linux", Arch: "amd64"}, {Version: "1.3.0", OS: "windows", Arch: "amd64"}}
 	for _, c := range []struct {
@@ -234,6 +254,8 @@ func TestExplainAgentsThatAreNotTargets(t *testing.T) {
 	}{
 		{"the newest version of its platform is named", "and 1.2.0 is published, but no rollout", someAgent(), catalog},
 		{"where it runs that, all is well", "the newest version published", someAgent(func(a *fleet.Agent) { a.Version = "1.2.0" }), catalog},
+		{"one that failed on the host is passed over", "1.2.0 failed on its host before, and nothing else that is later is published", burnt, catalog},
+		{"an older one is named in its place", "and 1.1.5 is published, but no rollout", burnt, append(fleet.Catalog{{Version: "1.1.5", OS: "linux", Arch: "amd64"}}, catalog...)},
 		{"where nothing is published, it says so", "nothing newer is published", someAgent(), nil},
 		{"where it cannot be upgraded, it says why", "cannot upgrade itself", someAgent(func(a *fleet.Agent) { a.LocalMetadata = nil }), fleet.Catalog{{Version: "1.2.0"}}},
 	} {

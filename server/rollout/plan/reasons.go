@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/muster-fleet/muster/server/fleet"
+import (
+	"errors"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
 
 // reason describes a code: a clause that follows the name of an agent ("web-1: waits
 // because …"), and what changes it.
@@ -32,26 +36,27 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyGoingBack:    {"a watcher is restoring the previous version", "The rollout ends when the watcher has reported the result."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
-	fleet.WhySame:        {"it runs the version already", ""},
-	fleet.WhyRefused:     {"it cannot be upgraded", "Fix the reported cause, then retry it or start another rollout for it."},
-	fleet.WhyOtherSource: {"it does not run the plan's source version", "Leave source_version out of the plan to include it."},
-	fleet.WhyRing:        {"its ring is not part of the rollout", "Start a rollout of its ring."},
-	fleet.WhyLocked:      {"another rollout has its policy", "Wait for that rollout, or cancel it."},
-	fleet.WhyNoWayBack:   {"no version is known that it could go back to", "Roll out a version to it that is published."},
-	fleet.WhyReported:    {"the agent reported that the upgrade failed", "Fix the reported cause, then retry it."},
-	fleet.WhyCompensated: {"its watcher restored the previous version", "Find out why the new version was unhealthy before it is retried."},
-	fleet.WhyStuck:       {"the new version does not work, and the previous one could not be restored", "The host needs manual repair; the incident has the recovery plan."},
-	fleet.WhyStale:       {"it sent nothing for too long during the upgrade", "Check the host, then retry it."},
-	fleet.WhyStalled:     {"it is alive, but has not become healthy in time", "Look at its components, then retry it or roll it back."},
-	fleet.WhySilent:      {"it reached the version and has been silent for longer than usual since", "Check the host; roll it back if the version is at fault."},
-	fleet.WhyCrashLoop:   {"the new version crashed again and again", "Roll it back; do not retry before the cause is known."},
-	fleet.WhyUnhealthy:   {"it runs the version, but reports that it is unhealthy", "Look at its components, then retry it or roll it back."},
-	fleet.WhyGone:        {"it was unenrolled", ""},
-	fleet.WhyLostTarget:  {"somebody else moved it to another version", "Retry it if it should have this version anyway."},
-	fleet.WhyOperator:    {"an operator took it out", "Retry it, or start another rollout for it."},
-	fleet.WhyExpired:     {"it did not connect while its offer was valid", "Retry it when it is back."},
-	fleet.WhyHealthy:     {"it runs the version and was healthy as long as the plan asks", ""},
-	fleet.WhyUnchecked:   {"it runs the version; the plan asks for no health check", ""},
+	fleet.WhySame:         {"it runs the version already", ""},
+	fleet.WhyRefused:      {"it cannot be upgraded", "Fix the reported cause, then retry it or start another rollout for it."},
+	fleet.WhyFailedBefore: {"the version failed on its host before, and the host refuses it", "Find out why it failed; then roll out a later version, or this one again with force."},
+	fleet.WhyOtherSource:  {"it does not run the plan's source version", "Leave source_version out of the plan to include it."},
+	fleet.WhyRing:         {"its ring is not part of the rollout", "Start a rollout of its ring."},
+	fleet.WhyLocked:       {"another rollout has its policy", "Wait for that rollout, or cancel it."},
+	fleet.WhyNoWayBack:    {"no version is known that it could go back to", "Roll out a version to it that is published."},
+	fleet.WhyReported:     {"the agent reported that the upgrade failed", "Fix the reported cause, then retry it."},
+	fleet.WhyCompensated:  {"its watcher restored the previous version", "Find out why the new version was unhealthy; unless forced, the host refuses it from now on."},
+	fleet.WhyStuck:        {"the new version does not work, and the previous one could not be restored", "The host needs manual repair; the incident has the recovery plan."},
+	fleet.WhyStale:        {"it sent nothing for too long during the upgrade", "Check the host, then retry it."},
+	fleet.WhyStalled:      {"it is alive, but has not become healthy in time", "Look at its components, then retry it or roll it back."},
+	fleet.WhySilent:       {"it reached the version and has been silent for longer than usual since", "Check the host; roll it back if the version is at fault."},
+	fleet.WhyCrashLoop:    {"the new version crashed again and again", "Roll it back; do not retry before the cause is known."},
+	fleet.WhyUnhealthy:    {"it runs the version, but reports that it is unhealthy", "Look at its components, then retry it or roll it back."},
+	fleet.WhyGone:         {"it was unenrolled", ""},
+	fleet.WhyLostTarget:   {"somebody else moved it to another version", "Retry it if it should have this version anyway."},
+	fleet.WhyOperator:     {"an operator took it out", "Retry it, or start another rollout for it."},
+	fleet.WhyExpired:      {"it did not connect while its offer was valid", "Retry it when it is back."},
+	fleet.WhyHealthy:      {"it runs the version and was healthy as long as the plan asks", ""},
+	fleet.WhyUnchecked:    {"it runs the version; the plan asks for no health check", ""},
 }
 
 // ReasonText returns the meaning of a code as a clause for people; empty for no code.
@@ -66,6 +71,14 @@ func ReasonText(code fleet.ReasonCode) string {
 // ReasonNext returns what will change it, or what to do; empty if nothing has to be
 // done.
 func ReasonNext(code fleet.ReasonCode) string { return reasonWords[code].next }
+
+// RefusalCode returns the code of an error of CheckUpgrade.
+func RefusalCode(err error) fleet.ReasonCode {
+	if errors.Is(err, fleet.ErrFailedBefore) {
+		return fleet.WhyFailedBefore
+	}
+	return fleet.WhyRefused
+}
 
 // StopReason returns why nothing is offered while a rollout has this stop.
 func StopReason(s *fleet.Stop) fleet.ReasonCode {

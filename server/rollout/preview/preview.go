@@ -222,7 +222,7 @@ func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 		return fleet.WhyLocked, text
 	}
 	if err := s.checkUpgrade(a); err != nil {
-		return fleet.WhyRefused, err.Error()
+		return plan.RefusalCode(err), err.Error()
 	}
 	if pin := s.pinnedFor(a); pin.refusal != "" {
 		return fleet.WhyRefused, pin.refusal
@@ -241,7 +241,7 @@ type likeness struct {
 func (s *builder) checkUpgrade(a *plan.Candidate) error {
 	host := a.HostMetadata()
 	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Elastic.Agent.Upgradeable}
-	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil
+	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0
 	if quiet && s.upgradeable[like] {
 		return nil
 	}

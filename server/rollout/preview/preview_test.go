@@ -68,6 +68,8 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 	upgrading.BeginUpgrade("other", "1.5.0", rollouttest.Noon)
 	container := rollouttest.Host{ID: "container"}.Agent()
 	container.LocalMetadata = []byte(`{"os":{"type":"linux"}}`)
+	burnt := rollouttest.Host{ID: "burnt"}.Agent()
+	burnt.FailedVersions = []fleet.FailedVersion{{Version: "2.0.0", Reason: "it crashed", At: rollouttest.Noon}}
 	leaving := rollouttest.Host{ID: "leaving"}.Agent()
 	leaving.UnenrollmentStartedAt = &rollouttest.Noon
 	gone := rollouttest.Host{ID: "gone"}.Agent()
@@ -75,7 +77,7 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 	as := append(rollouttest.Agents(
 		rollouttest.Host{ID: "in"}, rollouttest.Host{ID: "there", Version: "2.0.0"}, rollouttest.Host{ID: "older", Version: "0.9.0"}, rollouttest.Host{ID: "late ring", Ring: "2"},
 		rollouttest.Host{ID: "taken", Policy: "locked"}, rollouttest.Host{ID: "mac", OS: "darwin"}, rollouttest.Host{ID: "elsewhere", Policy: "other"},
-	), upgrading, container, leaving, gone)
+	), upgrading, container, burnt, leaving, gone)
 	pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "r0", Name: "last week's"}} })
 
 	got := map[string]fleet.SkippedAgent{}
@@ -94,6 +96,7 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 		{"mac", fleet.WhyRefused, "no package of version 2.0.0 for darwin"},
 		{"busy", fleet.WhyRefused, "already being upgraded to 1.5.0"},
 		{"container", fleet.WhyRefused, "container"},
+		{"burnt", fleet.WhyFailedBefore, "version 2.0.0 failed on its host before"},
 		{"leaving", fleet.WhyGone, "being unenrolled"},
 		{"gone", fleet.WhyGone, "unenrolled"},
 	} {
@@ -101,11 +104,15 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 			t.Errorf("%s is left out as %q %q, want %q %q", row.id, s.Code, s.Text, row.code, row.text)
 		}
 	}
-	if len(got) != 9 {
-		t.Errorf("%d are left out, want 9: %v", len(got), got)
+	if len(got) != 10 {
+		t.Errorf("%d are left out, want 10: %v", len(got), got)
 	}
 	if len(pre.Targets) != 1 || pre.Targets[0].AgentID != "in" || pre.Targets[0].Bytes != 1000 || pre.Targets[0].Hostname != "host-in" {
 		t.Errorf("targets: %+v", pre.Targets)
+	}
+	forced := draft(t, func(p *fleet.Plan) { p.Force = true })
+	if pre := compute(t, forced, []fleet.Agent{burnt}, nil); len(pre.Targets) != 1 {
+		t.Errorf("a forced plan leaves out %+v", pre.Skipped)
 	}
 }
 

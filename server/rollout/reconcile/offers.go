@@ -136,7 +136,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 			}
 			plan.ChangeState(t, fleet.TargetPending, code, "", now)
 		default:
-			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyRefused, why.Error(), now)
+			plan.ChangeState(t, fleet.TargetSkipped, plan.RefusalCode(why), why.Error(), now)
 		}
 	}
 	r.Signal() // other targets may be offered instead

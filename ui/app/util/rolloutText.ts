@@ -32,7 +32,7 @@ const codes: Record<string, string> = {
   no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its watcher",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
   crash_loop: "Crash loop", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
-  expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
+  failed_before: "Failed on this host before", expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
 };
 
 /** codeText names a reason; unknown codes of a newer server are shown as they are. */

@@ -1625,7 +1625,7 @@ export interface components {
             version: string;
             /** @description URL to download the package from; default: this server */
             source_uri?: string;
-            /** @description Also if the agent is upgrading already, runs this version, or runs a later one */
+            /** @description Also if the agent is upgrading already, runs this version, runs a later one, or the version failed on its host before */
             force?: boolean;
             /** @description Also during a freeze; needs why */
             override_freeze?: boolean;
