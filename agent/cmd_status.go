@@ -16,7 +16,7 @@ func statusCommand() *cobra.Command {
 	var top, output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show the state of the agent on this host; exits 0 only if it is healthy",
+		Short: "Show the state of the agent on this host; exits 0 only if it and its connection to the server are healthy",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if output != "human" && output != "json" {
@@ -40,7 +40,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if h.State != probe.Healthy {
+			if !healthy(h) {
 				return exitCode(1)
 			}
 			return nil
@@ -49,6 +49,12 @@ func statusCommand() *cobra.Command {
 	topFlag(c, &top)
 	c.Flags().StringVarP(&output, "output", "o", "human", "human or json")
 	return c
+}
+
+// healthy reports whether the agent and, if it is enrolled, its connection to the server
+// are healthy.
+func healthy(h probe.Health) bool {
+	return h.State == probe.Healthy && (h.Fleet.URL == "" || h.Fleet.State == probe.Healthy)
 }
 
 func askHealth(c *cobra.Command, top string) (probe.Health, error) {

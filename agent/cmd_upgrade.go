@@ -30,7 +30,13 @@ func upgradeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "upgrade VERSION",
 		Short: "Upgrade this host, and show the progress until the new version is committed or rolled back",
-		Args:  cobra.ExactArgs(1),
+		Long: `Upgrade this host, and show the progress until the new version is committed or rolled
+back.
+
+The new version runs within seconds. Then the watcher watches it for ten minutes
+(upgrade.watch.grace in agent.yml), and puts the previous version back if it fails. The
+command returns after that, or with --no-wait at once.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			top, err := resolveTop(top)
 			if err != nil {

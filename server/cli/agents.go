@@ -149,6 +149,10 @@ func (a *client) newAgentsUpgrade() *cobra.Command {
 		Long: `Upgrade the agents that are named by id or host name, or that a query selects (the
 agents that ` + "`muster agents list --kuery`" + ` shows).
 
+The new version runs within seconds. Then the host's watcher watches it, for ten minutes
+by default, and puts the previous version back if it fails. An upgrade is done when its
+watch has ended.
+
 --dry-run shows what would happen to each agent and changes nothing. --wait follows the
 upgrades to their end and exits with 0 only if every agent runs the new version.
 
@@ -234,8 +238,11 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	return cmd
 }
 
+// watchText tells operators who wait for an upgrade how long it takes.
+const watchText = "Hosts watch a new version for ten minutes by default; their upgrades are done after that."
+
 func printPreview(w io.Writer, p adminapi.UpgradePreview) {
-	fmt.Fprintf(w, "%d would be upgraded to %s, %d would not:\n", p.Will, p.Version, p.Wont)
+	fmt.Fprintf(w, "%d would be upgraded to %s, %d would not. %s\n", p.Will, p.Version, p.Wont, watchText)
 	table(w, "HOST\tRUNS\tUPGRADE\tREMARK", func(add func(...any)) {
 		for _, i := range p.Items {
 			will := "no"

@@ -496,7 +496,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "1 of 1 agent not done within 1s (--timeout), such as web-01; the upgrade continues: see `muster agents list`")
+		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "1 of 1 agent not done within 1s (--timeout): web-01 is in phase “requested”; it continues: see `muster agents list`")
 	})
 }
 

@@ -66,22 +66,23 @@ func (a *client) follow(cmd *cobra.Command, id string, follow following, print f
 	tick := time.NewTicker(waitInterval)
 	defer tick.Stop()
 	interactive := isTerminal(cmd.InOrStdin())
-	lastError := ""
+	lastError, last := "", "the server has not answered"
 	for {
 		got, err := a.rollout(ctx, id)
 		var refused *refusal
 		switch {
 		case ctx.Err() != nil:
-			return stoppedFollowing(cmd.Context(), id, follow.timeout)
+			return stoppedFollowing(cmd.Context(), id, follow.timeout, last)
 		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
 			return err
 		case err != nil:
 			if lastError != err.Error() {
 				lastError = err.Error()
+				last = lastError
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), lastError)
 			}
 		default:
-			lastError = ""
+			lastError, last = "", progressLine(got.Item)
 			print(got.Item, time.Now())
 			if code, text := outcome(got.Item, interactive); text != "" {
 				if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
@@ -96,18 +97,19 @@ func (a *client) follow(cmd *cobra.Command, id string, follow following, print f
 		}
 		select {
 		case <-ctx.Done():
-			return stoppedFollowing(cmd.Context(), id, follow.timeout)
+			return stoppedFollowing(cmd.Context(), id, follow.timeout, last)
 		case <-tick.C:
 		}
 	}
 }
 
-// stoppedFollowing is the error of follow after Ctrl-C or --timeout.
-func stoppedFollowing(ctx context.Context, id string, timeout time.Duration) error {
+// stoppedFollowing is the error of follow after Ctrl-C or --timeout; last describes the
+// rollout, or why it is not known.
+func stoppedFollowing(ctx context.Context, id string, timeout time.Duration, last string) error {
 	if ctx.Err() != nil {
 		return &exitError{interrupted, fmt.Errorf("stopped following: rollout %s continues. Follow it with `muster rollouts watch %s`, pause it with `muster rollouts pause %s --now`", id, id, id)}
 	}
-	return fmt.Errorf("not ended within %s: rollout %s continues. Follow it with `muster rollouts watch %s`", timeout, id, id)
+	return fmt.Errorf("not ended within %s (%s): rollout %s continues. Follow it with `muster rollouts watch %s`", timeout, last, id, id)
 }
 
 // outcome returns the exit code and the message for a rollout that has ended or needs an

@@ -137,3 +137,33 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 		}
 	}
 }
+
+func TestWaitSaysWhatItWaitedFor(t *testing.T) {
+	phases, hosts := map[string]string{"a": "watching 1.1.0"}, map[string]string{"a": "web-01"}
+	if got, want := describeWaiting(phases, hosts), "web-01 is in phase “watching 1.1.0”. Hosts watch a new version for ten minutes by default"; !strings.HasPrefix(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	for _, id := range []string{"b", "c", "d", "e", "f", "g"} {
+		phases[id], hosts[id] = "", "web-"+id
+	}
+	if got := describeWaiting(phases, hosts); !strings.Contains(got, "web-e is in phase “unknown” and 2 more.") {
+		t.Errorf("it says %q", got)
+	}
+
+	r := rolloutIn(adminapi.RolloutRunning, waiting("soak"))
+	if got := stoppedFollowing(t.Context(), "r1", time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+func TestHelpAndPreviewsNameTheWatch(t *testing.T) {
+	var b bytes.Buffer
+	printPreview(&b, adminapi.UpgradePreview{Version: "1.1.0"})
+	printRolloutPreview(&b, adminapi.RolloutPreview{}, 0)
+	if n := strings.Count(b.String(), "ten minutes"); n != 2 {
+		t.Errorf("the previews name it %d times:\n%s", n, b.String())
+	}
+	if help := (&client{}).newAgentsUpgrade().Long; !strings.Contains(help, "ten minutes") {
+		t.Errorf("the help is %q", help)
+	}
+}

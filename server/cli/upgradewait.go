@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,11 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 			}
 			phase, over, good := upgradeOutcome(got.Item, target[id])
 			if shown != phase {
-				logPhase(hostname(got.Item), phase)
+				if strings.HasPrefix(phase, watching) {
+					logPhase(hostname(got.Item), phase+" (for ten minutes by default)")
+				} else {
+					logPhase(hostname(got.Item), phase)
+				}
 				waiting[id] = phase
 			}
 			if over {
@@ -103,12 +108,38 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return failed, ctx.Err()
 			}
-			return failed, fmt.Errorf("%d of %s not done within %s (--timeout), such as %s; the upgrade continues: see `muster agents list`",
-				len(waiting), counted(len(agents), "agent"), timeout, host[slices.Min(slices.Collect(maps.Keys(waiting)))])
+			return failed, fmt.Errorf("%d of %s not done within %s (--timeout): %s; it continues: see `muster agents list`",
+				len(waiting), counted(len(agents), "agent"), timeout, describeWaiting(waiting, host))
 		case <-tick.C:
 		}
 	}
 }
+
+// waitingShown is how many agents an error names that --wait still waited for.
+const waitingShown = 5
+
+// describeWaiting says what --wait waited for: the phase of each agent, by agent id.
+func describeWaiting(phases, host map[string]string) string {
+	var words []string
+	watched := false
+	for _, id := range slices.Sorted(maps.Keys(phases)) {
+		watched = watched || strings.HasPrefix(phases[id], watching)
+		if len(words) < waitingShown {
+			words = append(words, host[id]+" is in phase “"+firstOf(phases[id], "unknown")+"”")
+		}
+	}
+	text := strings.Join(words, ", ")
+	if rest := len(phases) - len(words); rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	if watched {
+		text += ". " + strings.TrimSuffix(watchText, ".")
+	}
+	return text
+}
+
+// watching begins the phase of an upgrade whose new version runs and is watched.
+const watching = "watching "
 
 // upgradeOutcome describes the upgrade of an agent, and returns whether it is over and
 // whether it succeeded. The running version decides: a cancelled upgrade leaves no other

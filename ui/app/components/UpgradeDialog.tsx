@@ -15,6 +15,7 @@ import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import {
   defaultRollout, localNow, overridesOf, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, timesOf, type UpgradeForm, whyNotStart,
 } from "~/util/upgradeForm";
+import { WATCH_TEXT } from "~/util/phase";
 import { compareVersions } from "~/util/version";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
@@ -258,6 +259,7 @@ function Preview({ preview, stale, loading, error, version, agents }: PreviewPro
         </ul>
         {items.length > LINES ? <Text size="xs" c="dimmed" p="xs">and {(items.length - LINES).toLocaleString()} more</Text> : null}
       </ScrollArea.Autosize>
+      {preview.will > 0 ? <Text size="xs" c="dimmed">{WATCH_TEXT}</Text> : null}
     </section>
   );
 }

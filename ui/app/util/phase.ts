@@ -21,6 +21,9 @@ export const STEPS: readonly { state: UpgradeState; title: string; doing: string
 /** An upgrade without progress for this long may be stuck; Kibana's Fleet uses the same time. */
 export const STUCK_AFTER_MS = 2 * 3_600_000;
 
+/** How long an upgrade takes, for previews. */
+export const WATCH_TEXT = "Hosts watch a new version for ten minutes by default; their upgrades are done after that.";
+
 export function phaseOf(agent: Agent, now: number): Phase {
   const details = agent.upgrade_details;
   if (details) {
