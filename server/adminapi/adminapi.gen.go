@@ -193,9 +193,11 @@ func (e DiagnosisCode) Valid() bool {
 
 // Defines values for IncidentCategory.
 const (
-	IncidentRollbackFailed IncidentCategory = "upgrade_rollback_failed"
-	IncidentStalled        IncidentCategory = "upgrade_stalled"
-	IncidentUpgradeFailed  IncidentCategory = "upgrade_failed"
+	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
+	IncidentRolloutStopped    IncidentCategory = "rollout_stopped"
+	IncidentStalled           IncidentCategory = "upgrade_stalled"
+	IncidentUpgradeFailed     IncidentCategory = "upgrade_failed"
+	IncidentVersionRolledBack IncidentCategory = "version_rolled_back"
 )
 
 // Valid indicates whether the value is a known member of the IncidentCategory enum.
@@ -203,9 +205,13 @@ func (e IncidentCategory) Valid() bool {
 	switch e {
 	case IncidentRollbackFailed:
 		return true
+	case IncidentRolloutStopped:
+		return true
 	case IncidentStalled:
 		return true
 	case IncidentUpgradeFailed:
+		return true
+	case IncidentVersionRolledBack:
 		return true
 	default:
 		return false
@@ -1389,6 +1395,9 @@ type Incident struct {
 	State     IncidentState    `json:"state"`
 	Text      string           `json:"text"`
 	Title     string           `json:"title"`
+
+	// Version The version from which hosts were rolled back
+	Version *string `json:"version,omitempty"`
 }
 
 // IncidentCategory defines model for Incident.Category.

@@ -109,7 +109,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
-	incidents := &incident.Service{Store: db.Incidents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
+	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
 	reconciler := reconcile.New(reconcile.Config{
 		Store: db, Actions: actions, Policies: policies, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
 	})
@@ -138,6 +138,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
 	}
 }

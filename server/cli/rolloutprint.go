@@ -224,6 +224,23 @@ func batchState(b adminapi.Batch) string {
 	return "done"
 }
 
+// rollbackAdvice says what a stopped rollout has left to roll back. On hosts whose
+// watchers have put the previous version back there is nothing.
+func rollbackAdvice(r adminapi.Rollout) string {
+	c, command := r.Counts, "`muster rollouts rollback "+r.Id
+	var words []string
+	if n := c.RolledBack; n > 0 {
+		words = append(words, fmt.Sprintf("Watchers put the previous version back on %d: there is nothing to roll back on them.", n))
+	}
+	if c.Failed > 0 {
+		words = append(words, fmt.Sprintf("Roll back the %d that failed with %s --scope failed`.", c.Failed, command))
+	}
+	if n := c.Succeeded + inFlight(c); n > 0 {
+		words = append(words, fmt.Sprintf("Roll back all %d that took the version with %s --scope all`.", n+c.Failed, command))
+	}
+	return strings.Join(words, " ")
+}
+
 // nextSteps returns the commands to run next, which depend on the state.
 func nextSteps(r adminapi.Rollout) []string {
 	id := r.Id
@@ -231,7 +248,7 @@ func nextSteps(r adminapi.Rollout) []string {
 	case adminapi.RolloutDraft:
 		return []string{fmt.Sprintf("Start it with `muster rollouts start %s`.", id)}
 	case adminapi.RolloutPaused:
-		return []string{fmt.Sprintf("Resume it with `muster rollouts resume %s`, or roll back with `muster rollouts rollback %s --scope failed`.", id, id)}
+		return []string{fmt.Sprintf("Resume it with `muster rollouts resume %s`. %s", id, rollbackAdvice(r))}
 	case adminapi.RolloutRunning:
 		for _, w := range deref(r.Waiting) {
 			if w.Code == "approval" {
@@ -239,7 +256,7 @@ func nextSteps(r adminapi.Rollout) []string {
 			}
 		}
 	case adminapi.RolloutFailed:
-		return []string{fmt.Sprintf("List the failed agents with `muster rollouts targets %s --state failed,rolled_back`, roll them back with `muster rollouts rollback %s --scope failed`.", id, id)}
+		return []string{fmt.Sprintf("List the failed agents with `muster rollouts targets %s --state failed,rolled_back`. %s", id, rollbackAdvice(r))}
 	}
 	return nil
 }

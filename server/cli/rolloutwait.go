@@ -121,8 +121,8 @@ func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	case adminapi.RolloutCompleted:
 		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
 	case adminapi.RolloutFailed:
-		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s failed. List them with `muster rollouts targets %s --state failed,rolled_back`, roll them back with `muster rollouts rollback %s --scope failed`",
-			nameAndID(r), failures(r.Counts), counted(r.Counts.Total, "agent"), r.Id, r.Id)
+		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s failed. List them with `muster rollouts targets %s --state failed,rolled_back`. %s",
+			nameAndID(r), failures(r.Counts), counted(r.Counts.Total, "agent"), r.Id, trimPeriod(rollbackAdvice(r)))
 	case adminapi.RolloutRolledBack:
 		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(deref(r.RolledBackBy), "another"))
 	case adminapi.RolloutCancelled:
@@ -145,7 +145,7 @@ func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string)
 	stop := deref(r.Stop)
 	switch stop.Kind {
 	case adminapi.StopThreshold, adminapi.StopCanary, adminapi.StopExposure, adminapi.StopDeadline:
-		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`, or roll back with `muster rollouts rollback %s --scope failed`", nameAndID(r), trimPeriod(stop.Text), r.Id, r.Id)
+		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`. %s", nameAndID(r), trimPeriod(stop.Text), r.Id, trimPeriod(rollbackAdvice(r)))
 	case adminapi.StopRollback:
 		return 0, "" // it ends when its rollback does
 	}

@@ -138,6 +138,22 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	}
 }
 
+func TestAdviceOfAStoppedRolloutIsRightForItsState(t *testing.T) {
+	for name, row := range map[string]struct {
+		counts adminapi.Counts
+		want   string
+	}{
+		"the watchers put all back": {adminapi.Counts{RolledBack: 2, Pending: 8}, "Watchers put the previous version back on 2: there is nothing to roll back on them."},
+		"some failed and stay":      {adminapi.Counts{Failed: 2, Pending: 8}, "Roll back the 2 that failed with `muster rollouts rollback r1 --scope failed`."},
+		"others run it well":        {adminapi.Counts{RolledBack: 1, Succeeded: 3}, "Watchers put the previous version back on 1: there is nothing to roll back on them. Roll back all 3 that took the version with `muster rollouts rollback r1 --scope all`."},
+		"nothing has begun":         {adminapi.Counts{Pending: 8}, ""},
+	} {
+		if got := rollbackAdvice(adminapi.Rollout{Id: "r1", Counts: row.counts}); got != row.want {
+			t.Errorf("%s: %q, want %q", name, got, row.want)
+		}
+	}
+}
+
 func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 	phases, hosts := map[string]string{"a": "watching 1.1.0"}, map[string]string{"a": "web-01"}
 	if got, want := describeWaiting(phases, hosts), "web-01 is in phase “watching 1.1.0”. Hosts watch a new version for ten minutes by default"; !strings.HasPrefix(got, want) {

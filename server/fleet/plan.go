@@ -234,8 +234,11 @@ const (
 	// DefaultFailureCount pauses at the third failure: one may be the host's fault,
 	// three are the version's.
 	DefaultFailureCount = 3
-	// DefaultHealthWait is the watcher's own grace period.
-	DefaultHealthWait = 10 * time.Minute
+	// DefaultWatch is how long hosts watch a new version by default. They do not report
+	// their own setting.
+	DefaultWatch = 10 * time.Minute
+	// DefaultHealthWait outlasts the hosts' own watch.
+	DefaultHealthWait = DefaultWatch
 	// DefaultStaleAfter is how long a target in flight may show no sign of life before
 	// it has failed.
 	DefaultStaleAfter = 5 * time.Minute

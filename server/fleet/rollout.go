@@ -346,6 +346,7 @@ const (
 	WhyOver         ReasonCode = "over"          // the rollout has ended
 	WhyRollingBack  ReasonCode = "rolling_back"  // the rollout's rollback is under way
 	WhyNext         ReasonCode = "next"          // it is offered in the next round
+	WhyWatched      ReasonCode = "watched"       // its host still watches the new version
 	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
 )
 
@@ -577,8 +578,8 @@ type AuditEntry struct {
 
 // Incident is a condition that needs a person.
 type Incident struct {
-	// ID is derived from category, rollout and agent, so that one cause opens one
-	// incident.
+	// ID is derived from category, rollout and agent, or from category and version, so
+	// that one cause opens one incident.
 	ID        string        `json:"id"`
 	Category  IncidentKind  `json:"category"`
 	Severity  string        `json:"severity"` // critical or warning
@@ -588,6 +589,8 @@ type Incident struct {
 	RolloutID string        `json:"rollout_id,omitempty"`
 	AgentID   string        `json:"agent_id,omitempty"`
 	Hostname  string        `json:"hostname,omitempty"`
+	// Version is set if the incident is about a version.
+	Version string `json:"version,omitempty"`
 	// RecoveryPlan is copied from the plan if the state may be unreadable.
 	RecoveryPlan string    `json:"recovery_plan,omitempty"`
 	OpenedAt     time.Time `json:"opened_at"`
@@ -602,10 +605,15 @@ type IncidentKind string
 
 // Values of IncidentKind.
 const (
-	IncidentUpgradeFailed  IncidentKind = "upgrade_failed"          // both the upgrade and its rollback failed
-	IncidentRollbackFailed IncidentKind = "upgrade_rollback_failed" // a rollout's rollback failed on this agent
-	IncidentStalled        IncidentKind = "upgrade_stalled"         // alive, but not healthy within the wait
+	IncidentUpgradeFailed     IncidentKind = "upgrade_failed"          // both the upgrade and its rollback failed
+	IncidentRollbackFailed    IncidentKind = "upgrade_rollback_failed" // a rollout's rollback failed on this agent
+	IncidentStalled           IncidentKind = "upgrade_stalled"         // alive, but not healthy within the wait
+	IncidentRolloutStopped    IncidentKind = "rollout_stopped"         // a gate paused a rollout, or it failed
+	IncidentVersionRolledBack IncidentKind = "version_rolled_back"     // watchers put the previous version back on several hosts
 )
+
+// IncidentKinds lists all categories.
+var IncidentKinds = []IncidentKind{IncidentUpgradeFailed, IncidentRollbackFailed, IncidentStalled, IncidentRolloutStopped, IncidentVersionRolledBack}
 
 // IncidentState is the state of an incident.
 type IncidentState string

@@ -1,6 +1,7 @@
-// Package incident manages incidents: agents that a rollout has left in a state that
-// only a person can repair. The reconciler opens incidents, operators acknowledge and
-// resolve them, and every change is published as an event.
+// Package incident manages incidents: what only a person can decide or repair. The
+// reconciler opens those of rollouts and their agents, Run those of versions from which
+// several hosts were rolled back. Operators acknowledge and resolve them, and every
+// change is published as an event.
 package incident
 
 import (
@@ -35,7 +36,9 @@ const System = "muster"
 
 // Service manages incidents.
 type Service struct {
-	Store  store.Collection[fleet.Incident]
+	Store store.Collection[fleet.Incident]
+	// Agents is read by Run alone.
+	Agents store.Agents
 	Events *event.Stream
 	Audit  store.Audit
 	Log    *slog.Logger
@@ -47,16 +50,23 @@ func ID(category fleet.IncidentKind, rolloutID, agentID string) string {
 	return string(category) + ":" + rolloutID + ":" + agentID
 }
 
+func idOf(i *fleet.Incident) string {
+	if i.Version != "" {
+		return string(i.Category) + ":" + i.Version
+	}
+	return ID(i.Category, i.RolloutID, i.AgentID)
+}
+
 // Open opens an incident, or reopens a resolved one. One that is open or acknowledged
-// does not change.
+// takes the new title and text, such as those of a rollout that stops again.
 func (s *Service) Open(ctx context.Context, i fleet.Incident) error {
 	title, severity, ok := describe(i.Category)
 	if !ok {
-		return fleet.FieldError("category", "is %q, want %s, %s or %s", i.Category, fleet.IncidentUpgradeFailed, fleet.IncidentRollbackFailed, fleet.IncidentStalled)
+		return fleet.FieldError("category", "is %q, want one of %v", i.Category, fleet.IncidentKinds)
 	}
-	i.ID = ID(i.Category, i.RolloutID, i.AgentID)
+	i.ID = idOf(&i)
 	if i.Title == "" {
-		i.Title = fmt.Sprintf(title, cmp.Or(i.Hostname, i.AgentID, "more agents"))
+		i.Title = fmt.Sprintf(title, cmp.Or(i.Version, i.Hostname, i.AgentID, "more agents"))
 	}
 	i.Severity = cmp.Or(i.Severity, severity)
 	i.State, i.OpenedAt, i.Acked, i.Resolved, i.Count = fleet.IncidentOpen, s.Now.UTC(), nil, nil, 1
@@ -91,6 +101,13 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 		return s.record(ctx, i)
 	case err != nil:
 		return err
+	case old.State != fleet.IncidentResolved && (old.Title != i.Title || old.Text != i.Text) && i.AgentID == "":
+		old.Title, old.Text = i.Title, i.Text
+		if err := s.Store.Update(ctx, old); err != nil {
+			return err
+		}
+		s.publish(ctx, old, System)
+		return s.record(ctx, old)
 	case old.State != fleet.IncidentResolved:
 		return s.record(ctx, old) // a crash after the incident was written may have lost the entry
 	}
@@ -111,6 +128,10 @@ func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
 		return "The rollback of %s failed", "critical", true
 	case fleet.IncidentStalled:
 		return "%s runs the new version, but has not become healthy", "warning", true
+	case fleet.IncidentRolloutStopped:
+		return "A rollout has stopped (%s)", "warning", true
+	case fleet.IncidentVersionRolledBack:
+		return "Several hosts were rolled back from %s", "critical", true
 	}
 	return "", "", false
 }

@@ -35,8 +35,6 @@ var (
 	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
 )
 
-var categories = []fleet.IncidentKind{fleet.IncidentUpgradeFailed, fleet.IncidentRollbackFailed, fleet.IncidentStalled}
-
 // fleetCollector reads the state of the fleet and of active rollouts from the store.
 // Ended rollouts have no series: they disappear with the next read.
 type fleetCollector struct {
@@ -165,7 +163,7 @@ func (s *fleetCollector) incidents(ctx context.Context, _ time.Time) ([]promethe
 		}
 	}
 	var out []prometheus.Metric
-	for _, k := range categories {
+	for _, k := range fleet.IncidentKinds {
 		out = append(out, gauge(open, float64(counts[k]), string(k)))
 	}
 	return out, nil

@@ -168,7 +168,7 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.scrapes("muster_incidents_open", `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`)
+		w.scrapes("muster_incidents_open", `{category="rollout_stopped"} 0`, `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`, `{category="version_rolled_back"} 0`)
 		if got := w.scrape("muster_agents"); !strings.Contains(got, `{status="online"} 2`) || !strings.Contains(got, `{status="degraded"} 1`) ||
 			!strings.Contains(got, `{status="enrolling"} 1`) || !strings.Contains(got, `{status="offline"} 0`) {
 			t.Errorf("agents are\n%s", got)

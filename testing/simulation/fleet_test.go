@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // Fleet is the agents and the parts of the server that they talk to: check-ins,
@@ -280,4 +282,10 @@ func (a *Agent) metadata() json.RawMessage {
 		"host":    map[string]any{"hostname": a.ID, "architecture": arch},
 		"os":      map[string]any{"type": os, "platform": os},
 	})
+}
+
+func TestDefaultWatchIsTheHosts(t *testing.T) {
+	if fleet.DefaultWatch != handoff.DefaultGrace || WatchTime != handoff.DefaultGrace {
+		t.Errorf("the server takes %s for the default, the simulation %s, and hosts watch for %s", fleet.DefaultWatch, WatchTime, handoff.DefaultGrace)
+	}
 }

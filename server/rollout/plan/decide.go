@@ -282,7 +282,7 @@ func (d *decision) run() {
 	}
 	d.setReasons()
 	if d.at == len(d.counts) && d.total.waiting() == 0 && d.inFlight == 0 {
-		if d.goesBack() {
+		if d.goesBack() || d.watched() {
 			return
 		}
 		d.end(fleet.RolloutCompleted)
@@ -592,6 +592,17 @@ func (d *decision) goesBack() bool {
 	}
 	d.wake(until)
 	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyGoingBack, Text: "a watcher is restoring the previous version, and has not reported the result yet", Until: &until}}
+	return true
+}
+
+// watched reports whether the rollout waits only for hosts that still watch the version.
+func (d *decision) watched() bool {
+	until := d.world.WatchDeadline
+	if !until.After(d.now) {
+		return false
+	}
+	d.wake(until)
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyWatched, Text: "all agents are done, and hosts still watch the new version, by default for ten minutes after they began to run it", Until: &until}}
 	return true
 }
 

@@ -991,3 +991,50 @@ func TestWhichWatchersAreWaitedFor(t *testing.T) {
 		t.Error("an agent that is gone is waited for")
 	}
 }
+
+func TestRolloutDoesNotCompleteWhileAHostIsWatched(t *testing.T) {
+	s := scenario(t, rolling(), 1)
+	s.offers(0)
+	s.put(Succeeded, 0)
+	until := s.now.Add(5 * time.Minute)
+	s.world.WatchDeadline = until
+	step := s.offers()
+	s.is(fleet.RolloutRunning)
+	if w := s.waitsFor(fleet.WhyWatched, "still watch"); !w.Until.Equal(until) || !step.Next.Equal(until) {
+		t.Errorf("it waits until %v and looks again at %s, want %s", w.Until, step.Next, until)
+	}
+	s.world.WatchDeadline = time.Time{} // the last watcher has committed
+	s.offers()
+	s.is(fleet.RolloutCompleted)
+}
+
+func TestHowLongAWatchIsWaitedFor(t *testing.T) {
+	ended := afternoon
+	details := func(state agentapi.UpgradeState) func(*fleet.Agent) {
+		return func(a *fleet.Agent) { a.UpgradeDetails = &agentapi.UpgradeDetails{ActionID: "act", State: state} }
+	}
+	heard := func(at time.Time, stage agentapi.BeaconStage) func(*fleet.Agent) {
+		return func(a *fleet.Agent) {
+			a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "act", Stage: stage}, ReceivedAt: at}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*fleet.Agent)
+		state  fleet.TargetState
+		want   time.Time
+	}{
+		"the agent says so":                       {details(agentapi.UpgradeWatching), fleet.TargetSucceeded, ended.Add(LateReportWindow)},
+		"only the watcher is heard from":          {heard(ended.Add(time.Minute), agentapi.BeaconWatching), fleet.TargetSucceeded, ended.Add(time.Minute + fleet.BeaconFresh)},
+		"the agent has reported since":            {heard(ended.Add(-time.Minute), agentapi.BeaconWatching), fleet.TargetSucceeded, time.Time{}},
+		"the watcher has committed":               {heard(ended.Add(time.Minute), agentapi.BeaconCommitted), fleet.TargetSucceeded, time.Time{}},
+		"it has a later upgrade":                  {func(a *fleet.Agent) { details(agentapi.UpgradeWatching)(a); a.UpgradeActionID = "other" }, fleet.TargetSucceeded, time.Time{}},
+		"it failed, and nothing can make it good": {details(agentapi.UpgradeWatching), fleet.TargetFailed, time.Time{}},
+	} {
+		a := fleet.Agent{UpgradeActionID: "act", Last: fleet.LastSeen{At: &ended}}
+		c.change(&a)
+		target := fleet.Target{ActionID: "act", State: c.state, EndedAt: &ended}
+		if got := WatchDeadline(&target, &a); !got.Equal(c.want) {
+			t.Errorf("%s: until %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -358,6 +358,22 @@ func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time 
 	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
 }
 
+// WatchDeadline returns until when to wait for the end of the host's watch of a target
+// that has succeeded; zero if it is not watched. Its watcher can still roll it back.
+func WatchDeadline(t *fleet.Target, a *fleet.Agent) time.Time {
+	if a == nil || t.State != fleet.TargetSucceeded || t.EndedAt == nil {
+		return time.Time{}
+	}
+	c := assessment{Target: *t, agent: a}
+	if d := c.details(); c.ours() && d != nil && !d.State.Ended() {
+		return t.EndedAt.Add(LateReportWindow)
+	}
+	if w := c.watch(); c.ours() && w != nil && w.Stage == agentapi.BeaconWatching && a.LastActivity().Before(w.ReceivedAt) {
+		return w.ReceivedAt.Add(fleet.BeaconFresh) // only the watcher is heard from
+	}
+	return time.Time{}
+}
+
 // wentOn resumes a target whose offer was withdrawn or expired, and whose agent
 // continued nevertheless.
 func (c *assessment) wentOn() {

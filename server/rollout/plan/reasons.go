@@ -34,6 +34,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyOver:         {"the rollout has ended", "Start another rollout for it."},
 	fleet.WhyRollingBack:  {"the rollout is being rolled back", "Wait for the rollback, or cancel it."},
 	fleet.WhyGoingBack:    {"a watcher is restoring the previous version", "The rollout ends when the watcher has reported the result."},
+	fleet.WhyWatched:      {"its host still watches the new version", "The rollout ends when the watch has."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
 	fleet.WhySame:         {"it runs the version already", ""},

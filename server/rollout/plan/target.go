@@ -86,7 +86,7 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhySame, fleet.WhyRefused, fleet.WhyOtherSource, fleet.WhyRing, fleet.WhyLocked, fleet.WhyNoWayBack, fleet.WhyReported,
 	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
-	fleet.WhyFailedBefore,
+	fleet.WhyFailedBefore, fleet.WhyWatched,
 }
 
 // Name returns the code as documents have it.
@@ -113,6 +113,10 @@ type World struct {
 	// result; zero: none does. The rollout does not end before, because a failed
 	// rollback opens an incident.
 	RollbackDeadline time.Time
+	// WatchDeadline is until when to wait for the hosts' own watches of the version to
+	// end; zero: none lasts. The rollout does not end before, because a watcher may still
+	// roll its host back.
+	WatchDeadline time.Time
 }
 
 // Room is how far the version may spread now. It counts the agents that run the

@@ -817,3 +817,13 @@ func reversed(in []fleet.Target) []fleet.Target {
 	slices.Reverse(out)
 	return out
 }
+
+func TestHealthWaitBelowTheHostsWatchIsWarnedOf(t *testing.T) {
+	for wait, want := range map[time.Duration]bool{time.Minute: true, fleet.DefaultWatch: false, 0: false, time.Hour: false} {
+		r := draft(t, func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(wait) })
+		pre := compute(t, r, rollouttest.Many(3, rollouttest.Host{}), nil)
+		if got := hasWarning(pre, "hosts watch a new version for 10m by default"); got != want {
+			t.Errorf("with a wait of %s the warnings are %q", wait, pre.Warnings)
+		}
+	}
+}

@@ -94,6 +94,9 @@ func (s *builder) warnPace(pre *fleet.Preview) {
 	if p.Strategy.SkipValidation {
 		s.warnf("an agent that reaches the version counts as well, whatever its health")
 	}
+	if p.Version != "" && !p.Strategy.SkipValidation && p.Health.Wait.D() < fleet.DefaultWatch {
+		s.warnf("health.wait is %s: hosts watch a new version for %s by default, so later batches begin while earlier hosts can still be rolled back", plan.Span(p.Health.Wait), plan.Span(fleet.Duration(fleet.DefaultWatch)))
+	}
 	if d := p.Strategy.Deadline; d != nil {
 		if !s.now.Before(*d) {
 			s.warnf("its deadline has passed: nothing would be offered")

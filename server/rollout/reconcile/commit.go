@@ -27,6 +27,11 @@ func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollo
 			return err
 		}
 	}
+	if i, ok := stopIncident(&was, &next); ok && r.incidents != nil {
+		if err := r.incidents.Open(ctx, i); err != nil {
+			return err
+		}
+	}
 	switch err := r.store.Rollouts().Update(ctx, next); {
 	case err != nil && fleet.KindOf(err) == fleet.Conflict:
 		return errChanged

@@ -3,15 +3,39 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // IncidentReporter opens incidents. Opening the same incident again is no error and
 // opens no second one.
 type IncidentReporter interface {
 	Open(ctx context.Context, i fleet.Incident) error
+}
+
+// stopIncident returns the incident of a rollout that a step stops; ok is false if the
+// step does not stop it.
+func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
+	i = fleet.Incident{Category: fleet.IncidentRolloutStopped, RolloutID: next.ID}
+	stop := next.Stop
+	switch {
+	case next.State == fleet.RolloutFailed && was.State != fleet.RolloutFailed:
+		i.Title = plan.Title(next) + " has failed"
+		i.Text = fmt.Sprintf("%d of %d agents failed.", next.Counts.Bad(), next.Counts.Total)
+	case next.State == fleet.RolloutPaused && stop != nil && stop.Kind.Gate() && (was.Stop == nil || !was.Stop.At.Equal(stop.At)):
+		i.Title = plan.Title(next) + " is paused by itself"
+		i.Text = strings.TrimSuffix(stop.Text, ".") + "."
+	default:
+		return i, false
+	}
+	i.Text += fmt.Sprintf(" `muster rollouts status %s` says what can be done.", next.ID)
+	if next.Counts.Bad() > 0 {
+		i.RecoveryPlan = next.Plan.Migration.RecoveryPlan
+	}
+	return i, true
 }
 
 // openIncident opens an incident for a target that needs a person. It runs before the

@@ -357,8 +357,9 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 				r.inRollback(run, &t, a)
 				moved = append(moved, update{i, t})
 			}
-			if back := plan.RollbackDeadline(&t, a, &run.rollout.Plan); !back.Equal(f.back) {
-				f.back, run.dirty = back, true
+			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a)
+			if !back.Equal(f.back) || !watched.Equal(f.watched) {
+				f.back, f.watched, run.dirty = back, watched, true
 			}
 		}
 		if err := r.writeAssessed(ctx, run, moved); err != nil {
@@ -415,7 +416,10 @@ func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool
 	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
 		return nil
 	}
-	step := plan.Decide(&run.rollout, run.targets, plan.World{Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, RollbackDeadline: run.goingBack()}, now)
+	back, watched := run.watchers()
+	step := plan.Decide(&run.rollout, run.targets, plan.World{
+		Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, RollbackDeadline: back, WatchDeadline: watched,
+	}, now)
 	run.dirty, run.next = false, step.Next
 	if err := r.carryOut(ctx, run, step, now); err != nil {
 		return err

@@ -151,8 +151,16 @@ func TestTargetsOfFailingHosts(t *testing.T) {
 			if target := w.target("r", "agent-002"); target.State != c.state || target.Code != c.code || target.Error == "" || target.EndedAt == nil {
 				t.Errorf("its target is %+v", target)
 			}
-			if c.incident == "" && len(w.reports) > 0 || c.incident != "" && (len(w.reports) != 1 || w.reports[0].Category != c.incident) {
-				t.Errorf("incidents are %+v", w.reports)
+			want := []fleet.IncidentKind{c.incident, fleet.IncidentRolloutStopped}
+			if c.incident == "" {
+				want = want[1:]
+			}
+			var got []fleet.IncidentKind
+			for _, i := range w.reports {
+				got = append(got, i.Category)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("incidents are %v, want %v", got, want)
 			}
 		})
 	}

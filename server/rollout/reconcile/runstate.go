@@ -61,7 +61,8 @@ type fromSnapshot struct {
 type tracked struct {
 	target fleet.Target
 	due    time.Time // when to assess it at the latest; zero: when its agent reports
-	back   time.Time // until when to wait for its watcher; see plan.RollbackDeadline
+	// Until when to wait for its watcher; see plan.RollbackDeadline and plan.WatchDeadline.
+	back, watched time.Time
 }
 
 // load reads a rollout and its targets.
@@ -148,15 +149,18 @@ func (run *runState) untrack(now time.Time) {
 	}
 }
 
-// goingBack returns until when to wait for watchers, zero for none.
-func (run *runState) goingBack() time.Time {
-	var until time.Time
+// watchers returns until when to wait for watchers that roll back, and for those that
+// watch the version; zero for none.
+func (run *runState) watchers() (back, watched time.Time) {
 	for _, f := range run.tracked {
-		if f.back.After(until) {
-			until = f.back
+		if f.back.After(back) {
+			back = f.back
+		}
+		if f.watched.After(watched) {
+			watched = f.watched
 		}
 	}
-	return until
+	return back, watched
 }
 
 // due returns the targets to assess now, in order.

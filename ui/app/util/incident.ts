@@ -5,6 +5,8 @@ export const incidentKind: Record<Incident["category"], string> = {
   upgrade_failed: "Upgrade and rollback failed",
   upgrade_rollback_failed: "Rollback failed",
   upgrade_stalled: "Running, but not healthy",
+  rollout_stopped: "Rollout stopped",
+  version_rolled_back: "Version rolled back",
 };
 
 export const incidentLabel: Record<Incident["state"], string> = { open: "Open", acknowledged: "Acknowledged", resolved: "Resolved" };

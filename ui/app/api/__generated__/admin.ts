@@ -2690,7 +2690,7 @@ export interface components {
         Incident: {
             id: string;
             /** @enum {string} */
-            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled";
+            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back";
             /** @enum {string} */
             severity: "critical" | "warning";
             state: components["schemas"]["IncidentState"];
@@ -2699,6 +2699,8 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
+            /** @description The version from which hosts were rolled back */
+            version?: string;
             /** @description Recovery plan of the rollout, if state may be unreadable */
             recovery_plan?: string;
             /** Format: date-time */
