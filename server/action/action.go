@@ -713,8 +713,16 @@ type Status struct {
 	fleet.Action
 	State  fleet.ActionState
 	Counts fleet.ResultCounts
-	Errors []fleet.Result
+	// Unended are agents that have answered, or will, and whose upgrade has not ended.
+	Unended fleet.Unended
+	Errors  []fleet.Result
 }
+
+// Done returns how many agents are done: their watchers have committed.
+func (s Status) Done() int { return s.Counts.Done(s.Actioned, s.Unended) }
+
+// Outcome is State, except that an upgrade is over only when it has ended on every agent.
+func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
 
 // List returns the statuses of actions, newest first, without CANCELs, which show in the
 // state of the action that they cancel.
@@ -742,5 +750,5 @@ func (s *Service) List(ctx context.Context, offset, limit, errorSize int) ([]Sta
 			}
 		}
 	}
-	return out, nil
+	return out, s.countUnended(ctx, out, now)
 }

@@ -454,3 +454,29 @@ func TestSingleOrderReturnsTheRefusalAndCreatesNoAction(t *testing.T) {
 		t.Errorf("actions %+v, error %v; want the first alone", list, err)
 	}
 }
+
+func TestUpgradeIsDoneWhenTheWatcherHasCommitted(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	up := w.upgrade("a", "b")
+	for _, id := range []string{"a", "b"} {
+		w.change(id, func(a *fleet.Agent) {
+			a.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: up.ID, State: agentapi.UpgradeWatching}, w.now)
+		})
+		w.ack(id, agentapi.AckEvent{ActionID: up.ID})
+	}
+	want := func(done int, outcome fleet.ActionState) {
+		t.Helper()
+		s := w.status(up)
+		if s.Counts.Acked != 2 || s.State != fleet.ActionComplete {
+			t.Errorf("by Kibana's rules %d have acknowledged and it is %s", s.Counts.Acked, s.State)
+		}
+		if s.Done() != done || s.Outcome() != outcome {
+			t.Errorf("%d are done and it is %s, want %d and %s", s.Done(), s.Outcome(), done, outcome)
+		}
+	}
+	want(0, fleet.ActionInProgress)
+	w.change("a", func(a *fleet.Agent) { a.ObserveUpgrade("1.1.0", nil, w.now) })
+	want(1, fleet.ActionInProgress)
+	w.change("b", func(a *fleet.Agent) { a.ObserveUpgrade("1.1.0", nil, w.now) })
+	want(2, fleet.ActionComplete)
+}

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Defines values for ActionStatusStatus.
+// Defines values for ActionState.
 const (
-	CANCELLED     ActionStatusStatus = "CANCELLED"
-	COMPLETE      ActionStatusStatus = "COMPLETE"
-	EXPIRED       ActionStatusStatus = "EXPIRED"
-	FAILED        ActionStatusStatus = "FAILED"
-	INPROGRESS    ActionStatusStatus = "IN_PROGRESS"
-	ROLLOUTPASSED ActionStatusStatus = "ROLLOUT_PASSED"
+	CANCELLED     ActionState = "CANCELLED"
+	COMPLETE      ActionState = "COMPLETE"
+	EXPIRED       ActionState = "EXPIRED"
+	FAILED        ActionState = "FAILED"
+	INPROGRESS    ActionState = "IN_PROGRESS"
+	ROLLOUTPASSED ActionState = "ROLLOUT_PASSED"
 )
 
-// Valid indicates whether the value is a known member of the ActionStatusStatus enum.
-func (e ActionStatusStatus) Valid() bool {
+// Valid indicates whether the value is a known member of the ActionState enum.
+func (e ActionState) Valid() bool {
 	switch e {
 	case CANCELLED:
 		return true
@@ -645,6 +645,9 @@ type ActionError struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
+// ActionState defines model for ActionState.
+type ActionState string
+
 // ActionStatus defines model for ActionStatus.
 type ActionStatus struct {
 	ActionId         string     `json:"actionId"`
@@ -667,20 +670,21 @@ type ActionStatus struct {
 
 	// NbAgentsActioned Agents the operator selected
 	NbAgentsActioned int `json:"nbAgentsActioned"`
-	NbAgentsFailed   int `json:"nbAgentsFailed"`
+
+	// NbAgentsDone Agents that are done; of an upgrade those whose watchers have committed
+	NbAgentsDone   int         `json:"nbAgentsDone"`
+	NbAgentsFailed int         `json:"nbAgentsFailed"`
+	Outcome        ActionState `json:"outcome"`
 
 	// Rollback The action is a rollback to a previous version
-	Rollback  *bool              `json:"rollback,omitempty"`
-	StartTime *time.Time         `json:"startTime,omitempty"`
-	Status    ActionStatusStatus `json:"status"`
+	Rollback  *bool       `json:"rollback,omitempty"`
+	StartTime *time.Time  `json:"startTime,omitempty"`
+	Status    ActionState `json:"status"`
 
 	// Type Example: UPGRADE
 	Type    string  `json:"type"`
 	Version *string `json:"version,omitempty"`
 }
-
-// ActionStatusStatus defines model for ActionStatus.Status.
-type ActionStatusStatus string
 
 // ActionStatusList defines model for ActionStatusList.
 type ActionStatusList struct {

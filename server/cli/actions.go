@@ -27,7 +27,7 @@ func (a *client) newActions() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tDONE\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
 					for _, s := range got.Items {
-						add(s.ActionId, actionType(s), s.Status, deref(s.Version), s.NbAgentsAck, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
+						add(s.ActionId, actionType(s), s.Outcome, deref(s.Version), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
 					}
 				})
 				for _, s := range got.Items {

@@ -199,6 +199,29 @@ type ResultCounts struct {
 	Last   time.Time
 }
 
+// Unended counts the agents of an UPGRADE whose upgrade has not ended, though an
+// acknowledgement may say that they accepted it or run the version.
+type Unended struct {
+	Reached  int // run the version, and are watched
+	Underway int // do not run it yet
+}
+
+// Done returns how many of the actioned agents are done. Acknowledgements alone do not
+// tell: some agents send them when the version runs, others when they accept the action.
+func (c ResultCounts) Done(actioned int, u Unended) int {
+	return max(0, min(c.Acked-u.Reached, actioned-c.Failed-u.Reached-u.Underway))
+}
+
+// Outcome returns the state of an action by what became of its agents: it is over when no
+// upgrade is under way or watched. State itself keeps Kibana's meaning, which counts
+// acknowledgements.
+func (s ActionState) Outcome(u Unended) ActionState {
+	if (s == ActionComplete || s == ActionFailed) && u != (Unended{}) {
+		return ActionInProgress
+	}
+	return s
+}
+
 // ActionState is the progress of an action, in Kibana's terms.
 type ActionState string
 

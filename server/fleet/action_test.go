@@ -151,3 +151,30 @@ func TestOnlyErrorAfterSuccessSupersedesResult(t *testing.T) {
 		}
 	}
 }
+
+// An upgrade is done on an agent when its watcher has committed, not when the agent has
+// acknowledged it.
+func TestActionIsCompleteWhenTheWatchersHaveCommitted(t *testing.T) {
+	for name, row := range map[string]struct {
+		counts  ResultCounts
+		unended Unended
+		done    int
+		outcome ActionState
+	}{
+		"all are watched":                     {ResultCounts{Acked: 4}, Unended{Reached: 4}, 0, ActionInProgress},
+		"one is watched":                      {ResultCounts{Acked: 4}, Unended{Reached: 1}, 3, ActionInProgress},
+		"all are committed":                   {ResultCounts{Acked: 4}, Unended{}, 4, ActionComplete},
+		"accepted, and being downloaded":      {ResultCounts{Acked: 4}, Unended{Underway: 3}, 1, ActionInProgress},
+		"one failed, another is watched":      {ResultCounts{Acked: 3, Failed: 1}, Unended{Reached: 1}, 2, ActionInProgress},
+		"one failed, the others are done":     {ResultCounts{Acked: 3, Failed: 1}, Unended{}, 3, ActionFailed},
+		"one is away, another one is watched": {ResultCounts{Acked: 3}, Unended{Reached: 1}, 2, ActionInProgress},
+	} {
+		a := Action{Type: agentapi.ActionUpgrade, Actioned: 4}
+		if got := row.counts.Done(a.Actioned, row.unended); got != row.done {
+			t.Errorf("%s: %d are done, want %d", name, got, row.done)
+		}
+		if got := a.StateAt(row.counts, now).Outcome(row.unended); got != row.outcome {
+			t.Errorf("%s: the outcome is %s, want %s", name, got, row.outcome)
+		}
+	}
+}

@@ -84,8 +84,8 @@ export class MockFleet {
     const actionId = this.id("action");
     const preview = this.preview(ids, version, force);
     const action: ActionStatus = {
-      actionId, type: "UPGRADE", status: "IN_PROGRESS", version, creationTime: iso(this.now()), startTime: start ?? iso(this.now()),
-      expiration: iso(this.now() + 30 * 864e5), nbAgentsActioned: ids.length, nbAgentsActionCreated: preview.will, nbAgentsAck: 0,
+      actionId, type: "UPGRADE", status: "IN_PROGRESS", outcome: "IN_PROGRESS", version, creationTime: iso(this.now()), startTime: start ?? iso(this.now()),
+      expiration: iso(this.now() + 30 * 864e5), nbAgentsActioned: ids.length, nbAgentsActionCreated: preview.will, nbAgentsAck: 0, nbAgentsDone: 0,
       nbAgentsFailed: 0, hasRolloutPeriod: !!rollout, created_by: "first admin key", latestErrors: [],
     };
     this.actions.unshift(action);
@@ -128,8 +128,8 @@ export class MockFleet {
   private goBack(version: string, ids: string[]): string {
     const actionId = this.id("action");
     this.actions.unshift({
-      actionId, type: "UPGRADE", rollback: true, status: "IN_PROGRESS", version, creationTime: iso(this.now()), expiration: iso(this.now() + KEEP_MS),
-      nbAgentsActioned: ids.length, nbAgentsActionCreated: ids.length, nbAgentsAck: 0, nbAgentsFailed: 0, hasRolloutPeriod: false,
+      actionId, type: "UPGRADE", rollback: true, status: "IN_PROGRESS", outcome: "IN_PROGRESS", version, creationTime: iso(this.now()), expiration: iso(this.now() + KEEP_MS),
+      nbAgentsActioned: ids.length, nbAgentsActionCreated: ids.length, nbAgentsAck: 0, nbAgentsDone: 0, nbAgentsFailed: 0, hasRolloutPeriod: false,
       created_by: "first admin key", latestErrors: [],
     });
     this.emit("action.created", actionId, {}, "first admin key");
@@ -154,7 +154,7 @@ export class MockFleet {
   cancel(actionId: string): boolean {
     const action = this.actions.find((a) => a.actionId === actionId);
     if (!action || action.status !== "IN_PROGRESS") return false;
-    action.status = "CANCELLED";
+    action.status = action.outcome = "CANCELLED";
     action.cancellationTime = iso(this.now());
     for (const a of this.agents.values()) {
       const d = a.upgrade_details;
@@ -194,8 +194,8 @@ export class MockFleet {
     const actionId = this.id("action");
     const { will, wont } = this.previewUnenroll(ids);
     this.actions.unshift({
-      actionId, type: revoke ? "FORCE_UNENROLL" : "UNENROLL", status: wont > 0 ? "FAILED" : "COMPLETE", creationTime: iso(this.now()), completionTime: iso(this.now()),
-      nbAgentsActioned: ids.length, nbAgentsActionCreated: will, nbAgentsAck: will, nbAgentsFailed: wont, hasRolloutPeriod: false,
+      actionId, type: revoke ? "FORCE_UNENROLL" : "UNENROLL", status: wont > 0 ? "FAILED" : "COMPLETE", outcome: wont > 0 ? "FAILED" : "COMPLETE", creationTime: iso(this.now()), completionTime: iso(this.now()),
+      nbAgentsActioned: ids.length, nbAgentsActionCreated: will, nbAgentsAck: will, nbAgentsDone: will, nbAgentsFailed: wont, hasRolloutPeriod: false,
       created_by: "first admin key", latestErrors: [],
     });
     this.emit("action.created", actionId, {}, "first admin key");
@@ -318,9 +318,10 @@ export class MockFleet {
       action.latestErrors.unshift({ agentId, hostname: a && host(a), error, timestamp: iso(this.now()) });
     } else {
       action.nbAgentsAck++;
+      action.nbAgentsDone++;
     }
     if (action.nbAgentsAck + action.nbAgentsFailed >= action.nbAgentsActioned) {
-      action.status = action.nbAgentsAck === 0 ? "FAILED" : "COMPLETE";
+      action.status = action.outcome = action.nbAgentsAck === 0 ? "FAILED" : "COMPLETE";
       action.completionTime = iso(this.now());
     }
     this.emit("action.result", actionId, { agent_id: agentId, error });

@@ -25,9 +25,9 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 	out := adminapi.ActionStatusList{Items: make([]adminapi.ActionStatus, len(list))}
 	for i, s := range list {
 		a := adminapi.ActionStatus{
-			ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionStatusStatus(s.State), Version: ptr(s.Upgrade().Version),
+			ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionState(s.State), Version: ptr(s.Upgrade().Version),
 			StartTime: s.StartTime, Expiration: s.Expiration, CreationTime: s.CreatedAt, CancellationTime: s.CancelledAt,
-			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed,
+			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed, NbAgentsDone: s.Done(), Outcome: adminapi.ActionState(s.Outcome()),
 			Rollback: ptr(s.Upgrade().Rollback), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
 		}
 		if s.State == fleet.ActionComplete || s.State == fleet.ActionFailed {

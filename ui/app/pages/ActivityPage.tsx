@@ -86,12 +86,12 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
             {a.is_automatic ? " · automatic" : ""}
             {a.completionTime ? <> · ended <Ago at={a.completionTime} /></> : null}
             {a.cancellationTime ? <> · cancelled <Ago at={a.cancellationTime} /></> : null}
-            {a.status === "IN_PROGRESS" && a.expiration ? <> · expires <Ago at={a.expiration} /></> : null}
+            {a.outcome === "IN_PROGRESS" && a.expiration ? <> · expires <Ago at={a.expiration} /></> : null}
           </Text>
         </div>
         <Group gap="xs">
-          <span className={classes.status} data-status={a.status}>{actionStatusLabel[a.status] ?? a.status}</span>
-          {a.status === "IN_PROGRESS" || a.status === "ROLLOUT_PASSED" ? (
+          <span className={classes.status} data-status={a.outcome}>{actionStatusLabel[a.outcome] ?? a.outcome}</span>
+          {a.outcome === "IN_PROGRESS" || a.outcome === "ROLLOUT_PASSED" ? (
             <ReasonButton size="xs" variant="default" reason={noCancel} onClick={onCancel}>Cancel…</ReasonButton>
           ) : null}
         </Group>
@@ -100,14 +100,14 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
       <div className={classes.bar} role="img" aria-label={`${p.done} done, ${p.failed} failed, ${p.waiting} waiting`}>
         <span data-part="done" style={{ flexGrow: p.done }} />
         <span data-part="failed" style={{ flexGrow: p.failed }} />
-        <span data-part="waiting" data-over={a.status !== "IN_PROGRESS" || undefined} style={{ flexGrow: p.waiting }} />
+        <span data-part="waiting" data-over={a.outcome !== "IN_PROGRESS" || undefined} style={{ flexGrow: p.waiting }} />
       </div>
       <div className={classes.foot}>
         <span><b>{p.done.toLocaleString()}</b> done</span>
         <span data-bad={p.failed > 0 || undefined}><b>{p.failed.toLocaleString()}</b> failed</span>
-        <span><b>{p.waiting.toLocaleString()}</b> {a.status === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
+        <span><b>{p.waiting.toLocaleString()}</b> {a.outcome === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
         <span className={classes.links}>
-          {a.status === "IN_PROGRESS" ? <TextLink to="/agents" search={{ action: a.actionId }} size="xs">Agents under way</TextLink> : null}
+          {a.outcome === "IN_PROGRESS" ? <TextLink to="/agents" search={{ action: a.actionId }} size="xs">Agents under way</TextLink> : null}
           {failedIds.length > 0 ? <TextLink to="/agents" search={{ ids: failedIds }} size="xs">Agents that failed</TextLink> : null}
           {a.version ? <TextLink to="/agents" search={{ version: a.version }} size="xs">Agents on {a.version}</TextLink> : null}
         </span>

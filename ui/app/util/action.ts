@@ -12,13 +12,13 @@ export interface Progress {
 /** The result of progressOf always adds up: done + failed + waiting = total. */
 export function progressOf(a: ActionStatus): Progress {
   const total = Math.max(a.nbAgentsActioned, a.nbAgentsActionCreated);
-  const done = Math.min(total, a.nbAgentsAck);
+  const done = Math.min(total, a.nbAgentsDone);
   const failed = Math.min(total - done, a.nbAgentsFailed);
   return { total, done, failed, waiting: total - done - failed };
 }
 
 export function isScheduled(a: ActionStatus, now: number): boolean {
-  return a.status === "IN_PROGRESS" && !!a.startTime && Date.parse(a.startTime) > now;
+  return a.outcome === "IN_PROGRESS" && !!a.startTime && Date.parse(a.startTime) > now;
 }
 
 const verbs: Record<string, { doing: string; did: string; noun: string }> = {
@@ -35,7 +35,7 @@ export function actionTitle(a: ActionStatus, now: number): string {
   const to = a.version ? ` to ${a.version}` : "";
   const agents = plural(total, "agent");
   const some = done === total ? agents : `${done.toLocaleString()} of ${agents}`;
-  switch (a.status) {
+  switch (a.outcome) {
     case "IN_PROGRESS":
       return isScheduled(a, now) ? `${verb.noun} of ${agents}${to} is scheduled` : `${verb.doing} ${some}${to}`;
     case "COMPLETE":
@@ -49,7 +49,7 @@ export function actionTitle(a: ActionStatus, now: number): string {
     case "ROLLOUT_PASSED":
       return `${verb.doing} ${some}${to}, past its rollout period`;
     default:
-      return `${verb.noun} of ${agents}${to}: ${a.status}`;
+      return `${verb.noun} of ${agents}${to}: ${a.outcome}`;
   }
 }
 
@@ -65,7 +65,7 @@ export const actionStatusLabel: Record<ActionStatus["status"], string> = {
 /** whyNotCancel returns why an action cannot be cancelled, or null if it can. */
 export function whyNotCancel(a: ActionStatus): string | null {
   if (a.type !== "UPGRADE") return "Only upgrades can be cancelled.";
-  if (a.status !== "IN_PROGRESS" && a.status !== "ROLLOUT_PASSED") return "This upgrade has ended.";
-  if (progressOf(a).waiting === 0) return "Every agent has answered already.";
+  if (a.outcome !== "IN_PROGRESS" && a.outcome !== "ROLLOUT_PASSED") return "This upgrade has ended.";
+  if (a.nbAgentsAck + a.nbAgentsFailed >= progressOf(a).total) return "Every agent has answered already.";
   return null;
 }

@@ -1760,12 +1760,13 @@ export interface components {
         ActionStatusList: {
             items: components["schemas"]["ActionStatus"][];
         };
+        /** @enum {string} */
+        ActionState: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
         ActionStatus: {
             actionId: string;
             /** @example UPGRADE */
             type: string;
-            /** @enum {string} */
-            status: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
+            status: components["schemas"]["ActionState"];
             version?: string;
             /** @description The action is a rollback to a previous version */
             rollback?: boolean;
@@ -1786,6 +1787,9 @@ export interface components {
             /** @description Agents that acknowledged without an error */
             nbAgentsAck: number;
             nbAgentsFailed: number;
+            /** @description Agents that are done; of an upgrade those whose watchers have committed */
+            nbAgentsDone: number;
+            outcome: components["schemas"]["ActionState"];
             hasRolloutPeriod: boolean;
             is_automatic?: boolean;
             /** @description The admin key that created it */

@@ -1,0 +1,59 @@
+package action
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// watchMax is longer than any host watches a new version, so that only the agents
+	// upgraded since then are searched.
+	watchMax = 24 * time.Hour
+	// countedAtOnce bounds the actions that are counted in one pass over the agents.
+	countedAtOnce = 6
+)
+
+// countUnended sets Unended of the upgrades among the statuses.
+func (s *Service) countUnended(ctx context.Context, statuses []Status, now time.Time) error {
+	var open []int
+	for i := range statuses {
+		if st := &statuses[i]; st.Type == agentapi.ActionUpgrade && st.Counts.Acked > 0 && now.Sub(st.Counts.Last) < watchMax {
+			open = append(open, i)
+		}
+	}
+	compile := func(format string, args ...any) (kql.Filter, error) {
+		return kql.Compile(fmt.Sprintf(format, args...), fleet.AgentSchema(nil), now)
+	}
+	recent, err := compile("upgraded_at >= %q or (upgrade_started_at: * and not upgraded_at: *)", now.Add(-watchMax).Format(time.RFC3339))
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(open, countedAtOnce) {
+		var queries []kql.Filter
+		for _, i := range part {
+			for _, upgrading := range []string{"not upgrade_started_at: *", "upgrade_started_at: *"} {
+				q, err := compile("upgrade_details.action_id: %q and %s and not upgrade_details.state: (%s or %s)",
+					statuses[i].ID, upgrading, agentapi.UpgradeFailed, agentapi.UpgradeRollback)
+				if err != nil {
+					return err
+				}
+				queries = append(queries, q)
+			}
+		}
+		counts, err := s.Store.Agents().CountFirst(ctx, store.AgentFilter{Query: recent}, queries)
+		if err != nil {
+			return err
+		}
+		for k, i := range part {
+			statuses[i].Unended = fleet.Unended{Reached: counts[2*k], Underway: counts[2*k+1]}
+		}
+	}
+	return nil
+}
