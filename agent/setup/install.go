@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -144,17 +146,56 @@ func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifes
 	if err != nil {
 		return manifest.Package{}, err
 	}
-	if err := i.verify(ctx, authority); err != nil {
-		return manifest.Package{}, err
-	}
-	c, err := install.InspectOn(ctx, i.Disk, i.Package)
+	archive, err := i.copyPackage(ctx)
 	if err != nil {
 		return manifest.Package{}, err
 	}
-	if err := c.Manifest.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+	p, err := i.unpackCopy(ctx, authority, archive)
+	return p, errors.Join(err, i.Disk.RemoveAll(opInstall, filepath.Dir(archive)))
+}
+
+// copyPackage copies the archive into the installation, where only the installing user may
+// change it, and returns the copy's path. Package is opened only here: its owner may change
+// it, or put another file under its name, at any time.
+func (i Installation) copyPackage(ctx context.Context) (string, error) {
+	from, err := i.Disk.OpenFile(opInstall, i.Package, os.O_RDONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	dir := layout.Path(i.Top, layout.DownloadsDir)
+	if err := i.Disk.MkdirAll(opInstall, dir, 0o700); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, filepath.Base(i.Package))
+	to, err := i.Disk.OpenFile(opInstall, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	n, err := io.Copy(to, io.LimitReader(disk.Reader(ctx, from), download.MaxSize+1))
+	if err == nil && n > download.MaxSize {
+		err = fmt.Errorf("%s has more than %d bytes, the limit of a package", i.Package, int64(download.MaxSize))
+	}
+	return name, errors.Join(err, to.Close())
+}
+
+func (i Installation) unpackCopy(ctx context.Context, authority trust.Authority, archive string) (manifest.Package, error) {
+	expect, err := i.expect(ctx, authority)
+	if err != nil {
 		return manifest.Package{}, err
 	}
-	return install.Unpack(ctx, i.Disk, i.Package, i.Top)
+	a, err := install.Open(ctx, i.Disk, archive, func(r io.Reader) error {
+		_, err := expect.Verify(r)
+		return err
+	})
+	if err != nil {
+		return manifest.Package{}, err
+	}
+	defer a.Close()
+	if err := a.Manifest.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+		return manifest.Package{}, err
+	}
+	return a.Unpack(ctx, i.Top)
 }
 
 // authority returns the authority that verifies the package: the one of the enrolment, or
@@ -166,24 +207,15 @@ func (i Installation) authority(s *enrollmentSession) (trust.Authority, error) {
 	return ParseKeys(i.TrustKeys)
 }
 
-func (i Installation) verify(ctx context.Context, authority trust.Authority) error {
-	expect, err := authority.Expect(ctx, filepath.Base(i.Package), func(_ context.Context, name string) ([]byte, error) {
+// expect returns what the publishers say about the package.
+func (i Installation) expect(ctx context.Context, authority trust.Authority) (*trust.Expectation, error) {
+	return authority.Expect(ctx, filepath.Base(i.Package), func(_ context.Context, name string) ([]byte, error) {
 		data, err := i.Disk.ReadFile(opInstall, filepath.Join(filepath.Dir(i.Package), name))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: a package's signature lies beside it; make one with `muster package sign`", err)
 		}
 		return data, err
 	})
-	if err != nil {
-		return err
-	}
-	f, err := i.Disk.OpenFile(opInstall, i.Package, os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = expect.Verify(f)
-	return err
 }
 
 // copyRunning copies the version that the running program belongs to: from an unpacked

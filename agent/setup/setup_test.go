@@ -41,13 +41,14 @@ func newPublisher(t *testing.T) publisher {
 	return publisher{pub, key}
 }
 
-func (p publisher) pack(t *testing.T, goos string) string {
+// pack signs a package whose programs hold their name and content.
+func (p publisher) pack(t *testing.T, goos, content string) string {
 	t.Helper()
 	dir := t.TempDir()
 	spec := build.Spec{Manifest: manifest.Package{Version: "1.0.0", OS: goos, Arch: runtime.GOARCH}}
 	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(name), 0o755); err != nil {
+		if err := os.WriteFile(path, []byte(name+content), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		spec.Files = append(spec.Files, build.File{Name: name, Path: path, Mode: 0o755})
@@ -94,7 +95,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	s, p, m := fakeserver.New(t), newPublisher(t), &manager{}
 	top := filepath.Join(t.TempDir(), "h")
 	i := Installation{
-		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), Services: m,
+		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
 		Enrollment: &Enrollment{URL: s.URL + "/", Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
 	}
 	done, err := i.Run(context.Background())
@@ -193,7 +194,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "muster package sign"},
-		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9") }, "package is for plan9"},
+		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9", "") }, "package is for plan9"},
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
 			i.Package, i.Executable = "", filepath.Join(t.TempDir(), layout.AgentLink)
 		}, "pass --package"},
@@ -203,7 +204,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 			s, m := fakeserver.New(t), &manager{}
 			top := filepath.Join(t.TempDir(), "h")
 			i := Installation{
-				Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), Services: m,
+				Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
 				Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
 			}
 			c.spoil(t, &i, m)
@@ -226,7 +227,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, "thesis.txt"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
+	_, err := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "thesis.txt") {
 		t.Errorf("error %v", err)
 	}
@@ -238,7 +239,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 func TestInstallFromTheUnpackedPackage(t *testing.T) {
 	p := newPublisher(t)
 	first := filepath.Join(t.TempDir(), "h")
-	i := Installation{Disk: disk.OS{}, Top: first, UnsafeTop: true, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: disk.OS{}, Top: first, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}
 	if _, err := i.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -260,5 +261,48 @@ func TestInstallFromTheUnpackedPackage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(home, "run")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the other host's state came along")
+	}
+}
+
+// swappingDisk puts another file under the package's name once it has been opened, as the
+// owner of its folder can.
+type swappingDisk struct {
+	disk.OS
+	archive string
+	evil    []byte
+	opened  int
+}
+
+func (d *swappingDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(op, path, flag, perm)
+	if err == nil && path == d.archive {
+		d.opened++
+		err = errors.Join(os.Remove(path), os.WriteFile(path, d.evil, 0o600))
+	}
+	return f, err
+}
+
+func TestInstallUnpacksTheFileThatItHasVerified(t *testing.T) {
+	p, top := newPublisher(t), filepath.Join(t.TempDir(), "h")
+	d := &swappingDisk{archive: p.pack(t, runtime.GOOS, "good")}
+	evil, err := os.ReadFile(p.pack(t, runtime.GOOS, "evil"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.evil = evil
+	i := Installation{Disk: d, Top: top, UnsafeTop: true, Package: d.archive, TrustKeys: []string{p.pub.String()}}
+	if _, err := i.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{layout.AgentLink, layout.WatcherLink} {
+		if got, err := os.ReadFile(filepath.Join(top, program)); err != nil || string(got) != program+"good" {
+			t.Errorf("installed %q, %v", got, err)
+		}
+	}
+	if d.opened != 1 {
+		t.Errorf("the package was opened %d times, want once", d.opened)
+	}
+	if _, err := os.Lstat(layout.Path(top, layout.DownloadsDir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the copy of the package is left (%v)", err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -81,6 +81,7 @@ type work struct {
 	run    *steps.Run
 	phase  agentapi.UpgradeState // the last one reported
 	expect *trust.Expectation
+	pkg    *install.Archive // open from the verify step on; nil before
 	checks []manifest.Check
 }
 
@@ -165,13 +166,14 @@ func (c change) undoDownload(context.Context) error {
 	return c.Disk.Remove(stepDownload, dir)
 }
 
-func (w *work) verify(_ context.Context) error {
-	f, err := w.Disk.OpenFile("verify", w.archive(), os.O_RDONLY, 0)
-	if err != nil {
+// verify opens the archive, which stays open until it is unpacked, and verifies and scans it
+// in one reading.
+func (w *work) verify(ctx context.Context) (err error) {
+	var s trust.Statement
+	w.pkg, err = install.Open(ctx, w.Disk, w.archive(), func(r io.Reader) (err error) {
+		s, err = w.expect.Verify(r)
 		return err
-	}
-	defer f.Close()
-	s, err := w.expect.Verify(f)
+	})
 	if err != nil {
 		return err
 	}
@@ -180,11 +182,7 @@ func (w *work) verify(_ context.Context) error {
 }
 
 func (w *work) readPackage(ctx context.Context) error {
-	c, err := install.InspectOn(ctx, w.Disk, w.archive())
-	if err != nil {
-		return err
-	}
-	p := c.Manifest.Package
+	p := w.pkg.Manifest.Package
 	if err := p.Fits(w.GOOS, w.GOARCH); err != nil {
 		return err
 	}
@@ -232,7 +230,7 @@ func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 func (w *work) unpacked() bool { return w.j.Reused }
 
 func (w *work) unpack(ctx context.Context) error {
-	_, err := install.Unpack(ctx, w.Disk, w.archive(), w.Top)
+	_, err := w.pkg.Unpack(ctx, w.Top)
 	return err
 }
 

@@ -187,6 +187,7 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	j := &journal{Request: r, From: e.Running, Archive: manifest.ArchiveName(r.Version, e.GOOS, e.GOARCH, archiveFormat)}
 	w := e.newWork(j)
 	step, err := w.run.Do(ctx)
+	_ = w.pkg.Close() // it was only read; undoing may remove it
 	if err != nil {
 		return w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
 	}

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -319,5 +320,54 @@ func TestCancelledUpgradeIsUndone(t *testing.T) {
 	sameTree(t, before, h.tree(t))
 	if e.Cancel("a1", "cancelled") {
 		t.Error("cancelled what had ended")
+	}
+}
+
+// swappingDisk puts another file under an archive's name each time it has been opened, and
+// counts the bytes that are read of it.
+type swappingDisk struct {
+	disk.OS
+	archive string
+	evil    []byte
+	read    int
+}
+
+func (d *swappingDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(op, path, flag, perm)
+	if err != nil || path != d.archive || flag != os.O_RDONLY {
+		return f, err
+	}
+	err = errors.Join(os.Remove(path), os.WriteFile(path, d.evil, 0o600))
+	return &countedFile{f, &d.read}, err
+}
+
+type countedFile struct {
+	disk.File
+	read *int
+}
+
+func (f *countedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	*f.read += n
+	return n, err
+}
+
+func TestUpgradeInstallsTheFileThatItHasVerified(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"), agentName, watcherName, "evil")
+	name := manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)
+	d := &swappingDisk{evil: s.files[name]}
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, d)
+	d.archive = layout.Path(h.top, layout.DownloadsDir+"/"+name)
+	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(layout.Path(h.top, "data/muster-agent-1.1.0-bbbbbb/evil")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file of the swapped archive is installed (%v)", err)
+	}
+	// Each reading also reads the four bytes that determine the format.
+	if size := len(s.files[name]); d.read > 2*(size+4) {
+		t.Errorf("%d bytes were read of an archive of %d: more than twice", d.read, size)
 	}
 }

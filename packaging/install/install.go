@@ -3,6 +3,11 @@
 // archive; `muster package inspect` and the server's upload inspect packages with
 // it.
 //
+// [Open] opens an archive once. Its caller's verification reads the same bytes as the
+// scan, in one reading, and [Archive.Unpack] writes only files that have the digests of
+// that reading. So whoever may change the archive meanwhile, or put another file under
+// its name, changes nothing of what is installed.
+//
 // Archives are read by github.com/mholt/archiver/v4, which returns names and links
 // from the archive unchecked. So no other package imports it, every entry passes
 // [checkEntry] first, and files are written through a disk.Root that names cannot
@@ -15,14 +20,9 @@ package install
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -34,6 +34,8 @@ var (
 	ErrExists = errors.New("version is already installed")
 	// ErrDamaged is returned if the archive is truncated or a checksum is wrong.
 	ErrDamaged = errors.New("archive is damaged: download or build it again")
+	// ErrChanged is returned if the archive has changed since it was verified.
+	ErrChanged = errors.New("archive was changed after it was verified: fetch it again, into a folder that only trusted users may write to")
 	// ErrNoSpace is returned if the disk cannot hold the unpacked package.
 	ErrNoSpace = errors.New("not enough free disk space")
 )
@@ -72,8 +74,6 @@ type Entry struct {
 	Mode fs.FileMode // 0755 or 0644
 }
 
-const opInspect = "inspect package"
-
 // Inspect reads a whole archive without writing anything. It refuses every archive
 // whose content [Unpack] would refuse.
 func Inspect(ctx context.Context, archivePath string) (*Contents, error) {
@@ -82,29 +82,9 @@ func Inspect(ctx context.Context, archivePath string) (*Contents, error) {
 
 // InspectOn is Inspect for an archive on d.
 func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
-	f, err := d.OpenFile(opInspect, archivePath, os.O_RDONLY, 0)
+	a, err := Open(ctx, d, archivePath, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	c, err := scan(ctx, f, defaultLimits())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(archivePath), err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("%s: %w", archivePath, err)
-	}
-	h := sha256.New()
-	size, err := io.Copy(h, disk.Reader(ctx, f))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", archivePath, err)
-	}
-	return &Contents{
-		Manifest:     c.manifest,
-		Legacy:       c.legacy,
-		Files:        c.files,
-		UnpackedSize: c.unpacked,
-		SHA256:       hex.EncodeToString(h.Sum(nil)),
-		Size:         size,
-	}, nil
+	return &a.Contents, a.Close()
 }

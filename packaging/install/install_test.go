@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -295,7 +296,7 @@ func TestEachLimitIsEnforced(t *testing.T) {
 			"too few bytes":     {limits{entries: 7, unpacked: 50_000, ratio: 200}, "unpacks to too much"},
 		} {
 			t.Run(name+" in "+format, func(t *testing.T) {
-				_, err := unpack(t.Context(), disk.OS{}, archive, t.TempDir(), tc.limits)
+				err := unpackWithin(t, archive, tc.limits)
 				if tc.why == "" {
 					if err != nil {
 						t.Error(err)
@@ -550,7 +551,7 @@ func FuzzRead(f *testing.F) {
 	}
 	l := limits{entries: 100, unpacked: 1 << 20, ratio: 100}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := scan(t.Context(), &memoryFile{data: data}, l)
+		c, err := scan(t.Context(), &memoryFile{data: data}, io.Discard, l)
 		if err != nil {
 			return
 		}
@@ -588,4 +589,92 @@ func (m *memoryFile) Seek(off int64, whence int) (int64, error) {
 	}
 	m.at = off
 	return off, nil
+}
+
+func unpackWithin(t *testing.T, archive string, l limits) error {
+	t.Helper()
+	a, err := open(t.Context(), disk.OS{}, archive, nil, l)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	_, err = a.Unpack(t.Context(), t.TempDir())
+	return err
+}
+
+// TestArchiveChangedAfterItsVerificationIsNotUnpacked changes an archive between its
+// verification and its unpacking, as its owner can.
+func TestArchiveChangedAfterItsVerificationIsNotUnpacked(t *testing.T) {
+	p := fakepkg.Describe("1.1.0")
+	extra := func(body string) []fakepkg.Entry {
+		return append(fakepkg.Sound(t, p), fakepkg.Entry{Name: fakepkg.Top(p) + "/" + p.VersionedHome + "/plugin", Body: body})
+	}
+	for _, format := range formats {
+		for name, c := range map[string]struct {
+			change func(path string, evil []byte) error
+			want   error
+		}{
+			"another file under its name": {func(path string, evil []byte) error {
+				return errors.Join(os.Remove(path), os.WriteFile(path, evil, 0o600))
+			}, nil},
+			"other content in the same file": {func(path string, evil []byte) error {
+				return os.WriteFile(path, evil, 0o600)
+			}, ErrChanged},
+		} {
+			t.Run(name+" in "+format, func(t *testing.T) {
+				archive := fakepkg.Write(t, t.TempDir(), "p."+format, extra("good"))
+				evil, err := os.ReadFile(fakepkg.Write(t, t.TempDir(), "p."+format, extra("evil")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				verified := sha256.New()
+				a, err := Open(t.Context(), disk.OS{}, archive, func(r io.Reader) error {
+					_, err := io.Copy(verified, r)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer a.Close()
+				if got := hex.EncodeToString(verified.Sum(nil)); got != a.SHA256 {
+					t.Errorf("verified %s, read %s", got, a.SHA256)
+				}
+				if err := c.change(archive, evil); err != nil {
+					t.Fatal(err)
+				}
+				top := t.TempDir()
+				if _, err := a.Unpack(t.Context(), top); !errors.Is(err, c.want) {
+					t.Fatalf("got %v, want %v", err, c.want)
+				}
+				got, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(p.Home()), "plugin"))
+				if c.want == nil && string(got) != "good" || c.want != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("installed %q, %v", got, err)
+				}
+			})
+		}
+	}
+}
+
+func TestErrorOfTheVerificationTakesPrecedence(t *testing.T) {
+	errUntrusted := errors.New("untrusted")
+	for name, verify := range map[string]func(io.Reader) error{
+		"at once": func(io.Reader) error { return errUntrusted },
+		"at the end": func(r io.Reader) error {
+			_, err := io.Copy(io.Discard, r)
+			return cmp.Or(err, errUntrusted)
+		},
+	} {
+		for _, format := range formats {
+			sound := fakepkg.Write(t, t.TempDir(), "p."+format, fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
+			none := filepath.Join(t.TempDir(), "p."+format)
+			if err := os.WriteFile(none, []byte("no archive"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, archive := range []string{sound, none} {
+				if _, err := Open(t.Context(), disk.OS{}, archive, verify); !errors.Is(err, errUntrusted) {
+					t.Errorf("%s, %s: got %v, want the verification's error", name, archive, err)
+				}
+			}
+		}
+	}
 }

@@ -3,6 +3,7 @@ package install
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,10 @@ type archiveFile interface {
 }
 
 // read calls visit for every entry in order. The content of an entry is valid until
-// visit returns. The first bytes determine the format, never a name.
-func read(ctx context.Context, f archiveFile, l limits, visit func(checkedEntry, io.Reader) error) error {
+// visit returns. The first bytes determine the format, never a name. read copies the whole
+// archive to raw, also a refused one: the very bytes that it reads of a tar.gz, and those of a
+// zip file, whose parts are not in order, before it reads them.
+func read(ctx context.Context, f archiveFile, raw io.Writer, l limits, visit func(checkedEntry, io.Reader) error) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -41,19 +44,27 @@ func read(ctx context.Context, f archiveFile, l limits, visit func(checkedEntry,
 		return err
 	}
 	b := &budget{entries: l.entries, maxEntries: l.entries, bytes: l.forArchive(size)}
+	stream := io.TeeReader(disk.Reader(ctx, f), raw)
+	rest := func(err error) error {
+		_, cerr := io.Copy(io.Discard, stream)
+		return cmp.Or(err, cerr)
+	}
 	switch magic = magic[:n]; {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		return damaged(readTarGz(ctx, f, b, visit))
+		return rest(damaged(readTarGz(ctx, stream, b, visit)))
 	case bytes.Equal(magic, []byte("PK\x03\x04")):
+		if err := rest(nil); err != nil {
+			return err
+		}
 		return damaged(readZip(ctx, f, b, visit))
 	}
-	return &RefusedError{Why: "it is neither a tar.gz nor a zip file"}
+	return rest(&RefusedError{Why: "it is neither a tar.gz nor a zip file"})
 }
 
 // readTarGz limits the output of the decompressor, not only the content of the
 // entries: a tar file can hide any amount of zeros between them.
-func readTarGz(ctx context.Context, f archiveFile, b *budget, visit func(checkedEntry, io.Reader) error) error {
-	stream, err := archiver.Gz{}.OpenReader(disk.Reader(ctx, f))
+func readTarGz(ctx context.Context, archive io.Reader, b *budget, visit func(checkedEntry, io.Reader) error) error {
+	stream, err := archiver.Gz{}.OpenReader(archive)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,7 @@ type contents struct {
 	legacy   bool // the archive has no manifest; it was derived
 	files    []Entry
 	unpacked int64
+	sums     digests           // of files, by their name in the archive
 	top      string            // the archive's top folder
 	places   map[string]string // see plan
 	old      legacyFiles
@@ -53,11 +55,11 @@ type contents struct {
 }
 
 // scan reads every byte of an archive and checks that it can be unpacked, so that
-// nothing is written for a refused archive.
-func scan(ctx context.Context, f archiveFile, l limits) (*contents, error) {
-	c := &contents{old: legacyFiles{}, programs: map[string]platform{}}
+// nothing is written for a refused archive. It copies the archive to raw.
+func scan(ctx context.Context, f archiveFile, raw io.Writer, l limits) (*contents, error) {
+	c := &contents{sums: digests{}, old: legacyFiles{}, programs: map[string]platform{}}
 	seen := newSeen()
-	err := read(ctx, f, l, func(e checkedEntry, content io.Reader) error {
+	err := read(ctx, f, raw, l, func(e checkedEntry, content io.Reader) error {
 		if e.name == "." {
 			return nil
 		}
@@ -71,10 +73,12 @@ func scan(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 		if err := seen.add(e); err != nil || e.dir {
 			return err
 		}
-		size, err := c.consume(name, content)
+		sum := sha256.New()
+		size, err := c.consume(name, io.TeeReader(content, sum))
 		if err != nil {
 			return err
 		}
+		c.sums[name] = [sha256.Size]byte(sum.Sum(nil))
 		c.files = append(c.files, Entry{Name: name, Size: size, Mode: e.mode})
 		c.unpacked += size
 		return nil

@@ -19,47 +19,45 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-const (
-	opUnpack  = "unpack"
-	opReadPkg = "read package"
-)
+const opUnpack = "unpack"
 
-// Unpack unpacks an archive below the host's top folder and returns the package's
+// Unpack opens an archive and unpacks it; see [Archive.Unpack]. It does not verify it.
+func Unpack(ctx context.Context, d disk.Disk, archivePath, top string) (manifest.Package, error) {
+	a, err := Open(ctx, d, archivePath, nil)
+	if err != nil {
+		return manifest.Package{}, err
+	}
+	defer a.Close()
+	return a.Unpack(ctx, top)
+}
+
+// Unpack unpacks the archive below the host's top folder and returns the package's
 // description. Its Home is then complete and durable, and holds a manifest.yaml even
 // if the archive has none. Unpack makes no link and starts nothing. After an error or
 // a crash no part of a home is left; a crash may leave a staging folder, which the
 // next Unpack of that package removes.
 //
-// Unpack checks neither that the archive is trusted nor that the package fits the
-// host: see package trust and manifest.Package.Fits.
-func Unpack(ctx context.Context, d disk.Disk, archivePath, top string) (manifest.Package, error) {
-	p, err := unpack(ctx, d, archivePath, top, defaultLimits())
+// Unpack does not check that the package fits the host: see manifest.Package.Fits.
+func (a *Archive) Unpack(ctx context.Context, top string) (manifest.Package, error) {
+	p, err := a.unpack(ctx, top)
 	if err != nil {
-		return manifest.Package{}, fmt.Errorf("unpack %s: %w", filepath.Base(archivePath), err)
+		return manifest.Package{}, fmt.Errorf("unpack %s: %w", a.name, err)
 	}
 	return p, nil
 }
 
-func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits) (manifest.Package, error) {
+func (a *Archive) unpack(ctx context.Context, top string) (manifest.Package, error) {
 	var none manifest.Package
-	f, err := d.OpenFile(opReadPkg, archivePath, os.O_RDONLY, 0)
-	if err != nil {
-		return none, err
-	}
-	defer f.Close()
-	c, err := scan(ctx, f, l)
-	if err != nil {
-		return none, err
-	}
+	d, c := a.disk, a.scanned
 	p := c.manifest.Package
 	if err := prepare(d, top, p, c.unpacked); err != nil {
 		return none, err
 	}
 	home := layout.Path(top, p.Home())
 	staging := layout.Path(top, layout.Staging(p.Home()))
-	err = stage(d, staging, func(root disk.Root) error {
+	err := stage(d, staging, func(root disk.Root) error {
 		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}, digests: digests{}}
-		if err := read(ctx, f, l, w.visit); err != nil {
+		if err := read(ctx, a.file, io.Discard, a.limits, w.visit); err != nil {
 			return err
 		}
 		if err := w.writeManifest(); err != nil {
@@ -153,7 +151,13 @@ func (w *writer) visit(e checkedEntry, content io.Reader) error {
 	if err := w.makeFolders(path.Dir(place)); err != nil {
 		return err
 	}
-	return w.writeFile(place, e.mode, content)
+	if err := w.writeFile(place, e.mode, content); err != nil {
+		return err
+	}
+	if w.digests[place] != w.contents.sums[name] {
+		return ErrChanged
+	}
+	return nil
 }
 
 func (w *writer) makeFolders(dir string) error {
@@ -187,7 +191,7 @@ func (w *writer) writeFile(name string, mode fs.FileMode, content io.Reader) err
 // deepest, so that a durable folder has only durable entries.
 func (w *writer) finish() error {
 	if w.left != 0 {
-		return errors.New("the archive changed while it was read")
+		return ErrChanged
 	}
 	// A folder sorts before its subfolders, so the reverse order is deepest first.
 	folders := slices.Sorted(maps.Keys(w.folders))
