@@ -19,6 +19,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -109,6 +110,9 @@ type Download struct {
 	RateLimit int64 `yaml:"rate_limit"`
 	// Sources are base URLs tried before the agent's own server.
 	Sources []string `yaml:"sources"`
+	// AllowHTTP lists where sources that the server names may lead by http; see
+	// download.Source.
+	AllowHTTP []string `yaml:"allow_http"`
 }
 
 // Checkin holds the settings of the long poll.
@@ -129,7 +133,7 @@ func Default() Config {
 				FailedFor:  handoff.DefaultFailedFor,
 				MaxCrashes: handoff.DefaultMaxCrashes,
 			},
-			Download: Download{Sources: []string{}},
+			Download: Download{Sources: []string{}, AllowHTTP: []string{}},
 		},
 		Checkin: Checkin{PollTimeout: DefaultPollTimeout},
 	}
@@ -200,6 +204,11 @@ func (c Config) problems() map[string]string {
 	for _, s := range c.Upgrade.Download.Sources {
 		if u, err := url.Parse(s); err != nil || (u.Scheme != "file" && (u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"))) {
 			p["upgrade.download.sources"] = fmt.Sprintf("holds %q, want https://host/folder, or file:///folder", s)
+		}
+	}
+	for _, entry := range c.Upgrade.Download.AllowHTTP {
+		if err := download.CheckAllowed(entry); err != nil {
+			p["upgrade.download.allow_http"] = "holds " + err.Error()
 		}
 	}
 	if c.Upgrade.Download.RateLimit < 0 {

@@ -220,7 +220,9 @@ func (d *daemon) buildGateway() {
 func (d *daemon) buildExecutor() {
 	fetcher := &download.Fetcher{
 		Disk: d.Disk, RateLimit: d.Config.Upgrade.Download.RateLimit, Rand: d.Rand,
-		Source: download.Source{Other: d.Other, UserAgent: "Muster Agent v" + d.Running.FullVersion()},
+		Source: download.Source{
+			Other: d.Other, UserAgent: "Muster Agent v" + d.Running.FullVersion(), AllowHTTP: d.Config.Upgrade.Download.AllowHTTP,
+		},
 	}
 	d.executor = &upgrade.Executor{
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,

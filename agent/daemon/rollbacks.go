@@ -111,7 +111,7 @@ func (d *daemon) forwardRollback() {
 	if item == nil || item.Attempts > 0 {
 		return
 	}
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
+	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
 	if err != nil || !r.Rollback {
 		return
 	}

@@ -72,7 +72,7 @@ func (d *daemon) reportWaiting() {
 		}
 		return
 	}
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
+	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
 	if err != nil {
 		return // the error is reported when it is due
 	}
@@ -90,7 +90,7 @@ func (d *daemon) reportWaiting() {
 // upgradeTo runs one upgrade to its end. It returns false if the queue could not be
 // written.
 func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
+	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
 	switch {
 	case item.Switched && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})

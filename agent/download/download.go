@@ -65,14 +65,18 @@ type Source struct {
 	Origin string
 	// Authorize adds the credentials.
 	Authorize func(*http.Request)
-	// Other is the client for every other origin.
+	// Other is the client for every other origin. Its CheckRedirect is not used.
 	Other *http.Client
 	// UserAgent is sent to other origins.
 	UserAgent string
+	// AllowHTTP lists host names, addresses and ranges of addresses to which a source that
+	// the server names, or a redirect, may lead by http.
+	AllowHTTP []string
 }
 
 // Fetcher downloads files. Its methods take the URLs of one file in order of preference:
-// https://, http:// and file:// (a folder of this host). Two fetches of one name into one
+// https://, http:// and file:// (a folder of this host); [Source.CheckNamed] tells which of
+// them a server may name. Two fetches of one name into one
 // folder must not run at the same time.
 type Fetcher struct {
 	Disk   disk.Disk
@@ -84,6 +88,9 @@ type Fetcher struct {
 
 	testOnlyCheckpointEvery int64 // instead of CheckpointEvery
 }
+
+// CheckNamed is [Source.CheckNamed].
+func (f *Fetcher) CheckNamed(uri string) error { return f.Source.CheckNamed(uri) }
 
 // Info describes a file at a source before it is fetched.
 type Info struct {

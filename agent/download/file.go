@@ -74,6 +74,9 @@ func (f *Fetcher) stat(s *source) (fs.FileInfo, error) {
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(path), target)
 		}
+		if isNetworkPath(target) {
+			return nil, errNetworkPath
+		}
 		path = target
 	}
 	return nil, refused("leads through more than %d links: name the archive itself", maxLinks)
@@ -85,20 +88,25 @@ func filePath(s *source) (string, error) {
 	switch host := s.url.Host; {
 	case path == "":
 		return "", refused("names no file: write file:///path")
-	case host == "" || host == "localhost":
-		// Windows: file:///C:/drop
-		if len(path) > 2 && path[2] == ':' && runtime.GOOS == "windows" {
-			path = path[1:]
-		}
-	case runtime.GOOS == "windows":
-		path = `//` + host + path
-	default:
+	case host != "" && host != "localhost":
 		return "", refused("names the host %q: write file:///path for a folder of this host", host)
+	case isNetworkPath(path) || isNetworkPath(strings.TrimPrefix(path, "/")):
+		return "", errNetworkPath
+	case len(path) > 2 && path[2] == ':' && runtime.GOOS == "windows":
+		path = path[1:] // file:///C:/drop
 	}
 	if strings.ContainsRune(path, 0) {
 		return "", refused("holds a zero byte: write file:///path")
 	}
 	return filepath.FromSlash(path), nil
+}
+
+var errNetworkPath = refused("is a network path: mount it, and name the mounted folder")
+
+// isNetworkPath reports whether Windows would open the path on another host, and send it
+// this host's credentials.
+func isNetworkPath(path string) bool {
+	return strings.HasPrefix(strings.ReplaceAll(path, `\`, "/"), "//")
 }
 
 // fileError turns an error of a source on this host into a fault. A disk error there is the

@@ -142,10 +142,18 @@ func (f *Fetcher) ask(ctx context.Context, method string, s *source, header http
 		f.Source.Authorize(req)
 	} else {
 		req.Header.Set("User-Agent", f.Source.UserAgent)
+		other := *client
+		other.CheckRedirect = f.Source.checkRedirect
+		client = &other
 	}
 	// A transparent gunzip would change the offsets.
 	req.Header.Set("Accept-Encoding", "identity")
-	return client.Do(req)
+	resp, err := client.Do(req)
+	var redirect *fault
+	if errors.As(err, &redirect) {
+		err = redirect // without the URL, which the message names already
+	}
+	return resp, err
 }
 
 // SameOrigin reports whether u has the scheme, host and port of base.

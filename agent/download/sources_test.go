@@ -144,7 +144,7 @@ func TestErrorsThatEndADownload(t *testing.T) {
 		{name: "no credentials", hosts: one(answers(401)), says: []string{"401", "without credentials"}},
 		{name: "a proxy", hosts: one(answers(407)), says: []string{"407", "HTTPS_PROXY"}},
 		{name: "odd", hosts: one(answers(418)), says: []string{"418", "check the URL"}},
-		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"http://elsewhere/", "source_uri"}},
+		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"redirects to http://elsewhere/", "allow_http"}},
 		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},
 		{name: "other bytes", hosts: one(serve), want: wantOf(noise(2, 1000)), says: []string{"another content", "replace the file"}},
 		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has 1000 bytes, 999 were expected", "replace the file"}},

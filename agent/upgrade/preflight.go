@@ -68,6 +68,11 @@ func (w *work) refuse() error {
 	if r.Rollback {
 		return nil
 	}
+	if r.SourceURI != "" && !r.Local {
+		if err := w.Downloader.CheckNamed(r.SourceURI); err != nil {
+			return fmt.Errorf("source_uri: %w", err)
+		}
+	}
 	version, snapshot := manifest.SplitSnapshot(r.Version)
 	// Builds of one snapshot differ in their hash, which only the package has; checkPackage
 	// recognises them by their archive.

@@ -48,6 +48,8 @@ const (
 type Downloader interface {
 	Stat(ctx context.Context, urls []string) (download.Info, error)
 	Small(ctx context.Context, urls []string) ([]byte, error)
+	// CheckNamed returns an error unless the server may name uri as a source.
+	CheckNamed(uri string) error
 	Fetch(ctx context.Context, urls []string, dir, name string, want download.Want, report func(download.Progress)) error
 }
 
@@ -108,8 +110,10 @@ type Executor struct {
 type Request struct {
 	// ID is the id in the queue. ActionID is the server's, empty for a local
 	// request.
-	ID        string `json:"id"`
-	ActionID  string `json:"action_id,omitempty"`
+	ID       string `json:"id"`
+	ActionID string `json:"action_id,omitempty"`
+	// Local means that the request was made on the host, by who may do anything there.
+	Local     bool   `json:"local,omitempty"`
 	Version   string `json:"version"` // full version
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version even if it was rolled back on this host before.
@@ -119,13 +123,14 @@ type Request struct {
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// ParseRequest parses the data of an UPGRADE action.
-func ParseRequest(id, actionID string, data json.RawMessage) (Request, error) {
+// ParseRequest parses the data of an UPGRADE action. local means that it was requested on the
+// host.
+func ParseRequest(id, actionID string, local bool, data json.RawMessage) (Request, error) {
 	var d agentapi.UpgradeData
 	if err := json.Unmarshal(data, &d); err != nil {
-		return Request{ID: id, ActionID: actionID}, fmt.Errorf("action data: %w", err)
+		return Request{ID: id, ActionID: actionID, Local: local}, fmt.Errorf("action data: %w", err)
 	}
-	r := Request{ID: id, ActionID: actionID, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force, Rollback: d.Rollback}
+	r := Request{ID: id, ActionID: actionID, Local: local, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force, Rollback: d.Rollback}
 	if d.Rollback && d.Version == "" {
 		return r, nil
 	}

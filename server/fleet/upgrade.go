@@ -459,6 +459,23 @@ func goArch(arch string) string {
 	return arch
 }
 
+// CheckSourceURI returns an error unless hosts may fetch packages from uri, as far as that does
+// not depend on their configuration: http is for the hosts that allow it.
+func CheckSourceURI(field, uri string) error {
+	if uri == "" {
+		return nil
+	}
+	scheme, rest, _ := strings.Cut(uri, "://")
+	authority := strings.FieldsFunc(rest+"/", func(r rune) bool { return strings.ContainsRune("/?#", r) })
+	switch {
+	case scheme != "https" && scheme != "http" || len(authority) == 0:
+		return FieldError(field, "is not https://host/path (http://host/path needs hosts whose agent.yml lists it in upgrade.download.allow_http)")
+	case strings.Contains(authority[0], "@"):
+		return FieldError(field, "holds a user or a password, which hosts refuse: let the source serve packages without")
+	}
+	return nil
+}
+
 // UpgradeRequest is an operator's request to upgrade agents.
 type UpgradeRequest struct {
 	Version   string
@@ -475,7 +492,7 @@ func (w UpgradeRequest) Check(c Catalog) error {
 		return FieldError("body.version", "%w", err)
 	}
 	if w.SourceURI != "" {
-		return nil
+		return CheckSourceURI("body.source_uri", w.SourceURI)
 	}
 	if c.Has(w.Version, "", "") {
 		if err := c.checkSigned(w.Version, "", ""); err != nil && !w.Force {

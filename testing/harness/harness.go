@@ -464,6 +464,7 @@ upgrade:
     max_crashes: 2
   download:
     rate_limit: %d
+    allow_http: [127.0.0.1]
 `
 
 // Install installs an agent from a package and enrols it.

@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/hex"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +80,7 @@ func checkVersion(p *fleet.Plan) error {
 	if _, err := manifest.ParseVersion(p.Version); err != nil {
 		return fleet.FieldError(field("version"), "%w", err)
 	}
-	if err := checkSourceURI(p.SourceURI); err != nil {
+	if err := fleet.CheckSourceURI(field("source_uri"), p.SourceURI); err != nil {
 		return err
 	}
 	if p.SourceVersion == "" {
@@ -95,17 +94,6 @@ func checkVersion(p *fleet.Plan) error {
 	}
 	if c, err := manifest.CompareVersions(p.Version, p.SourceVersion); err == nil && c < 0 && !p.Force {
 		return fleet.FieldError(field("version"), "is %s, below the source version %s: going down needs force", p.Version, p.SourceVersion)
-	}
-	return nil
-}
-
-func checkSourceURI(uri string) error {
-	if uri == "" {
-		return nil
-	}
-	u, err := url.Parse(uri)
-	if err != nil || !slices.Contains([]string{"http", "https", "file"}, u.Scheme) {
-		return fleet.FieldError(field("source_uri"), "is %q, want https://host/path, http://host/path or file:///path", uri)
 	}
 	return nil
 }

@@ -64,6 +64,9 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 		{"down", func(p *fleet.Plan) { p.SourceVersion = "3.0.0" }, "version", "needs force", ""},
 		{"down, forced", func(p *fleet.Plan) { p.SourceVersion, p.Force = "3.0.0", true }, "", "", ""},
 		{"a source of no kind", func(p *fleet.Plan) { p.SourceURI = "packages" }, "source_uri", "https://host/path", ""},
+		{"a folder of the hosts", func(p *fleet.Plan) { p.SourceURI = "file:///srv" }, "source_uri", "https://host/path", ""},
+		{"a source with a password", func(p *fleet.Plan) { p.SourceURI = "https://u:p@x/a" }, "source_uri", "password", ""},
+		{"a source with an @ in its path", func(p *fleet.Plan) { p.SourceURI = "https://x/a@b" }, "", "", ""},
 
 		{"rule 1: no artifacts", func(p *fleet.Plan) { p.Artifacts = nil }, "artifacts", "muster package push", ErrChecksumMissing},
 		{"rule 1: no checksum", artifact(fleet.Artifact{OS: "linux"}), "artifacts[0].checksum", "is missing", ErrChecksumMissing},
