@@ -57,7 +57,7 @@ command returns after that, or with --no-wait at once.`,
 	topFlag(c, &top)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "return once the agent has accepted")
 	c.Flags().StringVar(&req.SourceURI, "source-uri", "", "folder of packages to fetch from (default: the agent's server)")
-	c.Flags().BoolVar(&req.Force, "force", false, "install a version although it was rolled back on this host before")
+	c.Flags().BoolVar(&req.Force, "force", false, "install a version although it was rolled back on this host before, or is older than one that was committed here")
 	return c
 }
 

@@ -43,6 +43,7 @@ type machine struct {
 	server *fakeserver.Server
 	key    trust.PrivateKey
 	ring   trust.Keyring
+	floor  string
 	client *http.Client
 
 	components []Component
@@ -55,6 +56,14 @@ type machine struct {
 	cancel     context.CancelFunc
 	ended      chan error
 }
+
+// floored is a keyring whose publisher has set a floor.
+type floored struct {
+	trust.Keyring
+	floor string
+}
+
+func (f floored) Floor(context.Context) string { return f.floor }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
@@ -144,7 +153,7 @@ func (m *machine) options() Options {
 	return Options{
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Trust: m.ring,
+		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
 		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components,
 	}
 }

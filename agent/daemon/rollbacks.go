@@ -106,7 +106,7 @@ func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 
 // forwardRollback asks the watcher for a rollback if one is pending while a version is
 // watched.
-func (d *daemon) forwardRollback() {
+func (d *daemon) forwardRollback(ctx context.Context) {
 	item := d.queue.Waiting()
 	if item == nil || item.Attempts > 0 {
 		return
@@ -118,12 +118,27 @@ func (d *daemon) forwardRollback() {
 	if m, err := handoff.ReadMarker(d.Disk, d.Top); err != nil || m == nil || d.Running != m.To {
 		return // the rollback has begun already; the action is handled after the watch
 	}
+	if err := d.allowed(ctx, item.Local); err != nil {
+		d.finish(r.ID, queue.Result{Message: "rollback failed", Error: err.Error()})
+		return
+	}
 	if err := d.requestRollback(fmt.Sprintf("Asked for by action %s of the server.", item.Action.ID)); err != nil {
 		d.finish(r.ID, queue.Result{Message: "rollback failed", Error: err.Error()})
 		return
 	}
 	// The restored version adopts this result; see queue.Adopt.
 	d.finish(r.ID, queue.Result{Message: "rollback is under way"})
+}
+
+// allowed refuses a rollback by the server, while a version is watched, to a previous version
+// that the publishers no longer allow. The watcher restores that version all the same if the
+// new one fails.
+func (d *daemon) allowed(ctx context.Context, local bool) error {
+	m, err := handoff.ReadMarker(d.Disk, d.Top)
+	if err != nil || m == nil || local {
+		return err
+	}
+	return d.executor.CheckRollback(ctx, m.From.FullVersion())
 }
 
 // requestRollback asks the watcher to roll back.

@@ -106,6 +106,28 @@ func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
 	}
 }
 
+func TestServerCannotRollBackBelowTheFloorDuringAWatch(t *testing.T) {
+	m := newMachine(t)
+	m.floor = "1.0.1"
+	m.publish("1.1.0")
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching })
+	m.server.Send(agentapi.Action{ID: "r1", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.0.0","rollback":true,"force":true}`)})
+	if a := m.ack("r1"); !strings.Contains(a.Error, "version 1.0.0 is below 1.0.1") {
+		t.Errorf("ack %+v", a)
+	}
+	if r, err := handoff.ReadRequest(disk.OS{}, m.top); r != nil || err != nil {
+		t.Errorf("the watcher is asked: %+v, %v", r, err)
+	}
+	if err := m.ask(probe.UpgradeRequest{Rollback: true}); err != nil {
+		t.Errorf("asked on the host: %v", err)
+	}
+	if r, err := handoff.ReadRequest(disk.OS{}, m.top); r == nil || err != nil {
+		t.Errorf("asked on the host, the watcher is not: %v", err)
+	}
+}
+
 func TestTransientFailureIsRetried(t *testing.T) {
 	m := newMachine(t)
 	m.retry = []time.Duration{500 * time.Millisecond, time.Hour}

@@ -30,7 +30,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 		watching := d.watched()
 		again := time.Time{}
 		if watching != nil {
-			d.forwardRollback()
+			d.forwardRollback(ctx)
 		} else {
 			item, next, err := d.queue.Next(time.Now())
 			again = next

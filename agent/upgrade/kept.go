@@ -28,19 +28,28 @@ type Previous struct {
 // version's files are intact and its program starts. It does not read the files of the
 // version intact, which the caller has seen to be intact: a version may have gigabytes.
 func (e *Executor) Previous(ctx context.Context, intact handoff.Install) (*Previous, error) {
-	p, err := handoff.ReadPrevious(e.Disk, e.Top)
-	if err != nil {
-		e.log().Warn("an unreadable record of the previous version is ignored", "error", err)
+	p := e.recorded()
+	if p == nil {
 		return nil, nil
 	}
-	if p == nil || p.Home == e.Running.Home {
-		return nil, nil
-	}
+	var err error
 	k := &Previous{Install: p.Install, ValidUntil: p.ReplacedAt.Add(e.RollbackWindow)}
 	if k.checks, err = e.ready(ctx, p.Install, p.Install == intact); err != nil {
 		k.Problem = err.Error()
 	}
 	return k, nil
+}
+
+// recorded returns the record of the previous version, or nil.
+func (e *Executor) recorded() *handoff.Previous {
+	p, err := handoff.ReadPrevious(e.Disk, e.Top)
+	if err != nil {
+		e.log().Warn("an unreadable record of the previous version is ignored", "error", err)
+	}
+	if p == nil || p.Home == e.Running.Home {
+		return nil
+	}
+	return p
 }
 
 // ready returns an error if the version cannot be started, and otherwise the checks in

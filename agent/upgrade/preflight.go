@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/install"
@@ -117,6 +118,9 @@ func (w *work) checkPackage(ctx context.Context) error {
 	if err := w.checkFloor(expect.Floor); err != nil {
 		return err
 	}
+	if err := w.checkDowngrade(expect.Downgrade); err != nil {
+		return err
+	}
 	if !w.j.Request.Force {
 		// The build of a snapshot is found here, before it is downloaded; a snapshot that was
 		// signed again, only after.
@@ -136,8 +140,7 @@ func (w *work) checkPackage(ctx context.Context) error {
 	return w.checkSpace(size, expect.Unpacked)
 }
 
-// checkFloor refuses a version below the publishers' floor. Only a rollback, which an
-// operator orders explicitly, may go below it.
+// checkFloor refuses a version below the publishers' floor.
 func (w *work) checkFloor(floor string) error {
 	if floor == "" {
 		return nil
@@ -146,8 +149,41 @@ func (w *work) checkFloor(floor string) error {
 	if err != nil || order >= 0 {
 		return err
 	}
-	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one, or roll back to the previous version",
+	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one",
 		w.j.Request.Version, floor)
+}
+
+// checkDowngrade refuses a version below the highest that was committed here, unless its
+// publishers allow hosts to go back to it, it is the version kept for a rollback, or it was
+// requested on the host with force. Old packages stay signed, so otherwise whoever has stolen
+// the server could install a version with known faults.
+func (w *work) checkDowngrade(allowed bool) error {
+	r := w.j.Request
+	highest := w.highest()
+	order, err := manifest.CompareVersions(r.Version, highest)
+	if err != nil || order >= 0 || allowed || r.Local && r.Force {
+		return err
+	}
+	kept := w.recorded()
+	if kept != nil && kept.FullVersion() == r.Version && time.Now().Before(kept.ReplacedAt.Add(w.RollbackWindow)) {
+		w.only = &kept.Identity // and no other build of that version
+		return nil
+	}
+	next := fmt.Sprintf("run `muster-agent upgrade %s --force` on the host", r.Version)
+	if w.expect.SHA512 != "" { // a signature beside an archive states nothing else
+		next = fmt.Sprintf("let its publishers allow it with `muster package allow-downgrade %s`, or %s", r.Version, next)
+	}
+	return fmt.Errorf("version %s is older than %s, which was committed on this host, and is not kept here for a rollback: %s", r.Version, highest, next)
+}
+
+// highest returns the highest version that was committed on this host. Hosts that an older
+// release has upgraded have no record, but the version that runs was committed.
+func (e *Executor) highest() string {
+	h, err := handoff.ReadHighest(e.Disk, e.Top)
+	if err != nil {
+		e.log().Warn("an unreadable record of the highest version is ignored", "error", err)
+	}
+	return h.Raise(e.Running.FullVersion(), time.Time{}).Version
 }
 
 // checkSpace checks that the archive and its content fit on the disk, with a tenth to
@@ -187,12 +223,37 @@ func (w *work) choosePrevious(ctx context.Context) error {
 		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
 	case r.Version != "" && r.Version != kept.FullVersion():
 		return fmt.Errorf("version %s is not kept on this host, %s is: roll back to that one, or upgrade to the version you want", r.Version, kept.FullVersion())
+	case !time.Now().Before(kept.ValidUntil):
+		return fmt.Errorf("version %s can no longer be rolled back to: its window ended at %s; upgrade to the version you want instead",
+			kept.FullVersion(), kept.ValidUntil.UTC().Format(time.RFC3339))
 	case kept.Problem != "":
 		return fmt.Errorf("version %s cannot be rolled back to: %s", kept.FullVersion(), kept.Problem)
+	}
+	if !r.Local {
+		if err := w.CheckRollback(ctx, kept.FullVersion()); err != nil {
+			return err
+		}
 	}
 	r.Version = kept.FullVersion()
 	w.j.To, w.j.Reused, w.checks = kept.Install, true, kept.checks
 	return nil
+}
+
+// CheckRollback refuses a rollback that the server orders to a version below the publishers'
+// floor.
+func (e *Executor) CheckRollback(ctx context.Context, version string) error {
+	if e.Trust == nil {
+		return nil
+	}
+	floor := e.Trust.Floor(ctx)
+	if floor == "" {
+		return nil
+	}
+	if order, err := manifest.CompareVersions(version, floor); err != nil || order >= 0 {
+		return err
+	}
+	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: upgrade to a newer one, or run `muster-agent rollback` on the host",
+		version, floor)
 }
 
 // urls returns the URLs of a file, in the order in which they are tried.

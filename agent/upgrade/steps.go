@@ -83,6 +83,8 @@ type work struct {
 	expect *trust.Expectation
 	pkg    *install.Archive // open from the verify step on; nil before
 	checks []manifest.Check
+	// only is the build that the package must be; nil allows every one.
+	only *manifest.Identity
 }
 
 // newWork returns the work for j. The daemon has already reported the first phase.
@@ -188,6 +190,9 @@ func (w *work) readPackage(ctx context.Context) error {
 	}
 	if p.FullVersion() != w.j.Request.Version {
 		return fmt.Errorf("package holds version %s, %s was asked for", p.FullVersion(), w.j.Request.Version)
+	}
+	if w.only != nil && p.Identity() != *w.only {
+		return fmt.Errorf("package holds %s, which is older than versions that were committed on this host, and not %s, which is kept for a rollback", p.Identity(), *w.only)
 	}
 	if p.Identity() == w.Running.Identity {
 		return fmt.Errorf("version %s already runs here", p.Identity())

@@ -33,6 +33,7 @@ const (
 	OutcomeFile        = "data/upgrade-outcome"
 	RequestFile        = "data/rollback-request"
 	PreviousFile       = "data/previous-version"
+	HighestFile        = "data/highest-version"
 	JournalFile        = "data/upgrade-journal"
 	FailureFile        = "data/upgrade-failure"
 	FailedVersionsFile = "data/failed-versions"

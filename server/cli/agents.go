@@ -227,7 +227,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	selection.flags(f)
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
 	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
-	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version or a later one, or on whose host it failed before")
+	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version or a later one, or on whose host it failed before (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
 	f.BoolVar(&overFreeze, "override-freeze", false, "also during a freeze; needs --why")
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")

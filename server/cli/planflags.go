@@ -67,7 +67,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.exclude, "exclude", nil, "exclude agents with this label, such as site=fra")
 	f.StringVar(&p.kuery, "kuery", "", "select agents that match this KQL query")
 	f.BoolVar(&p.all, "all", false, "select all agents")
-	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down")
+	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
 	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: the one that other flags imply, else rolling)")
 	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
 	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default 10)")

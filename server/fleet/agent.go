@@ -223,6 +223,9 @@ type Package struct {
 	// Withheld is why hosts that trust the publishers' root refuse the package; empty
 	// if they accept it, or if no root is published. It is not stored.
 	Withheld string `json:"-"`
+	// Downgrade means that the publishers let hosts go back to this version. It is not
+	// stored.
+	Downgrade bool `json:"-"`
 }
 
 // Event records something that happened. Seq increases across all servers.

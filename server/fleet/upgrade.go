@@ -537,7 +537,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	case cmp == 0:
 		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version)
 	case cmp < 0:
-		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force", a.ID, a.Version, w.Version)
+		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it (`muster package allow-downgrade`)", a.ID, a.Version, w.Version)
 	}
 	return nil
 }

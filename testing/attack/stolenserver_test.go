@@ -273,3 +273,37 @@ func TestHTTPSourceNeedsTheHostsConsent(t *testing.T) {
 		t.Errorf("from an allowed http mirror: %s", failure)
 	}
 }
+
+// TestStolenServerCannotMoveAHostBack orders a version with known faults, whose signature is
+// valid, in every way that the protocol has. The host has committed 1.5.0 and runs 1.2.0.
+func TestStolenServerCannotMoveAHostBack(t *testing.T) {
+	v := newVictim(t, "1.2.0")
+	v.publish("1.0.0")
+	v.publish("1.4.0")
+	v.publish("1.6.0")
+	if err := handoff.WriteHighest(disk.OS{}, v.top, handoff.Highest{Version: "1.5.0", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	v.start()
+	for name, c := range map[string]struct {
+		order agentapi.UpgradeData
+		want  string
+	}{
+		"an old version":            {agentapi.UpgradeData{Version: "1.0.0"}, "is older than 1.5.0"},
+		"an old version, forced":    {agentapi.UpgradeData{Version: "1.0.0", Force: true}, "is older than 1.5.0"},
+		"one above what runs":       {agentapi.UpgradeData{Version: "1.4.0", Force: true}, "is older than 1.5.0"},
+		"a rollback to it":          {agentapi.UpgradeData{Version: "1.0.0", Rollback: true, Force: true}, "no earlier version is kept on this host"},
+		"a version that is no text": {agentapi.UpgradeData{Version: "1.0.0\x00"}, ""},
+	} {
+		state, failure := v.order(name, c.order)
+		if state != agentapi.UpgradeFailed || !strings.Contains(failure, c.want) {
+			t.Errorf("%s: %s %q, want a refusal that says %q", name, state, failure, c.want)
+		}
+	}
+	if got := v.running().Version; got != "1.2.0" {
+		t.Errorf("the host runs %s", got)
+	}
+	if state, failure := v.order("new", agentapi.UpgradeData{Version: "1.6.0"}); state == agentapi.UpgradeFailed {
+		t.Errorf("to a new version: %s", failure)
+	}
+}

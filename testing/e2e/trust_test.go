@@ -60,7 +60,8 @@ func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 	check(t, err)
 	w.refused(h, "muster-agent-1.2.0")
 
-	// A version that the publishers have removed is not installed, except by a rollback.
+	// A version that the publishers have removed is not installed, and the server cannot roll
+	// back to it; only the host itself can.
 	_, err = w.server.CLI(t.Context(), "package", "floor", "1.1.0", "--targets-key", key)
 	check(t, err)
 	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.0.0", h.ID)
@@ -68,8 +69,23 @@ func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 	w.refused(h, "below 1.1.0")
 	_, err = w.server.CLI(t.Context(), "agents", "rollback", h.ID)
 	check(t, err)
-	w.wait(h, "runs 1.0.0 again", func(a adminapi.Agent) bool { return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil })
+	w.refused(h, "below 1.1.0")
+	out, err := h.CLI(t.Context(), "rollback")
+	if err != nil {
+		t.Fatalf("muster-agent rollback: %v\n%s", err, out)
+	}
 	w.onDisk(h, "1.0.0")
+
+	// 1.1.0 was committed here, so a lower version needs the publishers' permission.
+	_, err = w.server.CLI(t.Context(), "package", "floor", "none", "--targets-key", key)
+	check(t, err)
+	w.push("1.0.5", key)
+	w.upgrade("1.0.5", h)
+	w.refused(h, "is older than 1.1.0")
+	_, err = w.server.CLI(t.Context(), "package", "allow-downgrade", "1.0.5", "--targets-key", key)
+	check(t, err)
+	w.upgrade("1.0.5", h)
+	w.upgraded(h, "1.0.5")
 }
 
 // A mirror with wrong content is skipped, and the next source is used.

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -70,7 +71,7 @@ func (h *host) converge(e expectation) (end, []string) {
 // inspect returns what is wrong with a host; with quick it stops at the first finding.
 func (h *host) inspect(e expectation, quick bool) (end, []string) {
 	l := inspector{h: h, e: e}
-	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.leftOvers} {
+	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.leftOvers} {
 		check()
 		if quick && len(l.wrong) > 0 {
 			break
@@ -238,10 +239,27 @@ func lastOf(c []fakeserver.Checkin) fakeserver.Checkin {
 	return c[len(c)-1]
 }
 
+// highest checks that a committed version is remembered, so that no server can move the host
+// below it.
+func (l *inspector) highest() {
+	d := l.h.outside()
+	o, err := handoff.ReadOutcome(d, top)
+	if err != nil || o == nil || o.Result != handoff.Committed {
+		return
+	}
+	h, err := handoff.ReadHighest(d, top)
+	for _, v := range []handoff.Install{o.From, o.To} {
+		if h == nil || h.Raise(v.FullVersion(), o.At) != h {
+			l.complain("%s was committed, and the highest version is %+v (%v)", v.FullVersion(), h, err)
+		}
+	}
+}
+
 // known are the files of the data folder that do not mean a pending upgrade.
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
 	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile),
+	path.Base(layout.HighestFile),
 }
 
 // inert are files without effect once the file they belong to is gone.

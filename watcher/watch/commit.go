@@ -14,13 +14,16 @@ import (
 )
 
 // commit commits the new version. It writes the decision, so that a watcher started after a
-// crash continues the commit; the record of the previous version, which must exist when the
-// outcome does; and the outcome, which the agent reports. Then it cleans up and removes the
+// crash continues the commit; the highest version and the record of the previous version,
+// which must exist when the outcome does; and the outcome, which the agent reports. Then it cleans up and removes the
 // marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
 // no home, staging folder or download that is in use.
 func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: handoff.Committed, At: time.Now()}
 	w.writeDecision(handoff.Decide(m, handoff.Committed, nil))
+	if err := w.recordHighest(m, o.At); err != nil {
+		return o, err
+	}
 	if err := w.recordPrevious(m, o.At); err != nil {
 		return o, err
 	}

@@ -314,6 +314,12 @@ func (s *site) settled(want handoff.Result, home string) error {
 	if want == handoff.Committed {
 		check(p != nil && p.Home == s.m.From.Home && p.ReplacedBy == s.m.To && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
 	}
+	high, err := handoff.ReadHighest(quickDisk{}, s.top)
+	if want == handoff.Committed {
+		check(err == nil && high != nil && high.Version == s.m.To.FullVersion(), "the highest version is %+v (%v), want %s", high, err, s.m.To.FullVersion())
+	} else {
+		check(err == nil && high == nil, "the highest version is %+v (%v), and nothing was committed", high, err)
+	}
 	o, err := handoff.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want && o.Archive == s.m.Archive, "outcome %+v, %v; want %s", o, err, want)
 	for _, name := range []string{

@@ -21,6 +21,20 @@ func (w *Watch) recordPrevious(m handoff.Marker, now time.Time) error {
 	return handoff.WritePrevious(w.Disk, w.Top, handoff.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
 }
 
+// recordHighest raises the highest version that was committed here. It includes the previous
+// version, which an older watcher committed without a record.
+func (w *Watch) recordHighest(m handoff.Marker, now time.Time) error {
+	known, err := handoff.ReadHighest(w.Disk, w.Top)
+	if err != nil {
+		w.Log.Warn("the record of the highest version cannot be read and is written again", "error", err)
+	}
+	h := known.Raise(m.From.FullVersion(), now).Raise(m.To.FullVersion(), now)
+	if known != nil && *h == *known {
+		return nil
+	}
+	return handoff.WriteHighest(w.Disk, w.Top, *h)
+}
+
 // dropPrevious removes the record of the previous version if its home is gone, as after a
 // manual rollback to it that was rolled back itself. Otherwise the record of the last commit
 // stays valid.

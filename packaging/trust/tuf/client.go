@@ -37,6 +37,10 @@ type Client struct {
 
 var _ trust.Authority = (*Client)(nil)
 
+func (c *Client) local() local {
+	return local{c.Disk, c.Dir, cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
+}
+
 // refresh updates the trusted files by the specification's client workflow. It
 // stores each file as soon as it is verified, so that no source can go back to an
 // older version later.
@@ -45,7 +49,7 @@ func (c *Client) refresh(ctx context.Context) (*chain, error) {
 	if c.Now != nil {
 		now = c.Now
 	}
-	l := local{c.Disk, c.Dir, cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
+	l := c.local()
 	root, err := l.trustedRoot()
 	if err != nil {
 		return nil, err

@@ -122,6 +122,53 @@ func TestExpectReturnsTheSignedTarget(t *testing.T) {
 	}
 }
 
+func TestDowngradeIsAllowedUntilItsTime(t *testing.T) {
+	repo := tuftest.New(t)
+	old, other := repo.Release("1.0.0", "old"), repo.Release("1.0.1", "other")
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", repo.Now.Add(2*time.Hour)) })
+	h := newHost(t, repo)
+	want := func(name string, allowed bool) {
+		t.Helper()
+		if e, err := h.expect(name); err != nil || e.Downgrade != allowed {
+			t.Errorf("%s: %+v, %v; want allowed %v", name, e, err, allowed)
+		}
+	}
+	want(old, true)
+	want(other, false)
+	repo.Now = repo.Now.Add(2 * time.Hour)
+	want(old, false)
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", repo.Now.Add(time.Hour)) })
+	want(old, true)
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", time.Time{}) })
+	want(old, false)
+}
+
+// The floor binds a rollback also if the server withholds files or they have expired.
+func TestFloorIsTheLastOneThatWasVerified(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := newHost(t, repo)
+	want := func(floor string) {
+		t.Helper()
+		if got := h.client().Floor(t.Context()); got != floor {
+			t.Errorf("the floor is %q, want %q", got, floor)
+		}
+	}
+	want("")
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
+	want("1.0.0")
+
+	served := repo.Served()
+	repo.Restore(nil)
+	want("1.0.0")
+	repo.Now = repo.Now.Add(2 * tuf.TargetsLife)
+	want("1.0.0")
+	repo.Restore(served)
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.1.0") })
+	want("1.1.0")
+	h.mustInstall(name) // the floor is compared by the agent
+}
+
 func TestUnknownTargetListsSignedVersions(t *testing.T) {
 	repo := tuftest.New(t)
 	for _, v := range []string{"1.0.0", "1.2.0", "1.10.0"} {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
+
+	"github.com/theupdateframework/go-tuf/v2/metadata"
 
 	"github.com/muster-fleet/muster/packaging/trust"
 )
@@ -34,6 +37,7 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 	}
 	return &trust.Expectation{
 		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Archive: "sha512:" + target.SHA512, Floor: signed.Floor,
+		Downgrade: signed.AllowsDowngrade(target.Version, ch.now),
 		Verify: func(archive io.Reader) (trust.Statement, error) {
 			if err := target.verify(archive); err != nil {
 				return trust.Statement{}, err
@@ -41,6 +45,53 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 			return statement, nil
 		},
 	}, nil
+}
+
+// floorTimeout bounds a refresh for [Client.Floor]: a rollback, for which it is needed, must not
+// wait long for a server that does not answer.
+const floorTimeout = 20 * time.Second
+
+// Floor implements [trust.Authority].
+func (c *Client) Floor(ctx context.Context) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, floorTimeout)
+	defer cancel()
+	l := c.local()
+	ch, err := c.refresh(ctx)
+	if err == nil {
+		if signed, cerr := contents(ch.targetsType()); cerr == nil {
+			return signed.Floor
+		}
+	}
+	l.log.Warn("the publishers' current floor is not known, the last one that this host has verified is used", "err", err)
+	return l.floor()
+}
+
+// floor returns the floor in the stored targets, whether they have expired or not.
+func (l local) floor() string {
+	data := l.read(RoleTargets)
+	root, err := l.trustedRoot()
+	if data == nil || err != nil {
+		return ""
+	}
+	ch, err := startChain(root, time.Time{})
+	if err != nil {
+		return ""
+	}
+	meta, err := decodeTargets(data)
+	if err == nil {
+		err = ch.trusted.Root.VerifyDelegate(metadata.TARGETS, meta)
+	}
+	if err != nil {
+		l.logDamaged(RoleTargets, err)
+		return ""
+	}
+	signed, err := contents(&meta.Signed)
+	if err != nil {
+		return ""
+	}
+	return signed.Floor
 }
 
 func shortIDs(keys []PublicKey) string {

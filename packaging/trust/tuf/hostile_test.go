@@ -2,11 +2,13 @@ package tuf_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -65,7 +67,9 @@ func mutate(t *rapid.T, v any) any {
 func TestSignedInvalidFilesCrashNeitherAgentNorServer(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "x")
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
+	repo.PublishTargets(func(e *tuf.Edit) error {
+		return errors.Join(e.SetFloor("1.0.0"), e.AllowDowngrade("1.0.0", repo.Now.Add(time.Hour)))
+	})
 	next := repo.SignBy(repo.NextRoot(func(*tuf.RootSpec) {}), repo.State.Root(), repo.RootKeys...)
 	all := slices.Concat(repo.RootKeys, repo.TargetsKeys, repo.Online)
 	good := map[string][]byte{"root": next, "targets": repo.State.Targets, "snapshot": repo.State.Snapshot, "timestamp": repo.State.Timestamp}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +191,21 @@ func TestTargetsAreEdited(t *testing.T) {
 	if err := e.SetFloor("1.0"); err == nil || !strings.Contains(err.Error(), "floor") {
 		t.Errorf("a bad floor: got %v", err)
 	}
+	until := repo.Now.Add(time.Hour)
+	for version, want := range map[string]error{"1.0": tuf.ErrUnknownTarget, "1.2.0": tuf.ErrUnknownTarget, "1.1.0-SNAPSHOT": nil} {
+		if err := e.AllowDowngrade(version, until); !errors.Is(err, want) {
+			t.Errorf("going back to %s: got %v", version, err)
+		}
+	}
+	if err := e.AllowDowngrade("1.0.0", time.Time{}); err == nil || !strings.Contains(err.Error(), "is not allowed") {
+		t.Errorf("ending what was not allowed: got %v", err)
+	}
+	if err := errors.Join(e.SetFloor("1.0.1"), e.AllowDowngrade("1.0.0", until)); err == nil || !strings.Contains(err.Error(), "below the floor") {
+		t.Errorf("below the floor: got %v", err)
+	}
+	if err := errors.Join(e.SetFloor("1.0.0"), e.AllowDowngrade("1.0.0", until), e.AllowDowngrade("1.1.0-SNAPSHOT", time.Time{})); err != nil {
+		t.Fatal(err)
+	}
 	if err := e.RemoveTarget("nothing.zip"); !errors.Is(err, tuf.ErrUnknownTarget) {
 		t.Errorf("removing nothing: got %v", err)
 	}
@@ -198,7 +214,8 @@ func TestTargetsAreEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := tuf.ContentsOf(data)
-	if err != nil || c.Floor != "1.0.0" || c.Version != 1 || len(c.Targets) != 2 || c.Targets[0] != snapshot || c.Targets[1] != target {
+	if err != nil || c.Floor != "1.0.0" || c.Version != 1 || len(c.Targets) != 2 || c.Targets[0] != snapshot || c.Targets[1] != target ||
+		!slices.Equal(c.Downgrades, []tuf.Downgrade{{Version: "1.0.0", Until: until.UTC().Truncate(time.Second)}}) {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	if err := errors.Join(e.RemoveTarget(target.FileName()), e.SetFloor("")); err != nil {

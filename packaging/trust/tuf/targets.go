@@ -16,9 +16,13 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// floorField is the field for [Contents.Floor] in the signed part of a targets
-// file. The specification allows further fields there, under the signature.
-const floorField = "x-muster-floor"
+// floorField and downgradeField are the fields for [Contents.Floor] and
+// [Contents.Downgrades] in the signed part of a targets file. The specification allows
+// further fields there, under the signature.
+const (
+	floorField     = "x-muster-floor"
+	downgradeField = "x-muster-allow-downgrade"
+)
 
 const hashName = "sha512"
 
@@ -123,11 +127,49 @@ func floorOf(targets *metadata.TargetsType) (string, error) {
 type Contents struct {
 	Version int64
 	Expires time.Time
-	// Floor is the lowest full version that may be installed; a rollback that an
-	// operator orders may go below it. Empty means that there is no floor.
+	// Floor is the lowest full version that may be installed, and the lowest that a
+	// server may roll a host back to. Empty means that there is no floor.
 	Floor string
+	// Downgrades are the versions that hosts may go back to, sorted.
+	Downgrades []Downgrade
 	// Targets, newest version first.
 	Targets []Target
+}
+
+// Downgrade lets hosts go back to a version. Hosts refuse versions below the highest that
+// they have run, since old versions have known faults and their signatures stay valid.
+type Downgrade struct {
+	Version string    `json:"version"` // full version
+	Until   time.Time `json:"until"`
+}
+
+// AllowsDowngrade reports whether hosts may go back to a version.
+func (c Contents) AllowsDowngrade(version string, now time.Time) bool {
+	return slices.ContainsFunc(c.Downgrades, func(d Downgrade) bool { return d.Version == version && now.Before(d.Until) })
+}
+
+func downgradesOf(targets *metadata.TargetsType) ([]Downgrade, error) {
+	value, ok := targets.UnrecognizedFields[downgradeField]
+	if !ok {
+		return nil, nil
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, malformed(RoleTargets, downgradeField, "is %v, want versions with the times until which they are allowed", value)
+	}
+	var all []Downgrade
+	for _, version := range slices.Sorted(maps.Keys(fields)) {
+		if _, err := manifest.ParseVersion(version); err != nil {
+			return nil, malformed(RoleTargets, downgradeField, "%v", err)
+		}
+		text, _ := fields[version].(string)
+		until, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, malformed(RoleTargets, downgradeField+"."+version, "is %v, want a time", fields[version])
+		}
+		all = append(all, Downgrade{version, until})
+	}
+	return all, nil
 }
 
 // ContentsOf reads a targets file without verifying it.
@@ -146,6 +188,9 @@ func contents(targets *metadata.TargetsType) (Contents, error) {
 	c := Contents{Version: targets.Version, Expires: targets.Expires}
 	var err error
 	if c.Floor, err = floorOf(targets); err != nil {
+		return Contents{}, err
+	}
+	if c.Downgrades, err = downgradesOf(targets); err != nil {
 		return Contents{}, err
 	}
 	keys := map[string]string{} // computed once for each target, not in each comparison
@@ -239,6 +284,41 @@ func (e *Edit) SetFloor(version string) error {
 		e.meta.Signed.UnrecognizedFields = map[string]any{}
 	}
 	e.meta.Signed.UnrecognizedFields[floorField] = version
+	return nil
+}
+
+// AllowDowngrade lets hosts go back to a version until a time; the zero time ends that.
+func (e *Edit) AllowDowngrade(version string, until time.Time) error {
+	now, err := contents(&e.meta.Signed)
+	if err != nil {
+		return err
+	}
+	allowed := map[string]any{}
+	for _, d := range now.Downgrades {
+		allowed[d.Version] = d.Until.Format(time.RFC3339)
+	}
+	switch {
+	case until.IsZero() && allowed[version] == nil:
+		return fmt.Errorf("version %s: going back to it is not allowed", version)
+	case until.IsZero():
+		delete(allowed, version)
+	case !slices.ContainsFunc(now.Targets, func(t Target) bool { return t.Version == version }):
+		return fmt.Errorf("version %s: %w: add its archive first", version, ErrUnknownTarget)
+	default:
+		if now.Floor != "" {
+			if order, err := manifest.CompareVersions(version, now.Floor); err != nil || order < 0 {
+				return errors.Join(err, fmt.Errorf("version %s: is below the floor, %s: lower that first", version, now.Floor))
+			}
+		}
+		allowed[version] = until.UTC().Format(time.RFC3339)
+	}
+	if e.meta.Signed.UnrecognizedFields == nil {
+		e.meta.Signed.UnrecognizedFields = map[string]any{}
+	}
+	e.meta.Signed.UnrecognizedFields[downgradeField] = allowed
+	if len(allowed) == 0 {
+		delete(e.meta.Signed.UnrecognizedFields, downgradeField)
+	}
 	return nil
 }
 

@@ -16,7 +16,8 @@ func (s *Service) HasRoot(ctx context.Context) (bool, error) {
 	return len(h.Files) > 0, err
 }
 
-// SetWithheld sets Withheld of the packages that hosts will not install.
+// SetWithheld sets Withheld of the packages that hosts will not install, and Downgrade of
+// those that they may go back to.
 func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) error {
 	state, err := s.load(ctx)
 	if err != nil || state.repository.Root() == nil {
@@ -33,6 +34,7 @@ func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) err
 	now := s.now.UTC()
 	for i := range packages {
 		packages[i].Withheld = withheld(targets, packages[i], now)
+		packages[i].Downgrade = targets != nil && targets.AllowsDowngrade(packages[i].Version, now)
 	}
 	return nil
 }

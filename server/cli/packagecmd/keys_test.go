@@ -167,6 +167,25 @@ func TestAddOfflineIsPublishedLater(t *testing.T) {
 	}
 }
 
+func TestPublisherAllowsADowngrade(t *testing.T) {
+	p := newPublisher(t)
+	p.run("keys", "init", "--no-password")
+	p.run("add", p.archive("1.1.0"), "--targets-key", "targets-1.key")
+	p.refuses([]string{"1.0.0", "add its archive first"}, "allow-downgrade", "1.0.0", "--targets-key", "targets-1.key")
+	p.refuses([]string{"--for is 0s"}, "allow-downgrade", "1.1.0", "--for", "0", "--targets-key", "targets-1.key")
+	p.refuses([]string{"want one version"}, "allow-downgrade")
+	p.says(p.run("allow-downgrade", "1.1.0", "--for", "1h", "--targets-key", "targets-1.key"), "published 2.targets.json")
+	said, err := tuf.ContentsOf(p.server.state.Targets)
+	if err != nil || len(said.Downgrades) != 1 || said.Downgrades[0].Version != "1.1.0" || time.Until(said.Downgrades[0].Until) > time.Hour {
+		t.Errorf("the server has %+v, %v", said, err)
+	}
+	p.says(p.run("keys", "show", "2.targets.json"), "hosts may go back to 1.1.0 until ")
+	p.says(p.run("allow-downgrade", "1.1.0", "--end", "--targets-key", "targets-1.key"), "published 3.targets.json")
+	if said, err := tuf.ContentsOf(p.server.state.Targets); err != nil || len(said.Downgrades) != 0 {
+		t.Errorf("the server has %+v, %v", said, err)
+	}
+}
+
 // Otherwise the publisher would sign on top of the files of a server that was taken over.
 func TestUnsignedOrOlderFilesOfTheServerAreRefused(t *testing.T) {
 	p := newPublisher(t)

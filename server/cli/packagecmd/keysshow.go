@@ -72,6 +72,8 @@ type fileStatus struct {
 	Keys    []keyStatus  `json:"keys,omitempty"`
 	Floor   string       `json:"floor,omitempty"`
 	Targets []tuf.Target `json:"targets,omitempty"`
+	// AllowDowngrade are the versions that hosts may go back to.
+	AllowDowngrade []tuf.Downgrade `json:"allow_downgrade,omitempty"`
 }
 
 type keyStatus struct {
@@ -101,7 +103,7 @@ func statusOf(path, root string) (fileStatus, error) {
 		if err != nil {
 			return r, err
 		}
-		r.Floor, r.Targets = contents.Floor, contents.Targets
+		r.Floor, r.Targets, r.AllowDowngrade = contents.Floor, contents.Targets, contents.Downgrades
 	default:
 	}
 	return r, nil
@@ -156,19 +158,22 @@ func (r fileStatus) human(w io.Writer) {
 		fmt.Fprintf(w, "    %s  %s\n", k.ID[:16], k.Name)
 	}
 	if r.Role == tuf.RoleTargets {
-		for _, line := range describe(r.Floor, r.Targets) {
+		for _, line := range describe(tuf.Contents{Floor: r.Floor, Downgrades: r.AllowDowngrade, Targets: r.Targets}) {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
 }
 
 // describe returns the contents of a targets file as lines, which difference can compare.
-func describe(floor string, targets []tuf.Target) []string {
+func describe(c tuf.Contents) []string {
 	lines := []string{}
-	if floor != "" {
-		lines = append(lines, "floor "+floor)
+	if c.Floor != "" {
+		lines = append(lines, "floor "+c.Floor)
 	}
-	for _, t := range targets {
+	for _, d := range c.Downgrades {
+		lines = append(lines, fmt.Sprintf("hosts may go back to %s until %s", d.Version, d.Until.UTC().Format(time.RFC3339)))
+	}
+	for _, t := range c.Targets {
 		lines = append(lines, fmt.Sprintf("%s  %s  sha512 %s…", t.FileName(), sizeText(t.Size), t.SHA512[:16]))
 	}
 	return lines

@@ -117,13 +117,13 @@ func changesOf(f signedFile, s *metadataDir) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	after = describe(contents.Floor, contents.Targets)
+	after = describe(contents)
 	if s.targets != nil {
 		contents, err := tuf.ContentsOf(s.targets)
 		if err != nil {
 			return nil, err
 		}
-		before = describe(contents.Floor, contents.Targets)
+		before = describe(contents)
 	}
 	return difference(before, after), nil
 }

@@ -195,7 +195,7 @@ func (p *PreparedEdit) upToDate(now tuf.Contents) bool {
 		return false
 	}
 	before, err := tuf.ContentsOf(p.dir.targets)
-	return err == nil && before.Floor == now.Floor && slices.Equal(before.Targets, now.Targets)
+	return err == nil && before.Floor == now.Floor && slices.Equal(before.Downgrades, now.Downgrades) && slices.Equal(before.Targets, now.Targets)
 }
 
 func (p *PreparedEdit) finish(ctx context.Context, file []byte) (Signed, error) {
@@ -333,7 +333,7 @@ func newFloor(remote Remote) *cobra.Command {
 		Use:   "floor VERSION",
 		Short: "Set the lowest version that hosts can be upgraded to",
 		Long: `Set the floor in the signed targets file: hosts then refuse every upgrade to a lower
-version, except a rollback to a version that they still have. "none" removes the floor.`,
+version, and a rollback to one that the server orders. "none" removes the floor.`,
 		Example: `  muster package floor 1.1.0 --targets-key release/targets-1.key
   muster package floor none --targets-key release/targets-1.key`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -359,6 +359,66 @@ version, except a rollback to a version that they still have. "none" removes the
 			return show(cmd, output, r, r.Human, err)
 		},
 	}
+	e.AddFlags(cmd)
+	e.addOffline(cmd)
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+const (
+	// downgradeTime is how long a downgrade is allowed by default: a rollout through a
+	// fleet, including hosts that are switched off for a week.
+	downgradeTime = 14 * 24 * time.Hour
+	// maxDowngradeTime is the lifetime of a targets file.
+	maxDowngradeTime = 90 * 24 * time.Hour
+)
+
+func newAllowDowngrade(remote Remote) *cobra.Command {
+	e := TargetsEdit{Remote: remote}
+	var (
+		duration time.Duration
+		end      bool
+		output   string
+	)
+	cmd := &cobra.Command{
+		Use:   "allow-downgrade VERSION",
+		Short: "Let hosts go back to an older version, for a while",
+		Long: `Let hosts go back to an older version, for a while. Hosts refuse versions below the
+highest that was committed on them, whatever the server orders, since old versions
+have known faults and stay signed. They need no permission to roll back to the
+version that they keep (upgrade.keep_previous). The version must not be below the
+floor. Then order the upgrade with --force.`,
+		Example: `  muster package allow-downgrade 1.0.0 --targets-key release/targets-1.key
+  muster package allow-downgrade 1.0.0 --for 48h --targets-key release/targets-1.key
+  muster package allow-downgrade 1.0.0 --end --targets-key release/targets-1.key`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("want one version")
+			}
+			return nil
+		},
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if duration <= 0 || duration > maxDowngradeTime {
+				return fmt.Errorf("--for is %s, want a duration up to %s, such as 48h", duration, maxDowngradeTime)
+			}
+			until := time.Now().UTC().Truncate(time.Second).Add(duration)
+			if end {
+				until = time.Time{}
+			}
+			prepared, err := e.Prepare(cmd)
+			if err != nil {
+				return err
+			}
+			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.AllowDowngrade(args[0], until) })
+			return show(cmd, output, r, r.Human, err)
+		},
+	}
+	cmd.Flags().DurationVar(&duration, "for", downgradeTime, "how long hosts may go back to the version")
+	cmd.Flags().BoolVar(&end, "end", false, "no longer let hosts go back to the version")
 	e.AddFlags(cmd)
 	e.addOffline(cmd)
 	addOutputFlag(cmd, &output)

@@ -46,7 +46,7 @@ build on the files there and refuse older ones from a server.`,
 	}
 	keys.AddCommand(newKeysInit(remote), newKeysGenerate(), newKeysShow(remote), newKeysSign(), newKeysMerge(),
 		newKeysRotate(remote), newKeysRenew(remote), newKeysPublish(remote), newKeysFetch(remote))
-	cmd.AddCommand(keys, newAdd(remote), newFloor(remote))
+	cmd.AddCommand(keys, newAdd(remote), newFloor(remote), newAllowDowngrade(remote))
 }
 
 // readSigner reads a private key that signs root or targets.

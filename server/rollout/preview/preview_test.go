@@ -529,6 +529,38 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestPreviewWarnsOfHostsThatRefuseAnOlderVersion(t *testing.T) {
+	agents := func(kept bool) []fleet.Agent {
+		a := rollouttest.Host{ID: "a", Version: "3.0.0"}.Agent()
+		if kept {
+			a.Kept = agentapi.CheckinUpgrade{Rollbacks: []agentapi.Rollback{{Version: "2.0.0", ValidUntil: rollouttest.Noon.Add(time.Hour)}}}
+		}
+		return []fleet.Agent{a}
+	}
+	const text = "1 target goes to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade 2.0.0`)"
+	down := draft(t, func(p *fleet.Plan) { p.Force = true })
+	for name, c := range map[string]struct {
+		agents  []fleet.Agent
+		allowed bool
+		want    bool
+	}{
+		"older":                    {agents(false), false, true},
+		"older, allowed":           {agents(false), true, false},
+		"older, kept":              {agents(true), false, false},
+		"newer than what they run": {rollouttest.Many(1, rollouttest.Host{}), false, false},
+	} {
+		pre := compute(t, down, c.agents, func(f *Fleet) {
+			f.Catalog = slices.Clone(f.Catalog)
+			for i := range f.Catalog {
+				f.Catalog[i].Downgrade = c.allowed
+			}
+		})
+		if len(pre.Targets) != 1 || hasWarning(pre, text) != c.want {
+			t.Errorf("%s: %d targets, warnings %q", name, len(pre.Targets), pre.Warnings)
+		}
+	}
+}
+
 func TestRollbackTargetIsTheLastHealthyVersion(t *testing.T) {
 	upgraded := func(id, lastHealthy string) fleet.Agent {
 		a := rollouttest.Host{ID: id, Version: "2.0.0"}.Agent()

@@ -1,8 +1,14 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -25,6 +31,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnCanaries(pre)
 	s.warnPace(pre)
 	s.warnLimits(pre)
+	s.warnDowngrades(picks)
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
@@ -39,6 +46,33 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 		s.warnf("there is no sure way back: the version before may not read what %s has written. The recovery plan: %s", p.Version, p.Migration.RecoveryPlan)
 	}
 	pre.Warnings = append(pre.Warnings, s.warnings...)
+}
+
+// warnDowngrades warns of targets that will refuse their version: hosts go back only to the
+// version that they keep, and to those that the publishers allow, whether forced or not.
+func (s *builder) warnDowngrades(picks []*pick) {
+	type step struct{ from, to string }
+	down := map[step]bool{}
+	refusing, versions := 0, map[string]bool{}
+	for _, p := range picks {
+		t := step{p.Version, cmp.Or(s.plan.Version, p.target.To)}
+		if _, known := down[t]; !known {
+			order, err := manifest.CompareVersions(t.to, t.from)
+			down[t] = err == nil && order < 0 && !slices.ContainsFunc(s.fleet.Catalog, func(p fleet.Package) bool { return p.Version == t.to && p.Downgrade })
+		}
+		kept := p.target.Rollback || slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool {
+			return r.Version == t.to && s.now.Before(r.ValidUntil)
+		})
+		if down[t] && !kept {
+			refusing++
+			versions[t.to] = true
+		}
+	}
+	if refusing > 0 {
+		list := slices.Sorted(maps.Keys(versions))
+		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade %s`)",
+			plan.Count(refusing, "target goes", "targets go"), strings.Join(list, "`, `muster package allow-downgrade "))
+	}
 }
 
 func (s *builder) warnQuery() {
