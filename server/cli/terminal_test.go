@@ -48,8 +48,13 @@ func TestOutputDoesNotActOnTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"agents", "list"}, {"agents", "list", "-o", "json"}, {"agents", "why", a.ID}, {"agents", "why", a.ID, "-o", "json"}, {"agents", "upgrade", a.ID, "--version", "1.1.0", "--dry-run"},
-		{"incidents", "list"}, {"agents", "why", "none" + evil},
+		{"agents", "list"},
+		{"agents", "list", "-o", "json"},
+		{"agents", "why", a.ID},
+		{"agents", "why", a.ID, "-o", "json"},
+		{"agents", "upgrade", a.ID, "--version", "1.1.0", "--dry-run"},
+		{"incidents", "list"},
+		{"agents", "why", "none" + evil},
 	} {
 		got := o.try(args...)
 		if all := got.out + got.err; terminal.Escape(all) != all || !strings.Contains(all, `\u202e`) {
