@@ -42,9 +42,13 @@ func TestWrongKeysAreDelayedLongerAndLonger(t *testing.T) {
 	for range 10 {
 		try("wrong")
 	}
-	for _, delay := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		try((delay * time.Second).String())
-		now = now.Add(delay*time.Second - 100*time.Millisecond)
+	for _, delay := range []string{"1s", "2s", "4s", "8s", "16s", "30s", "30s"} {
+		try(delay)
+		d, err := time.ParseDuration(delay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(d - 100*time.Millisecond)
 		try("1s") // trying meanwhile changes nothing
 		now = now.Add(100 * time.Millisecond)
 		try("wrong")

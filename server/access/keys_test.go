@@ -52,7 +52,7 @@ func TestAdminKeyExpires(t *testing.T) {
 func TestAdminKeyNames(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	a := service(t, sqlitetest.Open(t, dbPath(t)), &now)
-	for name, want := range map[string]string{"": "is missing", " \t": "is missing", strings.Repeat("ä", 101): "100 characters", "ann\x1b[2J": "printable", "ann\u202ebob": "printable"} {
+	for name, want := range map[string]string{"": "is missing", "  ": "is missing", strings.Repeat("ä", 101): "100 characters", "ann\x1b[2J": "printable", "ann\u202ebob": "printable"} {
 		_, _, err := a.CreateKey(t.Context(), name, 0, "test")
 		wantKind(t, err, fleet.Invalid, want)
 	}

@@ -207,8 +207,7 @@ func TestSlowHandshakesOfOneHostLeavePlacesToOthers(t *testing.T) {
 func TestOneHostCannotTakeAllConnections(t *testing.T) {
 	l := small()
 	l.Agents = 40
-	var s site
-	s = serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
 	for range 2 * l.Agents {
 		c, err := d.DialContext(t.Context(), "tcp", s.addr)
@@ -294,7 +293,7 @@ func TestHandshakeThatStopsTimesOut(t *testing.T) {
 		silent, theirs := net.Pipe()
 		begun := time.Now()
 		inner <- theirs
-		if _, err := silent.Read(make([]byte, 1)); err != io.EOF || time.Since(begun) != 2*time.Second {
+		if _, err := silent.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(begun) != 2*time.Second {
 			t.Errorf("a silent connection ended after %s: %v", time.Since(begun), err)
 		}
 		slow, theirs := net.Pipe()
