@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 // Every scenario runs without a fault, and then once for every call in it and every way
 // to be interrupted there.
 func TestHostRecoversFromEveryFault(t *testing.T) {
-	k := newKit(t)
+	k := sharedKit(t)
 	next := k.further(t)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			w, e := s.begin(t, k)
-			how, points := record(t, w, e, nil)
-			if s.undisturbed != "" && how != s.undisturbed {
-				t.Fatalf("without a fault the scenario ends with the %s version, want the %s", how, s.undisturbed)
+			r := k.recorded(t, s)
+			w, e, points := r.begin, r.expectation, r.points
+			if s.undisturbed != "" && r.end != s.undisturbed {
+				t.Fatalf("without a fault the scenario ends with the %s version, want the %s", r.end, s.undisturbed)
 			}
 			if len(points) < 50 {
 				t.Fatalf("only %d calls: is the disk still handed in everywhere?", len(points))
@@ -119,11 +119,11 @@ const pairsPerScenario = 120
 
 // The second fault interrupts the recovery from the first one.
 func TestHostRecoversFromTwoFaults(t *testing.T) {
-	k := newKit(t)
+	k := sharedKit(t)
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			w, e := s.begin(t, k)
-			_, points := record(t, w, e, nil)
+			recorded := k.recorded(t, s)
+			w, e, points := recorded.begin, recorded.expectation, recorded.points
 			tally := found.pair(s)
 			t.Parallel()
 			random := rand.New(rand.NewPCG(*seed, uint64(i)))
@@ -189,13 +189,13 @@ func newPair(t *testing.T, w snapshot, e expectation, first point, skip func(sim
 // Two recordings of a scenario have the same calls. Otherwise calls might be missed, and
 // faults could not be repeated.
 func TestRecordingIsDeterministic(t *testing.T) {
-	k := newKit(t)
+	k := sharedKit(t)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			w, e := s.begin(t, k)
+			r := k.recorded(t, s)
 			t.Parallel()
-			_, first := record(t, w, e, nil)
-			_, second := record(t, w, e, nil)
+			first := r.points
+			_, second := record(t, r.begin, r.expectation, nil)
 			for i := range max(len(first), len(second)) {
 				if i >= min(len(first), len(second)) || first[i].String() != second[i].String() {
 					t.Fatalf("two recordings of %d and %d calls differ at\n%s\n%s", len(first), len(second), around(first, i), around(second, i))

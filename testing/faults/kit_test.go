@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +57,20 @@ type kit struct {
 	public   trust.PublicKey
 	key      trust.PrivateKey
 	releases map[string]*release
+
+	mu         sync.Mutex
+	recordings map[string]*recording // by scenario
+}
+
+// shared is the kit of all tests.
+var shared *kit
+
+func sharedKit(t testing.TB) *kit {
+	t.Helper()
+	if shared == nil { // tests begin one after another
+		shared = newKit(t)
+	}
+	return shared
 }
 
 func newKit(t testing.TB) *kit {
@@ -62,7 +78,7 @@ func newKit(t testing.TB) *kit {
 	// The same key each time, so that a replayed fault has the same bytes.
 	public, key, err := trust.GenerateKey(rand.NewChaCha8([32]byte{1}))
 	must(t, err)
-	return &kit{public: public, key: key, releases: map[string]*release{}}
+	return &kit{public: public, key: key, releases: map[string]*release{}, recordings: map[string]*recording{}}
 }
 
 func must(t testing.TB, err error) {
@@ -133,6 +149,9 @@ type snapshot struct {
 	// at is the elapsed virtual time. Each synctest bubble begins at the same time, and
 	// sleeps until then.
 	at time.Duration
+	// serverSum is the hash of the server's state, which all faults at a point share;
+	// nil if it is not known.
+	serverSum func() [sha256.Size]byte
 }
 
 // installed returns a host on which one version is installed and enrolled, and a server

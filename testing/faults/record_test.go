@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type point struct {
 	call simdisk.Call
 	// snapshot is the state before the call.
 	snapshot snapshot
+	// taped is the number of calls on the tape before it.
+	taped int
 }
 
 func (p point) String() string {
@@ -72,10 +75,53 @@ func (r *recorder) before(p *process, c simdisk.Call) error {
 func (r *recorder) add(h *host, by string, c simdisk.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.points = append(r.points, point{
-		number: len(r.points) + 1, name: r.names.next(c), by: by, call: c,
-		snapshot: snapshot{fs: h.fs.Clone(), server: h.server.State(), at: elapsed()},
-	})
+	w := snapshot{server: h.server.State(), at: elapsed()}
+	w.serverSum = sync.OnceValue(func() [sha256.Size]byte { return serverSum(w.server) })
+	var taped int
+	w.fs, taped = h.fs.Snapshot()
+	r.points = append(r.points, point{number: len(r.points) + 1, name: r.names.next(c), by: by, call: c, snapshot: w, taped: taped})
+}
+
+// recording is a scenario that was run once without a fault, for all tests.
+type recording struct {
+	scenario    scenario
+	begin       snapshot
+	expectation expectation
+	end         end
+	points      []point
+	tape        *simdisk.Tape
+}
+
+// recorded returns the recording of a scenario, which it makes at most once.
+func (k *kit) recorded(t *testing.T, s scenario) *recording {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.recordings[s.name]; r != nil {
+		return r
+	}
+	r := &recording{scenario: s}
+	r.begin, r.expectation = s.begin(t, k)
+	w := r.begin
+	w.fs = w.fs.Clone()
+	r.tape = w.fs.Record()
+	r.end, r.points = recordOn(t, w, r.expectation, nil, nil)
+	k.recordings[s.name] = r
+	return r
+}
+
+// without returns the points of the recording without some syncs. The programs are not run
+// again: they do not notice a missing sync.
+func (r *recording) without(skip func(simdisk.Call) bool) []point {
+	points := slices.Clone(r.points)
+	taped := make([]int, len(points))
+	for i, p := range points {
+		taped[i] = p.taped
+	}
+	for i, f := range r.tape.Play(taped, skip) {
+		points[i].snapshot.fs = f
+	}
+	return points
 }
 
 // record runs a scenario without a fault and returns all its points. The last one is after
@@ -88,8 +134,14 @@ func record(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) boo
 // recordWith is record with a function that is called before every call.
 func recordWith(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
 	t.Helper()
-	r := &recorder{skip: skip, then: then, names: names{}}
 	w.fs = w.fs.Clone()
+	return recordOn(t, w, e, skip, then)
+}
+
+// recordOn is recordWith on the disk of w itself.
+func recordOn(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
+	t.Helper()
+	r := &recorder{skip: skip, then: then, names: names{}}
 	var how end
 	var wrong []string
 	runHost(t, w, quiet, r.before, func(h *host) {
@@ -120,17 +172,24 @@ func around(points []point, i int) string {
 type key [2][sha256.Size]byte
 
 func (w snapshot) key() key {
+	if w.serverSum == nil {
+		return key{w.fs.Sum(), serverSum(w.server)}
+	}
+	return key{w.fs.Sum(), w.serverSum()}
+}
+
+func serverSum(s fakeserver.State) [sha256.Size]byte {
 	type server struct {
 		Checkins []fakeserver.Checkin
 		Acks     any
 	}
-	m := server{Acks: w.server.Acks()}
-	if c := w.server.Checkins(); len(c) > 0 {
+	m := server{Acks: s.Acks()}
+	if c := s.Checkins(); len(c) > 0 {
 		m.Checkins = c[len(c)-1:] // earlier ones have no influence
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
 		panic("faults: cannot encode the server's state: " + err.Error())
 	}
-	return key{w.fs.Sum(), sha256.Sum256(b)}
+	return sha256.Sum256(b)
 }

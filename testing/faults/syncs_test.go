@@ -76,23 +76,18 @@ func (e expectation) site(c simdisk.Call) string {
 
 // baseline is a scenario whose faults all end well with all syncs in place.
 type baseline struct {
-	scenario scenario
-	snapshot snapshot
-	e        expectation
-	points   []point
-	sites    map[string]int
-	worlds   map[key]bool
+	*recording
+	sites  map[string]int
+	worlds map[key]bool
 }
 
 func recordAll(t *testing.T, k *kit) []*baseline {
 	t.Helper()
 	var all []*baseline
 	for _, s := range scenarios {
-		b := &baseline{scenario: s, sites: map[string]int{}, worlds: map[key]bool{}}
-		b.snapshot, b.e = s.begin(t, k)
-		_, b.points = record(t, b.snapshot, b.e, nil)
+		b := &baseline{recording: k.recorded(t, s), sites: map[string]int{}, worlds: map[key]bool{}}
 		for _, p := range b.points {
-			if site := b.e.site(p.call); site != "" {
+			if site := b.expectation.site(p.call); site != "" {
 				b.sites[site]++
 			}
 			for _, c := range p.snapshot.fs.Cuts() {
@@ -107,7 +102,7 @@ func recordAll(t *testing.T, k *kit) []*baseline {
 // If leaving out a sync makes no fault end badly, the model of a power cut is too weak or
 // the sync is not needed.
 func TestMissingSyncIsFound(t *testing.T) {
-	all := recordAll(t, newKit(t))
+	all := recordAll(t, sharedKit(t))
 	calls := map[string]int{}
 	for _, b := range all {
 		for site, n := range b.sites {
@@ -165,7 +160,7 @@ func leaveOut(t *testing.T, all []*baseline, sites []string, stride int) string 
 	})
 	points := make([][]point, len(all))
 	for i, b := range all {
-		_, points[i] = record(t, b.snapshot, b.e, b.skips(sites))
+		points[i] = b.without(b.skips(sites))
 	}
 	losses := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[:1] }
 	torn := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[1:] }
@@ -189,7 +184,7 @@ func leaveOut(t *testing.T, all []*baseline, sites []string, stride int) string 
 }
 
 func (b *baseline) skips(sites []string) func(simdisk.Call) bool {
-	return func(c simdisk.Call) bool { return slices.Contains(sites, b.e.site(c)) }
+	return func(c simdisk.Call) bool { return slices.Contains(sites, b.expectation.site(c)) }
 }
 
 func (b *baseline) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS) []simdisk.Cut, stride int) string {
@@ -206,7 +201,7 @@ func (b *baseline) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS)
 			if n++; n%stride != 0 {
 				continue
 			}
-			if r := runFault(t, w, b.e, nil, quiet); r.end == endBad {
+			if r := runFault(t, w, b.expectation, nil, quiet); r.end == endBad {
 				return fmt.Sprintf("%s/%s/%s", b.scenario.name, p.name, c)
 			}
 		}
@@ -219,8 +214,8 @@ func (b *baseline) firstBadPair(t *testing.T, sites []string) string {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range pairsWithoutSync {
 		first := b.points[random.IntN(len(b.points)-1)]
-		p := newPair(t, b.snapshot, b.e, first, b.skips(sites), [4]int{random.Int(), random.Int(), random.Int(), random.Int()})
-		if r := runFault(t, p.snapshot, b.e, nil, quiet); r.end == endBad {
+		p := newPair(t, b.begin, b.expectation, first, b.skips(sites), [4]int{random.Int(), random.Int(), random.Int(), random.Int()})
+		if r := runFault(t, p.snapshot, b.expectation, nil, quiet); r.end == endBad {
 			return fmt.Sprintf("%s/%s: %s; %s", b.scenario.name, first.name, p.how[0], p.how[1])
 		}
 	}

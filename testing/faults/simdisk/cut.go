@@ -1,12 +1,12 @@
 package simdisk
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strings"
 )
 
 // Cut is one outcome of a power cut.
@@ -63,7 +63,7 @@ func (f *FS) Cuts() []Cut {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := dirt{folders: map[string]bool{}}
-	d.look(f.root, "/", map[*node]bool{})
+	d.look(f, rootIno, "/", make([]bool, len(f.nodes)))
 	names := []Cut{{names: noNames}}
 	if len(d.folders) > 0 {
 		names = append(names, Cut{names: allNames})
@@ -97,13 +97,14 @@ type dirt struct {
 }
 
 // look adds the changes to everything that programs see or that may reappear after a cut.
-func (d *dirt) look(n *node, at string, seen map[*node]bool) {
-	if seen[n] {
+func (d *dirt) look(f *FS, i ino, at string, seen []bool) {
+	if seen[i] {
 		return
 	}
-	seen[n] = true
+	seen[i] = true
+	n := f.nodes[i]
 	if !n.isDir() {
-		d.data = d.data || !bytes.Equal(n.data, n.synced)
+		d.data = d.data || n.dirty()
 		return
 	}
 	if len(n.log) > 0 {
@@ -111,19 +112,22 @@ func (d *dirt) look(n *node, at string, seen map[*node]bool) {
 		d.several = d.several || len(n.log) > 1
 	}
 	for _, names := range n.generations() {
-		for name, child := range names {
-			d.look(child, path.Join(at, name), seen)
+		for _, b := range names {
+			if b.ino != noIno {
+				d.look(f, b.ino, path.Join(at, b.name), seen)
+			}
 		}
 	}
 }
 
-// generations returns the possible maps of a folder's names after a cut.
-func (n *node) generations() []map[string]*node {
-	all := []map[string]*node{n.names, n.kept}
+// generations returns the possible names in a folder after a cut.
+func (n *node) generations() []names {
+	all := []names{n.names}
+	if len(n.log) > 0 {
+		all = append(all, n.kept)
+	}
 	for _, c := range n.log {
-		m := map[string]*node{}
-		bind(m, c)
-		all = append(all, m)
+		all = append(all, names(c))
 	}
 	return all
 }
@@ -132,30 +136,39 @@ func (n *node) generations() []map[string]*node {
 func (f *FS) After(c Cut) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	made := map[*node]*node{}
-	var build func(n *node, at string) *node
-	build = func(n *node, at string) *node {
-		if m := made[n]; m != nil {
-			return m
+	left := &FS{nodes: make([]*node, len(f.nodes)), now: f.now}
+	var build func(i ino, at string)
+	build = func(i ino, at string) {
+		if left.nodes[i] != nil {
+			return
 		}
-		m := &node{mode: n.mode, mtime: n.mtime, target: n.target}
-		made[n] = m
-		if !n.isDir() {
-			m.data = c.content(n)
-			m.synced = m.data
-			return m
+		n := f.nodes[i]
+		left.nodes[i] = n.after(c, at)
+		for _, b := range left.nodes[i].names {
+			build(b.ino, path.Join(at, b.name))
 		}
-		m.names = map[string]*node{}
-		for name, child := range c.namesOf(n, at) {
-			m.names[name] = build(child, path.Join(at, name))
-		}
-		m.kept = maps.Clone(m.names)
-		return m
 	}
-	return &FS{root: build(f.root, "/")}
+	build(rootIno, "/")
+	return left
 }
 
-func (c Cut) namesOf(n *node, at string) map[string]*node {
+// after returns the node at a path after a cut, which is the same one if it was durable.
+func (n *node) after(c Cut, at string) *node {
+	if len(n.log) == 0 && !n.dirty() {
+		return n
+	}
+	s := state{mode: n.mode, mtime: n.mtime, target: n.target}
+	if n.isDir() {
+		s.names = c.namesOf(n, at)
+		s.kept = s.names
+	} else {
+		s.data = c.content(n)
+		s.synced = s.data
+	}
+	return &node{state: s}
+}
+
+func (c Cut) namesOf(n *node, at string) names {
 	rule := c.names
 	switch {
 	case len(n.log) == 0:
@@ -166,22 +179,15 @@ func (c Cut) namesOf(n *node, at string) map[string]*node {
 	switch rule {
 	case allNames:
 		return n.names
-	case firstNames, lastNames:
-		m := maps.Clone(n.kept)
-		if rule == firstNames {
-			bind(m, n.log[0])
-		} else {
-			bind(m, n.log[len(n.log)-1])
-		}
-		return m
+	case firstNames:
+		return n.kept.with(n.log[0])
+	case lastNames:
+		return n.kept.with(n.log[len(n.log)-1])
 	}
 	return n.kept
 }
 
 func (c Cut) content(n *node) []byte {
-	if bytes.Equal(n.data, n.synced) {
-		return n.data
-	}
 	torn := min(n.lastOff+n.lastLen/2, len(n.data))
 	switch c.data {
 	case wholeData:
@@ -207,41 +213,8 @@ func (c Cut) content(n *node) []byte {
 
 // Clone returns an independent copy, in which the same changes are durable.
 func (f *FS) Clone() *FS {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	made := map[*node]*node{}
-	var clone func(n *node) *node
-	cloneNames := func(names map[string]*node) map[string]*node {
-		if names == nil {
-			return nil
-		}
-		out := make(map[string]*node, len(names))
-		for name, child := range names {
-			out[name] = clone(child)
-		}
-		return out
-	}
-	clone = func(n *node) *node {
-		if n == nil {
-			return nil
-		}
-		if m := made[n]; m != nil {
-			return m
-		}
-		m := &node{}
-		*m = *n
-		made[n] = m
-		m.names, m.kept = cloneNames(n.names), cloneNames(n.kept)
-		m.log = make([]change, len(n.log))
-		for i, c := range n.log {
-			m.log[i] = slices.Clone(c)
-			for j := range m.log[i] {
-				m.log[i][j].node = clone(m.log[i][j].node)
-			}
-		}
-		return m
-	}
-	return &FS{root: clone(f.root)}
+	copied, _ := f.Snapshot()
+	return copied
 }
 
 // Killed returns a new file system after the death of every process: the system's cache
@@ -253,35 +226,28 @@ func (f *FS) SyncAll() {
 	synced := f.Killed()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.root = synced.root
+	f.nodes = synced.nodes
 }
 
-// Sum returns a hash of everything that programs can observe. It includes the times of
-// files only, since no program reads those of folders.
+// Sum returns a hash of everything that programs can observe.
 func (f *FS) Sum() [sha256.Size]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := sha256.New()
-	f.walk(func(p string, n *node) {
-		fmt.Fprintf(h, "%q %v %q %x", p, n.mode, n.target, n.data)
-		if !n.isDir() && !n.isLink() {
-			fmt.Fprintf(h, " %d", n.mtime.UnixNano())
-		}
-		fmt.Fprintln(h)
+	var all []byte
+	f.walk(rootIno, "/", func(p string, n *node) {
+		sum := n.sum()
+		all = append(append(append(all, p...), 0), sum[:]...)
 	})
-	return [sha256.Size]byte(h.Sum(nil))
+	return sha256.Sum256(all)
 }
 
-// walk visits everything that programs see, parents first. mu must be locked.
-func (f *FS) walk(visit func(p string, n *node)) {
-	var walk func(p string, n *node)
-	walk = func(p string, n *node) {
-		visit(p, n)
-		for _, name := range slices.Sorted(maps.Keys(n.names)) {
-			walk(path.Join(p, name), n.names[name])
-		}
+// walk visits everything that programs see from a node on, parents first. mu must be locked.
+func (f *FS) walk(i ino, p string, visit func(p string, n *node)) {
+	n := f.nodes[i]
+	visit(p, n)
+	for _, b := range n.names {
+		f.walk(b.ino, strings.TrimSuffix(p, "/")+"/"+b.name, visit)
 	}
-	walk("/", f.root)
 }
 
 // Tree returns everything that programs see below dir, by relative path: files as their
@@ -294,7 +260,7 @@ func (f *FS) Tree(dir string) map[string]string {
 	if err != nil {
 		return out
 	}
-	(&FS{root: top}).walk(func(p string, n *node) {
+	f.walk(top, "/", func(p string, n *node) {
 		switch {
 		case p == "/":
 		case n.isDir():

@@ -1,28 +1,51 @@
 package simdisk
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // FS is one file system. Processes reach it through a [FS.View].
 type FS struct {
-	mu   sync.Mutex
-	root *node
+	mu sync.Mutex
+	// nodes are the files, folders and links, by number. A node is never modified but
+	// replaced, so that file systems share nodes and copying one costs no more than
+	// copying this list.
+	nodes []*node
+	// now is the time of the call that is being made.
+	now  time.Time
+	tape *Tape // nil unless it is recorded
 }
 
-// node is a file, a folder or a symbolic link. Its names are in folders.
+// ino is the number of a node. It stays the same when the file is renamed.
+type ino int
+
+const (
+	noIno ino = iota // no node
+	rootIno
+)
+
+// node is one state of a file, a folder or a symbolic link. Its names are in folders.
 type node struct {
+	state
+	hash atomic.Pointer[[sha256.Size]byte] // cached
+}
+
+// state is what a node consists of. Its slices are never modified.
+type state struct {
 	mode  fs.FileMode
 	mtime time.Time
 
-	// For files. Slices are never modified, so clones may share them.
+	// For files.
 	data   []byte // what programs read
 	synced []byte // what fsync has made durable; nil if nothing
 	// lastOff and lastLen are the last write, the one a power cut tears.
@@ -31,147 +54,230 @@ type node struct {
 	target string // for links
 
 	// For folders.
-	names map[string]*node // what programs see
-	kept  map[string]*node // what SyncDir has made durable
-	log   []change         // later changes of names, oldest first
+	names names    // what programs see
+	kept  names    // what SyncDir has made durable
+	log   []change // later changes of names, oldest first
 }
 
-// change is one atomic change to the names of a folder. A nil node means that the name is
-// removed.
-type change []binding
+// names are the names in a folder, sorted.
+type names []binding
 
 type binding struct {
 	name string
-	node *node
+	ino  ino
 }
+
+// change is one atomic change to the names of a folder. With noIno a name is removed.
+type change []binding
 
 // New returns an empty file system whose root folder is durable.
-func New() *FS { return &FS{root: folder(0o755)} }
-
-func folder(perm fs.FileMode) *node {
-	return &node{mode: fs.ModeDir | perm, mtime: time.Now(), names: map[string]*node{}, kept: map[string]*node{}}
+func New() *FS {
+	f := &FS{now: time.Now(), nodes: make([]*node, rootIno)}
+	f.add(f.folder(0o755))
+	return f
 }
 
-func (n *node) isDir() bool  { return n.mode.IsDir() }
-func (n *node) isLink() bool { return n.mode&fs.ModeSymlink != 0 }
+func (f *FS) folder(perm fs.FileMode) state { return state{mode: fs.ModeDir | perm, mtime: f.now} }
 
-// apply changes names as programs see them, and logs the change, which is not durable.
-func (n *node) apply(c change) {
-	n.log = append(slices.Clip(n.log), c)
-	n.mtime = time.Now()
-	bind(n.names, c)
+func (s *state) isDir() bool  { return s.mode.IsDir() }
+func (s *state) isLink() bool { return s.mode&fs.ModeSymlink != 0 }
+func (s *state) dirty() bool  { return string(s.data) != string(s.synced) }
+
+// add adds a node that has no name yet.
+func (f *FS) add(s state) ino {
+	f.nodes = append(f.nodes, &node{state: s})
+	return ino(len(f.nodes) - 1)
 }
 
-func bind(names map[string]*node, c change) {
+// edit replaces a node by a changed copy.
+func (f *FS) edit(i ino, change func(*state)) {
+	s := f.nodes[i].state
+	change(&s)
+	f.nodes[i] = &node{state: s}
+}
+
+// rebind changes the names of a folder as programs see them, and logs the change, which is
+// not durable.
+func (f *FS) rebind(dir ino, c change) {
+	f.edit(dir, func(s *state) {
+		s.log = append(slices.Clip(s.log), c)
+		s.mtime = f.now
+		s.names = s.names.with(c)
+	})
+}
+
+// with returns the names after a change.
+func (n names) with(c change) names {
+	n = slices.Clone(n)
 	for _, b := range c {
-		if b.node == nil {
-			delete(names, b.name)
-		} else {
-			names[b.name] = b.node
+		i, found := n.search(b.name)
+		switch {
+		case b.ino == noIno && found:
+			n = slices.Delete(n, i, i+1)
+		case b.ino == noIno:
+		case found:
+			n[i] = b
+		default:
+			n = slices.Insert(n, i, b)
 		}
 	}
+	return n
 }
 
-// write writes p into a file at off.
-func (n *node) write(off int, p []byte) {
-	data := make([]byte, max(len(n.data), off+len(p)))
-	copy(data, n.data)
-	copy(data[off:], p)
-	n.data, n.lastOff, n.lastLen, n.mtime = data, off, len(p), time.Now()
+func (n names) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(n, name, func(b binding, name string) int { return cmp.Compare(b.name, name) })
 }
 
-func (n *node) truncate(size int) {
-	data := make([]byte, size)
-	copy(data, n.data)
-	n.data, n.lastOff, n.lastLen, n.mtime = data, size, 0, time.Now()
+func (n names) get(name string) ino {
+	if i, found := n.search(name); found {
+		return n[i].ino
+	}
+	return noIno
 }
 
-func (n *node) syncFile() { n.synced = n.data }
+// write writes p into a file at off. A power cut tears the last write, whose first done
+// bytes were written before.
+func (f *FS) write(i ino, off int, p []byte, done int) {
+	f.edit(i, func(s *state) {
+		data := make([]byte, max(len(s.data), off+len(p)))
+		copy(data, s.data)
+		copy(data[off:], p)
+		s.data, s.lastOff, s.lastLen, s.mtime = data, off-done, len(p)+done, f.now
+	})
+}
 
-func (n *node) syncNames() { n.kept, n.log = maps.Clone(n.names), nil }
+func (f *FS) truncate(i ino, size int) {
+	f.edit(i, func(s *state) {
+		data := make([]byte, size)
+		copy(data, s.data)
+		s.data, s.lastOff, s.lastLen, s.mtime = data, size, 0, f.now
+	})
+}
+
+// sync makes the content of a file or the names in a folder durable.
+func (f *FS) sync(i ino) {
+	f.edit(i, func(s *state) {
+		if s.isDir() {
+			s.kept, s.log = s.names, nil
+		} else {
+			s.synced = s.data
+		}
+	})
+}
+
+// sum returns a hash of a node as programs observe it, without the names of a folder. It
+// includes the times of files only, since no program reads those of folders.
+func (n *node) sum() [sha256.Size]byte {
+	if h := n.hash.Load(); h != nil {
+		return *h
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(n.mode))
+	if !n.isDir() && !n.isLink() {
+		head = binary.BigEndian.AppendUint64(head, uint64(n.mtime.UnixNano()))
+	}
+	h := sha256.Sum256(slices.Concat(head, []byte(n.target), n.data))
+	n.hash.Store(&h)
+	return h
+}
 
 // maxLinks bounds how many links one path may go through, as Linux does.
 const maxLinks = 40
 
 // place is the result of looking up a path: the folder, the name in it, and its node, which
-// is nil if the name does not exist.
+// is noIno if the name does not exist.
 type place struct {
-	dir  *node
+	dir  ino
 	name string
-	node *node
+	ino  ino
 }
 
 // find looks up p, and follows a link at its end if follow is set. mu must be locked.
 func (f *FS) find(p string, follow bool) (place, error) {
-	todo := parts(p)
-	stack := []*node{f.root}
+	todo := p
+	stack := make([]ino, 1, 8)
+	stack[0] = rootIno
 	links := 0
-	for len(todo) > 0 {
-		name := todo[0]
-		todo = todo[1:]
+	for {
+		name, rest := next(todo)
+		if name == "" {
+			return place{dir: noIno, ino: stack[len(stack)-1]}, nil
+		}
+		todo = rest
+		last, _ := next(todo)
 		dir := stack[len(stack)-1]
-		if !dir.isDir() {
+		if !f.nodes[dir].isDir() {
 			return place{}, syscall.ENOTDIR
 		}
 		if name == ".." {
 			stack = stack[:max(1, len(stack)-1)]
 			continue
 		}
-		next := dir.names[name]
+		i := f.nodes[dir].names.get(name)
 		switch {
-		case next == nil && len(todo) > 0:
+		case i == noIno && last != "":
 			return place{}, syscall.ENOENT
-		case next == nil, len(todo) == 0 && (!follow || !next.isLink()):
-			return place{dir, name, next}, nil
-		case next.isLink():
+		case i == noIno, last == "" && (!follow || !f.nodes[i].isLink()):
+			return place{dir, name, i}, nil
+		case f.nodes[i].isLink():
 			if links++; links > maxLinks {
 				return place{}, syscall.ELOOP
 			}
-			if path.IsAbs(next.target) {
+			target := f.nodes[i].target
+			if path.IsAbs(target) {
 				stack = stack[:1]
 			}
-			todo = append(parts(next.target), todo...)
+			todo = target + "/" + todo
 		default:
-			stack = append(stack, next)
+			stack = append(stack, i)
 		}
 	}
-	return place{dir: nil, name: "", node: stack[len(stack)-1]}, nil
 }
 
-func parts(p string) []string {
-	return slices.DeleteFunc(strings.Split(p, "/"), func(s string) bool { return s == "" || s == "." })
+// next splits the first name off a path. It is empty at the end.
+func next(p string) (name, rest string) {
+	for p != "" && (name == "" || name == ".") {
+		name, p, _ = strings.Cut(p, "/")
+	}
+	if name == "." {
+		name = ""
+	}
+	return name, p
 }
 
 // get looks up a path that must exist.
-func (f *FS) get(p string, follow bool) (*node, error) {
+func (f *FS) get(p string, follow bool) (ino, error) {
 	at, err := f.find(p, follow)
-	if err == nil && at.node == nil {
+	if err == nil && at.ino == noIno {
 		err = syscall.ENOENT
 	}
-	return at.node, err
+	return at.ino, err
 }
 
-func (f *FS) mkdir(p string, perm fs.FileMode) error {
+// stat returns the node at a path that must exist.
+func (f *FS) stat(p string, follow bool) (*node, error) {
+	i, err := f.get(p, follow)
+	if err != nil {
+		return nil, err
+	}
+	return f.nodes[i], nil
+}
+
+func (f *FS) mkdir(p string, perm fs.FileMode) error { return f.create(p, f.folder(perm)) }
+
+func (f *FS) symlink(target, link string) error {
+	return f.create(link, state{mode: fs.ModeSymlink | 0o777, mtime: f.now, target: target})
+}
+
+// create adds a node under a name that does not exist.
+func (f *FS) create(p string, s state) error {
 	at, err := f.find(p, false)
 	switch {
 	case err != nil:
 		return err
-	case at.node != nil:
+	case at.ino != noIno:
 		return syscall.EEXIST
 	}
-	at.dir.apply(change{{at.name, folder(perm)}})
-	return nil
-}
-
-func (f *FS) symlink(target, link string) error {
-	at, err := f.find(link, false)
-	switch {
-	case err != nil:
-		return err
-	case at.node != nil:
-		return syscall.EEXIST
-	}
-	at.dir.apply(change{{at.name, &node{mode: fs.ModeSymlink | 0o777, mtime: time.Now(), target: target}}})
+	f.rebind(at.dir, change{{at.name, f.add(s)}})
 	return nil
 }
 
@@ -180,14 +286,14 @@ func (f *FS) remove(p string) error {
 	switch {
 	case err != nil:
 		return err
-	case at.node == nil:
+	case at.ino == noIno:
 		return syscall.ENOENT
-	case at.dir == nil:
+	case at.dir == noIno:
 		return syscall.EBUSY
-	case len(at.node.names) > 0:
+	case len(f.nodes[at.ino].names) > 0:
 		return syscall.ENOTEMPTY
 	}
-	at.dir.apply(change{{at.name, nil}})
+	f.rebind(at.dir, change{{at.name, noIno}})
 	return nil
 }
 
@@ -200,25 +306,25 @@ func (f *FS) rename(from, to string) error {
 	switch {
 	case err != nil:
 		return err
-	case a.node == nil:
+	case a.ino == noIno:
 		return syscall.ENOENT
-	case a.dir == nil || b.dir == nil:
+	case a.dir == noIno || b.dir == noIno:
 		return syscall.EBUSY
-	case b.node != nil && b.node.isDir():
+	case b.ino != noIno && f.nodes[b.ino].isDir():
 		return syscall.EEXIST // as in package os
-	case a.node == b.node:
+	case a.ino == b.ino:
 		return nil
-	case b.node != nil && a.node.isDir():
+	case b.ino != noIno && f.nodes[a.ino].isDir():
 		return syscall.ENOTDIR
 	case strings.HasPrefix(path.Clean(to)+"/", path.Clean(from)+"/"):
 		return syscall.EINVAL
 	}
 	if a.dir == b.dir {
-		a.dir.apply(change{{a.name, nil}, {b.name, a.node}})
+		f.rebind(a.dir, change{{a.name, noIno}, {b.name, a.ino}})
 		return nil
 	}
 	// With two folders, either change may become durable first.
-	b.dir.apply(change{{b.name, a.node}})
-	a.dir.apply(change{{a.name, nil}})
+	f.rebind(b.dir, change{{b.name, a.ino}})
+	f.rebind(a.dir, change{{a.name, noIno}})
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -52,21 +51,41 @@ type view struct {
 	hook Hook
 }
 
-// do calls the hook, and then act with mu locked.
-func (v view) do(c Call, act func() error) error {
+// do calls the hook, and then act with mu locked. An act that changes the file system
+// depends on nothing else and changes nothing else, so that a [Tape] can repeat it.
+func (v view) do(c Call, act func(*FS) error) error {
 	err := v.hook(c)
 	if errors.Is(err, ErrSkip) && c.Kind == Sync {
 		return nil
 	}
 	if err == nil {
-		v.fs.mu.Lock()
-		err = act()
-		v.fs.mu.Unlock()
+		err = v.fs.act(c, act)
 	}
 	if err != nil {
 		return &fs.PathError{Op: c.Name, Path: c.Path, Err: err}
 	}
 	return nil
+}
+
+func (f *FS) act(c Call, act func(*FS) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.Kind != Read {
+		f.now = time.Now()
+		f.tape.add(c, f.now, act)
+	}
+	return act(f)
+}
+
+// lookup returns what is at a path, before a call.
+func (f *FS) lookup(p string, follow bool) (*node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, err := f.find(p, follow)
+	if err != nil || at.ino == noIno {
+		return nil, err
+	}
+	return f.nodes[at.ino], nil
 }
 
 func label(op string, err error) error {
@@ -77,8 +96,8 @@ func label(op string, err error) error {
 }
 
 func (v view) ReadFile(op, p string) (data []byte, err error) {
-	err = v.do(Call{Op: op, Name: "open", Path: p}, func() error {
-		n, err := v.fs.get(p, true)
+	err = v.do(Call{Op: op, Name: "open", Path: p}, func(f *FS) error {
+		n, err := f.stat(p, true)
 		if err != nil {
 			return err
 		}
@@ -100,47 +119,46 @@ func (v view) OpenFile(op, p string, flag int, perm fs.FileMode) (disk.File, err
 }
 
 func (v view) open(op, p string, flag int, perm fs.FileMode) (*file, error) {
-	v.fs.mu.Lock()
-	at, err := v.fs.find(p, flag&os.O_EXCL == 0)
-	v.fs.mu.Unlock()
+	n, err := v.fs.lookup(p, flag&os.O_EXCL == 0)
 	c := Call{Op: op, Name: "open", Path: p}
 	switch {
 	case err != nil:
-	case at.node == nil && flag&os.O_CREATE != 0:
+	case n == nil && flag&os.O_CREATE != 0:
 		c.Name, c.Kind = "create", Change
-	case at.node != nil && flag&os.O_TRUNC != 0:
+	case n != nil && flag&os.O_TRUNC != 0:
 		c.Name, c.Kind = "truncate", Change
 	}
-	var n *node
-	err = v.do(c, func() error {
-		n, err = v.fs.openNode(p, flag, perm)
-		return err
-	})
-	if err != nil {
+	if err := v.do(c, func(f *FS) error { return f.open(p, flag, perm) }); err != nil {
 		return nil, err
 	}
-	return &file{v: v, op: op, path: p, node: n, flag: flag}, nil
+	v.fs.mu.Lock()
+	defer v.fs.mu.Unlock()
+	i, err := v.fs.get(p, flag&os.O_EXCL == 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: c.Name, Path: p, Err: err} // removed in between
+	}
+	return &file{v: v, op: op, path: p, ino: i, flag: flag}, nil
 }
 
-func (f *FS) openNode(p string, flag int, perm fs.FileMode) (*node, error) {
+// open creates or truncates a file as the flags say.
+func (f *FS) open(p string, flag int, perm fs.FileMode) error {
 	at, err := f.find(p, flag&os.O_EXCL == 0)
 	writing := flag&(os.O_WRONLY|os.O_RDWR) != 0
 	switch {
 	case err != nil:
-		return nil, err
-	case at.node == nil && flag&os.O_CREATE == 0:
-		return nil, syscall.ENOENT
-	case at.node == nil:
-		at.node = &node{mode: perm.Perm(), mtime: time.Now()}
-		at.dir.apply(change{{at.name, at.node}})
+		return err
+	case at.ino == noIno && flag&os.O_CREATE == 0:
+		return syscall.ENOENT
+	case at.ino == noIno:
+		f.rebind(at.dir, change{{at.name, f.add(state{mode: perm.Perm(), mtime: f.now})}})
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
-		return nil, syscall.EEXIST
-	case at.node.isDir() && writing:
-		return nil, syscall.EISDIR
+		return syscall.EEXIST
+	case f.nodes[at.ino].isDir() && writing:
+		return syscall.EISDIR
 	case flag&os.O_TRUNC != 0:
-		at.node.truncate(0)
+		f.truncate(at.ino, 0)
 	}
-	return at.node, nil
+	return nil
 }
 
 func (v view) MkdirAll(op, p string, perm fs.FileMode) error {
@@ -148,14 +166,12 @@ func (v view) MkdirAll(op, p string, perm fs.FileMode) error {
 }
 
 func (v view) mkdirAll(op, p string, perm fs.FileMode) error {
-	v.fs.mu.Lock()
-	at, err := v.fs.find(p, true)
-	v.fs.mu.Unlock()
+	n, err := v.fs.lookup(p, true)
 	switch {
-	case err == nil && at.node != nil && at.node.isDir():
+	case err == nil && n != nil && n.isDir():
 		// The hook is called all the same, since the call fails for a dead process.
-		return v.do(Call{Op: op, Name: "mkdir", Path: p}, func() error { return nil })
-	case err == nil && at.node != nil:
+		return v.do(Call{Op: op, Name: "mkdir", Path: p}, func(*FS) error { return nil })
+	case err == nil && n != nil:
 		return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
 	case errors.Is(err, syscall.ENOENT):
 		if err := v.mkdirAll(op, path.Dir(p), perm); err != nil {
@@ -164,23 +180,21 @@ func (v view) mkdirAll(op, p string, perm fs.FileMode) error {
 	case err != nil:
 		return &fs.PathError{Op: "mkdir", Path: p, Err: err}
 	}
-	return v.do(Call{Op: op, Name: "mkdir", Path: p, Kind: Change}, func() error { return v.fs.mkdir(p, perm) })
+	return v.do(Call{Op: op, Name: "mkdir", Path: p, Kind: Change}, func(f *FS) error { return f.mkdir(p, perm) })
 }
 
 func (v view) Rename(op, from, to string) error {
-	return label(op, v.do(Call{Op: op, Name: "rename", Path: to, Kind: Change}, func() error { return v.fs.rename(from, to) }))
+	return label(op, v.do(Call{Op: op, Name: "rename", Path: to, Kind: Change}, func(f *FS) error { return f.rename(from, to) }))
 }
 
 func (v view) Remove(op, p string) error {
 	// Removing a missing file changes nothing.
-	v.fs.mu.Lock()
-	_, err := v.fs.get(p, false)
-	v.fs.mu.Unlock()
+	n, err := v.fs.lookup(p, false)
 	c := Call{Op: op, Name: "remove", Path: p, Kind: Change}
-	if errors.Is(err, syscall.ENOENT) {
+	if n == nil && (err == nil || errors.Is(err, syscall.ENOENT)) {
 		c.Kind = Read
 	}
-	err = v.do(c, func() error { return v.fs.remove(p) })
+	err = v.do(c, func(f *FS) error { return f.remove(p) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -188,31 +202,24 @@ func (v view) Remove(op, p string) error {
 }
 
 func (v view) RemoveAll(op, p string) error {
-	v.fs.mu.Lock()
-	n, err := v.fs.get(p, false)
-	var names []string
-	if err == nil {
-		for name := range n.names {
-			names = append(names, name)
-		}
-	}
-	v.fs.mu.Unlock()
-	slices.Sort(names)
-	for _, name := range names {
-		if err := v.RemoveAll(op, path.Join(p, name)); err != nil {
-			return err
+	n, _ := v.fs.lookup(p, false) // Remove returns the error
+	if n != nil {
+		for _, b := range n.names {
+			if err := v.RemoveAll(op, path.Join(p, b.name)); err != nil {
+				return err
+			}
 		}
 	}
 	return v.Remove(op, p)
 }
 
 func (v view) Symlink(op, target, link string) error {
-	return label(op, v.do(Call{Op: op, Name: "symlink", Path: link, Kind: Change}, func() error { return v.fs.symlink(target, link) }))
+	return label(op, v.do(Call{Op: op, Name: "symlink", Path: link, Kind: Change}, func(f *FS) error { return f.symlink(target, link) }))
 }
 
 func (v view) Readlink(op, link string) (target string, err error) {
-	err = v.do(Call{Op: op, Name: "readlink", Path: link}, func() error {
-		n, err := v.fs.get(link, false)
+	err = v.do(Call{Op: op, Name: "readlink", Path: link}, func(f *FS) error {
+		n, err := f.stat(link, false)
 		if err == nil && !n.isLink() {
 			err = syscall.EINVAL
 		}
@@ -225,8 +232,8 @@ func (v view) Readlink(op, link string) (target string, err error) {
 }
 
 func (v view) Lstat(op, p string) (fi fs.FileInfo, err error) {
-	err = v.do(Call{Op: op, Name: "lstat", Path: p}, func() error {
-		n, err := v.fs.get(p, false)
+	err = v.do(Call{Op: op, Name: "lstat", Path: p}, func(f *FS) error {
+		n, err := f.stat(p, false)
 		if err == nil {
 			fi = n.info(path.Base(p))
 		}
@@ -239,18 +246,17 @@ func (v view) Lstat(op, p string) (fi fs.FileInfo, err error) {
 }
 
 func (v view) ReadDir(op, p string) (entries []fs.DirEntry, err error) {
-	err = v.do(Call{Op: op, Name: "readdir", Path: p}, func() error {
-		n, err := v.fs.get(p, true)
+	err = v.do(Call{Op: op, Name: "readdir", Path: p}, func(f *FS) error {
+		n, err := f.stat(p, true)
 		if err != nil {
 			return err
 		}
 		if !n.isDir() {
 			return syscall.ENOTDIR
 		}
-		for name, child := range n.names {
-			entries = append(entries, fs.FileInfoToDirEntry(child.info(name)))
+		for _, b := range n.names {
+			entries = append(entries, fs.FileInfoToDirEntry(f.nodes[b.ino].info(b.name)))
 		}
-		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 		return nil
 	})
 	return entries, label(op, err)
@@ -259,23 +265,18 @@ func (v view) ReadDir(op, p string) (entries []fs.DirEntry, err error) {
 func (v view) SyncDir(op, p string) error { return label(op, v.syncDir(op, p)) }
 
 func (v view) syncDir(op, p string) error {
-	return v.do(Call{Op: op, Name: "syncdir", Path: p, Kind: Sync}, func() error {
-		n, err := v.fs.get(p, true)
-		if err != nil {
-			return err
+	return v.do(Call{Op: op, Name: "syncdir", Path: p, Kind: Sync}, func(f *FS) error {
+		i, err := f.get(p, true)
+		if err == nil {
+			f.sync(i)
 		}
-		if n.isDir() {
-			n.syncNames()
-		} else {
-			n.syncFile()
-		}
-		return nil
+		return err
 	})
 }
 
 func (v view) Free(op, p string) (int64, error) {
-	err := v.do(Call{Op: op, Name: "statfs", Path: p}, func() error {
-		_, err := v.fs.get(p, true)
+	err := v.do(Call{Op: op, Name: "statfs", Path: p}, func(f *FS) error {
+		_, err := f.get(p, true)
 		return err
 	})
 	if err != nil {
@@ -285,8 +286,8 @@ func (v view) Free(op, p string) (int64, error) {
 }
 
 func (v view) OpenRoot(op, p string) (disk.Root, error) {
-	err := v.do(Call{Op: op, Name: "open", Path: p}, func() error {
-		n, err := v.fs.get(p, true)
+	err := v.do(Call{Op: op, Name: "open", Path: p}, func(f *FS) error {
+		n, err := f.stat(p, true)
 		if err == nil && !n.isDir() {
 			err = syscall.ENOTDIR
 		}
@@ -344,7 +345,7 @@ type file struct {
 	v      view
 	op     string
 	path   string
-	node   *node
+	ino    ino
 	flag   int
 	off    int64
 	closed bool
@@ -352,7 +353,7 @@ type file struct {
 
 var _ disk.File = (*file)(nil)
 
-func (f *file) do(name string, kind Kind, half bool, act func() error) error {
+func (f *file) do(name string, kind Kind, half bool, act func(*FS) error) error {
 	if f.closed {
 		return &fs.PathError{Op: name, Path: f.path, Err: fs.ErrClosed}
 	}
@@ -360,12 +361,13 @@ func (f *file) do(name string, kind Kind, half bool, act func() error) error {
 }
 
 func (f *file) Read(p []byte) (n int, err error) {
-	err = f.do("read", Read, false, func() error {
-		if f.node.isDir() {
+	err = f.do("read", Read, false, func(disk *FS) error {
+		node := disk.nodes[f.ino]
+		if node.isDir() {
 			return syscall.EISDIR
 		}
-		if f.off < int64(len(f.node.data)) {
-			n = copy(p, f.node.data[f.off:])
+		if f.off < int64(len(node.data)) {
+			n = copy(p, node.data[f.off:])
 		}
 		f.off += int64(n)
 		return nil
@@ -381,37 +383,41 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.flag&(os.O_WRONLY|os.O_RDWR) == 0 {
 		return 0, &fs.PathError{Op: "write", Path: f.path, Err: syscall.EBADF}
 	}
+	if f.flag&os.O_APPEND != 0 && len(p) > 0 {
+		if _, err := f.Seek(0, io.SeekEnd); err != nil {
+			return 0, err
+		}
+	}
+	// The caller may change p after the call, and a tape repeats it later.
+	p = slices.Clone(p)
 	done := 0
 	for i, part := range [][]byte{p[:len(p)/2], p[len(p)/2:]} {
 		if len(part) == 0 {
 			continue
 		}
-		err := f.do("write", Change, i == 1 && done > 0, func() error {
-			if f.flag&os.O_APPEND != 0 {
-				f.off = int64(len(f.node.data))
-			}
-			f.node.write(int(f.off), part)
-			f.off += int64(len(part))
+		node, off, before := f.ino, int(f.off), done
+		err := f.do("write", Change, i == 1 && done > 0, func(disk *FS) error {
 			// A power cut tears the whole write, not one half of it.
-			f.node.lastOff, f.node.lastLen = f.node.lastOff-done, f.node.lastLen+done
+			disk.write(node, off, part, before)
 			return nil
 		})
 		if err != nil {
 			return done, err
 		}
 		done += len(part)
+		f.off += int64(len(part))
 	}
 	return done, nil
 }
 
 func (f *file) Seek(offset int64, whence int) (int64, error) {
-	err := f.do("seek", Read, false, func() error {
+	err := f.do("seek", Read, false, func(disk *FS) error {
 		base := int64(0)
 		switch whence {
 		case io.SeekCurrent:
 			base = f.off
 		case io.SeekEnd:
-			base = int64(len(f.node.data))
+			base = int64(len(disk.nodes[f.ino].data))
 		}
 		if base+offset < 0 {
 			return syscall.EINVAL
@@ -423,15 +429,17 @@ func (f *file) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (f *file) Truncate(size int64) error {
-	return f.do("truncate", Change, false, func() error { f.node.truncate(int(size)); return nil })
+	node := f.ino
+	return f.do("truncate", Change, false, func(disk *FS) error { disk.truncate(node, int(size)); return nil })
 }
 
 func (f *file) Sync() error {
-	return f.do("sync", Sync, false, func() error { f.node.syncFile(); return nil })
+	node := f.ino
+	return f.do("sync", Sync, false, func(disk *FS) error { disk.sync(node); return nil })
 }
 
 func (f *file) Stat() (fi fs.FileInfo, err error) {
-	err = f.do("stat", Read, false, func() error { fi = f.node.info(path.Base(f.path)); return nil })
+	err = f.do("stat", Read, false, func(disk *FS) error { fi = disk.nodes[f.ino].info(path.Base(f.path)); return nil })
 	return fi, err
 }
 
