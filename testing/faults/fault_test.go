@@ -27,6 +27,9 @@ const (
 	modelTorn model = "torn"
 )
 
+// livesOn reports whether other processes live on after the fault.
+func (m model) livesOn() bool { return m == modelKill }
+
 var models = []model{modelKill, modelHalt, modelLose, modelTorn}
 
 // offFor is how long a host is off after a power cut.
@@ -35,6 +38,7 @@ const offFor = time.Minute
 // result is the result of one interrupted run.
 type result struct {
 	end   end
+	why   reason // of an end with the old version
 	wrong []string
 	log   string
 }
@@ -61,7 +65,7 @@ func resume(t *testing.T, w snapshot, e expectation, f *further) result {
 func runFault(t *testing.T, w snapshot, e expectation, f *further, log *slog.Logger) (r result) {
 	t.Helper()
 	w.fs = w.fs.Clone()
-	runHost(t, w, log, nil, func(h *host) { r.end, r.wrong = h.recover(e, f) })
+	runHost(t, w, log, nil, func(h *host) { r = h.recover(e, f) })
 	return r
 }
 
@@ -70,22 +74,22 @@ func (r result) again() string {
 }
 
 // recover waits for a host to recover from a fault, and upgrades it to a good version if f
-// is given. It returns how the host ended, which is endBad if it did not recover or cannot
-// be upgraded.
-func (h *host) recover(e expectation, f *further) (end, []string) {
-	came, wrong := h.converge(e)
-	if came == endBad || f == nil {
-		return came, wrong
+// is given. The end is endBad if the host did not recover or cannot be upgraded.
+func (h *host) recover(e expectation, f *further) result {
+	came := h.converge(e)
+	if came.end == endBad || f == nil {
+		return came
 	}
-	next := expectation{action: f.action, old: e.old, new: f.release, mayKeep: true, strict: true}
-	if came == endNew {
+	next := expectation{action: f.action, old: e.old, new: f.release, end: endNew, strict: true}
+	if came.end == endNew {
 		next.old = e.new
 	}
 	h.server.Upgrade(f.action, f.release.install.Version)
-	if how, wrong := h.converge(next); how != endNew {
-		return endBad, append([]string{fmt.Sprintf("the host recovered (%s), but cannot be upgraded any more", came)}, wrong...)
+	if r := h.converge(next); r.end == endBad {
+		r.wrong = append([]string{fmt.Sprintf("the host recovered (%s), but cannot be upgraded any more", came.end)}, r.wrong...)
+		return r
 	}
-	return came, nil
+	return came
 }
 
 // killAt runs a scenario in which the process that is about to make the named call is
@@ -105,7 +109,7 @@ func runKilled(t *testing.T, w snapshot, e expectation, name string, f *further,
 	t.Helper()
 	k := &killer{name: name, seen: names{}}
 	w.fs = w.fs.Clone()
-	runHost(t, w, log, k.before, func(h *host) { r.end, r.wrong = h.recover(e, f) })
+	runHost(t, w, log, k.before, func(h *host) { r = h.recover(e, f) })
 	if !k.hit && r.end != endBad {
 		// The order of calls differed in this run, so it proves nothing.
 		return result{end: endBad, wrong: []string{"this call was not made this time: runs differ"}}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,9 +53,10 @@ type host struct {
 
 	mu       sync.Mutex
 	pids     int
-	agent    *process // the last one started
-	watcher  *process // likewise
-	watching bool     // the watcher's unit is active
+	started  []*process // all that may run
+	agent    *process   // the last one started
+	watcher  *process   // likewise
+	watching bool       // the watcher's unit is active
 	// unitEnded is closed when it becomes inactive; nil before its first start.
 	unitEnded chan struct{}
 	locks     map[string]*process
@@ -129,7 +131,20 @@ func (h *host) newProcess(p program, pid int) *process {
 	proc := &process{host: h, pid: pid, program: p, dead: make(chan struct{}), control: newPipes()}
 	proc.ctx, proc.cancel = context.WithCancel(context.Background())
 	proc.disk = h.fs.View(proc.ask)
+	h.started = append(h.alive(), proc)
 	return proc
+}
+
+// running returns the processes that run.
+func (h *host) running() []*process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.alive()
+}
+
+// alive is running with mu locked.
+func (h *host) alive() []*process {
+	return slices.DeleteFunc(slices.Clone(h.started), func(p *process) bool { return !p.alive() })
 }
 
 func (p *process) String() string { return p.program.kind + " " + p.program.version }
@@ -359,14 +374,14 @@ func (h *host) restartWatcherUnit() error {
 	h.mu.Lock()
 	ended := h.unitEnded
 	h.mu.Unlock()
-	for ended != nil {
+	for wait := time.Millisecond; ended != nil; wait = min(2*wait, time.Second) {
 		h.stopWatcherUnit() // nil while the unit is starting
 		select {
 		case <-ended:
 			ended = nil
 		case <-h.off:
 			return errDead
-		case <-time.After(time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
 	return h.startWatcherUnit()

@@ -38,38 +38,41 @@ const (
 	endBad end = "bad"
 )
 
-// expectation is how a scenario may end.
+// expectation is how a scenario must end.
 type expectation struct {
 	action   string
 	old, new *release
-	// mayKeep means that the new version is good and may run in the end.
-	mayKeep bool
+	end      end
+	// reasons are those of an end with the old version, of which the server must be told
+	// one.
+	reasons []reason
 	// strict means that no left-over is tolerated on the disk.
 	strict bool
 }
 
 // converge waits until the host is good and stays so.
-func (h *host) converge(e expectation) (end, []string) {
+func (h *host) converge(e expectation) result {
 	limit := time.Now().Add(convergeWithin)
 	for {
-		found, wrong := h.inspect(e, true)
-		if len(wrong) == 0 {
+		found := h.inspect(e, true)
+		if found.end != endBad {
 			time.Sleep(stableFor)
-			again, wrong := h.inspect(e, true)
-			if len(wrong) == 0 && again == found {
-				return found, nil
+			if again := h.inspect(e, true); again.end == found.end && again.why == found.why {
+				return found
 			}
 		}
 		if time.Now().After(limit) {
-			_, wrong = h.inspect(e, false)
-			return endBad, wrong
+			found = h.inspect(e, false)
+			found.end = endBad
+			return found
 		}
 		time.Sleep(inspectEvery)
 	}
 }
 
-// inspect returns what is wrong with a host; with quick it stops at the first finding.
-func (h *host) inspect(e expectation, quick bool) (end, []string) {
+// inspect returns how a host has ended; endBad if anything is wrong. With quick it stops at
+// the first finding.
+func (h *host) inspect(e expectation, quick bool) result {
 	l := inspector{h: h, e: e}
 	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.leftOvers} {
 		check()
@@ -77,17 +80,26 @@ func (h *host) inspect(e expectation, quick bool) (end, []string) {
 			break
 		}
 	}
-	if l.running == e.new {
-		return endNew, l.wrong
+	r := result{end: l.end(), why: l.why, wrong: l.wrong}
+	if len(l.wrong) > 0 {
+		r.end = endBad
 	}
-	return endOld, l.wrong
+	return r
 }
 
 type inspector struct {
 	h       *host
 	e       expectation
 	running *release // the release that the pointer leads to
+	why     reason
 	wrong   []string
+}
+
+func (l *inspector) end() end {
+	if l.running == l.e.new {
+		return endNew
+	}
+	return endOld
 }
 
 func (l *inspector) complain(format string, args ...any) {
@@ -106,11 +118,10 @@ func (l *inspector) nothingPending() {
 			l.complain("%s is still there", file)
 		}
 	}
-	l.h.mu.Lock()
-	watching := l.h.watcher.alive()
-	l.h.mu.Unlock()
-	if watching {
-		l.complain("a watcher still runs")
+	for _, p := range l.h.running() {
+		if p.program.kind == "watcher" {
+			l.complain("a watcher still runs")
+		}
 	}
 }
 
@@ -127,8 +138,8 @@ func (l *inspector) pointer() {
 	case l.running == nil:
 		l.complain("the pointer leads to %q, which is neither version", home)
 		return
-	case l.running == l.e.new && !l.e.mayKeep:
-		l.complain("the pointer leads to the broken version")
+	case l.end() != l.e.end:
+		l.complain("the host ended with the %s version, want the %s", l.end(), l.e.end)
 	}
 	l.whole(l.running)
 	switch by := l.leads(layout.WatcherLink); by {
@@ -163,16 +174,39 @@ func (l *inspector) whole(r *release) {
 	}
 }
 
-// runs checks that exactly one agent runs, of the version that the pointer leads to, and
-// that it is healthy.
+// runs checks that exactly one agent runs, that it is the program that the service manager
+// would start now, and that it answers and is healthy. The watcher's link must lead to a
+// program too.
 func (l *inspector) runs() {
 	if l.running == nil {
 		return
 	}
-	health, err := l.h.health(context.Background())
+	var agents []*process
+	for _, p := range l.h.running() {
+		if p.program.kind == "agent" {
+			agents = append(agents, p)
+		}
+	}
+	if len(agents) != 1 {
+		l.complain("%d agents run, want one: %v", len(agents), agents)
+		return
+	}
+	starts, err := l.h.load(layout.AgentLink)
 	switch {
 	case err != nil:
-		l.complain("no agent answers: %v", err)
+		l.complain("the service manager could not start the agent: %v", err)
+	case starts != agents[0].program:
+		l.complain("%+v runs, and the service manager would start %+v", agents[0].program, starts)
+	case starts.version != l.running.install.Version || starts.home != l.running.install.Home:
+		l.complain("%+v runs, want version %s in %s", starts, l.running.install.Version, l.running.install.Home)
+	}
+	if w, err := l.h.load(layout.WatcherLink); err != nil || w.kind != "watcher" {
+		l.complain("the next upgrade would start %+v as its watcher: %v", w, err)
+	}
+	health, err := agents[0].health(context.Background())
+	switch {
+	case err != nil:
+		l.complain("the agent does not answer: %v", err)
 	case health.Home != l.running.install.Home:
 		l.complain("the agent of %s answers, want %s", health.Home, l.running.install.Home)
 	case health.State != probe.Healthy:
@@ -201,6 +235,14 @@ func (l *inspector) reported() {
 		l.complain("the old version runs and the server is not told why")
 	case l.running == l.e.old && (d.ActionID != l.e.action || d.TargetVersion != l.e.new.install.Version || !d.State.Ended() || d.Metadata.ErrorMsg == ""):
 		l.complain("the old version runs and the server is told %+v", *d)
+	case l.running == l.e.old:
+		l.why = reason(d.Metadata.ReasonCode)
+		if d.State == agentapi.UpgradeFailed {
+			l.why = failedIn(d.Metadata.FailedState)
+		}
+		if !slices.Contains(l.e.reasons, l.why) {
+			l.complain("the reason is %q, want one of %q: %s", l.why, l.e.reasons, d.Metadata.ErrorMsg)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	crashes   life = "crashes"   // crashes after crashAfter
 	unhealthy life = "unhealthy" // runs, with a component that has failed
 	garbage   life = "garbage"   // is not a program: exec fails
+	retreats  life = "retreats"  // a watcher that always rolls back after a crash
 )
 
 // crashAfter is long enough for an agent to start, check in and report that the upgrade

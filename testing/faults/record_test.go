@@ -87,7 +87,6 @@ type recording struct {
 	scenario    scenario
 	begin       snapshot
 	expectation expectation
-	end         end
 	points      []point
 	tape        *simdisk.Tape
 }
@@ -105,7 +104,7 @@ func (k *kit) recorded(t *testing.T, s scenario) *recording {
 	w := r.begin
 	w.fs = w.fs.Clone()
 	r.tape = w.fs.Record()
-	r.end, r.points = recordOn(t, w, r.expectation, nil, nil)
+	r.points = recordOn(t, w, r.expectation, nil, nil)
 	k.recordings[s.name] = r
 	return r
 }
@@ -126,32 +125,31 @@ func (r *recording) without(skip func(simdisk.Call) bool) []point {
 
 // record runs a scenario without a fault and returns all its points. The last one is after
 // the end, where data that is still not durable may be lost.
-func record(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool) (end, []point) {
+func record(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool) []point {
 	t.Helper()
 	return recordWith(t, w, e, skip, nil)
 }
 
 // recordWith is record with a function that is called before every call.
-func recordWith(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
+func recordWith(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) []point {
 	t.Helper()
 	w.fs = w.fs.Clone()
 	return recordOn(t, w, e, skip, then)
 }
 
 // recordOn is recordWith on the disk of w itself.
-func recordOn(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
+func recordOn(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) []point {
 	t.Helper()
 	r := &recorder{skip: skip, then: then, names: names{}}
-	var how end
-	var wrong []string
+	var how result
 	runHost(t, w, quiet, r.before, func(h *host) {
-		how, wrong = h.converge(e)
+		how = h.converge(e)
 		r.add(h, "nobody", simdisk.Call{Op: "the end", Name: "rest", Path: top})
 	})
-	if how == endBad {
-		t.Fatalf("the scenario does not end well without a fault:\n%s", strings.Join(wrong, "\n"))
+	if how.end == endBad {
+		t.Fatalf("the scenario does not end well without a fault:\n%s", strings.Join(how.wrong, "\n"))
 	}
-	return how, r.points
+	return r.points
 }
 
 // around formats the calls around points[i].

@@ -2,12 +2,14 @@ package faults
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // scenario is an upgrade or rollback whose every call is interrupted.
@@ -20,19 +22,51 @@ type scenario struct {
 	kept bool
 	// back means a manual rollback after a good upgrade.
 	back bool
-	// undisturbed is the end without a fault; empty if it is not fixed.
-	undisturbed end
+	// ends is the only good end, with and without a fault.
+	ends end
+	// reasons are the reasons with which the host may end with the old version.
+	reasons []reason
 }
 
+// reason is why a host ended with the old version, as its server was told: the reason code
+// of a rollback, or the phase in which the upgrade failed.
+type reason string
+
+// afterSwitch are the reasons of a version that never starts. Which one depends on whether
+// its process was seen.
+var afterSwitch = []reason{reason(handoff.ReasonCrashLoop), reason(handoff.ReasonNotStarted)}
+
+func failedIn(phase agentapi.UpgradeState) reason { return "failed in " + reason(phase) }
+
 var scenarios = []scenario{
-	{name: "good_upgrade", agent: good, watcher: good, undisturbed: endNew, about: "a good version is installed, watched and kept"},
-	{name: "kept_home", agent: good, watcher: good, kept: true, undisturbed: endNew, about: "likewise, and its files are on the host already"},
-	{name: "cannot_start", agent: exits, watcher: good, undisturbed: endOld, about: "the new version ends at once whenever it is started, and is rolled back"},
-	{name: "crash_loop", agent: crashes, watcher: good, undisturbed: endOld, about: "the new version comes up, says that it is there, and crashes, again and again"},
-	{name: "component_failed", agent: unhealthy, watcher: good, undisturbed: endOld, about: "the new version runs, and what it is to run has failed"},
-	{name: "old_watcher", agent: exits, watcher: garbage, undisturbed: endOld, about: "the new version cannot start, and its watcher cannot either: the old one watches"},
-	{name: "failed_exec", agent: garbage, watcher: good, undisturbed: endOld, about: "the new version's program cannot be executed, and everything is undone"},
-	{name: "manual_rollback", agent: good, watcher: good, back: true, undisturbed: endNew, about: "a rollback by hand after a good upgrade"},
+	{name: "good_upgrade", agent: good, watcher: good, ends: endNew, about: "a good version is installed, watched and kept"},
+	{name: "kept_home", agent: good, watcher: good, kept: true, ends: endNew, about: "likewise, and its files are on the host already"},
+	{
+		name: "cannot_start", agent: exits, watcher: good, ends: endOld, reasons: afterSwitch,
+		about: "the new version ends at once whenever it is started, and is rolled back",
+	},
+	{
+		name: "crash_loop", agent: crashes, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonCrashLoop)},
+		about: "the new version comes up, says that it is there, and crashes, again and again",
+	},
+	{
+		name: "component_failed", agent: unhealthy, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonComponentFailed)},
+		about: "the new version runs, and what it is to run has failed",
+	},
+	{
+		name: "old_watcher", agent: exits, watcher: garbage, ends: endOld, reasons: afterSwitch,
+		about: "the new version cannot start, and its watcher cannot either: the old one watches",
+	},
+	{
+		name: "failed_exec", agent: garbage, watcher: good, ends: endOld, reasons: append(afterSwitch, failedIn(agentapi.UpgradeRestarting)),
+		about: "the new version's program cannot be executed, and everything is undone",
+	},
+	{name: "manual_rollback", agent: good, watcher: good, back: true, ends: endNew, about: "a rollback by hand after a good upgrade"},
+}
+
+// named returns a scenario of the proof.
+func named(name string) scenario {
+	return scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })]
 }
 
 const (
@@ -51,12 +85,12 @@ func (s scenario) begin(t *testing.T, k *kit) (snapshot, expectation) {
 		w.fs.SyncAll()
 	}
 	w = w.ask(firstAction, agentapi.UpgradeData{Version: next.install.Version})
-	e := expectation{action: firstAction, old: old, new: next, mayKeep: s.agent == good}
+	e := expectation{action: firstAction, old: old, new: next, end: s.ends, reasons: s.reasons}
 	if !s.back {
 		return w, e
 	}
 	w = w.after(t, e)
-	e = expectation{action: backAction, old: next, new: old, mayKeep: true}
+	e = expectation{action: backAction, old: next, new: old, end: endNew}
 	return w.ask(backAction, agentapi.UpgradeData{Version: old.install.Version, Rollback: true}), e
 }
 
@@ -83,8 +117,8 @@ func (w snapshot) after(t *testing.T, e expectation) snapshot {
 	t.Helper()
 	w.fs = w.fs.Clone()
 	runHost(t, w, quiet, nil, func(h *host) {
-		if how, wrong := h.converge(e); how == endBad {
-			t.Errorf("the upgrade before the rollback does not end well:\n%s", strings.Join(wrong, "\n"))
+		if r := h.converge(e); r.end == endBad {
+			t.Errorf("the upgrade before the rollback does not end well:\n%s", strings.Join(r.wrong, "\n"))
 		}
 		w.server, w.at = h.server.State(), elapsed()
 	})

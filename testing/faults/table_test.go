@@ -15,27 +15,28 @@ func TestTableTotals(t *testing.T) {
 		{number: 3, call: simdisk.Call{Op: "queue", Name: "write", Half: true}},
 		{number: 4, call: simdisk.Call{Op: "the end"}},
 	}
-	a := f.scenario(scenario{name: "a_story", about: "about it"}, points)
+	s := scenario{name: "a_story", about: "about it", ends: endOld}
+	a := f.scenario(s, points)
 	for _, p := range points {
-		a.count(modelHalt, p, endNew)
-		a.count(modelLose, p, endOld)
+		a.count(modelKill, p, result{end: endOld, why: "crash_loop"})
+		a.count(modelLose, p, result{end: endOld, why: "not_started"})
 	}
-	a.count(modelTorn, points[0], endBad)
-	f.pair(scenario{name: "a_story"}).count(modelHalt, points[0], endOld)
+	a.count(modelTorn, points[0], result{end: endBad})
+	a.cache.results[key{}] = &cacheEntry{}
+	f.pair(s).count(modelHalt, points[0], result{end: endOld})
 	f.sync("pointer syncdir .", syncResult{calls: 2, found: "a_story/x/lose"})
 	f.sync("queue sync q", syncResult{calls: 3, why: "no need"})
 	got := f.markdown()
 	for _, line := range []string{
 		"- `a_story`: about it",
-		"| a_story | 2 | kill | 0 | 0 | 0 | 0 |",
-		"| a_story | 2 | halt | 4 | 4 | 0 | 0 |",
-		"| a_story | 2 | lose | 4 | 0 | 4 | 0 |",
-		"| a_story | 2 | torn | 1 | 0 | 0 | 1 |",
-		"**9 faults, 1 bad ends.**",
+		"| a_story | 2 | 4 | 0 | 4 | 1 | 9 | 5 | old | 1 | crash_loop 4, not_started 4 |",
+		"**9 faults, 5 distinct worlds, 1 bad ends.** Faults that leave the same disk and server lead to the same world, which is run once.",
 		"| pointer | 1 | 3 | 1 |",
-		"| queue | 1 | 4 | 0 |",
 		"| the end | 0 | 2 | 0 |",
-		"| a_story | 1 | 0 | 1 | 0 |",
+		"| **sum** | 1 | 5 | 1 |",
+		"| queue | 1 | 4 | 0 |",
+		"| **sum** | 1 | 4 | 0 |",
+		"| a_story | 1 | old | 0 |",
 		"| `pointer syncdir .` | 2 | bad end: `a_story/x/lose` |",
 		"| `queue sync q` | 3 | nothing: no need |",
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path"
+	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -59,12 +60,31 @@ func (p *process) watch(report func(error), base int) error {
 	}
 	defer release() //nolint:errcheck // released by the end of the process
 	report(nil)
+	if p.program.life == retreats {
+		if err := p.retreat(*m); err != nil {
+			return err
+		}
+	}
 	w := watch.Watch{Top: top, Disk: p.disk, Host: machine{p, base}, Log: log}
 	_, err = w.Run(p.ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil // asked to stop
 	}
 	return err
+}
+
+// retreat decides to roll back if the pointer has moved before this watcher began, as it
+// has only after a crash.
+func (p *process) retreat(m handoff.Marker) error {
+	prog, err := p.host.load(layout.AgentLink)
+	if err != nil || prog.home != m.To.Home {
+		return err
+	}
+	if d, err := handoff.ReadDecision(p.disk, top, m); d != nil || err != nil {
+		return err
+	}
+	time.Sleep(restartDelay) // the agent has come up
+	return handoff.WriteDecision(p.disk, top, handoff.Decide(m, handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonManual, Text: "Better safe."}))
 }
 
 // machine implements the watcher's access to the host.
@@ -93,11 +113,15 @@ func (m machine) Health(ctx context.Context) (probe.Health, error) {
 	return m.p.host.health(ctx)
 }
 
-// health asks the running agent.
+// health asks the agent that was started last.
 func (h *host) health(ctx context.Context) (probe.Health, error) {
 	h.mu.Lock()
 	p := h.agent
 	h.mu.Unlock()
+	return p.health(ctx)
+}
+
+func (p *process) health(ctx context.Context) (probe.Health, error) {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		if p == nil {
 			return nil, net.ErrClosed

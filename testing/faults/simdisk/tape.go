@@ -44,6 +44,19 @@ func (f *FS) Snapshot() (copied *FS, calls int) {
 	return &FS{nodes: slices.Clone(f.nodes), now: f.now}, calls
 }
 
+// Same reports whether programs and every power cut see the same on f and g, which one tape
+// has made.
+func (f *FS) Same(g *FS) bool {
+	return slices.EqualFunc(f.nodes, g.nodes, func(a, b *node) bool {
+		return a == b || a != nil && b != nil && a.same(b)
+	})
+}
+
+func (n *node) same(o *node) bool {
+	return string(n.data) == string(o.data) && string(n.synced) == string(o.synced) && slices.Equal(n.names, o.names) &&
+		slices.Equal(n.kept, o.kept) && len(n.log) == len(o.log)
+}
+
 // Play returns the file system after each of the given numbers of calls, which increase,
 // without the syncs that skip selects.
 func (t *Tape) Play(after []int, skip func(Call) bool) []*FS {
