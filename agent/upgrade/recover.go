@@ -46,6 +46,12 @@ func (e *Executor) Recover() (*Leftover, error) {
 	}
 	if switched {
 		left.Switched = true
+		// The previous process may have been killed after it moved the pointer and before
+		// that was durable. Without the journal a power cut would then bring the old
+		// pointer back, and the watcher would reject this version as never started.
+		if err := e.Disk.SyncDir(stepPointer, e.Top); err != nil {
+			return nil, err
+		}
 		if err := e.repairCommit(j); err != nil {
 			return nil, err
 		}
