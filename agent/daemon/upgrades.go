@@ -94,6 +94,8 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	switch {
 	case item.Switched && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
+	case item.Switched && d.rolledBack(r):
+		return true
 	case item.Switched:
 		err = fmt.Errorf("the host was switched to version %s, but %s runs, for no recorded reason", r.Version, d.Running.FullVersion())
 	case item.Stop != "":

@@ -131,7 +131,18 @@ func (d *daemon) recoverOutcome() {
 	d.recoverRollback(o)
 }
 
-func (d *daemon) recoverRollback(o *handoff.Outcome) {
+// rolledBack reports the rollback of r again if the watcher has recorded one. Its result may
+// not have been stored before, as on a full disk.
+func (d *daemon) rolledBack(r upgrade.Request) bool {
+	o, err := handoff.ReadOutcome(d.Disk, d.Top)
+	if err != nil || o == nil || o.Result == handoff.Committed || d.Running != o.From || d.actionOf(o.ActionID) != r.ID {
+		return false
+	}
+	return d.recoverRollback(o)
+}
+
+// recoverRollback reports a rollback. It returns false if the result could not be stored.
+func (d *daemon) recoverRollback(o *handoff.Outcome) bool {
 	version := o.To.FullVersion()
 	reason := handoff.Reason{Text: "the watcher recorded no reason"}
 	if o.Reason != nil {
@@ -155,7 +166,7 @@ func (d *daemon) recoverRollback(o *handoff.Outcome) {
 			FailedState: agentapi.UpgradeWatching, ErrorMsg: text, Reason: reason.Text, ReasonCode: string(reason.Code),
 		},
 	}, false)
-	d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgrade to " + version + " was rolled back", Error: text})
+	return d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgrade to " + version + " was rolled back", Error: text})
 }
 
 // watched returns a channel that is closed when the watch ends, or nil if there is no

@@ -245,7 +245,7 @@ func (q *Queue) Begin(id string) error {
 func (q *Queue) Postpone(id string, at time.Time, why string) error {
 	return q.update(func(s *state) error {
 		return s.item(id, func(i *Item) {
-			i.Attempts = 0
+			i.Attempts, i.Switched = 0, false
 			i.Retries++
 			i.NotBefore, i.LastError = at, why
 		})
@@ -288,8 +288,20 @@ func (q *Queue) Switch(id string, replace func() error) error {
 	err := replace()
 	if err != nil {
 		err = errors.Join(err, mark(false))
+		q.forgetSwitch(id)
 	}
 	return err
+}
+
+// forgetSwitch removes the mark from memory. If it could not be removed from the disk, the
+// next change does so.
+func (q *Queue) forgetSwitch(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next := q.state.clone()
+	if next.item(id, func(i *Item) { i.Switched = false }) == nil {
+		q.state = next
+	}
 }
 
 // Finish ends an upgrade and queues its result. An action that is not pending gets a

@@ -419,6 +419,28 @@ func TestSwitchMarksTheUpgradeInTheCopy(t *testing.T) {
 	}
 }
 
+// On a full disk the mark of a failed switch cannot be removed. The upgrade counts as not
+// switched all the same, and its next try is stored so.
+func TestFailedSwitchIsForgottenOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := newTestQueue(t, dir)
+	s.accept(upgradeTo("a", 0))
+	err := s.Switch("a", func() error {
+		s.disk = fullDisk{}
+		return errors.New("no space left")
+	})
+	if err == nil || s.Waiting().Switched {
+		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting())
+	}
+	s.disk = disk.OS{}
+	if err := s.Postpone("a", noon, "no space left"); err != nil {
+		t.Fatal(err)
+	}
+	if again := newTestQueue(t, dir); again.Waiting() == nil || again.Waiting().Switched {
+		t.Errorf("the next process finds %+v", again.Waiting())
+	}
+}
+
 // Whatever arrives in whatever order, at most one upgrade waits, every action is pending
 // or has exactly one result, and the bounds hold.
 func TestEveryActionHasAtMostOneResult(t *testing.T) {
