@@ -104,6 +104,8 @@ type Executor struct {
 	mu      sync.Mutex
 	running string // id of the running request
 	cancel  context.CancelCauseFunc
+	early   earlyCancel
+	ended   string // id of the last request that ran
 }
 
 // Request is one upgrade.
@@ -182,8 +184,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e.setRunning(r.ID, cancel)
-	defer e.setRunning("", nil)
+	e.begin(r.ID, cancel)
+	defer e.end(r.ID)
 
 	if err := e.undoLeftover(); err != nil {
 		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
@@ -239,7 +241,8 @@ func transient(step string, err error) bool {
 	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
 		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
 		return false
-	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
+	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk),
+		errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC): // of an open file, which has no label
 		return true
 	}
 	var marked *transientError
@@ -286,15 +289,44 @@ func (w *work) fail(f *Failure) error {
 }
 
 // Cancel stops the upgrade with the given id and reports whether it could: it must be
-// running, and its pointer not moved yet. The upgrade fails with the reason why.
+// running, and its pointer not moved yet, or be about to run. The upgrade fails with the
+// reason why.
 func (e *Executor) Cancel(id, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running != id || e.cancel == nil {
+	switch {
+	case e.running == "" && e.ended != id:
+		// The queue has begun the upgrade, and Upgrade was not called yet.
+		e.early = earlyCancel{id, stopped(why)}
+		return true
+	case e.running != id || e.cancel == nil:
 		return false
 	}
 	e.cancel(stopped(why))
 	return true
+}
+
+// earlyCancel is a Cancel before the upgrade runs.
+type earlyCancel struct {
+	id  string
+	why stopped
+}
+
+// begin is setRunning for an upgrade that may have been cancelled already.
+func (e *Executor) begin(id string, cancel context.CancelCauseFunc) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running, e.cancel = id, cancel
+	if e.early.id == id && e.early.why != "" {
+		cancel(e.early.why)
+	}
+	e.early = earlyCancel{}
+}
+
+func (e *Executor) end(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running, e.cancel, e.ended = "", nil, id
 }
 
 func (e *Executor) setRunning(id string, cancel context.CancelCauseFunc) {

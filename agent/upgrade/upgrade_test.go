@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -372,5 +373,36 @@ func TestUpgradeInstallsTheFileThatItHasVerified(t *testing.T) {
 	// Each reading also reads the four bytes that determine the format.
 	if size := len(s.files[name]); d.read > 2*(size+4) {
 		t.Errorf("%d bytes were read of an archive of %d: more than twice", d.read, size)
+	}
+}
+
+// A CANCEL may arrive after the queue has begun an upgrade and before the executor has, as
+// at the start of an agent whose upgrade was interrupted.
+func TestCancelJustBeforeTheUpgradeRunsStopsIt(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	before := h.tree(t)
+	if !h.executor.Cancel(wanted.ID, "cancelled") {
+		t.Error("refused to cancel what is about to run")
+	}
+	if err := h.executor.Upgrade(context.Background(), wanted); !errors.Is(err, ErrCancelled) {
+		t.Errorf("error %v", err)
+	}
+	sameTree(t, before, h.tree(t))
+	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
+		t.Errorf("it stays cancelled: %v", err)
+	}
+}
+
+// An open file's error has no label.
+func TestInputOutputErrorIsTransient(t *testing.T) {
+	for _, why := range []error{syscall.EIO, syscall.ENOSPC} {
+		if !transient(stepUnpack, &fs.PathError{Op: "write", Path: "f", Err: why}) {
+			t.Errorf("%v is final", why)
+		}
+	}
+	if transient(stepRestart, &fs.PathError{Op: "exec", Path: "f", Err: syscall.ENOEXEC}) {
+		t.Error("a program that cannot be executed is tried again")
 	}
 }
