@@ -156,7 +156,7 @@ func (o *Options) enrolled() error {
 	// A pinned root that cannot be read takes precedence too: it refuses upgrades
 	// with that error, and the keys do not replace it.
 	if pinned, err := tuf.Pinned(o.Disk, dir); pinned || err != nil {
-		o.Trust = trustOf(o.Disk, dir, &gateway.Client{HTTP: o.HTTP, URL: server}, o.Log)
+		o.Trust = PinnedTrust(o.Disk, dir, &gateway.Client{HTTP: o.HTTP, URL: server}, o.Log)
 		return nil
 	}
 	ring, err := trust.ParseKeyring(id.TrustedKeys)
@@ -181,9 +181,9 @@ func (o *Options) followServer(server string) {
 	}
 }
 
-// trustOf returns the authority for the pinned root, which fetches the publishers' files
+// PinnedTrust returns the authority for the pinned root, which fetches the publishers' files
 // from the server.
-func trustOf(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) trust.Authority {
+func PinnedTrust(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) trust.Authority {
 	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
 		data, err := server.TrustFile(ctx, name, limit)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

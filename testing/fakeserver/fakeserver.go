@@ -94,6 +94,11 @@ func (s *Server) State() State {
 	return m
 }
 
+// Has reports whether the action was sent.
+func (m State) Has(action string) bool {
+	return slices.ContainsFunc(m.actions, func(a agentapi.Action) bool { return a.ID == action })
+}
+
 // Checkins returns all check-ins of the state.
 func (m State) Checkins() []Checkin { return m.checkins }
 
@@ -123,6 +128,9 @@ func (s *Server) Publish(name string, data []byte) {
 	defer s.mu.Unlock()
 	s.state.packages[name] = data
 }
+
+// PublishTrust serves data as one of the publishers' signed files.
+func (s *Server) PublishTrust(name string, data []byte) { s.Publish(agentapi.PathTrust+name, data) }
 
 // Send delivers an action to every agent.
 func (s *Server) Send(a agentapi.Action) {
@@ -193,6 +201,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.enroll(w, r)
 	case r.URL.Path == agentapi.PathStatus:
 		answer(w, agentapi.Status{Name: "fleet-server", Status: agentapi.StatusHealthy})
+	case strings.HasPrefix(r.URL.Path, agentapi.PathTrust):
+		s.artifact(w, r)
 	case !strings.HasPrefix(r.Header.Get("Authorization"), "ApiKey key-"):
 		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "no such key")
 	case strings.HasPrefix(r.URL.Path, agentapi.PathArtifacts):

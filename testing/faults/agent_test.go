@@ -11,11 +11,13 @@ import (
 
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/gateway"
 	hostinfo "github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -69,6 +71,15 @@ func (p *process) options() (daemon.Options, error) {
 	}
 	if o.Identity, err = identity.Load(p.disk, top); err != nil {
 		return o, err
+	}
+	dir := path.Join(top, layout.TrustDir)
+	pinned, err := tuf.Pinned(p.disk, dir)
+	if err != nil {
+		return o, err
+	}
+	if pinned {
+		o.Trust = daemon.PinnedTrust(p.disk, dir, &gateway.Client{HTTP: o.HTTP, URL: o.Identity.ServerURL}, o.Log)
+		return o, nil
 	}
 	ring, err := trust.ParseKeyring(o.Identity.TrustedKeys)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,12 +26,21 @@ const (
 	modelLose model = "lose"
 	// modelTorn cuts the power in every other way that simdisk enumerates.
 	modelTorn model = "torn"
+	// modelEIO fails the call to the disk with EIO.
+	modelEIO model = "eio"
+	// modelFull fills the disk: from this call on every call that needs space fails with
+	// ENOSPC, for fullFor.
+	modelFull model = "full"
 )
 
-// livesOn reports whether other processes live on after the fault.
-func (m model) livesOn() bool { return m == modelKill }
+// fullFor is how long a disk stays full: longer than the watcher tries to carry out a
+// verdict.
+const fullFor = 2 * time.Minute
 
-var models = []model{modelKill, modelHalt, modelLose, modelTorn}
+// livesOn reports whether other processes live on after the fault.
+func (m model) livesOn() bool { return m == modelKill || m == modelEIO || m == modelFull }
+
+var models = []model{modelKill, modelHalt, modelLose, modelTorn, modelEIO, modelFull}
 
 // offFor is how long a host is off after a power cut.
 const offFor = time.Minute
@@ -92,22 +102,22 @@ func (h *host) recover(e expectation, f *further) result {
 	return came
 }
 
-// killAt runs a scenario in which the process that is about to make the named call is
-// killed.
-func killAt(t *testing.T, w snapshot, e expectation, name string, f *further) result {
+// failAt runs a scenario in which the process that is about to make the named call is
+// killed, or the call fails.
+func failAt(t *testing.T, m model, w snapshot, e expectation, name string, f *further) result {
 	t.Helper()
-	r := runKilled(t, w, e, name, f, quiet)
+	r := runFailing(t, m, w, e, name, f, quiet)
 	if r.end == endBad {
 		var log bytes.Buffer
-		again := runKilled(t, w, e, name, f, slog.New(slog.NewTextHandler(&log, nil)))
+		again := runFailing(t, m, w, e, name, f, slog.New(slog.NewTextHandler(&log, nil)))
 		r.log, r.wrong = log.String(), append(r.wrong, again.again())
 	}
 	return r
 }
 
-func runKilled(t *testing.T, w snapshot, e expectation, name string, f *further, log *slog.Logger) (r result) {
+func runFailing(t *testing.T, m model, w snapshot, e expectation, name string, f *further, log *slog.Logger) (r result) {
 	t.Helper()
-	k := &killer{name: name, seen: names{}}
+	k := &failer{model: m, name: name, seen: names{}}
 	w.fs = w.fs.Clone()
 	runHost(t, w, log, k.before, func(h *host) { r = h.recover(e, f) })
 	if !k.hit && r.end != endBad {
@@ -117,24 +127,52 @@ func runKilled(t *testing.T, w snapshot, e expectation, name string, f *further,
 	return r
 }
 
-// killer kills the process that is about to make a call.
-type killer struct {
-	name string
+// failer strikes one call: it kills the process that is about to make it, or fails it.
+type failer struct {
+	model model
+	name  string
 
-	mu   sync.Mutex
-	seen names
-	hit  bool
+	mu    sync.Mutex
+	seen  names
+	hit   bool
+	until time.Time // the disk is full
 }
 
-func (k *killer) before(p *process, c simdisk.Call) error {
+func (k *failer) before(p *process, c simdisk.Call) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.hit && k.seen.next(c) == k.name {
 		k.hit = true
-		p.host.log.Warn("killed", "process", p.String(), "before", k.name)
-		p.kill()
+		p.host.log.Warn("fault", "model", k.model, "process", p.String(), "before", k.name)
+		switch k.model {
+		case modelKill:
+			p.kill()
+		case modelEIO:
+			return syscall.EIO
+		case modelFull:
+			k.until = time.Now().Add(fullFor)
+		}
+	}
+	if needsSpace(c) && time.Now().Before(k.until) {
+		return syscall.ENOSPC
 	}
 	return nil
+}
+
+// needsSpace reports whether a call to the disk fails when the disk is full.
+func needsSpace(c simdisk.Call) bool {
+	return c.Op != opExec && c.Kind == simdisk.Change && c.Name != "remove" && c.Name != "truncate"
+}
+
+// fails reports whether a model has a fault at a call.
+func (m model) fails(c simdisk.Call) bool {
+	switch m {
+	case modelEIO:
+		return c.Op != opExec
+	case modelFull:
+		return needsSpace(c)
+	}
+	return true
 }
 
 // cache has the results by snapshot, since many faults leave the same snapshot.
@@ -156,8 +194,8 @@ func (m *cache) size() int {
 	return len(m.results)
 }
 
-// resume returns the result of w, which it runs at most once.
-func (m *cache) resume(t *testing.T, w snapshot, e expectation, f *further) result {
+// resume counts w and returns a function that returns its result. It runs w at most once.
+func (m *cache) resume(t *testing.T, w snapshot, e expectation, f *further) func() result {
 	t.Helper()
 	k := w.key()
 	if k[0][0]%furtherEvery != 0 {
@@ -170,8 +208,10 @@ func (m *cache) resume(t *testing.T, w snapshot, e expectation, f *further) resu
 		m.results[k] = o
 	}
 	m.mu.Unlock()
-	o.Do(func() { o.result = resume(t, w, e, f) })
-	return o.result
+	return func() result {
+		o.Do(func() { o.result = resume(t, w, e, f) })
+		return o.result
+	}
 }
 
 // furtherEvery is one in how many hosts is upgraded further, chosen by the content of its

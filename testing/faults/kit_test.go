@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,6 +24,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -111,9 +115,11 @@ func (k *kit) release(t testing.TB, version string, agent, watcher life) *releas
 		files = append(files, build.File{Name: name, Path: file, Mode: 0o755})
 	}
 	var packed bytes.Buffer
-	m, err := build.Build(context.Background(), build.Spec{
-		Manifest: manifest.Package{Version: version, OS: goos, Arch: goarch}, Files: files,
-	}, &packed)
+	p := manifest.Package{Version: version, OS: goos, Arch: goarch}
+	if agent == sound || agent == unsound {
+		p.Checks = []manifest.Check{{Name: "work", TCP: "127.0.0.1:7070"}}
+	}
+	m, err := build.Build(context.Background(), build.Spec{Manifest: p, Files: files}, &packed)
 	must(t, err)
 	r.packed = packed.Bytes()
 	r.sig, err = k.key.Sign(r.archive, bytes.NewReader(r.packed))
@@ -148,15 +154,19 @@ type snapshot struct {
 	server fakeserver.State
 	// at is the elapsed virtual time. Each synctest bubble begins at the same time, and
 	// sleeps until then.
-	at time.Duration
+	at     time.Duration
+	script script
 	// serverSum is the hash of the server's state, which all faults at a point share;
 	// nil if it is not known.
 	serverSum func() [sha256.Size]byte
 }
 
+// began is when the clock of every bubble begins.
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // installed returns a host on which one version is installed and enrolled, and a server
-// with packages.
-func (k *kit) installed(t testing.TB, runs *release, published ...*release) snapshot {
+// with packages. The host trusts a pinned root, as by default, or else keys.
+func (k *kit) installed(t testing.TB, keys bool, runs *release, published ...*release) snapshot {
 	t.Helper()
 	f := simdisk.New()
 	d := f.View(noHook)
@@ -166,20 +176,96 @@ func (k *kit) installed(t testing.TB, runs *release, published ...*release) snap
 	}
 	must(t, disk.WriteFile(d, "test", path.Join(top, layout.ActiveCommitFile), []byte(runs.install.Hash+"\n"), 0o644))
 	must(t, disk.WriteFile(d, "test", path.Join(top, layout.ConfigFile), []byte(settings), 0o644))
-	must(t, identity.Save(d, top, identity.Identity{
-		AgentID: agentID, APIKey: "key-" + agentID, ServerURL: serverURL, TrustedKeys: []string{k.public.String()},
-	}))
-	f.SyncAll()
+	id := identity.Identity{AgentID: agentID, APIKey: "key-" + agentID, ServerURL: serverURL}
 	s := fakeserver.NewHandler(fakeserver.State{})
 	for _, r := range published {
-		publish(s, r)
+		s.Publish(r.archive, r.packed)
 	}
+	if keys {
+		id.TrustedKeys = []string{k.public.String()}
+		for _, r := range published {
+			s.Publish(r.archive+trust.SignatureSuffix, r.sig)
+		}
+	} else {
+		for name, data := range pin(t, d, runs, published...) {
+			s.PublishTrust(name, data)
+		}
+	}
+	must(t, identity.Save(d, top, id))
+	f.SyncAll()
 	return snapshot{fs: f, server: s.State()}
 }
 
-func publish(s *fakeserver.Server, r *release) {
-	s.Publish(r.archive, r.packed)
-	s.Publish(r.archive+trust.SignatureSuffix, r.sig)
+// pin pins the publishers' root on a host that has verified the version that runs. Since
+// then they have published others, and a root with another key for the server. It returns
+// all that the server serves.
+func pin(t testing.TB, d disk.Disk, runs *release, published ...*release) map[string][]byte {
+	t.Helper()
+	random := rand.NewChaCha8([32]byte{2})
+	repo := tuftest.NewAt(t, began, random)
+	dir := path.Join(top, layout.TrustDir)
+	must(t, tuf.Pin(d, dir, repo.State.Root()))
+	repo.Release(runs.install.Version, string(runs.packed))
+	client := &tuf.Client{Disk: d, Dir: dir, Fetch: repo.Fetch, Now: func() time.Time { return began }}
+	_, err := client.Expect(t.Context(), runs.archive, nil)
+	must(t, err)
+	repo.Online = append(repo.Online, tuftest.KeyFrom(t, random, "new-server"))
+	online := repo.Online[1].Public()
+	repo.Rotate(func(s *tuf.RootSpec) { s.Snapshot, s.Timestamp = online, online })
+	for _, r := range published {
+		if r != runs {
+			repo.Release(r.install.Version, string(r.packed))
+		}
+	}
+	return repo.Served()
+}
+
+// script is what else happens to a host, at times since the start of the bubble.
+type script struct {
+	// later are the actions that the server sends later.
+	later []delivery
+	// closed is until when the server has no files.
+	closed time.Duration
+	// slow is how long an archive takes to come.
+	slow time.Duration
+}
+
+type delivery struct {
+	at     time.Duration
+	action agentapi.Action
+}
+
+// play plays the part of a script that has not been played yet.
+func (s script) play(h *host) {
+	for _, d := range s.later {
+		if h.server.State().Has(d.action.ID) {
+			continue
+		}
+		t := time.NewTimer(d.at - elapsed())
+		select {
+		case <-t.C:
+			h.server.Send(d.action)
+		case <-h.off:
+			t.Stop()
+			return
+		}
+	}
+}
+
+// serve answers a request for a file in the server's place, or delays it.
+func (s script) serve(w http.ResponseWriter, r *http.Request) (answered bool) {
+	archive := strings.HasPrefix(r.URL.Path, agentapi.PathArtifacts) && r.Method == http.MethodGet
+	if (archive || strings.HasPrefix(r.URL.Path, agentapi.PathTrust)) && elapsed() < s.closed {
+		fakeserver.Refuse(w, http.StatusServiceUnavailable, "ErrUnavailable", "starting")
+		return true
+	}
+	if archive && s.slow > 0 {
+		select {
+		case <-time.After(s.slow):
+		case <-r.Context().Done():
+		}
+	}
+	return false
 }
 
 // runHost boots a host from a snapshot under virtual time, calls run, and switches the host
@@ -189,8 +275,9 @@ func runHost(t *testing.T, w snapshot, log *slog.Logger, before func(*process, s
 	synctest.Test(t, func(*testing.T) {
 		time.Sleep(w.at)
 		s := fakeserver.NewHandler(w.server)
-		s.Hold = holdPoll
+		s.Hold, s.Before = holdPoll, w.script.serve
 		h := boot(w.fs, s, log, before)
+		h.all.Go(func() { w.script.play(h) })
 		defer func() {
 			h.powerOff()
 			h.all.Wait()
@@ -201,7 +288,7 @@ func runHost(t *testing.T, w snapshot, log *slog.Logger, before func(*process, s
 
 // elapsed returns the virtual time since the start of the bubble.
 func elapsed() time.Duration {
-	return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	return time.Since(began)
 }
 
 // relative returns a path relative to the top folder.

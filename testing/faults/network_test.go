@@ -9,12 +9,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // link passes an agent's requests directly to the server's handler. Processes die only
 // between two calls to their disk, so a request has arrived completely or not at all.
 type link struct{ p *process }
+
+// aMoment separates what an agent does at the same time in two goroutines, so that the order
+// of their calls is always the same.
+const aMoment = time.Millisecond
 
 var errUnplugged = errors.New("the network is gone with the host")
 
@@ -38,6 +46,9 @@ func (l link) RoundTrip(r *http.Request) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.WroteRequest != nil {
 		trace.WroteRequest(httptrace.WroteRequestInfo{})
 	}
+	if strings.HasSuffix(r.URL.Path, "/acks") {
+		time.Sleep(aMoment) // results are sent after what follows them on the host
+	}
 	answers := make(chan *http.Response, 1)
 	l.p.host.all.Go(func() {
 		defer cancel()
@@ -56,6 +67,9 @@ func (l link) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-l.p.dead:
 		return nil, errUnplugged
 	case <-r.Context().Done():
+		if strings.HasPrefix(r.URL.Path, agentapi.PathArtifacts) {
+			time.Sleep(10 * aMoment) // a download ends after what cancels it, and its result
+		}
 		return nil, r.Context().Err()
 	}
 }

@@ -42,6 +42,7 @@ const (
 type expectation struct {
 	action   string
 	old, new *release
+	older    *release // is kept beside old; may be nil
 	end      end
 	// reasons are those of an end with the old version, of which the server must be told
 	// one.
@@ -61,12 +62,14 @@ func (h *host) converge(e expectation) result {
 				return found
 			}
 		}
-		if time.Now().After(limit) {
+		left := time.Until(limit)
+		if left <= 0 {
 			found = h.inspect(e, false)
 			found.end = endBad
 			return found
 		}
-		time.Sleep(inspectEvery)
+		// The longer it takes, the less it matters when it ends.
+		time.Sleep(max(inspectEvery, (convergeWithin-left)/50).Truncate(inspectEvery))
 	}
 }
 
@@ -74,7 +77,7 @@ func (h *host) converge(e expectation) result {
 // the first finding.
 func (h *host) inspect(e expectation, quick bool) result {
 	l := inspector{h: h, e: e}
-	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.leftOvers} {
+	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.keeps, l.leftOvers} {
 		check()
 		if quick && len(l.wrong) > 0 {
 			break
@@ -231,6 +234,8 @@ func (l *inspector) reported() {
 	switch {
 	case l.running == l.e.new && d != nil:
 		l.complain("the new version runs and the server is told of %+v", *d)
+	case l.running == l.e.old && d == nil && slices.Contains(l.e.reasons, agentapi.Cancelled):
+		l.why = agentapi.Cancelled // before it began; see acked
 	case l.running == l.e.old && d == nil:
 		l.complain("the old version runs and the server is not told why")
 	case l.running == l.e.old && (d.ActionID != l.e.action || d.TargetVersion != l.e.new.install.Version || !d.State.Ended() || d.Metadata.ErrorMsg == ""):
@@ -269,6 +274,22 @@ func (l *inspector) acked() {
 	}
 }
 
+// keeps checks that the host can be rolled back to the version before the one that runs.
+func (l *inspector) keeps() {
+	want := l.e.old
+	if l.running == l.e.old {
+		want = l.e.older
+	}
+	if want == nil {
+		return
+	}
+	p, err := handoff.ReadPrevious(l.h.outside(), top)
+	if err != nil || p == nil || p.Install != want.install {
+		l.complain("the host keeps %+v (%v), want %s", p, err, want.install.Home)
+	}
+	l.whole(want)
+}
+
 func (l *inspector) rollbackReported() bool {
 	last := lastOf(l.h.server.Checkins())
 	return last.UpgradeDetails != nil && last.UpgradeDetails.State == agentapi.UpgradeRollback
@@ -300,7 +321,7 @@ func (l *inspector) highest() {
 // known are the files of the data folder that do not mean a pending upgrade.
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
-	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile),
+	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile), path.Base(layout.TrustDir),
 	path.Base(layout.HighestFile),
 }
 
@@ -358,7 +379,11 @@ func (l *inspector) odd(folder string, e fs.DirEntry) string {
 		}
 		return ""
 	}
-	for _, r := range []*release{l.e.old, l.e.new} {
+	homes := []*release{l.e.old, l.e.new}
+	if l.e.older != nil && l.running == l.e.old {
+		homes = append(homes, l.e.older)
+	}
+	for _, r := range homes {
 		if path.Join(layout.DataDir, n) == r.install.Home {
 			before := len(l.wrong)
 			l.whole(r)

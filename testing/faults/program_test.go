@@ -26,6 +26,8 @@ const (
 	crashes   life = "crashes"   // crashes after crashAfter
 	unhealthy life = "unhealthy" // runs, with a component that has failed
 	garbage   life = "garbage"   // is not a program: exec fails
+	sound     life = "sound"     // runs, and the check of its package passes
+	unsound   life = "unsound"   // runs, and the check of its package fails
 	retreats  life = "retreats"  // a watcher that always rolls back after a crash
 )
 

@@ -52,7 +52,8 @@ func (n names) next(c simdisk.Call) string {
 // recorder records a snapshot before every call of a run.
 type recorder struct {
 	// skip reports whether to leave out a sync.
-	skip func(simdisk.Call) bool
+	skip   func(simdisk.Call) bool
+	script script
 	// then is called after the snapshot, and may return a fault.
 	then func(*process, simdisk.Call) error
 
@@ -75,7 +76,7 @@ func (r *recorder) before(p *process, c simdisk.Call) error {
 func (r *recorder) add(h *host, by string, c simdisk.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := snapshot{server: h.server.State(), at: elapsed()}
+	w := snapshot{server: h.server.State(), at: elapsed(), script: r.script}
 	w.serverSum = sync.OnceValue(func() [sha256.Size]byte { return serverSum(w.server) })
 	var taped int
 	w.fs, taped = h.fs.Snapshot()
@@ -140,7 +141,7 @@ func recordWith(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call)
 // recordOn is recordWith on the disk of w itself.
 func recordOn(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) []point {
 	t.Helper()
-	r := &recorder{skip: skip, then: then, names: names{}}
+	r := &recorder{skip: skip, then: then, names: names{}, script: w.script}
 	var how result
 	runHost(t, w, quiet, r.before, func(h *host) {
 		how = h.converge(e)

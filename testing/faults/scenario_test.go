@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -22,6 +23,16 @@ type scenario struct {
 	kept bool
 	// back means a manual rollback after a good upgrade.
 	back bool
+	// keys means that the host trusts publishers' keys instead of a root.
+	keys bool
+	// older means that the host keeps an older version than the one that runs.
+	older bool
+	// slow is how long the archive takes to come, and closed until when the server has
+	// no files.
+	slow, closed time.Duration
+	// cancelled and superseded mean that the server cancels the upgrade, or sends another
+	// one, while the archive comes.
+	cancelled, superseded bool
 	// ends is the only good end, with and without a fault.
 	ends end
 	// reasons are the reasons with which the host may end with the old version.
@@ -40,7 +51,8 @@ func failedIn(phase agentapi.UpgradeState) reason { return "failed in " + reason
 
 var scenarios = []scenario{
 	{name: "good_upgrade", agent: good, watcher: good, ends: endNew, about: "a good version is installed, watched and kept"},
-	{name: "kept_home", agent: good, watcher: good, kept: true, ends: endNew, about: "likewise, and its files are on the host already"},
+	{name: "trusted_keys", agent: good, watcher: good, keys: true, ends: endNew, about: "likewise, on a host that trusts publishers' keys and has pinned no root"},
+	{name: "kept_home", agent: good, watcher: good, kept: true, ends: endNew, about: "a good version whose files are on the host already"},
 	{
 		name: "cannot_start", agent: exits, watcher: good, ends: endOld, reasons: afterSwitch,
 		about: "the new version ends at once whenever it is started, and is rolled back",
@@ -61,6 +73,35 @@ var scenarios = []scenario{
 		name: "failed_exec", agent: garbage, watcher: good, ends: endOld, reasons: append(afterSwitch, failedIn(agentapi.UpgradeRestarting)),
 		about: "the new version's program cannot be executed, and everything is undone",
 	},
+	{
+		name: "checked", agent: sound, watcher: good, ends: endNew,
+		about: "a good version whose package brings a check, which passes",
+	},
+	{
+		name: "check_failed", agent: unsound, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonCheckFailed)},
+		about: "the new version runs, and the check of its package never passes",
+	},
+	{
+		name: "cancelled", agent: good, watcher: good, slow: downloadTakes, cancelled: true, ends: endOld,
+		reasons: []reason{failedIn(agentapi.UpgradeRequested), failedIn(agentapi.UpgradeDownloading), agentapi.Cancelled},
+		about:   "the server cancels the upgrade while the archive is fetched",
+	},
+	{
+		name: "superseded", agent: good, watcher: good, slow: downloadTakes, superseded: true, ends: endNew,
+		about: "the server sends a newer upgrade while the archive is fetched",
+	},
+	{
+		name: "retried", agent: good, watcher: good, closed: serverReturns, ends: endNew,
+		about: "the server has no files at first, and the upgrade is tried again after a minute",
+	},
+	{
+		name: "older_generation", agent: good, watcher: good, older: true, ends: endNew,
+		about: "a good version on a host that keeps an older one, which is removed",
+	},
+	{
+		name: "older_generation_bad", agent: exits, watcher: good, older: true, ends: endOld, reasons: afterSwitch,
+		about: "the new version cannot start, on a host that keeps an older one, which stays",
+	},
 	{name: "manual_rollback", agent: good, watcher: good, back: true, ends: endNew, about: "a rollback by hand after a good upgrade"},
 }
 
@@ -71,21 +112,43 @@ func named(name string) scenario {
 
 const (
 	firstAction  = "upgrade-1"
+	cancelAction = "cancel-1"
+	newerAction  = "upgrade-1b"
 	backAction   = "rollback-1"
 	secondAction = "upgrade-2"
+)
+
+const (
+	downloadTakes = 20 * time.Second
+	// changesMind is when the server sends its second action, during the download.
+	changesMind   = 10 * time.Second
+	serverReturns = 30 * time.Second
 )
 
 // begin returns the snapshot before the scenario, and how it may end.
 func (s scenario) begin(t *testing.T, k *kit) (snapshot, expectation) {
 	t.Helper()
 	old, next := k.release(t, "1.0.0", good, good), k.release(t, "1.1.0", s.agent, s.watcher)
-	w := k.installed(t, old, next, k.further(t).release)
+	newer := k.release(t, "1.1.1", good, good)
+	w := k.installed(t, s.keys, old, next, newer, k.further(t).release)
+	w.script = script{slow: s.slow, closed: s.closed}
 	if s.kept {
 		must(t, unpack(w.fs.View(noHook), next))
 		w.fs.SyncAll()
 	}
 	w = w.ask(firstAction, agentapi.UpgradeData{Version: next.install.Version})
 	e := expectation{action: firstAction, old: old, new: next, end: s.ends, reasons: s.reasons}
+	switch {
+	case s.older:
+		e.older = k.release(t, "0.9.0", good, good)
+		must(t, keep(w.fs.View(noHook), e.older, old))
+		w.fs.SyncAll()
+	case s.cancelled:
+		w.script.later = []delivery{{changesMind, action(cancelAction, agentapi.ActionCancel, agentapi.CancelData{TargetID: firstAction})}}
+	case s.superseded:
+		w.script.later = []delivery{{changesMind, action(newerAction, agentapi.ActionUpgrade, agentapi.UpgradeData{Version: newer.install.Version})}}
+		e.action, e.new = newerAction, newer
+	}
 	if !s.back {
 		return w, e
 	}
@@ -102,14 +165,26 @@ func (k *kit) further(t testing.TB) further {
 
 // ask lets the server send an UPGRADE to its agent.
 func (w snapshot) ask(id string, d agentapi.UpgradeData) snapshot {
-	data, err := json.Marshal(d)
+	s := fakeserver.NewHandler(w.server)
+	s.Send(action(id, agentapi.ActionUpgrade, d))
+	w.server = s.State()
+	return w
+}
+
+func action(id string, kind agentapi.ActionType, data any) agentapi.Action {
+	text, err := json.Marshal(data)
 	if err != nil {
 		panic("faults: a struct of texts cannot fail to encode: " + err.Error())
 	}
-	s := fakeserver.NewHandler(w.server)
-	s.Send(agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), Data: data})
-	w.server = s.State()
-	return w
+	return agentapi.Action{ID: id, Type: kind, CreatedAt: began, Data: text}
+}
+
+// keep unpacks an older version, to which a host can be rolled back since it was upgraded.
+func keep(d disk.Disk, older, runs *release) error {
+	if err := unpack(d, older); err != nil {
+		return err
+	}
+	return handoff.WritePrevious(d, top, handoff.Previous{Install: older.install, ReplacedBy: runs.install, ReplacedAt: began})
 }
 
 // after returns the snapshot after a run without faults, with the host switched off.

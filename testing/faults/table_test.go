@@ -15,21 +15,21 @@ func TestTableTotals(t *testing.T) {
 		{number: 3, call: simdisk.Call{Op: "queue", Name: "write", Half: true}},
 		{number: 4, call: simdisk.Call{Op: "the end"}},
 	}
-	s := scenario{name: "a_story", about: "about it", ends: endOld}
+	s := scenario{name: "a_story", about: "about it", ends: endOld, reasons: afterSwitch}
 	a := f.scenario(s, points)
 	for _, p := range points {
-		a.count(modelKill, p, result{end: endOld, why: "crash_loop"})
-		a.count(modelLose, p, result{end: endOld, why: "not_started"})
+		a.count(modelKill, p, false)
+		a.count(modelLose, p, false)
 	}
-	a.count(modelTorn, points[0], result{end: endBad})
+	a.count(modelTorn, points[0], true)
 	a.cache.results[key{}] = &cacheEntry{}
-	f.pair(s).count(modelHalt, points[0], result{end: endOld})
+	f.pair(s).count(modelHalt, points[0], false)
 	f.sync("pointer syncdir .", syncResult{calls: 2, found: "a_story/x/lose"})
 	f.sync("queue sync q", syncResult{calls: 3, why: "no need"})
 	got := f.markdown()
 	for _, line := range []string{
 		"- `a_story`: about it",
-		"| a_story | 2 | 4 | 0 | 4 | 1 | 9 | 5 | old | 1 | crash_loop 4, not_started 4 |",
+		"| a_story | 2 | 4 | 0 | 4 | 1 | 0 | 0 | 9 | 5 | old | crash_loop, not_started | 1 |",
 		"**9 faults, 5 distinct worlds, 1 bad ends.** Faults that leave the same disk and server lead to the same world, which is run once.",
 		"| pointer | 1 | 3 | 1 |",
 		"| the end | 0 | 2 | 0 |",

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/sha512"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"maps"
 	"sync"
@@ -38,10 +39,17 @@ type Repo struct {
 // three others sign targets, one online key signs the rest.
 func New(t testing.TB) *Repo {
 	t.Helper()
-	r := &Repo{t: t, Now: time.Now().UTC().Truncate(time.Second), served: map[string][]byte{}}
-	r.RootKeys = []tuf.PrivateKey{Key(t, "rosa"), Key(t, "ruth"), Key(t, "rolf")}
-	r.TargetsKeys = []tuf.PrivateKey{Key(t, "ted"), Key(t, "tina"), Key(t, "tom")}
-	r.Online = tuf.Online{Key(t, "server")}
+	return NewAt(t, time.Now().UTC().Truncate(time.Second), rand.Reader)
+}
+
+// NewAt is New at a time and with keys from random, for tests that repeat their bytes.
+func NewAt(t testing.TB, now time.Time, random io.Reader) *Repo {
+	t.Helper()
+	key := func(name string) tuf.PrivateKey { return KeyFrom(t, random, name) }
+	r := &Repo{t: t, Now: now, served: map[string][]byte{}}
+	r.RootKeys = []tuf.PrivateKey{key("rosa"), key("ruth"), key("rolf")}
+	r.TargetsKeys = []tuf.PrivateKey{key("ted"), key("tina"), key("tom")}
+	r.Online = tuf.Online{key("server")}
 	online := r.Online[0].Public()
 	root, err := tuf.NewRoot(tuf.RootSpec{
 		Root:     tuf.Signers{Keys: Public(r.RootKeys...), Threshold: 2},
@@ -56,7 +64,13 @@ func New(t testing.TB) *Repo {
 // Key generates a private key.
 func Key(t testing.TB, name string) tuf.PrivateKey {
 	t.Helper()
-	k, err := tuf.GenerateKey(rand.Reader, name)
+	return KeyFrom(t, rand.Reader, name)
+}
+
+// KeyFrom generates a private key from random.
+func KeyFrom(t testing.TB, random io.Reader, name string) tuf.PrivateKey {
+	t.Helper()
+	k, err := tuf.GenerateKey(random, name)
 	if err != nil {
 		t.Fatal(err)
 	}
