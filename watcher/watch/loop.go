@@ -293,7 +293,7 @@ func (w *Watch) step(ctx context.Context, m handoff.Marker, s *watchState) plan 
 		w.Log.Info("the new version is good", "waiting", Waiting(m, s.history))
 		return plan{do: keepNew}
 	case RollBack:
-		return plan{do: restorePrevious, reason: v.Reason}
+		return plan{do: restorePrevious, reason: v.Reason, keep: keepHome(s.history.untried())}
 	}
 	w.reportStatus(m, s)
 	w.supervise(m, s.history)

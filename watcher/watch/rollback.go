@@ -38,8 +38,8 @@ const (
 //  4. active commit  likewise
 //  5. restart        until the previous version answers
 //  6. outcome        for the agent, which reports it
-//  7. home           of the bad version removed, and the record of a kept
-//     version if that was it
+//  7. home           of the bad version removed, unless it never had a turn, and
+//     the record of a kept version if that was it
 //  8. marker         removed, between the request and the decision
 //
 // The pointer moves before the bad version is stopped, so that from step 2 on this watcher,

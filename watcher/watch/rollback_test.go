@@ -54,6 +54,17 @@ func TestRollback(t *testing.T) {
 		}
 	})
 
+	inTime(t, "a version that the previous one never made way for stays on the disk", func(t *testing.T, s *site) {
+		// The pointer leads to the new version, and nothing restarts the agent.
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonNotStarted {
+			t.Fatalf("outcome %+v, %v", o, err)
+		}
+		if s.leads(layout.AgentLink) != s.m.From.Home || !s.exists(s.m.To.Home) || s.exists(layout.MarkerFile) {
+			t.Error("want the pointer at the previous version, the home of the new one there, and the marker gone")
+		}
+	})
+
 	inTime(t, "a service manager that refuses at first is asked again", func(t *testing.T, s *site) {
 		s.crashing()
 		s.host.refuse = errors.New("start request repeated too quickly")

@@ -83,6 +83,11 @@ func (h History) switching() bool {
 	return h.cond.kind == previous && !h.arrived && h.previous < switchTimeout
 }
 
+// untried reports whether the previous version went on in place of the new one, as when a
+// full disk keeps an agent from restarting. Then the new version is not known to be bad, and
+// its home stays: in a manual rollback it is the version to go back to.
+func (h History) untried() bool { return h.cond.kind == previous && !h.arrived }
+
 // fault returns the reason to roll back now, or nil.
 func fault(m handoff.Marker, h History) *handoff.Reason {
 	lasts := func(d time.Duration) bool { return d >= time.Duration(m.Rules.FailedFor) }
