@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -179,6 +180,7 @@ func (m model) fails(c simdisk.Call) bool {
 type cache struct {
 	mu      sync.Mutex
 	results map[key]*cacheEntry
+	disks   map[[sha256.Size]byte]bool // of the snapshots
 }
 
 type cacheEntry struct {
@@ -186,12 +188,16 @@ type cacheEntry struct {
 	result result
 }
 
-func newCache() *cache { return &cache{results: map[key]*cacheEntry{}} }
+func newCache() *cache {
+	return &cache{results: map[key]*cacheEntry{}, disks: map[[sha256.Size]byte]bool{}}
+}
 
+// size is the number of different disks. That of snapshots differs from run to run: an agent
+// reports while it acts, and either may come first.
 func (m *cache) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.results)
+	return len(m.disks)
 }
 
 // resume counts w and returns a function that returns its result. It runs w at most once.
@@ -202,6 +208,7 @@ func (m *cache) resume(t *testing.T, w snapshot, e expectation, f *further) func
 		f = nil
 	}
 	m.mu.Lock()
+	m.disks[k[0]] = true
 	o := m.results[k]
 	if o == nil {
 		o = &cacheEntry{}

@@ -60,8 +60,8 @@ func newTally(s scenario) *tally {
 	}
 }
 
-// worlds is the number of different states after which a host was run. After a fault that
-// leaves a process alive each run is one.
+// worlds is the number of different disks from which a host boots, and of the runs in which
+// processes live on.
 func (t *tally) worlds() int {
 	n := t.cache.size()
 	for m, faults := range t.faults {
@@ -176,7 +176,7 @@ func (f *proof) scenarioTable(b *strings.Builder) {
 		fmt.Fprintf(b, " %d | %d | %s | %s | %d |\n", sum(t.faults), t.worlds(), t.scenario.ends, t.scenario.allowed(), t.bad)
 		faults, worlds, bad = faults+sum(t.faults), worlds+t.worlds(), bad+t.bad
 	}
-	fmt.Fprintf(b, "\n**%d faults, %d distinct worlds, %d bad ends.** Faults that leave the same disk and server lead to the same world, which is run once.\n\n", faults, worlds, bad)
+	fmt.Fprintf(b, "\n**%d faults, %d distinct worlds, %d bad ends.** A world is a disk from which the host boots after a fault, or a run in which processes live on: many faults leave the same disk.\n\n", faults, worlds, bad)
 }
 
 // allowed returns the reasons for an end with the old version.

@@ -22,7 +22,7 @@ func TestTableTotals(t *testing.T) {
 		a.count(modelLose, p, false)
 	}
 	a.count(modelTorn, points[0], true)
-	a.cache.results[key{}] = &cacheEntry{}
+	a.cache.disks[key{}[0]] = true
 	f.pair(s).count(modelHalt, points[0], false)
 	f.sync("pointer syncdir .", syncResult{calls: 2, found: "a_story/x/lose"})
 	f.sync("queue sync q", syncResult{calls: 3, why: "no need"})
@@ -30,7 +30,7 @@ func TestTableTotals(t *testing.T) {
 	for _, line := range []string{
 		"- `a_story`: about it",
 		"| a_story | 2 | 4 | 0 | 4 | 1 | 0 | 0 | 9 | 5 | old | crash_loop, not_started | 1 |",
-		"**9 faults, 5 distinct worlds, 1 bad ends.** Faults that leave the same disk and server lead to the same world, which is run once.",
+		"**9 faults, 5 distinct worlds, 1 bad ends.** A world is a disk from which the host boots after a fault, or a run in which processes live on: many faults leave the same disk.",
 		"| pointer | 1 | 3 | 1 |",
 		"| the end | 0 | 2 | 0 |",
 		"| **sum** | 1 | 5 | 1 |",
