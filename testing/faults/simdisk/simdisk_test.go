@@ -475,3 +475,51 @@ func TestCloneIsIndependent(t *testing.T) {
 		t.Errorf("the clone holds %q", got)
 	}
 }
+
+// A tape that is played without a sync leaves what the same calls without it leave.
+func TestTapeWithoutASyncEqualsARunWithoutIt(t *testing.T) {
+	skip := func(c Call) bool { return c.Name == "sync" }
+	history := func(f *FS, hook Hook) {
+		d := f.View(hook)
+		must(t, disk.WriteFile(d, "test", "/f", []byte("old"), 0o600))
+		must(t, disk.WriteFile(d, "test", "/f", []byte("new one"), 0o600))
+		must(t, d.Remove("test", "/f"))
+	}
+	recorded, run := New(), New()
+	tape := recorded.Record()
+	history(recorded, all)
+	var want []*FS
+	history(run, func(c Call) error {
+		if c.Kind != Read {
+			want = append(want, run.Clone())
+		}
+		if skip(c) {
+			return ErrSkip
+		}
+		return nil
+	})
+	var after []int
+	for n := range want {
+		after = append(after, n)
+	}
+	for n, played := range tape.Play(after, skip) {
+		if got, want := fmt.Sprint(outcomes(played)), fmt.Sprint(outcomes(want[n])); got != want {
+			t.Errorf("before call %d the tape leaves %s, want %s", n, got, want)
+		}
+		if !played.Same(want[n]) {
+			t.Errorf("before call %d the disks count as different", n)
+		}
+	}
+	if with := tape.Play(after, func(Call) bool { return false }); with[len(with)-1].Same(want[len(want)-1]) {
+		t.Error("the sync makes no difference")
+	}
+}
+
+// outcomes lists what every cut leaves.
+func outcomes(f *FS) []string {
+	var out []string
+	for _, c := range f.Cuts() {
+		out = append(out, c.String()+": "+listing(f.After(c)))
+	}
+	return out
+}
