@@ -117,7 +117,8 @@ func (e *Executor) repairCommit(j *journal) error {
 	}
 	file, want := e.path(layout.ActiveCommitFile), j.To.Hash+"\n"
 	if now, err := e.Disk.ReadFile(stepCommit, file); err == nil && string(now) == want {
-		return nil
+		// The previous process may have been killed before its name was durable.
+		return e.Disk.SyncDir(stepCommit, filepath.Dir(file))
 	}
 	return disk.WriteFile(e.Disk, stepCommit, file, []byte(want), 0o644)
 }
