@@ -40,6 +40,10 @@ func (d *daemon) upgrades(ctx context.Context) {
 				again = time.Now().Add(queueRetry)
 			case item == nil:
 				d.reportWaiting()
+				if err := d.executor.UndoLeftover(); err != nil {
+					d.log.Error("a failed upgrade is not undone yet", "error", err, "again_in", queueRetry.String())
+					again = time.Now().Add(queueRetry)
+				}
 			case d.upgradeTo(ctx, *item):
 				continue
 			default:

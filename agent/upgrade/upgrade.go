@@ -187,7 +187,7 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	e.begin(r.ID, cancel)
 	defer e.end(r.ID)
 
-	if err := e.undoLeftover(); err != nil {
+	if err := e.UndoLeftover(); err != nil {
 		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
 	}
 	e.watcher = nil
@@ -201,9 +201,9 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	return nil
 }
 
-// undoLeftover undoes an earlier upgrade whose undoing failed, for instance on a full
-// disk. Its journal must not be overwritten before.
-func (e *Executor) undoLeftover() error {
+// UndoLeftover undoes an earlier upgrade whose undoing failed, for instance on a full
+// disk. Its journal must not be overwritten before. No upgrade may run.
+func (e *Executor) UndoLeftover() error {
 	j, err := e.readJournal()
 	if errors.Is(err, disk.ErrDamaged) {
 		return nil
@@ -279,7 +279,7 @@ func (w *work) fail(f *Failure) error {
 	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
 	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
-		// The journal stays, and the next upgrade or the next start undoes it.
+		// The journal stays. The daemon tries again, as do the next upgrade and the next start.
 		f.Err = fmt.Errorf("%w; and the host could not be restored: %w", f.Err, err)
 	}
 	if stopping {
