@@ -118,6 +118,7 @@ func failAt(t *testing.T, m model, w snapshot, e expectation, name string, f *fu
 
 func runFailing(t *testing.T, m model, w snapshot, e expectation, name string, f *further, log *slog.Logger) (r result) {
 	t.Helper()
+	e.failing = m != modelKill
 	k := &failer{model: m, name: name, seen: names{}}
 	w.fs = w.fs.Clone()
 	runHost(t, w, log, k.before, func(h *host) { r = h.recover(e, f) })

@@ -110,7 +110,7 @@ type cases struct {
 // interrupt runs the scenario with a fault at one call.
 func (b *cases) interrupt(t *testing.T, m model, i int, w snapshot, e expectation, f *further) {
 	p := b.points[i]
-	skip := !whole && slices.Contains(repeated, p.call.Op) && i%repeatedStride != 0
+	skip := !whole && i%b.tally.scenario.stride(m, p) != 0
 	check := func(t *testing.T, run func() result) {
 		t.Helper()
 		if skip {
@@ -147,12 +147,32 @@ func (b *cases) interrupt(t *testing.T, m model, i int, w snapshot, e expectatio
 	}
 }
 
-// whole means that every fault runs. Otherwise the faults at the calls for repeated records
-// are all counted, and those at one call in repeatedStride run: they are more than half of
-// all faults.
+// whole means that every fault runs. Otherwise all are counted, and a part of them runs.
 var whole = os.Getenv(proofVariable) != ""
 
-const repeatedStride = 6
+const (
+	// repeatedStride is at one in how many of the calls for repeated records faults run:
+	// they are more than half of all calls.
+	repeatedStride = 20
+	// failingStride is likewise for the other calls that fail.
+	failingStride = 5
+	// variantStride is likewise for the other calls of a variant.
+	variantStride = 5
+	// pairStride is one in how many pairs of faults runs.
+	pairStride = 4
+)
+
+func (s scenario) stride(m model, p point) int {
+	switch {
+	case slices.Contains(repeated, p.call.Op):
+		return repeatedStride
+	case m == modelEIO, m == modelFull:
+		return failingStride
+	case s.variant:
+		return variantStride
+	}
+	return 1
+}
 
 // replay returns the command that repeats one case.
 func replay(t *testing.T) string {
@@ -180,6 +200,10 @@ func TestHostRecoversFromTwoFaults(t *testing.T) {
 			for n := range pairsPerScenario {
 				first := points[random.IntN(len(points)-1)]
 				numbers := [4]int{random.Int(), random.Int(), random.Int(), random.Int()}
+				if !whole && n%pairStride != 0 {
+					tally.count(modelHalt, first, false)
+					continue
+				}
 				t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 					p := newPair(t, w, e, first, nil, numbers)
 					r := resume(t, p.snapshot, e, nil)

@@ -47,6 +47,8 @@ type expectation struct {
 	// reasons are those of an end with the old version, of which the server must be told
 	// one.
 	reasons []reason
+	// failing means that a call to the disk has failed.
+	failing bool
 	// strict means that no left-over is tolerated on the disk.
 	strict bool
 }
@@ -325,6 +327,9 @@ var known = []string{
 	path.Base(layout.HighestFile),
 }
 
+// writeCheck is the file with which preflight checks that it may write.
+const writeCheck = ".muster-write-check"
+
 // inert are files without effect once the file they belong to is gone.
 var inert = []string{
 	path.Base(layout.MarkerFile) + layout.PreviousSuffix, path.Base(layout.JournalFile) + layout.PreviousSuffix, path.Base(layout.RequestFile) + layout.PreviousSuffix,
@@ -337,6 +342,8 @@ var inert = []string{
 //   - temporary files (.new): the next write of that file begins by removing them
 //   - staging folders: the next commit, or unpacking, removes them
 //   - downloads, whole or partial: the next attempt uses them or a commit removes them
+//   - the file with which preflight checks its rights, which the next preflight removes
+//   - after a call that failed, a home that the commit did not remove: the next commit does
 //   - a copy (.prev) without its record, which counts as no record
 //   - a decision without its marker: it is bound to that marker, and read only
 //     while there is one
@@ -366,12 +373,16 @@ func (l *inspector) odd(folder string, e fs.DirEntry) string {
 			return "a left-over that the next upgrade did not remove"
 		}
 		return ""
+	case folder == top && n == writeCheck && !l.e.strict:
+		return ""
 	case folder == top:
 		if !slices.Contains([]string{layout.AgentLink, layout.WatcherLink, layout.DataDir, layout.IdentityFile, layout.ConfigFile}, n) {
 			return "unknown"
 		}
 		return ""
 	case !l.e.strict && slices.Contains(inert, n):
+		return ""
+	case l.e.failing && l.e.older != nil && path.Join(layout.DataDir, n) == l.e.older.install.Home:
 		return ""
 	case slices.Contains(known, strings.TrimSuffix(n, layout.PreviousSuffix)):
 		if n == path.Base(layout.DownloadsDir) && l.e.strict {

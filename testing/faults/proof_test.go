@@ -158,7 +158,11 @@ func (f *proof) markdown() string {
 func (f *proof) scenarioTable(b *strings.Builder) {
 	b.WriteString("## By scenario\n\n")
 	for _, t := range f.scenarios {
-		fmt.Fprintf(b, "- `%s`: %s\n", t.scenario.name, t.scenario.about)
+		variant := ""
+		if t.scenario.variant {
+			variant = " (*)"
+		}
+		fmt.Fprintf(b, "- `%s`%s: %s\n", t.scenario.name, variant, t.scenario.about)
 	}
 	b.WriteString("\n| scenario | calls |")
 	for _, m := range models {
@@ -221,7 +225,8 @@ func (f *proof) labelTable(b *strings.Builder) {
 		fmt.Fprintf(b, "| **sum** | %d | %d | %d |\n\n", all.calls, all.faults, all.bad)
 	}
 	isRepeated := func(l string) bool { return slices.Contains(repeated, l) }
-	fmt.Fprintf(b, "## By label\n\n`go tool mage test` counts all faults; of those at the calls for repeated records it runs one in %d, and `go tool mage proof` all.\n\n", repeatedStride)
+	fmt.Fprintf(b, "## By label\n\n`go tool mage proof` runs all faults. `go tool mage test` counts all, and runs those at one in %d of the calls for repeated records, at one in %d of the other calls that fail and of those of a variant (*), and one in %d pairs.\n\n",
+		repeatedStride, variantStride, pairStride)
 	table("What is written once or a few times:", func(l string) bool { return !isRepeated(l) })
 	table("Records that are written again at every step or with every action:", isRepeated)
 }

@@ -33,6 +33,8 @@ type scenario struct {
 	// cancelled and superseded mean that the server cancels the upgrade, or sends another
 	// one, while the archive comes.
 	cancelled, superseded bool
+	// variant means that most of its calls are those of another scenario.
+	variant bool
 	// ends is the only good end, with and without a fault.
 	ends end
 	// reasons are the reasons with which the host may end with the old version.
@@ -51,7 +53,7 @@ func failedIn(phase agentapi.UpgradeState) reason { return "failed in " + reason
 
 var scenarios = []scenario{
 	{name: "good_upgrade", agent: good, watcher: good, ends: endNew, about: "a good version is installed, watched and kept"},
-	{name: "trusted_keys", agent: good, watcher: good, keys: true, ends: endNew, about: "likewise, on a host that trusts publishers' keys and has pinned no root"},
+	{name: "trusted_keys", variant: true, agent: good, watcher: good, keys: true, ends: endNew, about: "likewise, on a host that trusts publishers' keys and has pinned no root"},
 	{name: "kept_home", agent: good, watcher: good, kept: true, ends: endNew, about: "a good version whose files are on the host already"},
 	{
 		name: "cannot_start", agent: exits, watcher: good, ends: endOld, reasons: afterSwitch,
@@ -74,11 +76,11 @@ var scenarios = []scenario{
 		about: "the new version's program cannot be executed, and everything is undone",
 	},
 	{
-		name: "checked", agent: sound, watcher: good, ends: endNew,
+		name: "checked", variant: true, agent: sound, watcher: good, ends: endNew,
 		about: "a good version whose package brings a check, which passes",
 	},
 	{
-		name: "check_failed", agent: unsound, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonCheckFailed)},
+		name: "check_failed", variant: true, agent: unsound, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonCheckFailed)},
 		about: "the new version runs, and the check of its package never passes",
 	},
 	{
@@ -87,19 +89,19 @@ var scenarios = []scenario{
 		about:   "the server cancels the upgrade while the archive is fetched",
 	},
 	{
-		name: "superseded", agent: good, watcher: good, slow: downloadTakes, superseded: true, ends: endNew,
+		name: "superseded", variant: true, agent: good, watcher: good, slow: downloadTakes, superseded: true, ends: endNew,
 		about: "the server sends a newer upgrade while the archive is fetched",
 	},
 	{
-		name: "retried", agent: good, watcher: good, closed: serverReturns, ends: endNew,
+		name: "retried", variant: true, agent: good, watcher: good, closed: serverReturns, ends: endNew,
 		about: "the server has no files at first, and the upgrade is tried again after a minute",
 	},
 	{
-		name: "older_generation", agent: good, watcher: good, older: true, ends: endNew,
+		name: "older_generation", variant: true, agent: good, watcher: good, older: true, ends: endNew,
 		about: "a good version on a host that keeps an older one, which is removed",
 	},
 	{
-		name: "older_generation_bad", agent: exits, watcher: good, older: true, ends: endOld, reasons: afterSwitch,
+		name: "older_generation_bad", variant: true, agent: exits, watcher: good, older: true, ends: endOld, reasons: afterSwitch,
 		about: "the new version cannot start, on a host that keeps an older one, which stays",
 	},
 	{name: "manual_rollback", agent: good, watcher: good, back: true, ends: endNew, about: "a rollback by hand after a good upgrade"},

@@ -18,13 +18,14 @@ import (
 var redundant = []struct{ prefix, why string }{
 	{"active commit syncdir", "the journal's next entry, or the outcome, lies in the same folder and is synced before anything rests on it"},
 	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
-	{"copy state syncdir <home>$", "the queue snapshot, which follows, syncs the same folder"},
 	{"queue snapshot", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
 	{"decision syncdir", "moving the pointer, which follows, rests on the decision only for the reason, and the record of the outcome in the same folder is synced before that is read"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
 	{"failed versions", "written again at every start as long as the outcome is there"},
-	{"previous version", "a lost or damaged record counts as none: there is then no version to go back to, and the next commit writes it again"},
-	{"queue", "a lost queue loses its ack token too, so the server sends again what was not confirmed, and the journal knows what had begun; what only the queue knows, results on their way and the time of the next try, has no part in these stories"},
+	{"previous version sync data/previous-version.prev", "read only if the record is damaged, and that is synced"},
+	{"previous version syncdir", "the outcome, which follows, lies in the same folder"},
+	{"queue sync <home>/run/queue.prev.new", "read only if the queue is damaged, and that is synced"},
+	{"queue syncdir", "a lost queue loses its ack token too, so the server sends again what was not confirmed, and the journal knows what had begun; what only the queue knows, results on their way and the time of the next try, has no part in these stories"},
 	{"remove home syncdir", "removing the marker or the journal, which follows, syncs the same folder"},
 	{"rollback request syncdir", "a request that comes back names a home that is not being watched"},
 	{"trust", "a damaged or lost file of the publishers is fetched and verified again, and the pinned root is never written again"},
@@ -48,7 +49,7 @@ var together = map[string][]string{
 
 // redundantStride is the part of the known redundant syncs that a test tries; `go tool mage
 // proof` tries all.
-const redundantStride = 60
+const redundantStride = 120
 
 // pairsWithoutSync is how many pairs are tried if no single loss ends badly.
 const pairsWithoutSync = 60
