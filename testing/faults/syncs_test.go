@@ -22,6 +22,7 @@ var redundant = []struct{ prefix, why string }{
 	{"decision syncdir", "moving the pointer, which follows, rests on the decision only for the reason, and the record of the outcome in the same folder is synced before that is read"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
 	{"failed versions", "written again at every start as long as the outcome is there"},
+	{"highest version syncdir", "the outcome, which follows, lies in the same folder"},
 	{"previous version sync data/previous-version.prev", "read only if the record is damaged, and that is synced"},
 	{"previous version syncdir", "the outcome, which follows, lies in the same folder"},
 	{"queue sync <home>/run/queue.prev.new", "read only if the queue is damaged, and that is synced"},
