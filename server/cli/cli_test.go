@@ -285,7 +285,11 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 	}
 	o.fails(1, []string{"agents", "get", "nobody"}, "there is no agent with the id or host name nobody")
 	o.contains(o.run("status"), "online       1", "all          2")
-	if got := asJSON[adminapi.AgentStatusResponse](o, "status"); got.Results.All != 2 {
+	type status struct {
+		adminapi.AgentStatusResponse
+		OpenIncidents int `json:"open_incidents"`
+	}
+	if got := asJSON[status](o, "status"); got.Results.All != 2 || got.OpenIncidents != 0 {
 		t.Errorf("status is %+v", got)
 	}
 	asJSON[adminapi.Empty](o, "agents", "unenroll", b.ID, "--revoke")

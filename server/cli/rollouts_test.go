@@ -297,6 +297,7 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.contains(o.run("incidents", "list"), i.ID, "web-01 is stalled", "recovery: restore it")
+	o.contains(o.run("status"), "1 open incident: see `muster incidents list`")
 	o.contains(o.run("incidents", "ack", i.ID, "--why", "looking"), "acknowledged: web-01 is stalled")
 	o.contains(o.run("incidents", "resolve", i.ID), "resolved")
 	if got := asJSON[adminapi.IncidentList](o, "incidents", "list", "--all"); got.Total != 1 || got.Items[0].State != adminapi.IncidentResolved || *got.Items[0].Acked.Why != "looking" {

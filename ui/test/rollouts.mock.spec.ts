@@ -180,8 +180,9 @@ test("a fleet that has changed since the preview refuses the start, shows how, a
   await expect(page.getByText(/started on 2 agents/)).toBeVisible();
 });
 
-test("an incident is counted in the tab, acknowledged and resolved", async ({ page }) => {
-  await open(page, "/incidents");
+test("an incident is counted beside the agents and in the tab, acknowledged and resolved", async ({ page }) => {
+  await open(page, "/agents");
+  await page.getByRole("main").getByRole("link", { name: /1 ?Open incident/ }).click();
   const card = page.getByRole("listitem", { name: /edge-fra-01 has been silent/ });
   await expect(card).toContainText("Recovery plan.");
   await expect(page.getByRole("navigation").getByRole("link", { name: /Incidents.* 1 open/ })).toBeVisible();

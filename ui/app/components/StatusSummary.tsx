@@ -1,3 +1,5 @@
+import { Link } from "@tanstack/react-router";
+import { useOpenIncidents } from "~/hooks/useOpenIncidents";
 import { GROUPS, groupLabel, HIDDEN_GROUPS, type StatusGroup } from "~/util/status";
 import { plural } from "~/util/words";
 import { StatusIcon } from "./StatusBadge";
@@ -39,6 +41,7 @@ export function StatusSummary({ counts, chosen, onChange }: Props) {
             <span className={classes.label}><StatusIcon group={group} /> {groupLabel[group]}</span>
           </button>
         ))}
+        <IncidentTile />
       </div>
       <div className={classes.bar} aria-hidden>
         {GROUPS.filter((g) => counts[g] > 0).map((group) => (
@@ -56,5 +59,17 @@ export function StatusSummary({ counts, chosen, onChange }: Props) {
         ))}
       </div>
     </div>
+  );
+}
+
+/** A link to the open incidents. It is there only while there are some. */
+function IncidentTile() {
+  const open = useOpenIncidents();
+  if (open === 0) return null;
+  return (
+    <Link to="/incidents" className={classes.chip} data-group="unhealthy">
+      <span className={classes.count}>{open.toLocaleString()}</span>
+      <span className={classes.label}>{open === 1 ? "Open incident" : "Open incidents"}</span>
+    </Link>
   );
 }

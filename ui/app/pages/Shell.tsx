@@ -4,10 +4,11 @@ import { IconDeviceDesktop, IconKey, IconLogout, IconMoon, IconSun, IconUserCirc
 import { Link, Outlet, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { call } from "~/api/client";
-import { incidentsQuery, serverQuery, sessionQuery } from "~/api/queries";
+import { serverQuery, sessionQuery } from "~/api/queries";
 import { Logo } from "~/components/Logo";
 import { NowProvider } from "~/components/Now";
 import { EventsProvider, useHistory, useStreamState, type StreamState } from "~/hooks/useEvents";
+import { useOpenIncidents } from "~/hooks/useOpenIncidents";
 import classes from "./Shell.module.css";
 
 const pages = [
@@ -49,8 +50,7 @@ export function Shell() {
 
 /** The number of open incidents. It is part of the tab's name, so that screen readers read it. */
 function OpenIncidents() {
-  const { data } = useQuery(incidentsQuery);
-  const open = data?.items.filter((i) => i.state === "open").length ?? 0;
+  const open = useOpenIncidents();
   if (open === 0) return null;
   return <span className={classes.count}>{open}<span className="sr-only"> open</span></span>;
 }
