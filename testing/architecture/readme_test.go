@@ -72,14 +72,23 @@ func TestImportMapIsParsed(t *testing.T) {
 }
 
 // link is a target in Markdown's [text](target); code is where files and folders
-// of this repository are named.
+// of this repository are named; test is where tests are, and declared is where Go has them.
 var (
 	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	code = regexp.MustCompile("`((?:server|agent|watcher|ui|packaging|testing)/[\\w./-]+)`")
+	test = regexp.MustCompile("`(?:\\w+\\.)?((?:Test|Fuzz)[A-Z]\\w+)`")
+
+	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w+)\(`)
 )
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	tr := openTree(t)
+	tests := map[string]bool{}
+	for _, name := range tr.with("_test.go") {
+		for _, m := range declared.FindAllSubmatch(tr.read(name), -1) {
+			tests[string(m[1])] = true
+		}
+	}
 	for _, name := range tr.with(".md") {
 		text := string(tr.read(name))
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
@@ -94,6 +103,11 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		for _, m := range code.FindAllStringSubmatch(text, -1) {
 			if !exists(tr, m[1]) && !exists(tr, path.Join(path.Dir(name), m[1])) && !built(m[1]) {
 				t.Errorf("%s names %s, which does not exist", name, m[1])
+			}
+		}
+		for _, m := range test.FindAllStringSubmatch(text, -1) {
+			if !tests[m[1]] {
+				t.Errorf("%s names the test %s, which does not exist", name, m[1])
 			}
 		}
 	}
