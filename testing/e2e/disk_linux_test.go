@@ -20,9 +20,10 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	top := filepath.Join(w.Dir, "small")
 	check(t, os.MkdirAll(top, 0o755))
-	// The file system has room for the first version and a little more.
-	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + 3<<20
-	check(t, syscall.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", need+size(t, w.archives["1.0.0"])/2)))
+	// The file system has room for the first version, the copy of its archive that the
+	// installer makes and removes, and a little more.
+	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + size(t, w.archives["1.0.0"]) + 3<<20
+	check(t, syscall.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", need)))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(top, 0); err != nil {
 			t.Error(err)

@@ -26,6 +26,11 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 			t.Errorf("muster-agent %s: %v\n%s\nwant a refusal with %q", args, err, out, want)
 		}
 	}
+	// Until the agent has reached its server, the exit code of status is not 0.
+	eventually(t, "the agent and its connection are healthy", func() error {
+		_, err := h.CLI(ctx, "status")
+		return err
+	})
 	says("agent: healthy", "status")
 	says(`"state": "healthy"`, "status", "-o", "json")
 	refuses("muster package push", "upgrade", "9.9.9")

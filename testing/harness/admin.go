@@ -15,14 +15,15 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
-// client returns a client of the server's admin API.
+// client returns a client of the server's admin API. It keeps no connection open after a
+// request: each caller has a client of its own, and the server bounds connections.
 func (s *Server) client() (*http.Client, error) {
 	u, err := url.Parse(s.Info.AdminURL)
 	if err != nil {
 		return nil, err
 	}
 	config, err := capin.TLSConfig(s.Info.CAPin, u.Hostname())
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}, err
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, err
 }
 
 // Do sends a request with the admin key.
