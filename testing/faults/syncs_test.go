@@ -19,7 +19,6 @@ var redundant = []struct{ prefix, why string }{
 	{"active commit syncdir", "the journal's next entry, or the outcome, lies in the same folder and is synced before anything rests on it"},
 	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
 	{"queue snapshot", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
-	{"decision syncdir", "moving the pointer, which follows, rests on the decision only for the reason, and the record of the outcome in the same folder is synced before that is read"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
 	{"failed versions", "written again at every start as long as the outcome is there"},
 	{"highest version syncdir", "the outcome, which follows, lies in the same folder"},
@@ -33,7 +32,6 @@ var redundant = []struct{ prefix, why string }{
 	{"unpack syncdir .", "the folder data has its name since the installation"},
 	{"unpack syncdir data", "copying the state syncs the home, and the journal's next entry its name, before the pointer moves"},
 	{"upgrade journal sync data/upgrade-journal.prev.new", "read only if the journal is damaged, and that is synced"},
-	{"upgrade marker syncdir", "the journal's next entry lies in the same folder and is synced before the pointer moves"},
 	{"upgrade outcome syncdir", "removing the marker, which follows, syncs the same folder"},
 }
 
