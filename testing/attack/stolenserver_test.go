@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/host"
@@ -145,11 +146,15 @@ func (v *victim) start() {
 		v.t.Fatal(err)
 	}
 	other := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.roots}}}
+	socket, err := control.Listen(v.top)
+	if err != nil {
+		v.t.Fatal(err)
+	}
 	o := daemon.Options{
 		Top: v.top, Running: v.running(), GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: v.config,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: v.server.URL},
 		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: client, Other: other, Trust: v.ring,
-		Lock: daemon.FileLock, Watchers: v, Exec: func() error { return nil },
+		Lock: daemon.FileLock, Watchers: v, Control: socket, Exec: func() error { return nil },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
