@@ -209,8 +209,9 @@ func (m *machine) endsAt10() {
 	m.w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
 	// The watcher may have reported it before the agent does.
 	eventually(m.t, "muster-agent status says why", func() error {
-		if says := m.run(m.top+"/muster-agent", "status"); !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {
-			return fmt.Errorf("it says\n%s", says)
+		says, err := m.Run(m.t.Context(), m.top+"/muster-agent", "status")
+		if err != nil || !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {
+			return fmt.Errorf("it says\n%s (%v)", says, err)
 		}
 		return nil
 	})
