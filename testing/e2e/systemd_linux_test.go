@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -211,7 +212,7 @@ func (m *machine) endsAt10() {
 	eventually(m.t, "muster-agent status says why", func() error {
 		says, err := m.Run(m.t.Context(), m.top+"/muster-agent", "status")
 		if err != nil || !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {
-			return fmt.Errorf("it says\n%s (%v)", says, err)
+			return errors.Join(fmt.Errorf("it says\n%s", says), err)
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -54,7 +55,7 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	eventually(t, "the host refuses the second try", func() error {
 		out, err := h.CLI(t.Context(), "upgrade", "1.2.0")
 		if err == nil || !strings.Contains(out+err.Error(), "version 1.2.0 failed here before") {
-			return fmt.Errorf("it answers with %v:\n%s", err, out)
+			return errors.Join(fmt.Errorf("it answers\n%s", out), err)
 		}
 		return nil
 	})
