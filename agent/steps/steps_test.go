@@ -196,7 +196,7 @@ func TestUndoingEndsAtItsTimeoutAndKeepsTheJournal(t *testing.T) {
 		// c returns without an error when the time is over; b is not begun then.
 		late := w.step("c")
 		late.Undo = func(context.Context) error {
-			time.Sleep(UndoTimeout)
+			time.Sleep(UndoTimeout + time.Second)
 			return nil
 		}
 		for _, steps := range [][]Step{{w.step("a"), hangs}, {w.step("a"), w.step("b"), late}} {
