@@ -208,7 +208,7 @@ func (m *machine) endsAt10() {
 		return a.Agent.Version == "1.0.0" && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && reasonCode(a) != ""
 	})
 	m.w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
-	// The watcher may have reported it before the agent does.
+	// The watcher may have reported it before the agent is connected and healthy again.
 	eventually(m.t, "muster-agent status says why", func() error {
 		says, err := m.Run(m.t.Context(), m.top+"/muster-agent", "status")
 		if err != nil || !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {

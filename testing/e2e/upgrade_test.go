@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -54,8 +53,11 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	// The agent ends the watch, and accepts upgrades again, after the watcher has reported.
 	eventually(t, "the host refuses the second try", func() error {
 		out, err := h.CLI(t.Context(), "upgrade", "1.2.0")
-		if err == nil || !strings.Contains(out+err.Error(), "version 1.2.0 failed here before") {
-			return errors.Join(fmt.Errorf("it answers\n%s", out), err)
+		if err == nil {
+			t.Fatalf("the host accepts the second try:\n%s", out)
+		}
+		if !strings.Contains(out+err.Error(), "version 1.2.0 failed here before") {
+			return fmt.Errorf("it answers\n%s\n%w", out, err)
 		}
 		return nil
 	})
