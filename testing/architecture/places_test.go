@@ -102,6 +102,9 @@ func TestDependenciesComeFromPublicSources(t *testing.T) {
 			}
 		case strings.HasSuffix(base, ".mod"):
 			for line := range strings.Lines(string(tr.read(name))) {
+				if line == "replace github.com/muster-fleet/muster => ../..\n" {
+					continue // a module of tests, with the code that it is committed with
+				}
 				if strings.HasPrefix(strings.TrimSpace(line), "replace ") || strings.HasPrefix(line, "replace(") {
 					t.Errorf("%s: %q: a replaced module is not verified by the checksum database", name, strings.TrimSpace(line))
 				}

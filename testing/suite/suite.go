@@ -54,6 +54,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 		{"proof", "interrupt upgrades and rollouts at every call, and simulate the large fleet", testWhole},
 	}, []step{
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
+		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
 	})
 	if err != nil {
 		return err
@@ -145,6 +146,15 @@ func (p packages) testRaced(ctx context.Context, root string, out io.Writer) err
 // testHarness runs one package at a time, since the other sequence runs as well.
 func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
 	return goTest(ctx, root, out, "harness", append([]string{"-p=1"}, p.harness...)...)
+}
+
+// testClients tests a module of its own.
+func testClients(ctx context.Context, root string, out io.Writer) error {
+	dir := filepath.Join(root, "testing", "kibanaclient")
+	if err := toolchain.RunGroup(ctx, out, dir, nil, "go", "vet", "./..."); err != nil {
+		return err
+	}
+	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
 // goTest runs Go tests, prints a line for each package, and then the number of test

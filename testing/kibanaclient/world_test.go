@@ -1,0 +1,159 @@
+package kibanaclient
+
+import (
+	"context"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elastic/elastic-agent-libs/kibana"
+	"github.com/elastic/elastic-agent-libs/transport/httpcommon"
+	"github.com/elastic/elastic-agent-libs/transport/tlscommon"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/harness"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+// waitLimit bounds every wait: ten times what a step takes on an idle machine.
+const waitLimit = 60 * time.Second
+
+// fleet is a server with its agents, which all tests share.
+var fleet struct {
+	*harness.Fleet
+	server *harness.Server
+	hosts  []*harness.Host
+	// id and secret are the admin key.
+	id, secret string
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "mkib-")
+	if err != nil {
+		panic(err)
+	}
+	code := 1
+	if err := start(context.Background(), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	stop()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// start starts a server with the packages 1.0.0 and 1.1.0 and a host for each client.
+func start(ctx context.Context, dir string) error {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return err
+	}
+	programs, err := toolchain.BuildPrograms(ctx, root, filepath.Join(dir, "bin"), "", io.Discard)
+	if err != nil {
+		return err
+	}
+	fleet.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
+	publisher, err := fleet.NewPublisher(ctx, "publisher")
+	if err != nil {
+		return err
+	}
+	if fleet.server, err = fleet.StartServer(ctx); err != nil {
+		return err
+	}
+	var archives []string
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		archive, err := publisher.Package(ctx, version, programs.Agent)
+		if err != nil {
+			return err
+		}
+		archives = append(archives, archive)
+	}
+	if err := fleet.server.Publish(ctx, publisher, archives...); err != nil {
+		return err
+	}
+	key, err := base64.StdEncoding.DecodeString(fleet.server.Info.AdminKey)
+	if err != nil {
+		return err
+	}
+	fleet.id, fleet.secret, _ = strings.Cut(string(key), ":")
+	for c := range clients {
+		h, err := fleet.Install(ctx, fleet.server, publisher, archives[0], c, harness.HostOptions{})
+		if err != nil {
+			return err
+		}
+		fleet.hosts = append(fleet.hosts, h)
+		if err := h.Start(); err != nil {
+			return err
+		}
+	}
+	return waitOnline(ctx)
+}
+
+// waitOnline waits until all hosts are online, and stores their ids.
+func waitOnline(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	for {
+		agents, err := fleet.server.Agents(ctx)
+		online := 0
+		for _, a := range agents {
+			for _, h := range fleet.hosts {
+				if harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline {
+					h.ID = a.Id
+					online++
+				}
+			}
+		}
+		if err == nil && online == len(fleet.hosts) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d hosts are online: %w", online, len(fleet.hosts), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func stop() {
+	for _, h := range fleet.hosts {
+		if err := h.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if fleet.server != nil {
+		if err := fleet.server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// clients are the ways in which a client names itself and its space.
+var clients = map[string]func(*kibana.ClientConfig){
+	"apikey": func(c *kibana.ClientConfig) { c.APIKey = fleet.id + ":" + fleet.secret },
+	"basic":  func(c *kibana.ClientConfig) { c.Username, c.Password = fleet.id, fleet.secret },
+	"space": func(c *kibana.ClientConfig) {
+		c.APIKey, c.SpaceID = fleet.id+":"+fleet.secret, "default"
+	},
+}
+
+// config returns the client's default configuration for the server, without a credential.
+func config() kibana.ClientConfig {
+	c := kibana.DefaultClientConfig()
+	c.Protocol, c.Host = "https", strings.TrimPrefix(fleet.server.Info.AdminURL, "https://")
+	c.Transport = httpcommon.DefaultHTTPTransportSettings()
+	c.Transport.TLS = &tlscommon.Config{CAs: []string{caFile()}}
+	return c
+}
+
+func caFile() string { return filepath.Join(fleet.server.Data, "tls", "ca.crt") }
