@@ -182,27 +182,6 @@ func (a *Agent) LastActivity() time.Time {
 	return a.EnrolledAt
 }
 
-// Policy groups agents. It carries no configuration yet.
-type Policy struct {
-	ID                string        `json:"id"`
-	Name              string        `json:"name"`
-	Namespace         string        `json:"namespace"`
-	Description       string        `json:"description,omitempty"`
-	MonitoringEnabled []string      `json:"monitoring_enabled,omitempty"`
-	PolicyRev         int64         `json:"revision"`
-	InactivityTimeout time.Duration `json:"inactivity_timeout"` // 0: never inactive
-	Protected         bool          `json:"is_protected,omitempty"`
-	UpdatedAt         time.Time     `json:"updated_at"`
-	UpdatedBy         string        `json:"updated_by"`
-	Revision          int64         `json:"-"`
-}
-
-// DefaultInactivityTimeout is Fleet's two weeks, longer than any holiday shutdown.
-const DefaultInactivityTimeout = 14 * 24 * time.Hour
-
-// DefaultPolicyID is the policy that exists from the first start.
-const DefaultPolicyID = "default"
-
 // Package describes a published archive. Its bytes are stored apart.
 type Package struct {
 	File     string    `json:"file"` // archive name, and id

@@ -33,7 +33,15 @@ func eachCollection(f func(name string, c kind)) {
 		make: func(i int) fleet.Policy {
 			return fleet.Policy{
 				ID: fmt.Sprint("policy-", i), Name: "Edge <1>", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"},
-				PolicyRev: 3, InactivityTimeout: time.Hour, Protected: true, UpdatedAt: when(i), UpdatedBy: "admin",
+				SpaceIDs: []string{"default"}, PolicyRev: 3, InactivityTimeout: time.Hour, UnenrollTimeout: new(int64(7)),
+				KeepMonitoringAlive: new(true), MonitoringPprof: new(true), MonitoringHTTP: json.RawMessage(`{"port":6791}`),
+				MonitoringDiagnostics: json.RawMessage(`{"limit":{"burst":1}}`), DataOutputID: "o", MonitoringOutputID: "m",
+				DownloadSourceID: "s", FleetServerHostID: "h", AgentFeatures: []fleet.AgentFeature{{Name: "fqdn", Enabled: true}},
+				GlobalDataTags:   []fleet.GlobalDataTag{{Name: "site", Value: json.RawMessage(`7`)}},
+				RequiredVersions: []fleet.RequiredVersion{{Version: "1.1.0", Percentage: 12.5}},
+				AdvancedSettings: json.RawMessage(`{"agent_limits_go_max_procs":2}`), Overrides: json.RawMessage(`{"agent":{}}`),
+				Protected: true, Managed: true, Default: true, DefaultFleetServer: true, HasFleetServer: new(true),
+				SupportsAgentless: new(true), Agentless: json.RawMessage(`{"resources":{}}`), UpdatedAt: when(i), UpdatedBy: "admin",
 			}
 		},
 		head:   func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision },

@@ -1,0 +1,78 @@
+package fleet
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Policy groups agents. Its fields have the names of Kibana's agent policies. A field
+// whose value Kibana allows to be null is nil or empty for null.
+type Policy struct {
+	ID          string   `json:"id"`
+	Name        string   `json:"name"`
+	Namespace   string   `json:"namespace"`
+	Description string   `json:"description,omitempty"`
+	SpaceIDs    []string `json:"space_ids,omitempty"`
+	// PolicyRev counts the changes that the policy's agents have to learn about.
+	PolicyRev         int64         `json:"revision"`
+	InactivityTimeout time.Duration `json:"inactivity_timeout"` // stored in nanoseconds; 0: never inactive
+	// UnenrollTimeout is in seconds; nil: none.
+	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
+
+	MonitoringEnabled     []string        `json:"monitoring_enabled,omitempty"` // logs, metrics, traces
+	KeepMonitoringAlive   *bool           `json:"keep_monitoring_alive,omitempty"`
+	MonitoringPprof       *bool           `json:"monitoring_pprof_enabled,omitempty"`
+	MonitoringHTTP        json.RawMessage `json:"monitoring_http,omitempty"`
+	MonitoringDiagnostics json.RawMessage `json:"monitoring_diagnostics,omitempty"`
+
+	// The stored objects that the policy uses; empty: the default one.
+	DataOutputID       string `json:"data_output_id,omitempty"`
+	MonitoringOutputID string `json:"monitoring_output_id,omitempty"`
+	DownloadSourceID   string `json:"download_source_id,omitempty"`
+	FleetServerHostID  string `json:"fleet_server_host_id,omitempty"`
+
+	AgentFeatures    []AgentFeature    `json:"agent_features,omitempty"`
+	GlobalDataTags   []GlobalDataTag   `json:"global_data_tags,omitempty"`
+	RequiredVersions []RequiredVersion `json:"required_versions,omitempty"`
+	// AdvancedSettings and Overrides are JSON objects, which agents get in their policy.
+	AdvancedSettings json.RawMessage `json:"advanced_settings,omitempty"`
+	Overrides        json.RawMessage `json:"overrides,omitempty"`
+
+	Protected bool `json:"is_protected,omitempty"`
+	// Managed policies are changed only by a request with force.
+	Managed            bool            `json:"is_managed,omitempty"`
+	Default            bool            `json:"is_default,omitempty"`
+	DefaultFleetServer bool            `json:"is_default_fleet_server,omitempty"`
+	HasFleetServer     *bool           `json:"has_fleet_server,omitempty"`
+	SupportsAgentless  *bool           `json:"supports_agentless,omitempty"`
+	Agentless          json.RawMessage `json:"agentless,omitempty"`
+
+	UpdatedAt time.Time `json:"updated_at"`
+	UpdatedBy string    `json:"updated_by"`
+	// Revision is set by the store, for optimistic concurrency.
+	Revision int64 `json:"-"`
+}
+
+// AgentFeature switches a feature of the policy's agents.
+type AgentFeature struct {
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled"`
+}
+
+// GlobalDataTag is added to the data of all inputs of a policy.
+type GlobalDataTag struct {
+	Name  string          `json:"name"`
+	Value json.RawMessage `json:"value"` // a string or a number
+}
+
+// RequiredVersion is the share of a policy's agents that the server upgrades to a version.
+type RequiredVersion struct {
+	Version    string  `json:"version"`
+	Percentage float64 `json:"percentage"` // 0 to 100
+}
+
+// DefaultInactivityTimeout is Fleet's two weeks, longer than any holiday shutdown.
+const DefaultInactivityTimeout = 14 * 24 * time.Hour
+
+// DefaultPolicyID is the policy that exists from the first start.
+const DefaultPolicyID = "default"
