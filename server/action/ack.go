@@ -107,11 +107,15 @@ func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool
 	case agentapi.ActionCancel:
 		changed := errText == "" && agent.CancelUpgrade(a.Cancels())
 		return agent.UpgradeEvent(), changed
-	case agentapi.ActionUnenroll:
+	case agentapi.ActionUnenroll, agentapi.ActionMigrate:
 		if errText != "" || !agent.Active {
 			break
 		}
-		unenroll(agent, now, "unenrolled")
+		reason := "unenrolled"
+		if a.Type == agentapi.ActionMigrate {
+			reason = "migrated"
+		}
+		unenroll(agent, now, reason)
 		return fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": a.ID})}, true
 	}
 	return fleet.Event{}, false

@@ -399,6 +399,7 @@ type step struct {
 	// check reports why an agent cannot follow. It is called again for an agent that has
 	// changed meanwhile.
 	check func(*fleet.Agent) error
+	// begin marks the document; nil if it stays as it is.
 	begin func(*fleet.Agent)
 	// locked permits agents of a running rollout; otherwise hint is appended to their
 	// refusal.
@@ -473,8 +474,10 @@ const maxRecorded = 100
 
 // record writes the audit entry of an order.
 func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string, do step) error {
-	verb, text := "agent.unenroll", "ordered the unenrolment of"
+	verb, text := "agent.action", "ordered "+string(a.Type)+" of"
 	switch {
+	case a.Type == agentapi.ActionUnenroll:
+		verb, text = "agent.unenroll", "ordered the unenrolment of"
 	case a.Type == agentapi.ActionForceUnenroll:
 		verb, text = "agent.revoke", "unenrolled and revoked the keys of"
 	case a.Upgrade().Rollback:
@@ -556,6 +559,12 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 		} else {
 			todo = append(todo, v.Agent)
 		}
+	}
+	if do.begin == nil {
+		for i := range todo {
+			a.Agents = append(a.Agents, todo[i].ID)
+		}
+		return refused, nil
 	}
 	for try := 1; len(todo) > 0; try++ {
 		for i := range todo {
@@ -691,11 +700,15 @@ const agentEventsMax = 100
 // agentEvents returns the events of the agents of an action.
 func agentEvents(a fleet.Action) []fleet.Event {
 	e := fleet.Event{Type: fleet.EventAgentUpgrade, Data: event.Data(map[string]string{"action_id": a.ID})}
-	if a.Type != agentapi.ActionUpgrade {
+	switch a.Type {
+	case agentapi.ActionUpgrade:
+	case agentapi.ActionUnenroll, agentapi.ActionForceUnenroll:
 		e = fleet.Event{
 			Type: fleet.EventAgentUnenrolled, Actor: a.CreatedBy,
 			Data: event.Data(map[string]any{"action_id": a.ID, "revoked": a.Type == agentapi.ActionForceUnenroll}),
 		}
+	default: // their documents do not change
+		return nil
 	}
 	if len(a.Agents) > agentEventsMax {
 		return []fleet.Event{e}

@@ -258,10 +258,16 @@ type ActionType string
 
 // Action types that the server delivers to agents.
 const (
-	ActionUpgrade      ActionType = "UPGRADE"
-	ActionUnenroll     ActionType = "UNENROLL"
-	ActionPolicyChange ActionType = "POLICY_CHANGE"
-	ActionCancel       ActionType = "CANCEL"
+	ActionUpgrade              ActionType = "UPGRADE"
+	ActionUnenroll             ActionType = "UNENROLL"
+	ActionPolicyChange         ActionType = "POLICY_CHANGE"
+	ActionPolicyReassign       ActionType = "POLICY_REASSIGN"
+	ActionSettings             ActionType = "SETTINGS"
+	ActionCancel               ActionType = "CANCEL"
+	ActionRequestDiagnostics   ActionType = "REQUEST_DIAGNOSTICS"
+	ActionInput                ActionType = "INPUT_ACTION"
+	ActionMigrate              ActionType = "MIGRATE"
+	ActionPrivilegeLevelChange ActionType = "PRIVILEGE_LEVEL_CHANGE"
 )
 
 // ActionForceUnenroll is Kibana's type for the record of a forced unenrolment. It is
@@ -275,10 +281,20 @@ type Action struct {
 	Type      ActionType `json:"type"`
 	CreatedAt time.Time  `json:"created_at"`
 	InputType string     `json:"input_type"`
-	// Data depends on Type: UpgradeData, CancelData or PolicyChangeData.
+	// Data depends on Type: UpgradeData for UPGRADE, and so on. UNENROLL has none, and that
+	// of an INPUT_ACTION is the input's.
 	Data       json.RawMessage `json:"data,omitempty"`
 	StartTime  *time.Time      `json:"start_time,omitempty"`
 	Expiration *time.Time      `json:"expiration,omitempty"`
+	// Timeout is how many seconds the input of an INPUT_ACTION has.
+	Timeout int64   `json:"timeout,omitempty"`
+	Signed  *Signed `json:"signed,omitempty"`
+}
+
+// Signed is the signed copy of an action, for agents that are protected from tampering.
+type Signed struct {
+	Data      string `json:"data"`
+	Signature string `json:"signature"`
 }
 
 // UpgradeData is the data of an UPGRADE.
@@ -302,6 +318,43 @@ type CancelData struct {
 // policy:<id>:<revision>.
 type PolicyChangeData struct {
 	Policy json.RawMessage `json:"policy"`
+}
+
+// PolicyReassignData is the data of a POLICY_REASSIGN.
+type PolicyReassignData struct {
+	PolicyID string `json:"policy_id"`
+}
+
+// SettingsData is the data of a SETTINGS. A LogLevel of nil is null on the wire: the agent
+// returns to the level of its policy.
+type SettingsData struct {
+	LogLevel *string `json:"log_level"`
+}
+
+// RequestDiagnosticsData is the data of a REQUEST_DIAGNOSTICS, which may have none.
+type RequestDiagnosticsData struct {
+	AdditionalMetrics []string `json:"additional_metrics,omitempty"` // CPU, CONN
+	ExcludeEventsLog  bool     `json:"exclude_events_log,omitempty"`
+}
+
+// MigrateData is the data of a MIGRATE: the agent leaves this server and enrols at another.
+type MigrateData struct {
+	TargetURI       string          `json:"target_uri"`
+	EnrollmentToken string          `json:"enrollment_token"`
+	Settings        json.RawMessage `json:"settings,omitempty"`
+}
+
+// PrivilegeLevelChangeData is the data of a PRIVILEGE_LEVEL_CHANGE.
+type PrivilegeLevelChangeData struct {
+	Unprivileged bool      `json:"unprivileged"`
+	UserInfo     *UserInfo `json:"user_info,omitempty"`
+}
+
+// UserInfo names the account that an agent shall run as.
+type UserInfo struct {
+	Username  string `json:"username,omitempty"`
+	Groupname string `json:"groupname,omitempty"`
+	Password  string `json:"password,omitempty"`
 }
 
 // AckRequest reports the results of actions.

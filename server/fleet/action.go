@@ -34,8 +34,12 @@ type Action struct {
 	Expiration     *time.Time `json:"expiration,omitempty"`
 	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
 	// OverrideFreeze: it was ordered in spite of freezes, so a new one does not cancel it.
-	OverrideFreeze bool  `json:"override_freeze,omitempty"`
-	Revision       int64 `json:"-"`
+	OverrideFreeze bool `json:"override_freeze,omitempty"`
+	// InputType and Timeout are those of an INPUT_ACTION.
+	InputType string           `json:"input_type,omitempty"`
+	Timeout   int64            `json:"timeout,omitempty"`
+	Signed    *agentapi.Signed `json:"signed,omitempty"`
+	Revision  int64            `json:"-"`
 }
 
 // DefaultExpiration is how long an UPGRADE waits for an agent that is away: a month, as
@@ -53,8 +57,8 @@ func (a Action) ForAgent(agentID string) agentapi.Action {
 		a = a.For(slices.Index(a.Agents, agentID))
 	}
 	return agentapi.Action{
-		ID: a.ID, AgentID: agentID, Type: a.Type, CreatedAt: a.CreatedAt,
-		Data: a.Data, StartTime: a.StartTime, Expiration: a.Expiration,
+		ID: a.ID, AgentID: agentID, Type: a.Type, CreatedAt: a.CreatedAt, InputType: a.InputType,
+		Data: a.Data, StartTime: a.StartTime, Expiration: a.Expiration, Timeout: a.Timeout, Signed: a.Signed,
 	}
 }
 
@@ -91,6 +95,9 @@ func (a Action) Clone() Action {
 		if *t != nil {
 			*t = new(**t)
 		}
+	}
+	if a.Signed != nil {
+		a.Signed = new(*a.Signed)
 	}
 	return a
 }

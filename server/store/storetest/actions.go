@@ -44,7 +44,8 @@ func testActions(t *testing.T, cfg Config) {
 		s := cfg.open(t)
 		want := upgradeAction("act", "b", "a")
 		want.Actioned, want.StartTime, want.RolloutSeconds = 3, atPtr(time.Minute), 600
-		want.Expiration = atPtr(time.Hour)
+		want.Expiration, want.InputType, want.Timeout = atPtr(time.Hour), "osquery", 300
+		want.Signed = &agentapi.Signed{Data: "e30=", Signature: "c2ln"}
 		bare := fleet.Action{ID: "bare", Type: agentapi.ActionUnenroll}
 		for _, want := range []fleet.Action{want, bare} {
 			seq := value(s.Actions().Create(ctx, want))(t)

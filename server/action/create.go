@@ -1,0 +1,173 @@
+package action
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Order is an action for some agents that needs no mark on their documents. Upgrades,
+// rollbacks and unenrolments have orders of their own.
+type Order struct {
+	Type agentapi.ActionType
+	// Data must have what the type needs; see agentapi. Keys that the type does not have
+	// are not delivered, as by Fleet Server.
+	Data     json.RawMessage
+	AgentIDs []string
+	Selected bool // as in UpgradeOrder
+	Single   bool // as in UpgradeOrder
+	// Force also permits agents of an active rollout to be migrated to another server.
+	Force bool
+	// StartTime is nil for at once, and Expiration for fleet.DefaultExpiration later.
+	StartTime, Expiration *time.Time
+	// InputType and Timeout (in seconds) are those of an INPUT_ACTION.
+	InputType string
+	Timeout   int64
+	// Signed is delivered as it is; nil: the action is not signed.
+	Signed *agentapi.Signed
+	// Actor is the name of the admin key.
+	Actor string
+}
+
+// Create creates an action of any type that has no order of its own. Agents that cannot
+// follow become error results of it, unless the order is Single.
+func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
+	a, err := o.action(s.Now.UTC())
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return fleet.Action{}, err
+	}
+	return s.order(ctx, a, o.AgentIDs, nil, step{
+		check: checkEnrolled,
+		// Only a migration takes an agent away from its rollout.
+		locked: o.Force || o.Type != agentapi.ActionMigrate,
+		hint:   "; or migrate it with force",
+		single: o.Single,
+	})
+}
+
+func checkEnrolled(a *fleet.Agent) error {
+	if !a.Active {
+		return fleet.Errorf(fleet.Invalid, "agent %s is unenrolled: enrol the host again", a.ID)
+	}
+	return nil
+}
+
+// action returns the action of the order, without its agents.
+func (o *Order) action(now time.Time) (fleet.Action, error) {
+	a := fleet.Action{
+		ID: fleet.NewID(), Type: o.Type, CreatedAt: now, CreatedBy: o.Actor,
+		StartTime: o.StartTime, Expiration: o.Expiration, Signed: o.Signed,
+	}
+	if a.Expiration == nil {
+		from := now
+		if o.StartTime != nil && o.StartTime.After(now) {
+			from = *o.StartTime
+		}
+		expires := from.Add(fleet.DefaultExpiration)
+		a.Expiration = &expires
+	}
+	if !a.Expiration.After(now) {
+		return a, fleet.FieldError("body.action.expiration", "is in the past: no agent would receive the action")
+	}
+	if o.Type == agentapi.ActionInput {
+		if o.InputType == "" {
+			return a, fleet.FieldError("body.action.input_type", "is missing: an INPUT_ACTION names the input that carries it out")
+		}
+		if o.Timeout < 0 {
+			return a, fleet.FieldError("body.action.timeout", "is below 0")
+		}
+		a.InputType, a.Timeout = o.InputType, o.Timeout
+	}
+	var err error
+	a.Data, err = checkData(o.Type, o.Data)
+	return a, err
+}
+
+// checkData checks the data of an action and returns what is delivered of it.
+func checkData(kind agentapi.ActionType, data json.RawMessage) (json.RawMessage, error) {
+	if string(data) == "null" {
+		data = nil
+	}
+	switch kind {
+	case agentapi.ActionPolicyReassign:
+		return known(data, func(d *agentapi.PolicyReassignData) error {
+			if d.PolicyID == "" {
+				return fleet.FieldError("body.action.data.policy_id", "is missing")
+			}
+			return nil
+		})
+	case agentapi.ActionSettings:
+		return known(data, func(d *agentapi.SettingsData) error {
+			switch {
+			case d.LogLevel == nil: // the agent returns to the level of its policy
+			case *d.LogLevel == "debug", *d.LogLevel == "info", *d.LogLevel == "warning", *d.LogLevel == "error":
+			default:
+				return fleet.FieldError("body.action.data.log_level", "is %q, want debug, info, warning or error, or null for the policy's", *d.LogLevel)
+			}
+			return nil
+		})
+	case agentapi.ActionMigrate:
+		return known(data, func(d *agentapi.MigrateData) error {
+			switch {
+			case d.TargetURI == "":
+				return fleet.FieldError("body.action.data.target_uri", "is missing: name the server to migrate to")
+			case d.EnrollmentToken == "":
+				return fleet.FieldError("body.action.data.enrollment_token", "is missing: create one at the server to migrate to")
+			}
+			if u, err := url.Parse(d.TargetURI); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+				return fleet.FieldError("body.action.data.target_uri", "is %q, want the URL of a server, such as https://fleet.example.com:8220", d.TargetURI)
+			}
+			if len(d.Settings) > 0 && !isObject(d.Settings) {
+				return fleet.FieldError("body.action.data.settings", "want a JSON object")
+			}
+			return nil
+		})
+	case agentapi.ActionPrivilegeLevelChange:
+		return known(data, func(d *agentapi.PrivilegeLevelChangeData) error { return nil })
+	case agentapi.ActionRequestDiagnostics:
+		if len(data) == 0 {
+			return nil, nil // agents then send what they send by default
+		}
+		return known(data, func(d *agentapi.RequestDiagnosticsData) error {
+			for _, m := range d.AdditionalMetrics {
+				if m != "CPU" && m != "CONN" {
+					return fleet.FieldError("body.action.data.additional_metrics", "has %q, want CPU or CONN", m)
+				}
+			}
+			return nil
+		})
+	case agentapi.ActionInput:
+		return data, nil
+	case agentapi.ActionUpgrade, agentapi.ActionUnenroll, agentapi.ActionForceUnenroll, agentapi.ActionPolicyChange, agentapi.ActionCancel:
+		return nil, fleet.FieldError("body.action.type", "is %s, which is not created in this way: it has a call of its own, or the server makes it", kind)
+	}
+	return nil, fleet.FieldError("body.action.type", "is %q, which no agent knows", kind)
+}
+
+func isObject(b []byte) bool {
+	var m map[string]json.RawMessage
+	return json.Unmarshal(b, &m) == nil
+}
+
+// known decodes data as T, checks it, and returns it without unknown keys.
+func known[T any](data json.RawMessage, check func(*T) error) (json.RawMessage, error) {
+	if len(data) == 0 {
+		return nil, fleet.FieldError("body.action.data", "is missing")
+	}
+	var d T
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, fleet.FieldError("body.action.data", "is not what this type of action carries: %w", err)
+	}
+	if err := check(&d); err != nil {
+		return nil, err
+	}
+	return event.Data(d), nil
+}

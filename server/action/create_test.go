@@ -1,0 +1,114 @@
+package action_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// An action of each type is delivered with the keys that Fleet Server delivers, and
+// without others.
+func TestCreateDeliversDataOfType(t *testing.T) {
+	w := newWorld(t, "a")
+	for _, c := range []struct {
+		kind       agentapi.ActionType
+		data, want string
+	}{
+		{agentapi.ActionPolicyReassign, `{"policy_id": "p2", "extra": 1}`, `{"policy_id":"p2"}`},
+		{agentapi.ActionSettings, `{"log_level": "debug", "extra": 1}`, `{"log_level":"debug"}`},
+		{agentapi.ActionSettings, `{"log_level": null}`, `{"log_level":null}`},
+		{agentapi.ActionRequestDiagnostics, ``, ``},
+		{agentapi.ActionRequestDiagnostics, `null`, ``},
+		{agentapi.ActionRequestDiagnostics, `{"additional_metrics": ["CPU"], "exclude_events_log": true}`, `{"additional_metrics":["CPU"],"exclude_events_log":true}`},
+		{
+			agentapi.ActionMigrate, `{"target_uri": "https://other:8220", "enrollment_token": "t", "settings": {"retry_max": 3}}`,
+			`{"target_uri":"https://other:8220","enrollment_token":"t","settings":{"retry_max":3}}`,
+		},
+		{agentapi.ActionPrivilegeLevelChange, `{"unprivileged": true, "user_info": {"username": "u", "extra": 1}}`, `{"unprivileged":true,"user_info":{"username":"u"}}`},
+		{agentapi.ActionInput, `{"anything": [1]}`, `{"anything":[1]}`},
+	} {
+		o := action.Order{Type: c.kind, Data: json.RawMessage(c.data), AgentIDs: []string{"a"}, Actor: "ann"}
+		if c.kind == agentapi.ActionInput {
+			o.InputType, o.Timeout = "osquery", 300
+		}
+		a, err := w.service.Create(t.Context(), o)
+		w.must(err)
+		sent := w.pending("a")
+		got := sent[len(sent)-1].ForAgent("a")
+		if got.ID != a.ID || got.Type != c.kind || string(got.Data) != c.want || got.InputType != o.InputType || got.Timeout != o.Timeout || got.Expiration == nil {
+			t.Errorf("%s with %s is delivered as %+v with %s, want %s", c.kind, c.data, got, got.Data, c.want)
+		}
+		if b := w.agent("a"); b.UnenrollmentStartedAt != nil || b.UpgradeStartedAt != nil {
+			t.Errorf("%s marked the agent: %+v", c.kind, b)
+		}
+	}
+}
+
+func TestCreateErrorNamesField(t *testing.T) {
+	w := newWorld(t, "a")
+	for _, c := range []struct {
+		kind       agentapi.ActionType
+		data, says string
+	}{
+		{agentapi.ActionPolicyReassign, ``, "body.action.data"},
+		{agentapi.ActionPolicyReassign, `{}`, "policy_id"},
+		{agentapi.ActionPolicyReassign, `{"policy_id": 1}`, "body.action.data"},
+		{agentapi.ActionSettings, `{"log_level": "loud"}`, "log_level"},
+		{agentapi.ActionMigrate, `{"enrollment_token": "t"}`, "target_uri"},
+		{agentapi.ActionMigrate, `{"target_uri": "https://other"}`, "enrollment_token"},
+		{agentapi.ActionMigrate, `{"target_uri": "other", "enrollment_token": "t"}`, "target_uri"},
+		{agentapi.ActionMigrate, `{"target_uri": "https://other", "enrollment_token": "t", "settings": []}`, "settings"},
+		{agentapi.ActionRequestDiagnostics, `{"additional_metrics": ["HEAP"]}`, "additional_metrics"},
+		{agentapi.ActionInput, `{}`, "input_type"},
+		{agentapi.ActionUpgrade, `{"version": "1.1.0"}`, "type"},
+		{agentapi.ActionPolicyChange, `{}`, "type"},
+		{"NONSENSE", `{}`, "type"},
+	} {
+		_, err := w.service.Create(t.Context(), action.Order{Type: c.kind, Data: json.RawMessage(c.data), AgentIDs: []string{"a"}})
+		if err == nil || fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s with %s: the error is %v, want one that says %q", c.kind, c.data, err, c.says)
+		}
+	}
+	if got := w.pending("a"); len(got) != 0 {
+		t.Errorf("refused orders created %+v", got)
+	}
+}
+
+func TestCreateRefusesUnenrolledAgents(t *testing.T) {
+	w := newWorld(t, "a", "gone")
+	w.unenroll(revoke("gone"))
+	n := len(w.eventTypes(0))
+	o := action.Order{Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level": "info"}`), AgentIDs: []string{"a", "gone"}, Actor: "ann"}
+	a, err := w.service.Create(t.Context(), o)
+	w.must(err)
+	if r := w.result(a, "gone"); r == nil || !strings.Contains(r.Error, "unenrolled") || w.result(a, "a") != nil || !slices.Equal(a.Agents, []string{"a"}) {
+		t.Errorf("the action is %+v, the result of the agent that is gone %+v", a, r)
+	}
+	if types := w.eventTypes(n); !slices.Contains(types, fleet.EventActionCreated) || slices.Contains(types, fleet.EventAgentUnenrolled) || slices.Contains(types, fleet.EventAgentUpgrade) {
+		t.Errorf("events are %v", types)
+	}
+	o.AgentIDs, o.Single = []string{"gone"}, true
+	_, err = w.service.Create(t.Context(), o)
+	w.wantKind(err, fleet.Invalid, "unenrolled")
+}
+
+// An agent that has migrated is another server's.
+func TestMigratedAgentIsUnenrolled(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	o := action.Order{Type: agentapi.ActionMigrate, Data: json.RawMessage(`{"target_uri": "https://other", "enrollment_token": "t"}`), AgentIDs: []string{"a", "b"}}
+	a, err := w.service.Create(t.Context(), o)
+	w.must(err)
+	w.service.Ack(t.Context(), w.agent("a"), []agentapi.AckEvent{{ActionID: a.ID}})
+	w.service.Ack(t.Context(), w.agent("b"), []agentapi.AckEvent{{ActionID: a.ID, Error: "the other server refused it"}})
+	if got := w.agent("a"); got.Active || got.UnenrolledAt == nil || got.AccessKeyHash != "" {
+		t.Errorf("the agent that migrated is %+v", got)
+	}
+	if got := w.agent("b"); !got.Active || got.AccessKeyHash == "" {
+		t.Errorf("the agent that could not migrate is %+v", got)
+	}
+}
