@@ -14,9 +14,6 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// policyPrefix is the prefix of the ids of POLICY_CHANGE actions, which have no document.
-const policyPrefix = "policy:"
-
 // Ack handles the acknowledgements of one agent and answers each: 200 when its result
 // is in the store, 400 or 404 when it never will be, 503 when the agent has to send it
 // again.
@@ -70,8 +67,8 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		return fleet.FieldError("body.events.agent_id", "is %q, this key belongs to agent %s", e.AgentID, agent.ID)
 	case e.ActionID == "":
 		return fleet.FieldError("body.events.action_id", "is missing")
-	case strings.HasPrefix(e.ActionID, policyPrefix):
-		return nil // the check-in reports the revision
+	case fleet.IsChange(e.ActionID):
+		return s.ackPolicy(ctx, agent, e, now)
 	}
 	is, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
 	if err != nil {
@@ -93,6 +90,36 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		r := store.Report{Results: results}
 		if e, changed := acknowledged(agent, a, e.Error, retry, now); changed {
 			r.Agent, r.Events = agent, []fleet.Event{e}
+		}
+		return r
+	})
+}
+
+// ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. It is
+// the only word of older agents about the revision that they have, so without it they would
+// get the policy again with every check-in. As in Fleet Server, one of another policy
+// than the agent's, or of an earlier revision, changes nothing.
+func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
+	if e.Error != "" {
+		s.Log.Warn("an agent cannot apply its policy", "agent", agent.ID, "action", e.ActionID, "error", e.Error)
+		s.Events.Publish(ctx, fleet.Event{
+			Type: fleet.EventAgentPolicy, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": e.ActionID, "error": e.Error}),
+		})
+		return nil
+	}
+	has, ok := fleet.ParseChange(e.ActionID)
+	if !ok {
+		return fleet.FieldError("body.events.action_id", "is %q, want policy:<id>:<revision>", e.ActionID)
+	}
+	return s.apply(ctx, agent, now, func(a *fleet.Agent) store.Report {
+		if has.ID != a.PolicyID || has.Revision <= a.PolicyRev {
+			return store.Report{}
+		}
+		first := a.PolicyRev == 0
+		a.PolicyRev = has.Revision
+		r := store.Report{Agent: a}
+		if first { // its status changes, and a change for the whole fleet writes no event for each agent
+			r.Events = []fleet.Event{{Type: fleet.EventAgentPolicy, Subject: a.ID, Data: event.Data(map[string]string{"action_id": e.ActionID})}}
 		}
 		return r
 	})

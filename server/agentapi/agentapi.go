@@ -4,9 +4,11 @@
 package agentapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -290,6 +292,40 @@ type Action struct {
 	Timeout int64   `json:"timeout,omitempty"`
 	Signed  *Signed `json:"signed,omitempty"`
 }
+
+// EncodedAction is an action that many agents receive, encoded once: only the agent's id
+// differs between them.
+type EncodedAction struct {
+	ID             string
+	before, behind []byte
+}
+
+// EncodeAction encodes an action without its AgentID.
+func EncodeAction(a Action) EncodedAction {
+	a.AgentID = ""
+	b, err := json.Marshal(a)
+	if err != nil {
+		panic("action " + a.ID + ": " + err.Error()) // Data is JSON already
+	}
+	// Quotes within JSON strings are escaped, and the field comes before Data, so this only
+	// matches the field.
+	const field = `"agent_id":`
+	before, behind, _ := bytes.Cut(b, []byte(field+`""`))
+	return EncodedAction{a.ID, slices.Concat(before, []byte(field)), behind}
+}
+
+// AppendTo appends the action of an agent to b.
+func (e EncodedAction) AppendTo(b []byte, agentID string) []byte {
+	id, err := json.Marshal(agentID)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	b = append(append(b, e.before...), id...)
+	return append(b, e.behind...)
+}
+
+// Len is the length of the action without the agent's id.
+func (e EncodedAction) Len() int { return len(e.before) + len(e.behind) }
 
 // Signed is the signed copy of an action, for agents that are protected from tampering.
 type Signed struct {

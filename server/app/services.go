@@ -38,6 +38,7 @@ type services struct {
 	events     *event.Stream
 	access     *access.Service
 	policies   *policy.Service
+	policyFeed *policy.Feed
 	enrollment *enrollment.Service
 	trust      *repository.Service
 	artifacts  *artifact.Service
@@ -65,10 +66,15 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	parker := checkin.NewEpollParker(log)
 	events := &event.Stream{Store: db.Events(), Log: log, Now: now}
 
-	policies := &policy.Service{Store: db, Events: events, Now: now}
+	policyFeed, err := policy.NewFeed(ctx, db.Policies(), parker.Parked, parker.Wake, health, log)
+	if err != nil {
+		return nil, err
+	}
+	policies := &policy.Service{Store: db, Events: events, Now: now, Changed: policyFeed.Signal}
 	if err := policies.EnsureDefault(ctx); err != nil {
 		return nil, err
 	}
+	policyChanges := &policy.Changes{Feed: policyFeed, Render: policies.Render, Now: now}
 	enrollments := &enrollment.Service{Store: db, Events: events, Now: now}
 
 	trustDir := filepath.Join(o.Config.Data, "trust")
@@ -105,7 +111,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	lastSeen := &checkin.LastSeen{Agents: db.Agents(), Parker: parker, Cache: cache, Health: health, Log: log}
 	checkins := &checkin.Service{
 		Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: feed, Parker: parker, LastSeen: lastSeen, Cache: cache, Health: health,
-		Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+		Policies: policyChanges, Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
@@ -129,7 +135,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	return &services{
-		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, enrollment: enrollments, trust: trust, artifacts: artifacts,
+		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
 		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
@@ -138,6 +144,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
 	}
 }

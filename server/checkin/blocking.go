@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // Blocking is the Parker that lets the handler's goroutine wait. It works with
@@ -20,6 +22,7 @@ type Blocking struct {
 }
 
 type waiting struct {
+	policy    fleet.PolicyAt
 	wake      chan struct{} // capacity 1: a wake during a check is not lost
 	supersede chan struct{} // closed when a newer poll replaces this one, or at Close
 }
@@ -28,7 +31,7 @@ var _ Parker = (*Blocking)(nil)
 
 // Park waits in the caller's goroutine and returns when p is answered.
 func (b *Blocking) Park(p Poll) {
-	b.wait(p, b.enter(p.AgentID))
+	b.wait(p, b.enter(p.Wait))
 }
 
 // wait answers p, which enter has registered as w.
@@ -73,20 +76,20 @@ func (b *Blocking) wait(p Poll, w *waiting) {
 }
 
 // enter registers the poll and ends an older one. It returns nil if the parker is closed.
-func (b *Blocking) enter(agentID string) *waiting {
+func (b *Blocking) enter(wait Wait) *waiting {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}
-	if older := b.polls[agentID]; older != nil {
+	if older := b.polls[wait.AgentID]; older != nil {
 		close(older.supersede)
 	}
 	if b.polls == nil {
 		b.polls = map[string]*waiting{}
 	}
-	w := &waiting{wake: make(chan struct{}, 1), supersede: make(chan struct{})}
-	b.polls[agentID] = w
+	w := &waiting{policy: wait.Policy, wake: make(chan struct{}, 1), supersede: make(chan struct{})}
+	b.polls[wait.AgentID] = w
 	b.inside++
 	return w
 }
@@ -140,11 +143,11 @@ func (b *Blocking) Wake(agentIDs ...string) {
 	}
 }
 
-func (b *Blocking) Parked(f func(agentID string)) {
+func (b *Blocking) Parked(f func(agentID string, has fleet.PolicyAt)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id := range b.polls {
-		f(id)
+	for id, w := range b.polls {
+		f(id, w.policy)
 	}
 }
 

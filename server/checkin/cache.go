@@ -48,6 +48,8 @@ type Generation uint64
 // LastCheckin is what a Cache holds of an agent's last check-in.
 type LastCheckin struct {
 	Fingerprint Fingerprint
+	// Policy is the revision of its policy that the agent has.
+	Policy fleet.PolicyAt
 	// After is the sequence number after which the agent's next actions come.
 	After int64
 	// PollTimeout is how long the agent is willing to wait; 0 if it did not say.

@@ -53,6 +53,8 @@ type Service struct {
 	Events   *event.Stream
 	Log      *slog.Logger
 	Now      clock.Clock
+	// Policies may be nil; then agents get no policy.
+	Policies PolicySource
 	// Generation is that of the store of Actions; see store.Generation.
 	Generation string
 	// Poll and PollJitter override the defaults when above zero.
@@ -62,8 +64,9 @@ type Service struct {
 	first     sync.Once
 	listening time.Time // since the first check-in of this process
 	// newest is the highest sequence number of the actions that this process has read.
-	newest atomic.Int64
-	warn   sync.Once
+	newest  atomic.Int64
+	warn    sync.Once
+	resends resends
 }
 
 // Received is what Handle needs to know of a check-in besides its contents.
@@ -104,6 +107,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		s.Cache.ForgetCheckin(agent.ID, received.Fingerprint)
 		return err
 	}
+	has := agent.ReportedPolicy(req.AgentPolicyID, req.PolicyRevisionIdx)
 	// FingerprintOf does not parse the body. If it has cut out anything but the token, the
 	// fingerprint is not that of the check-in.
 	if received.Token == "" || received.Token == req.AckToken {
@@ -111,9 +115,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		if !written && req.UpgradeDetails == nil {
 			state = agent.CheckinState()
 		}
-		s.Cache.RememberCheckin(agent.ID, LastCheckin{Fingerprint: received.Fingerprint, After: after, PollTimeout: asked}, received.Generation, state, now)
+		s.Cache.RememberCheckin(agent.ID, LastCheckin{Fingerprint: received.Fingerprint, Policy: has, After: after, PollTimeout: asked}, received.Generation, state, now)
 	}
-	s.park(w, r, Wait{AgentID: agent.ID, After: after}, asked)
+	s.park(w, r, Wait{AgentID: agent.ID, Policy: has, After: after}, asked)
 	return nil
 }
 
@@ -135,7 +139,7 @@ func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentI
 		return false
 	}
 	s.LastSeen.Seen(fleet.Touch{AgentID: agentID, At: now, ActionSeq: shown})
-	s.park(w, r, Wait{AgentID: agentID, After: after}, last.PollTimeout)
+	s.park(w, r, Wait{AgentID: agentID, Policy: last.Policy, After: after}, last.PollTimeout)
 	return true
 }
 
@@ -216,8 +220,8 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
 		a.Kept, changed = *req.Upgrade, true
 	}
-	if req.PolicyRevisionIdx > a.PolicyRev && req.AgentPolicyID == a.PolicyID {
-		a.PolicyRev, changed = req.PolicyRevisionIdx, true
+	if has := a.ReportedPolicy(req.AgentPolicyID, req.PolicyRevisionIdx); has != a.Policy() {
+		a.PolicyRev, changed = has.Revision, true
 	}
 	if a.AuditUnenrolledReason != "" {
 		// It reported that it was uninstalled, and checks in again.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -153,18 +154,18 @@ func (p *EpollParker) stopIfEmpty() {
 }
 
 // Parked calls f for each agent with a poll here.
-func (p *EpollParker) Parked(f func(agentID string)) {
+func (p *EpollParker) Parked(f func(agentID string, has fleet.PolicyAt)) {
 	for i := range p.shards {
 		p.shards[i].each(f)
 	}
 	p.blocking.Parked(f)
 }
 
-func (sh *shard) each(f func(agentID string)) {
+func (sh *shard) each(f func(agentID string, has fleet.PolicyAt)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for id := range sh.polls {
-		f(id)
+	for id, c := range sh.polls {
+		f(id, c.wait.Policy)
 	}
 }
 

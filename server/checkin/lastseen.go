@@ -78,7 +78,7 @@ func (l *LastSeen) Run(ctx context.Context) {
 			l.Flush(last)
 			return
 		case now := <-retouch.C:
-			l.Parker.Parked(func(id string) { l.Seen(fleet.Touch{AgentID: id, At: now.UTC()}) })
+			l.Parker.Parked(func(id string, _ fleet.PolicyAt) { l.Seen(fleet.Touch{AgentID: id, At: now.UTC()}) })
 		case <-flush.C:
 			l.Flush(ctx)
 		}

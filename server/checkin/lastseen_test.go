@@ -63,9 +63,9 @@ type parkedAgents struct {
 	ids []string
 }
 
-func (p *parkedAgents) Parked(f func(string)) {
+func (p *parkedAgents) Parked(f func(string, fleet.PolicyAt)) {
 	for _, id := range p.ids {
-		f(id)
+		f(id, fleet.PolicyAt{})
 	}
 }
 

@@ -179,7 +179,7 @@ func (p *EpollParker) block(poll Poll) {
 	sh := p.shard(poll.AgentID)
 	sh.mu.Lock()
 	p.supersede(sh, poll.AgentID)
-	w := p.blocking.enter(poll.AgentID)
+	w := p.blocking.enter(poll.Wait)
 	sh.mu.Unlock()
 	p.blocking.wait(poll, w)
 }
@@ -193,7 +193,7 @@ func (p *EpollParker) blockInstead(c *parkedConn, poll Poll) {
 		return
 	}
 	c.shard.remove(c)
-	w := p.blocking.enter(poll.AgentID)
+	w := p.blocking.enter(poll.Wait)
 	c.shard.mu.Unlock()
 	p.blocking.wait(poll, w)
 }

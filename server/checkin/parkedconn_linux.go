@@ -36,7 +36,7 @@ const (
 // itself, so its size matters. Its shard's lock guards it, except where noted.
 type parkedConn struct {
 	timer timerEntry
-	wait  Wait // owned by the Checker in stateNew and stateChecking; AgentID never changes
+	wait  Wait // owned by the Checker in stateNew and stateChecking; AgentID and Policy never change
 
 	// These are set before the connection is parked, and never changed.
 	shard      *shard

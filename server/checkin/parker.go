@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // Answer is a complete HTTP answer with a JSON body.
@@ -19,10 +20,12 @@ type Answer struct {
 }
 
 // Wait has the agent of a poll and where its pending actions begin. A parker keeps
-// nothing else of the request. Only a Checker uses the fields other than AgentID, one call
-// at a time.
+// nothing else of the request. Only a Checker uses After and EmptyUpTo, one call at a
+// time.
 type Wait struct {
 	AgentID string
+	// Policy is the revision of its policy that the agent has. It never changes.
+	Policy fleet.PolicyAt
 	// After is the sequence number after which the agent's next actions come.
 	After int64
 	// EmptyUpTo is the number up to which a check has found nothing; 0 before the first such
@@ -81,9 +84,9 @@ type Parker interface {
 	// Wake checks the polls of these agents again. It does not wait for the checks,
 	// and ignores agents without a poll here.
 	Wake(agentIDs ...string)
-	// Parked calls f for each agent with a poll here, in no order. f must not
-	// call the parker.
-	Parked(f func(agentID string))
+	// Parked calls f for each agent with a poll here and the revision of its policy that it
+	// has, in no order. f must not call the parker.
+	Parked(f func(agentID string, has fleet.PolicyAt))
 	// Count is the number of polls here.
 	Count() int
 	// Close answers every poll Empty, and every later one at once. It returns

@@ -1,11 +1,11 @@
 package checkin
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -15,6 +15,15 @@ type PendingSource interface {
 	// above after that have not expired at now, lowest first. An action that is created
 	// later wakes the agent. If there is none, there is none up to the number upTo.
 	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error)
+}
+
+// PolicySource returns policies that agents lack; policy.Changes implements it.
+type PolicySource interface {
+	// Behind reports whether there is a newer revision than the one that an agent has. It
+	// does not call the store.
+	Behind(has fleet.PolicyAt) bool
+	// Change returns the POLICY_CHANGE with the newest revision of a policy.
+	Change(ctx context.Context, policyID string) (agentapi.EncodedAction, error)
 }
 
 // PendingActions returns the actions that have not been delivered to the agents. It reads
@@ -46,7 +55,36 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 			out[i] = l.answer(i, ids)
 		}
 	}
+	for i, w := range waits {
+		if len(l.todo[i]) == 0 && out[i].Err == nil {
+			out[i] = s.policyChange(ctx, w, now)
+		}
+	}
 	return out
+}
+
+// policyChange returns the answer to an agent whose policy has a newer revision, or nothing.
+// As in Fleet Server, actions go first and the policy with the next answer. The answer has
+// no ack token, since a POLICY_CHANGE has no sequence number.
+func (s *Service) policyChange(ctx context.Context, w *Wait, now time.Time) Pending {
+	if s.Policies == nil || !s.Policies.Behind(w.Policy) {
+		return Pending{}
+	}
+	var change agentapi.EncodedAction
+	err := s.Health.Call(ctx, func(ctx context.Context) (err error) {
+		change, err = s.Policies.Change(ctx, w.Policy.ID)
+		return err
+	})
+	if err != nil {
+		return Pending{Err: err}
+	}
+	if !s.resends.send(w.AgentID, change.ID, now) {
+		return Pending{}
+	}
+	body := append(make([]byte, 0, change.Len()+128), `{"ack_token":"","action":"checkin","actions":[`...) // agentapi.CheckinResponse
+	body = change.AppendTo(body, w.AgentID)
+	body = append(body, `]}`...)
+	return Pending{Answer: &Answer{Status: empty.Status, Body: body}}
 }
 
 // pending returns the ids of the pending actions of an agent. If there is none, it
@@ -77,9 +115,7 @@ type actionForWaits struct {
 	answered map[string]bool // agents that have answered it
 	err      error
 
-	// before and behind are the encoding of is[0] before and after the agent's id; nil
-	// until the first delivery.
-	before, behind []byte
+	encoded agentapi.EncodedAction // of is[0]; empty until the first delivery
 }
 
 // read reads an action from the store, and which of the agents have answered it.
@@ -135,13 +171,8 @@ func (a *actionForWaits) append(body []byte, is *fleet.Action, agentID string) [
 	if is.StartTime != first.StartTime && !is.StartTime.Equal(*first.StartTime) { // all have a start time, or none has
 		return append(body, marshal(is.ForAgent(agentID))...)
 	}
-	if a.before == nil {
-		// Quotes within JSON strings are escaped, so this only matches the field.
-		const field = `"agent_id":`
-		before, behind, _ := bytes.Cut(marshal(first.ForAgent("")), []byte(field+`""`))
-		a.before, a.behind = slices.Concat(before, []byte(field)), behind
+	if a.encoded.ID == "" {
+		a.encoded = agentapi.EncodeAction(first.ForAgent(""))
 	}
-	body = append(body, a.before...)
-	body = append(body, marshal(agentID)...)
-	return append(body, a.behind...)
+	return a.encoded.AppendTo(body, agentID)
 }

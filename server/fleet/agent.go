@@ -236,6 +236,7 @@ const (
 	EventAgentUpgrade    = "agent.upgrade"
 	EventAgentWatch      = "agent.watch"
 	EventAgentUnenrolled = "agent.unenrolled"
+	EventAgentPolicy     = "agent.policy"
 	EventActionCreated   = "action.created"
 	EventActionResult    = "action.result"
 	EventActionCancelled = "action.cancelled"

@@ -20,6 +20,15 @@ type Service struct {
 	Store  store.Store
 	Events *event.Stream
 	Now    clock.Clock
+	// Changed is called after a policy was written; it may be nil.
+	Changed func()
+}
+
+// changed reports that a policy was written.
+func (s *Service) changed() {
+	if s.Changed != nil {
+		s.Changed()
+	}
 }
 
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -59,6 +68,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fle
 	if err := s.Store.Policies().Create(ctx, p); err != nil {
 		return p, err
 	}
+	s.changed()
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPolicyCreated, Subject: p.ID, Actor: actor, Data: event.Data(map[string]string{"name": p.Name})})
 	return p, nil
 }
@@ -76,6 +86,7 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		return nil // another server created it
 	}
+	s.changed()
 	return err
 }
 

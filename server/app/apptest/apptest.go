@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
@@ -342,8 +343,19 @@ func Metadata(host, version string) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":%q,"architecture":"amd64"},"os":{"type":"linux"}}`, version, host))
 }
 
-// Enroll enrols a host.
+// Enroll enrols a host, and gives it its policy, which would otherwise be its first action.
 func (s *Server) Enroll(host, version string) *Agent {
+	s.t.Helper()
+	a := s.EnrollWithoutPolicy(host, version)
+	_, err := store.UpdateAgent(context.Background(), s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { a.PolicyRev = 1; return true })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+// EnrollWithoutPolicy enrols a host.
+func (s *Server) EnrollWithoutPolicy(host, version string) *Agent {
 	s.t.Helper()
 	req := agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: Metadata(host, version)}}
 	got := Decode[agentapi.EnrollResponse](s.t, s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, req))

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // AtOnce answers each poll instead of parking it, for simulated agents that run one step
@@ -26,7 +27,7 @@ func (AtOnce) Park(p checkin.Poll) {
 func (AtOnce) Wake(...string) {}
 
 // Parked does not call f.
-func (AtOnce) Parked(func(agentID string)) {}
+func (AtOnce) Parked(func(string, fleet.PolicyAt)) {}
 
 // Count returns 0.
 func (AtOnce) Count() int { return 0 }

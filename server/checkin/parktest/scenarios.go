@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 func wakeDelivers(t *testing.T, s *server) {
@@ -198,10 +199,14 @@ func wakeUnknown(t *testing.T, s *server) {
 func namesParked(t *testing.T, s *server) {
 	want := []string{"a", "b", "c"}
 	for _, id := range want {
-		s.beginParked(&poll{agent: id, deadline: never, check: nothing})
+		s.beginParked(&poll{agent: id, policy: fleet.PolicyAt{ID: "of-" + id, Revision: 3}, deadline: never, check: nothing})
 	}
 	var got []string
-	s.parker.Parked(func(id string) { got = append(got, id) })
+	s.parker.Parked(func(id string, has fleet.PolicyAt) {
+		if got = append(got, id); has != (fleet.PolicyAt{ID: "of-" + id, Revision: 3}) {
+			t.Errorf("agent %s has the policy %+v", id, has)
+		}
+	})
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("parked are %v, want %v", got, want)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -53,6 +54,7 @@ type server struct {
 // poll is one request of an agent.
 type poll struct {
 	agent    string
+	policy   fleet.PolicyAt
 	deadline time.Duration
 	check    func(ctx context.Context) (*checkin.Answer, error)
 	checker  checkin.Checker // instead of check
@@ -155,7 +157,7 @@ func (s *server) park(w http.ResponseWriter, r *http.Request) {
 		c = p.checker
 	}
 	w.Header().Set("X-Request-Id", r.Header.Get("Poll"))
-	s.parker.Park(checkin.Poll{Wait: checkin.Wait{AgentID: p.agent}, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r, Checker: c})
+	s.parker.Park(checkin.Poll{Wait: checkin.Wait{AgentID: p.agent, Policy: p.policy}, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r, Checker: c})
 }
 
 // pollChecker checks one poll, as the check-in service does.
