@@ -175,7 +175,7 @@ func (a API) recover(c *gin.Context) {
 	c.Next()
 }
 
-// Credential reads the Authorization header.
+// Credential reads the Authorization header of an agent, with the errors of Fleet Server.
 func Credential(c *gin.Context) (fleet.Credential, error) {
 	headers := c.Request.Header.Values("Authorization")
 	switch {

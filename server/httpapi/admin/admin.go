@@ -68,12 +68,20 @@ type Handlers struct {
 	counts statusCounts
 }
 
-// Handler returns the routes.
-func (h *Handlers) Handler() http.Handler {
+// Handler returns the routes, also under the path of the space default.
+func (h *Handlers) Handler() http.Handler { return inDefaultSpace(h.routes()) }
+
+func (h *Handlers) routes() *gin.Engine {
 	e := h.API.New()
 	e.Use(secure, h.apiVersion)
 	e.NoRoute(func(c *gin.Context) {
-		if strings.HasPrefix(c.Request.URL.Path, "/api/") {
+		// The UI answers 200 to whatever it does not know, which clients of the API would take
+		// for success.
+		if space, ok := spaceOf(c.Request.URL.Path); ok {
+			h.API.Fail(c, fleet.Errorf(fleet.NotFound, "Saved object [space/%s] not found: Muster has one space, default", space))
+			return
+		}
+		if isAPI(c.Request.URL.Path) {
 			h.API.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
 			return
 		}
@@ -211,7 +219,7 @@ const (
 
 // authenticate checks the Authorization header or, without one, the session cookie.
 func (h *Handlers) authenticate(c *gin.Context) {
-	if c.GetHeader("Authorization") == "" {
+	if headers := c.Request.Header.Values("Authorization"); len(headers) == 0 || len(headers) == 1 && headers[0] == "" {
 		if value, err := c.Cookie(sessionCookie); err == nil {
 			key, expires, err := h.Access.Session(c.Request.Context(), value)
 			if err != nil {
@@ -227,7 +235,7 @@ func (h *Handlers) authenticate(c *gin.Context) {
 			return
 		}
 	}
-	cred, err := httpapi.Credential(c)
+	cred, err := credential(c)
 	if err == nil {
 		var key fleet.AdminKey
 		key, err = h.Access.Authenticate(c.Request.Context(), cred, c.Request.RemoteAddr)
