@@ -713,7 +713,7 @@ type AdminKey struct {
 	// Active Whether it has not been revoked; it may have expired
 	Active bool `json:"active"`
 
-	// ApiKey base64(id:secret), only in the response that created it
+	// ApiKey base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off.
 	ApiKey    *string    `json:"api_key,omitempty"`
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy *string    `json:"created_by,omitempty"`
@@ -1068,7 +1068,7 @@ type CreateAdminKeyRequest struct {
 
 // CreateEnrollmentKeyRequest defines model for CreateEnrollmentKeyRequest.
 type CreateEnrollmentKeyRequest struct {
-	// Expiration Go duration such as 24h after which the key no longer enrols; default: never
+	// Expiration How long the key enrols hosts: a number of d, h, m or s, such as 30d or 24h; default: without end
 	Expiration *string `json:"expiration,omitempty"`
 
 	// Name May be empty
@@ -1194,7 +1194,7 @@ type Empty = map[string]interface{}
 type EnrollmentKey struct {
 	Active bool `json:"active"`
 
-	// ApiKey base64(id:secret), only in the response that created it
+	// ApiKey base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off.
 	ApiKey    *string    `json:"api_key,omitempty"`
 	ApiKeyId  string     `json:"api_key_id"`
 	CreatedAt time.Time  `json:"created_at"`
@@ -1218,7 +1218,10 @@ type EnrollmentKeyItem struct {
 
 // EnrollmentKeyList defines model for EnrollmentKeyList.
 type EnrollmentKeyList struct {
-	Items   []EnrollmentKey `json:"items"`
+	Items []EnrollmentKey `json:"items"`
+
+	// List The same as items, as in Kibana
+	List    []EnrollmentKey `json:"list"`
 	Page    int             `json:"page"`
 	PerPage int             `json:"perPage"`
 	Total   int             `json:"total"`
@@ -2678,6 +2681,12 @@ type ListEnrollmentKeysParams struct {
 
 	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+}
+
+// RevokeEnrollmentKeyParams defines parameters for RevokeEnrollmentKey.
+type RevokeEnrollmentKeyParams struct {
+	// ForceDelete Remove the key as well; default: false
+	ForceDelete *bool `form:"forceDelete,omitempty" json:"forceDelete,omitempty"`
 }
 
 // ListAdminKeysParams defines parameters for ListAdminKeys.

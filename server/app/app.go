@@ -132,13 +132,13 @@ func warnOfJournal(o Options) {
 func (s *Server) Info() Info { return s.info }
 
 // FirstKeys creates an admin key and an enrollment key if there is no admin key yet; ok
-// reports whether it did. The credentials cannot be shown again.
+// reports whether it did. The admin key cannot be shown again.
 func (s *Server) FirstKeys(ctx context.Context) (adminKey, enrollmentKey fleet.Credential, ok bool, err error) {
 	adminKey, ok, err = s.services.access.FirstKey(ctx)
 	if err != nil || !ok {
 		return adminKey, enrollmentKey, false, err
 	}
-	_, enrollmentKey, err = s.services.enrollment.CreateKey(ctx, "first key", fleet.DefaultPolicyID, 0, "muster")
+	enrollmentKey, err = s.services.enrollment.FirstKey(ctx)
 	return adminKey, enrollmentKey, err == nil, err
 }
 

@@ -29,15 +29,16 @@ type Config struct {
 	// folder upgrades in Data.
 	Upgrades string `yaml:"upgrades"`
 
-	Store    StoreConfig    `yaml:"store"`
-	Agents   AgentsConfig   `yaml:"agents"`
-	Admin    AdminConfig    `yaml:"admin"`
-	TLS      TLSConfig      `yaml:"tls"`
-	Check    CheckinConfig  `yaml:"checkin"`
-	Webhooks WebhooksConfig `yaml:"webhooks"`
-	Limits   limit.Config   `yaml:"limits"`
-	Debug    DebugConfig    `yaml:"debug"`
-	Log      LogConfig      `yaml:"log"`
+	Store      StoreConfig      `yaml:"store"`
+	Agents     AgentsConfig     `yaml:"agents"`
+	Admin      AdminConfig      `yaml:"admin"`
+	TLS        TLSConfig        `yaml:"tls"`
+	Check      CheckinConfig    `yaml:"checkin"`
+	Enrollment EnrollmentConfig `yaml:"enrollment"`
+	Webhooks   WebhooksConfig   `yaml:"webhooks"`
+	Limits     limit.Config     `yaml:"limits"`
+	Debug      DebugConfig      `yaml:"debug"`
+	Log        LogConfig        `yaml:"log"`
 
 	// Outage is ignored. Earlier versions had a key in it, and a file written for them
 	// must not keep the server from starting after an upgrade.
@@ -142,6 +143,13 @@ type CheckinConfig struct {
 	PollJitter time.Duration `yaml:"poll_jitter"`
 }
 
+// EnrollmentConfig is about enrollment keys.
+type EnrollmentConfig struct {
+	// ReadableKeys keeps the secrets of new keys encrypted, so that operators can read them
+	// again; otherwise the store has only their hashes.
+	ReadableKeys bool `yaml:"readable_keys"`
+}
+
 // WebhooksConfig is what webhooks may reach.
 type WebhooksConfig struct {
 	// Allow are networks, addresses and names of hosts inside the network; addresses of
@@ -203,6 +211,9 @@ tls:
 checkin:
   poll: 5m                  # how long a check-in with nothing to do is held open
   poll_jitter: 30s          # a random part of it is subtracted, so that agents do not all poll at once
+enrollment:
+  readable_keys: true       # operators can read an enrollment key's token again, as in Kibana: the store keeps it encrypted, under
+                            # the key in trust/encryption-key. false: no token is shown again, and of new keys only a hash is kept
 webhooks:
   allow: []                 # networks (10.0.0.0/8), addresses and names of hosts (chat.corp.example) inside the network that webhooks
                             # may reach. Without it they reach the internet only: not loopback, link-local, private and shared
@@ -228,10 +239,11 @@ log:
 // Defaults returns the configuration of an empty file.
 func Defaults() Config {
 	return Config{
-		Data:   defaultData(),
-		Agents: AgentsConfig{Listen: ":8220"},
-		Admin:  AdminConfig{Listen: ":8221"},
-		Check:  CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
+		Data:       defaultData(),
+		Agents:     AgentsConfig{Listen: ":8220"},
+		Admin:      AdminConfig{Listen: ":8221"},
+		Check:      CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
+		Enrollment: EnrollmentConfig{ReadableKeys: true},
 	}
 }
 

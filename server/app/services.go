@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/metrics"
@@ -75,7 +76,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		return nil, err
 	}
 	policyChanges := &policy.Changes{Feed: policyFeed, Render: policies.Render, Now: now}
-	enrollments := &enrollment.Service{Store: db, Events: events, Now: now}
 
 	trustDir := filepath.Join(o.Config.Data, "trust")
 	trust, err := repository.Open(ctx, repository.Config{
@@ -90,6 +90,14 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		return nil, err
 	}
 	admins := access.New(db, sessions, events, now)
+	var sealer keyfile.Sealer
+	if o.Config.Enrollment.ReadableKeys {
+		f := keyfile.File{Disk: disk.OS{}, Dir: trustDir, Name: keyfile.EncryptionKey, Settings: db.Settings()}
+		if sealer, err = keyfile.OpenSealer(ctx, f, log); err != nil {
+			return nil, err
+		}
+	}
+	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: sealer}
 	artifacts := &artifact.Service{
 		Dir: o.Config.PackagesDir(), Disk: disk.OS{}, MaxSize: artifact.MaxPackage, Store: db, Trust: trust, Health: health, Events: events, Log: log, Now: now,
 	}

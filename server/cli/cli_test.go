@@ -318,7 +318,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "--trust-root <digest of the publishers' root>")
 	p := s.Publisher()
 	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
-	o.fails(1, []string{"keys", "create", "--policy", "none"}, "muster: policy_id: ", "muster policies list")
+	o.fails(1, []string{"keys", "create", "--policy", "none"}, `muster: Agent policy "none" not found`, "muster policies list")
 	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "muster: expiration: ")
 	k := asJSON[struct {
 		adminapi.EnrollmentKeyCreated
@@ -326,6 +326,22 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	}](o, "keys", "create", "--name", "lab")
 	s.Token = o.secretIn(k.File)
 	s.Enroll("web-01", "1.0.0")
+	// The token can be shown again, and a list has none.
+	again := asJSON[struct {
+		adminapi.EnrollmentKeyItem
+		File string `json:"api_key_file"`
+	}](o, "keys", "show", k.Item.Id)
+	if got := o.secretIn(again.File); got != s.Token || again.Item.ApiKey != nil {
+		t.Errorf("shown again it is %q, want %q", got, s.Token)
+	}
+	o.contains(o.run("keys", "show", k.Item.Id), "muster-agent install --url "+s.AgentURL, s.CAPin)
+	o.fails(1, []string{"keys", "show", "none"}, "Enrollment api key none not found")
+	o.fails(1, []string{"keys", "create", "--name", "lab"}, "An enrollment key named lab already exists for agent policy default")
+	for _, k := range asJSON[adminapi.EnrollmentKeyList](o, "keys", "list").Items {
+		if k.ApiKey != nil {
+			t.Errorf("the list has the token of %s", k.Name)
+		}
+	}
 	o.contains(o.run("keys", "list"), "lab ("+k.Item.Id+")", "never", "first key")
 	asJSON[adminapi.ActionWord](o, "keys", "revoke", k.Item.Id)
 	if got := s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, agentapi.EnrollRequest{Type: "PERMANENT"}); got.Status != http.StatusUnauthorized {

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// newSecret receives a secret that a server is about to create, and cannot show again.
+// newSecret receives a secret of a server, such as one that it is about to create and cannot
+// show again.
 //
 // A terminal shows it. Any other output may be kept where others read it: the journal of
 // a service, the log of a pipeline, the file of a redirection with its ordinary
@@ -48,7 +49,7 @@ func (s *newSecret) keep(secret *string) (shown *string, file string, err error)
 		err = s.file.Sync()
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("the secret was created and is lost, since it could not be written: %w: revoke it, and create another", err)
+		return nil, "", fmt.Errorf("the secret exists and could not be written: %w: if it is shown only once, revoke it and create another", err)
 	}
 	file = s.file.Name()
 	err = s.file.Close()

@@ -13,13 +13,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -28,71 +27,8 @@ type Service struct {
 	Store  store.Store
 	Events *event.Stream
 	Now    clock.Clock
-}
-
-// CreateKey creates an enrollment key for a policy. Only its hash is stored, so the
-// credential cannot be shown again. A lifetime of 0 means no expiry.
-func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime time.Duration, actor string) (fleet.EnrollmentKey, fleet.Credential, error) {
-	if lifetime < 0 {
-		return fleet.EnrollmentKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
-	}
-	if _, err := s.Store.Policies().Get(ctx, policyID); err != nil {
-		if fleet.KindOf(err) == fleet.NotFound {
-			err = fleet.FieldError("body.policy_id", "there is no policy %q: see `muster policies list`", policyID)
-		}
-		return fleet.EnrollmentKey{}, fleet.Credential{}, err
-	}
-	cred := fleet.NewCredential()
-	k := fleet.EnrollmentKey{ID: cred.ID, Hash: cred.Hash(), Name: strings.TrimSpace(name + " (" + cred.ID + ")"), PolicyID: policyID, Active: true, CreatedAt: s.Now.UTC()}
-	if lifetime > 0 {
-		at := k.CreatedAt.Add(lifetime)
-		k.ExpireAt = &at
-	}
-	err := audit.Record(ctx, s.Store.Audit(), k.CreatedAt, fleet.AuditEntry{
-		Actor: actor, Verb: "enrollment_key.create", Subject: k.ID, Text: "created the enrollment key " + k.Name + " for the policy " + policyID,
-	})
-	if err != nil {
-		return fleet.EnrollmentKey{}, fleet.Credential{}, err
-	}
-	if err := s.Store.EnrollmentKeys().Create(ctx, k); err != nil {
-		return fleet.EnrollmentKey{}, fleet.Credential{}, err
-	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"policy_id": policyID, "name": k.Name})})
-	return k, cred, nil
-}
-
-// revokeTries bounds the attempts to write over concurrent changes.
-const revokeTries = 4
-
-// RevokeKey revokes a key. Agents that enrolled with it stay enrolled.
-func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
-	for try := 1; ; try++ {
-		k, err := s.Store.EnrollmentKeys().Get(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !k.Active {
-			return nil
-		}
-		if try == 1 {
-			err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
-				Actor: actor, Verb: "enrollment_key.revoke", Subject: id, Text: "revoked the enrollment key " + k.Name,
-			})
-			if err != nil {
-				return err
-			}
-		}
-		k.Active = false
-		err = s.Store.EnrollmentKeys().Update(ctx, k)
-		if err == nil {
-			break
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == revokeTries {
-			return err
-		}
-	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
-	return nil
+	// Sealer encrypts the secrets of enrollment keys, so that they can be shown again.
+	Sealer keyfile.Sealer
 }
 
 // errToken is returned for every token that does not match. It does not reveal which

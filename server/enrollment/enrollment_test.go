@@ -3,16 +3,21 @@ package enrollment_test
 import (
 	"encoding/json"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
@@ -52,7 +57,7 @@ func (w *world) wantKind(err error, kind fleet.Kind, text string) {
 
 func (w *world) key(policy string) fleet.EnrollmentKey {
 	w.t.Helper()
-	k, _, err := w.service.CreateKey(w.t.Context(), "rack", policy, 0, "ann")
+	k, _, err := w.service.CreateKey(w.t.Context(), "", policy, 0, "ann")
 	w.must(err)
 	return k
 }
@@ -77,7 +82,7 @@ func TestEnroll(t *testing.T) {
 	w := newWorld(t)
 	k, cred, err := w.service.CreateKey(t.Context(), "rack 7", "web", 0, "ann")
 	w.must(err)
-	if !strings.HasPrefix(k.Name, "rack 7 (") || strings.Contains(k.Hash, cred.Secret) {
+	if strings.Contains(k.Hash, cred.Secret) {
 		t.Errorf("key is %+v", k)
 	}
 	got, err := w.service.Authenticate(t.Context(), cred)
@@ -138,9 +143,98 @@ func TestAuthenticateRefusesInvalidTokens(t *testing.T) {
 func TestCreateKeyErrors(t *testing.T) {
 	w := newWorld(t)
 	_, _, err := w.service.CreateKey(t.Context(), "", "nowhere", 0, "ann")
-	w.wantKind(err, fleet.Invalid, "body.policy_id")
-	_, _, err = w.service.CreateKey(t.Context(), "", "web", -time.Hour, "ann")
-	w.wantKind(err, fleet.Invalid, "in the past")
+	w.wantKind(err, fleet.NotFound, `Agent policy "nowhere" not found`)
+	w.wantKind(w.service.DeleteKey(t.Context(), "none", "ann"), fleet.NotFound, "Enrollment api key none not found")
+}
+
+func TestPolicyHasOneKeyOfAName(t *testing.T) {
+	w := newWorld(t)
+	create := func(name, policy string) (fleet.EnrollmentKey, error) {
+		k, _, err := w.service.CreateKey(t.Context(), name, policy, 0, "ann")
+		return k, err
+	}
+	first, err := create("rack", "web")
+	w.must(err)
+	if want := "rack (" + first.ID + ")"; first.Name != want || uuid.Validate(first.ID) != nil {
+		t.Errorf("the name is %q, want %q with a UUID", first.Name, want)
+	}
+	const taken = "An enrollment key named rack already exists for agent policy web"
+	_, err = create("rack", "web")
+	w.wantKind(err, fleet.Conflict, taken)
+	w.must(w.service.RevokeKey(t.Context(), first.ID, "ann"))
+	_, err = create("rack", "web") // revoked keys keep their name
+	w.wantKind(err, fleet.Conflict, taken)
+	for _, other := range [][2]string{{"rack", "db"}, {"rack 7", "web"}, {"rac", "web"}, {"", "web"}, {"", "web"}} {
+		k, err := create(other[0], other[1])
+		w.must(err)
+		if other[0] == "" && k.Name != k.ID {
+			t.Errorf("a key without a name is called %q, want its id %s", k.Name, k.ID)
+		}
+	}
+	w.must(w.service.DeleteKey(t.Context(), first.ID, "ann"))
+	_, err = w.service.GetKey(t.Context(), first.ID)
+	w.wantKind(err, fleet.NotFound, "Enrollment api key "+first.ID+" not found")
+	_, err = create("rack", "web")
+	w.must(err)
+}
+
+func TestKeyIsShownAgainByServersWithTheEncryptionKey(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	sealer := func(dir string) keyfile.Sealer {
+		t.Helper()
+		s, err := keyfile.OpenSealer(t.Context(), keyfile.File{Disk: disk.OS{}, Dir: dir, Name: keyfile.EncryptionKey, Settings: w.store.Settings()}, slog.New(slog.DiscardHandler))
+		w.must(err)
+		return s
+	}
+	old, _, err := w.service.CreateKey(t.Context(), "made without", "web", 0, "ann")
+	w.must(err)
+	w.service.Sealer = sealer(dir)
+	k, cred, err := w.service.CreateKey(t.Context(), "rack", "web", 0, "ann")
+	w.must(err)
+	reveal := func(id string) (fleet.Credential, bool) {
+		t.Helper()
+		k, err := w.service.GetKey(t.Context(), id)
+		w.must(err)
+		return w.service.Reveal(k)
+	}
+	if got, ok := reveal(k.ID); !ok || got != cred {
+		t.Errorf("the key is shown as %v, %t, want %v", got, ok, cred)
+	}
+	if _, ok := reveal(old.ID); ok {
+		t.Error("a key is shown whose secret was not stored")
+	}
+	// A secret that was moved to another key is not shown as that key's.
+	moved, err := w.service.GetKey(t.Context(), old.ID)
+	w.must(err)
+	moved.Sealed = k.Sealed
+	if _, ok := w.service.Reveal(moved); ok {
+		t.Error("the secret of another key is shown")
+	}
+	// Another server, without a copy of the file, works but for this.
+	w.service.Sealer = sealer(t.TempDir())
+	if p := w.service.Sealer.Problem(); !strings.Contains(p, "copy "+keyfile.EncryptionKey) {
+		t.Errorf("the problem is %q", p)
+	}
+	if _, ok := reveal(k.ID); ok {
+		t.Error("a server without the encryption key shows the token")
+	}
+	hashed, cred, err := w.service.CreateKey(t.Context(), "hashed", "web", 0, "ann")
+	w.must(err)
+	if _, err := w.service.Authenticate(t.Context(), cred); err != nil || len(hashed.Sealed) != 0 {
+		t.Errorf("its key has the sealed secret %x, %v", hashed.Sealed, err)
+	}
+	// An empty file makes another key, which opens none of the old secrets.
+	w.must(os.WriteFile(filepath.Join(dir, keyfile.EncryptionKey), nil, 0o600))
+	w.service.Sealer = sealer(dir)
+	if _, ok := reveal(k.ID); ok || w.service.Sealer.Problem() != "" {
+		t.Errorf("after the key was replaced: shown %t, problem %q", ok, w.service.Sealer.Problem())
+	}
+	again, cred, err := w.service.CreateKey(t.Context(), "again", "web", 0, "ann")
+	w.must(err)
+	if got, ok := reveal(again.ID); !ok || got != cred {
+		t.Errorf("a new key is shown as %v, %t", got, ok)
+	}
 }
 
 func TestEnrollErrorNamesField(t *testing.T) {

@@ -52,8 +52,11 @@ func ParseCredential(s string) (Credential, error) {
 
 // EnrollmentKey lets hosts enrol into a policy.
 type EnrollmentKey struct {
-	ID        string     `json:"api_key_id"` // id of the credential, and of the document
-	Hash      string     `json:"hash"`
+	ID   string `json:"api_key_id"` // id of the credential, and of the document
+	Hash string `json:"hash"`
+	// Sealed is the secret, encrypted with a key that the store does not have. It is empty if
+	// the key cannot be shown again.
+	Sealed    []byte     `json:"sealed,omitempty"`
 	Name      string     `json:"name"`
 	PolicyID  string     `json:"policy_id"`
 	Active    bool       `json:"active"`

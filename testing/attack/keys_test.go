@@ -1,17 +1,24 @@
 package attack
 
 import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 )
 
 // The attacker reads the store, or a backup of it, and knows how sessions are signed.
@@ -41,5 +48,48 @@ func TestAReaderOfTheStoreCannotForgeASession(t *testing.T) {
 				t.Errorf("a session signed with %s: %d %s, %v", name, got.Status, got.Body, err)
 			}
 		}
+	}
+}
+
+// The attacker reads the store, or a backup of it, and tries to enrol a host.
+func TestAReaderOfTheStoreCannotReadAnEnrollmentToken(t *testing.T) {
+	s := apptest.Start(t)
+	cred, err := fleet.ParseCredential(s.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := s.Store.EnrollmentKeys().Get(t.Context(), cred.ID)
+	if err != nil || len(k.Sealed) == 0 {
+		t.Fatalf("the store has %+v, %v", k, err)
+	}
+	if bytes.Contains(k.Sealed, []byte(cred.Secret)) {
+		t.Error("the secret is not encrypted")
+	}
+	// Whatever the store has is no key to it.
+	err = s.Store.Settings().Each(t.Context(), func(name string, v []byte) {
+		for _, key := range [][]byte{v, []byte(k.Hash)} {
+			sum := sha256.Sum256(key)
+			for _, raw := range [][]byte{key, sum[:]} {
+				block, err := aes.NewCipher(raw)
+				if err != nil {
+					continue // of another length
+				}
+				aead, err := cipher.NewGCMWithRandomNonce(block)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := aead.Open(nil, nil, k.Sealed, []byte("enrollment key "+k.ID)); err == nil {
+					t.Errorf("the setting %s decrypts it", name)
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The key is in a file that its owner alone can read.
+	info, err := os.Stat(filepath.Join(s.Data, "trust", keyfile.EncryptionKey))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the key is %v, %v", info, err)
 	}
 }

@@ -227,9 +227,10 @@ export class MockFleet {
   createKey(name: string, policyId: string, lifetime?: string): EnrollmentKey {
     const key = this.key(name, policyId, this.now());
     if (lifetime) key.expire_at = iso(this.now() + Number.parseInt(lifetime) * 36e5);
+    key.api_key = Buffer.from(`${key.api_key_id}:mock-secret-of-${key.id}`).toString("base64");
     this.keys.unshift(key);
     this.emit("key.created", key.id, {}, "first admin key");
-    return { ...key, api_key: Buffer.from(`${key.api_key_id}:mock-secret-of-${key.id}`).toString("base64") };
+    return key;
   }
 
   subscribe(listener: (e: FleetEvent) => void, after: number | null): () => void {
@@ -403,7 +404,7 @@ export class MockFleet {
 
   private key(name: string, policyId: string, at: number): EnrollmentKey {
     const id = this.id("key");
-    return { id, active: true, api_key_id: `api-${id}`, name, policy_id: policyId, created_at: iso(at) };
+    return { id, active: true, api_key_id: `api-${id}`, name: name ? `${name} (${id})` : id, policy_id: policyId, created_at: iso(at) };
   }
 
   private id(noun: string): string {

@@ -292,10 +292,17 @@ test("an empty fleet shows how to fill it", async ({ page }) => {
   await expect(command).toContainText("muster-agent install");
   for (const flag of ["--url", "--token", "--ca-pin", "--trust-key"]) await expect(command).toContainText(flag);
   await expectAccessible(page, "the command that enrols a host");
+  const text = (await command.textContent()) ?? "";
   await dialog.getByRole("button", { name: "Done" }).click();
   await page.getByRole("navigation").getByRole("link", { name: "Enrollment" }).click();
+  await page.getByRole("button", { name: /^Show the command of / }).click();
+  const again = page.getByRole("dialog", { name: /^Enrol hosts with / });
+  await expect(again.getByLabel("Command that enrols a host")).toHaveText(text);
+  await expectAccessible(page, "the command of a key, shown again");
+  await again.getByRole("button", { name: "Done" }).click();
   await page.getByRole("button", { name: /^Revoke / }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Revoke key" }).click();
+  await expect(page.getByRole("button", { name: /^Show the command of / })).toHaveCount(0);
   await expect(page.getByRole("cell", { name: "Revoked" })).toBeVisible();
 });
 

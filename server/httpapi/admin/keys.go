@@ -2,6 +2,8 @@ package admin
 
 import (
 	"net/http"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -10,53 +12,96 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-func renderKey(k fleet.EnrollmentKey) adminapi.EnrollmentKey {
-	return adminapi.EnrollmentKey{Id: k.ID, Active: k.Active, ApiKeyId: k.ID, Name: k.Name, PolicyId: k.PolicyID, CreatedAt: k.CreatedAt, ExpireAt: k.ExpireAt}
+// renderKey returns a key with its token, unless that cannot be shown again.
+func (h *Handlers) renderKey(k fleet.EnrollmentKey) adminapi.EnrollmentKey {
+	out := adminapi.EnrollmentKey{Id: k.ID, Active: k.Active, ApiKeyId: k.ID, Name: k.Name, PolicyId: k.PolicyID, CreatedAt: k.CreatedAt, ExpireAt: k.ExpireAt}
+	if cred, ok := h.Enrollment.Reveal(k); ok {
+		out.ApiKey = ptr(cred.Encode())
+	}
+	return out
 }
 
 func (h *Handlers) listKeys(c *gin.Context) error {
-	number, size, err := page(c, 1)
+	number, err := queryInt(c, "page", 1, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), (*fleet.EnrollmentKey).Values, number, size, h.Now.UTC())
+	size, err := queryInt(c, "perPage", 20, 0, maxWindow)
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.EnrollmentKeyList{Items: each(keys, renderKey), Total: total, Page: number, PerPage: size})
+	if number*size > maxWindow {
+		return fleet.FieldError("query.perPage", "page × perPage is %d, at most %d keys can be paged through", number*size, maxWindow)
+	}
+	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), (*fleet.EnrollmentKey).Values, number, max(size, 1), h.Now.UTC())
+	if err != nil {
+		return err
+	}
+	items := each(keys[:min(size, len(keys))], h.renderKey) // perPage=0 asks for the total alone
+	c.JSON(http.StatusOK, adminapi.EnrollmentKeyList{Items: items, List: items, Total: total, Page: number, PerPage: size})
 	return nil
 }
 
 func (h *Handlers) getKey(c *gin.Context) error {
-	k, err := h.Store.EnrollmentKeys().Get(c.Request.Context(), c.Param("keyId"))
+	k, err := h.Enrollment.GetKey(c.Request.Context(), c.Param("keyId"))
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.EnrollmentKeyItem{Item: renderKey(k)})
+	c.JSON(http.StatusOK, adminapi.EnrollmentKeyItem{Item: h.renderKey(k)})
 	return nil
 }
 
 func (h *Handlers) createKey(c *gin.Context) error {
 	var req adminapi.CreateEnrollmentKeyRequest
-	if err := decode(c, &req); err != nil {
+	if err := decodeStrict(c, &req); err != nil {
 		return err
 	}
-	lifetime, err := duration("body.expiration", req.Expiration)
+	if req.PolicyId == "" {
+		return fleet.FieldError("body.policy_id", "expected value of type [string] but got [undefined]")
+	}
+	if err := fleet.CheckText("body.name", deref(req.Name)); err != nil {
+		return err
+	}
+	lifetime, err := keyLifetime(req.Expiration)
 	if err != nil {
 		return err
 	}
-	name := ""
-	if req.Name != nil {
-		name = *req.Name
-	}
-	k, cred, err := h.Enrollment.CreateKey(c.Request.Context(), name, req.PolicyId, lifetime, actor(c))
+	k, cred, err := h.Enrollment.CreateKey(c.Request.Context(), deref(req.Name), req.PolicyId, lifetime, actor(c))
 	if err != nil {
 		return err
 	}
-	item := renderKey(k)
+	item := h.renderKey(k)
 	item.ApiKey = ptr(cred.Encode())
 	c.JSON(http.StatusOK, adminapi.EnrollmentKeyCreated{Action: "created", Item: item})
 	return nil
+}
+
+// keyExpiration is Elasticsearch's form of a duration, as far as Kibana accepts it for
+// enrollment keys. units are the ones in it; Kibana's limits for them are what a
+// time.Duration can hold.
+var (
+	keyExpiration = regexp.MustCompile(`^([1-9][0-9]*)([dhms])$`)
+	units         = map[string]time.Duration{"d": 24 * time.Hour, "h": time.Hour, "m": time.Minute, "s": time.Second}
+)
+
+// maxExpiration is how many characters an expiration may have.
+const maxExpiration = 20
+
+// keyLifetime parses the expiration of an enrollment key. Without one it returns 0.
+func keyLifetime(text *string) (time.Duration, error) {
+	if text == nil {
+		return 0, nil
+	}
+	if n := len(*text); n > maxExpiration {
+		return 0, fleet.FieldError("body.expiration", "value has length [%d] but it must have a maximum length of [%d].", n, maxExpiration)
+	}
+	if m := keyExpiration.FindStringSubmatch(*text); m != nil {
+		n, err := strconv.ParseInt(m[1], 10, 64)
+		if unit := units[m[2]]; err == nil && n <= int64(1<<63-1)/int64(unit) {
+			return time.Duration(n) * unit, nil
+		}
+	}
+	return 0, fleet.FieldError("body.expiration", "Expiration must be a valid duration (for example, 30d, 24h, 90m, 60s)")
 }
 
 // duration parses an optional duration above 0. Without one it returns 0.
@@ -71,8 +116,17 @@ func duration(field string, text *string) (time.Duration, error) {
 	return d, nil
 }
 
+// revokeKey revokes a key or, with forceDelete, removes it.
 func (h *Handlers) revokeKey(c *gin.Context) error {
-	if err := h.Enrollment.RevokeKey(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
+	remove, err := queryBool(c, "forceDelete")
+	if err != nil {
+		return err
+	}
+	end := h.Enrollment.RevokeKey
+	if remove {
+		end = h.Enrollment.DeleteKey
+	}
+	if err := end(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
 		return err
 	}
 	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})

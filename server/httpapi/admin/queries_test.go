@@ -207,8 +207,8 @@ func TestKeysAndPoliciesAreQueried(t *testing.T) {
 		if got := s.Admin("POST", "/api/fleet/agent_policies", map[string]any{"name": name, "id": name, "namespace": "default", "description": "The " + name + " hosts"}); got.Status != 200 {
 			t.Fatalf("policy: %s", got.Body)
 		}
-		for range 3 {
-			if got := s.Admin("POST", "/api/fleet/enrollment_api_keys", map[string]any{"name": name + "-key", "policy_id": name}); got.Status != 200 {
+		for i := range 3 {
+			if got := s.Admin("POST", "/api/fleet/enrollment_api_keys", map[string]any{"name": fmt.Sprint(name, "-key ", i), "policy_id": name}); got.Status != 200 {
 				t.Fatalf("key: %s", got.Body)
 			}
 		}

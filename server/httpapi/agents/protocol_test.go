@@ -215,11 +215,11 @@ func TestInvalidEnrollmentTokensAreRefused(t *testing.T) {
 	s := apptest.Start(t, func(o *app.Options) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
-	create := func(expiration string) adminapi.EnrollmentKey {
+	create := func(name, expiration string) adminapi.EnrollmentKey {
 		return apptest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin(http.MethodPost, "/api/fleet/enrollment_api_keys",
-			map[string]string{"name": "k", "policy_id": "default", "expiration": expiration})).Item
+			map[string]string{"name": name, "policy_id": "default", "expiration": expiration})).Item
 	}
-	revoked, expired := create(""), create("1h")
+	revoked, expired := create("a", "30d"), create("b", "1h")
 	s.Admin(http.MethodDelete, "/api/fleet/enrollment_api_keys/"+revoked.Id, nil)
 	ahead.Store(int64(time.Hour))
 	for _, c := range []struct{ name, token, says string }{

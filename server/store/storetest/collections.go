@@ -63,11 +63,11 @@ func eachCollection(f func(name string, c kind)) {
 	noun[fleet.EnrollmentKey]{
 		of: store.Store.EnrollmentKeys,
 		make: func(i int) fleet.EnrollmentKey {
-			return fleet.EnrollmentKey{ID: fmt.Sprint("key-", i), Hash: "aa", Name: "n", PolicyID: "default", Active: true, CreatedAt: when(i), ExpireAt: atPtr(time.Hour)}
+			return fleet.EnrollmentKey{ID: fmt.Sprint("key-", i), Hash: "aa", Sealed: []byte{0, 1, 255}, Name: "n", PolicyID: "default", Active: true, CreatedAt: when(i), ExpireAt: atPtr(time.Hour)}
 		},
 		head:   func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.EnrollmentKey, n int) { v.Name = fmt.Sprint(n) },
-		mutate: func(v *fleet.EnrollmentKey) { *v.ExpireAt = base },
+		mutate: func(v *fleet.EnrollmentKey) { *v.ExpireAt, v.Sealed[0] = base, 'X' },
 	}.visit(f, "enrollment keys")
 	noun[fleet.AdminKey]{
 		of: store.Store.AdminKeys,

@@ -4,6 +4,7 @@ import { IconKey } from "@tabler/icons-react";
 import { useState } from "react";
 import { call, messageOf } from "~/api/client";
 import { keys, policiesQuery, serverQuery } from "~/api/queries";
+import type { EnrollmentKey, Server } from "~/api/types";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { enrollCommand } from "~/util/enroll";
 import { Callout } from "./Callout";
@@ -46,20 +47,7 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
       <Stack>
         {readError ? <Callout kind="error">{messageOf(readError)}</Callout> : null}
         {secret && server.data ? (
-          <>
-            <Text size="sm">On each host, unpack an agent package and run this in its folder. The host appears in the list within seconds.</Text>
-            <CopyBlock text={enrollCommand(server.data, secret)} label="Command that enrols a host" />
-            {server.data.publisher_keys.length === 0 && !server.data.trust_root ? (
-              <Callout kind="warning" title="These agents will refuse every upgrade">
-                The server has no publisher key, so the command names none to trust. Add one under Packages first, then create this command again.
-              </Callout>
-            ) : null}
-            <Text size="xs" c="dimmed">
-              The token is shown only now: the server stores no copy. Revoke it under Enrollment once the hosts have enrolled.
-              With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-root</span> or <span className="mono">--trust-key</span> it installs only packages signed by the publishers.
-            </Text>
-            <Group justify="flex-end"><Button onClick={onClose}>Done</Button></Group>
-          </>
+          <EnrollInstructions server={server.data} token={secret} onClose={onClose} />
         ) : (
           <form
             onSubmit={(e) => {
@@ -91,5 +79,39 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
         )}
       </Stack>
     </Modal>
+  );
+}
+
+/** Shows again the command of a key whose token the server can read. */
+export function EnrollCommandDialog({ enrollmentKey, token, onClose }: { enrollmentKey: EnrollmentKey; token: string; onClose: () => void }) {
+  useReturnFocus();
+  const server = useQuery(serverQuery);
+  return (
+    <Modal opened onClose={onClose} size="lg" title={<Text fw={600} size="lg">Enrol hosts with {enrollmentKey.name || enrollmentKey.id}</Text>} closeButtonProps={{ "aria-label": "Close" }}>
+      <Stack>
+        {server.isError ? <Callout kind="error">{messageOf(server.error)}</Callout> : null}
+        {server.isPending ? <Text size="sm" c="dimmed">Loading…</Text> : null}
+        {server.data ? <EnrollInstructions server={server.data} token={token} onClose={onClose} /> : null}
+      </Stack>
+    </Modal>
+  );
+}
+
+function EnrollInstructions({ server, token, onClose }: { server: Server; token: string; onClose: () => void }) {
+  return (
+    <>
+      <Text size="sm">On each host, unpack an agent package and run this in its folder. The host appears in the list within seconds.</Text>
+      <CopyBlock text={enrollCommand(server, token)} label="Command that enrols a host" />
+      {server.publisher_keys.length === 0 && !server.trust_root ? (
+        <Callout kind="warning" title="These agents will refuse every upgrade">
+          The server has no publisher key, so the command names none to trust. Add one under Packages first, then create this command again.
+        </Callout>
+      ) : null}
+      <Text size="xs" c="dimmed">
+        Whoever has the token can enrol hosts. Revoke it under Enrollment once the hosts have enrolled.
+        With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-root</span> or <span className="mono">--trust-key</span> it installs only packages signed by the publishers.
+      </Text>
+      <Group justify="flex-end"><Button onClick={onClose}>Done</Button></Group>
+    </>
   );
 }

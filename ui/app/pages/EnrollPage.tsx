@@ -5,7 +5,7 @@ import { useState } from "react";
 import { call } from "~/api/client";
 import { enrollmentKeysQuery, keys } from "~/api/queries";
 import type { EnrollmentKey } from "~/api/types";
-import { AddAgentDialog } from "~/components/AddAgentDialog";
+import { AddAgentDialog, EnrollCommandDialog } from "~/components/AddAgentDialog";
 import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
 import { ConfirmDialog } from "~/components/ConfirmDialog";
 import { Ago, useClock } from "~/components/Now";
@@ -19,6 +19,7 @@ export function EnrollPage() {
   const policyName = usePolicyName();
   const now = useClock();
   const [adding, setAdding] = useState(false);
+  const [shown, setShown] = useState<EnrollmentKey | null>(null);
   const [revoking, setRevoking] = useState<EnrollmentKey | null>(null);
   const items = list.data?.items ?? [];
   return (
@@ -55,6 +56,9 @@ export function EnrollPage() {
                       <Table.Td className={classes.nowrap}>{k.expire_at ? <Ago at={k.expire_at} /> : "never"}</Table.Td>
                       <Table.Td><span className="mono">{k.id}</span></Table.Td>
                       <Table.Td className={classes.end}>
+                        {state === "Active" && k.api_key ? (
+                          <Button size="compact-xs" variant="subtle" color="gray" aria-label={`Show the command of ${k.name || k.id}`} onClick={() => setShown(k)}>Command…</Button>
+                        ) : null}
                         {k.active ? (
                           <Button size="compact-xs" variant="subtle" color="gray" aria-label={`Revoke ${k.name || k.id}`} onClick={() => setRevoking(k)}>Revoke…</Button>
                         ) : null}
@@ -68,6 +72,7 @@ export function EnrollPage() {
         ) : null}
       </Panel>
       {adding ? <AddAgentDialog onClose={() => setAdding(false)} /> : null}
+      {shown?.api_key ? <EnrollCommandDialog enrollmentKey={shown} token={shown.api_key} onClose={() => setShown(null)} /> : null}
       {revoking ? <RevokeDialog enrollmentKey={revoking} onClose={() => setRevoking(null)} /> : null}
     </>
   );

@@ -275,10 +275,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List enrollment keys, without their secrets */
+        /** List enrollment keys, newest first */
         get: operations["listEnrollmentKeys"];
         put?: never;
-        /** Create an enrollment key; only this response has its secret */
+        /** Create an enrollment key */
         post: operations["createEnrollmentKey"];
         delete?: never;
         options?: never;
@@ -1938,7 +1938,7 @@ export interface components {
             id: string;
             active: boolean;
             api_key_id: string;
-            /** @description base64(id:secret), only in the response that created it */
+            /** @description base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off. */
             api_key?: string;
             name: string;
             policy_id: string;
@@ -1957,6 +1957,8 @@ export interface components {
         };
         EnrollmentKeyList: {
             items: components["schemas"]["EnrollmentKey"][];
+            /** @description The same as items, as in Kibana */
+            list: components["schemas"]["EnrollmentKey"][];
             total: number;
             page: number;
             perPage: number;
@@ -1965,7 +1967,7 @@ export interface components {
             /** @description May be empty */
             name?: string;
             policy_id: string;
-            /** @description Go duration such as 24h after which the key no longer enrols; default: never */
+            /** @description How long the key enrols hosts: a number of d, h, m or s, such as 30d or 24h; default: without end */
             expiration?: string;
         };
         Policy: {
@@ -2873,7 +2875,7 @@ export interface components {
             id: string;
             /** @description Whether it has not been revoked; it may have expired */
             active: boolean;
-            /** @description base64(id:secret), only in the response that created it */
+            /** @description base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off. */
             api_key?: string;
             name: string;
             /** Format: date-time */
@@ -3371,7 +3373,10 @@ export interface operations {
     };
     revokeEnrollmentKey: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Remove the key as well; default: false */
+                forceDelete?: boolean;
+            };
             header?: never;
             path: {
                 keyId: string;

@@ -1,0 +1,146 @@
+package enrollment
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/muster-fleet/muster/server/audit"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// CreateKey creates an enrollment key for a policy, with the rules and messages of Kibana: the
+// key's own name is followed by its id, and a policy has one key of a name, revoked or not. A
+// lifetime of 0 means no expiry.
+func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime time.Duration, actor string) (fleet.EnrollmentKey, fleet.Credential, error) {
+	if _, err := s.Store.Policies().Get(ctx, policyID); err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = fleet.Errorf(fleet.NotFound, "Agent policy %q not found", policyID)
+		}
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
+	if name != "" {
+		keys, _, err := s.Store.EnrollmentKeys().List(ctx, 0, 0)
+		if err != nil {
+			return fleet.EnrollmentKey{}, fleet.Credential{}, err
+		}
+		for _, k := range keys {
+			if k.PolicyID == policyID && k.Name == fullName(name, k.ID) {
+				return fleet.EnrollmentKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "An enrollment key named %s already exists for agent policy %s", name, policyID)
+			}
+		}
+	}
+	return s.create(ctx, name, policyID, lifetime, actor)
+}
+
+// FirstKey creates the first key of an installation.
+func (s *Service) FirstKey(ctx context.Context) (fleet.Credential, error) {
+	_, cred, err := s.create(ctx, "first key", fleet.DefaultPolicyID, 0, "muster")
+	return cred, err
+}
+
+// fullName is the stored name of a key.
+func fullName(name, id string) string {
+	if name == "" {
+		return id
+	}
+	return name + " (" + id + ")"
+}
+
+func (s *Service) create(ctx context.Context, name, policyID string, lifetime time.Duration, actor string) (fleet.EnrollmentKey, fleet.Credential, error) {
+	cred := fleet.NewCredential()
+	cred.ID = uuid.NewString() // clients of Kibana recognise the end of a name by it
+	k := fleet.EnrollmentKey{
+		ID: cred.ID, Hash: cred.Hash(), Sealed: s.Sealer.Seal(ownerOf(cred.ID), cred.Secret), Name: fullName(name, cred.ID), PolicyID: policyID,
+		Active: true, CreatedAt: s.Now.UTC(),
+	}
+	if lifetime > 0 {
+		at := k.CreatedAt.Add(lifetime)
+		k.ExpireAt = &at
+	}
+	err := audit.Record(ctx, s.Store.Audit(), k.CreatedAt, fleet.AuditEntry{
+		Actor: actor, Verb: "enrollment_key.create", Subject: k.ID, Text: "created the enrollment key " + k.Name + " for the policy " + policyID,
+	})
+	if err != nil {
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
+	if err := s.Store.EnrollmentKeys().Create(ctx, k); err != nil {
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"policy_id": policyID, "name": k.Name})})
+	return k, cred, nil
+}
+
+// ownerOf names the owner of a sealed secret.
+func ownerOf(id string) string { return "enrollment key " + id }
+
+// Reveal returns the credential of a key. ok is false if it cannot be shown again: its secret
+// is not stored, or this server lacks the key that decrypts it.
+func (s *Service) Reveal(k fleet.EnrollmentKey) (cred fleet.Credential, ok bool) {
+	secret, ok := s.Sealer.Open(ownerOf(k.ID), k.Sealed)
+	return fleet.Credential{ID: k.ID, Secret: secret}, ok
+}
+
+// GetKey returns a key. Its error is Kibana's.
+func (s *Service) GetKey(ctx context.Context, id string) (fleet.EnrollmentKey, error) {
+	k, err := s.Store.EnrollmentKeys().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		err = fleet.Errorf(fleet.NotFound, "Enrollment api key %s not found", id)
+	}
+	return k, err
+}
+
+// revokeTries bounds the attempts to write over concurrent changes.
+const revokeTries = 4
+
+// RevokeKey revokes a key. Agents that enrolled with it stay enrolled.
+func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
+	for try := 1; ; try++ {
+		k, err := s.GetKey(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !k.Active {
+			return nil
+		}
+		if try == 1 {
+			err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
+				Actor: actor, Verb: "enrollment_key.revoke", Subject: id, Text: "revoked the enrollment key " + k.Name,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		k.Active = false
+		err = s.Store.EnrollmentKeys().Update(ctx, k)
+		if err == nil {
+			break
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == revokeTries {
+			return err
+		}
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
+	return nil
+}
+
+// DeleteKey revokes a key by removing it.
+func (s *Service) DeleteKey(ctx context.Context, id, actor string) error {
+	k, err := s.GetKey(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
+		Actor: actor, Verb: "enrollment_key.delete", Subject: id, Text: "deleted the enrollment key " + k.Name,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Store.EnrollmentKeys().Delete(ctx, id); err != nil {
+		return err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
+	return nil
+}
