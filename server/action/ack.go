@@ -86,13 +86,19 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	if !retry && !cancelled {
 		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
-	return s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
+	err = s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
 		r := store.Report{Results: results}
 		if e, changed := acknowledged(agent, a, e.Error, retry, now); changed {
 			r.Agent, r.Events = agent, []fleet.Event{e}
 		}
 		return r
 	})
+	if err == nil && a.Type == agentapi.ActionUpgrade && s.Release != nil && agent.Host().Maker == fleet.MakerElastic {
+		// It acknowledges an upgrade that failed as one that succeeded, and reports which of
+		// them it was in its next poll.
+		s.Release(agent.ID)
+	}
+	return err
 }
 
 // ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. It is

@@ -44,6 +44,9 @@ type Service struct {
 	Locks Locks
 	// Guards may be nil; then there are no freezes and no exposure budget.
 	Guards Guards
+	// Release answers the parked poll of an agent. It may be nil; then the poll ends by
+	// itself.
+	Release func(agentID string)
 
 	reconciled store.UpgradingSince // the last agent of the last round of ReconcileUpgrades
 }

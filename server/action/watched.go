@@ -38,14 +38,17 @@ func (s *Service) countUnended(ctx context.Context, statuses []Status, now time.
 	for part := range slices.Chunk(open, countedAtOnce) {
 		var queries []kql.Filter
 		for _, i := range part {
-			for _, upgrading := range []string{"not upgrade_started_at: *", "upgrade_started_at: *"} {
-				q, err := compile("upgrade_details.action_id: %q and %s and not upgrade_details.state: (%s or %s)",
-					statuses[i].ID, upgrading, agentapi.UpgradeFailed, agentapi.UpgradeRollback)
-				if err != nil {
-					return err
-				}
-				queries = append(queries, q)
+			reached, err := compile("upgrade_details.action_id: %q and not upgrade_started_at: * and not upgrade_details.state: (%s or %s)",
+				statuses[i].ID, agentapi.UpgradeFailed, agentapi.UpgradeRollback)
+			if err != nil {
+				return err
 			}
+			// Not by upgrade_details, which some agents never report.
+			underway, err := compile("upgrade_action_id: %q and upgrade_started_at: *", statuses[i].ID)
+			if err != nil {
+				return err
+			}
+			queries = append(queries, reached, underway)
 		}
 		counts, err := s.Store.Agents().CountFirst(ctx, store.AgentFilter{Query: recent}, queries)
 		if err != nil {

@@ -1028,6 +1028,20 @@ type Component struct {
 	Message string `json:"message"`
 	Status  string `json:"status"`
 	Type    string `json:"type"`
+
+	// Units Its inputs and outputs; absent if the agent reports none
+	Units *[]ComponentUnit `json:"units,omitempty"`
+}
+
+// ComponentUnit defines model for ComponentUnit.
+type ComponentUnit struct {
+	Id      string                  `json:"id"`
+	Message string                  `json:"message"`
+	Payload *map[string]interface{} `json:"payload,omitempty"`
+	Status  string                  `json:"status"`
+
+	// Type input or output
+	Type string `json:"type"`
 }
 
 // Counts Number of targets in each state; the sum is total

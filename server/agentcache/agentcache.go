@@ -52,6 +52,7 @@ type entry struct {
 	keyID    string
 	keyHash  string
 	hostname string
+	maker    fleet.Maker
 	last     checkin.LastCheckin // zero if there is none
 	state    uint64              // in this CheckinState, repeating last changes nothing; 0 means it might
 	seen     atomic.Int64        // Unix seconds
@@ -146,7 +147,8 @@ func (c *Cache) Remember(a *fleet.Agent, g checkin.Generation) {
 			break
 		}
 	}
-	e := &entry{agentID: a.ID, keyID: a.AccessKeyID, keyHash: a.AccessKeyHash, hostname: a.Hostname()}
+	host := a.Host()
+	e := &entry{agentID: a.ID, keyID: a.AccessKeyID, keyHash: a.AccessKeyHash, hostname: a.HostnameOn(host), maker: host.Maker}
 	c.agents[e.agentID], c.keys[e.keyID] = e, e
 }
 
@@ -166,7 +168,7 @@ func (c *Cache) RememberCheckin(agentID string, last checkin.LastCheckin, g chec
 func (c *Cache) Stable(agentID string) (hostname string, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if e := c.agents[agentID]; e != nil && e.state != 0 && c.current {
+	if e := c.agents[agentID]; e != nil && e.state != 0 && c.current && e.maker == fleet.MakerMuster {
 		return e.hostname, true
 	}
 	return "", false

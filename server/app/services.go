@@ -110,7 +110,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	if err != nil {
 		return nil, err
 	}
-	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Health: health, Events: events, Log: log, Now: now}
+	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {

@@ -94,8 +94,8 @@ func (b *Blocking) enter(wait Wait) *waiting {
 	return w
 }
 
-// end answers the poll of an agent with Empty, if there is one.
-func (b *Blocking) end(agentID string) {
+// Release answers the poll of an agent with Empty, if there is one.
+func (b *Blocking) Release(agentID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.polls[agentID]; w != nil && !b.closed { // Close has ended it

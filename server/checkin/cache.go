@@ -32,7 +32,8 @@ type Cache interface {
 	// that it might. g was taken before the agent was read.
 	RememberCheckin(agentID string, last LastCheckin, g Generation, state uint64, now time.Time)
 	// Stable returns the hostname of an agent that is known to be stable
-	// (fleet.Agent.Stable). false means that it is not known.
+	// (fleet.Agent.Stable), and is Muster's: the acknowledgements of others release their
+	// polls. false means that it is not known.
 	Stable(agentID string) (hostname string, ok bool)
 	// Seen records that an agent checked in. After a long silence its next check-in is no
 	// duplicate.

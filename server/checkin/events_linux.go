@@ -32,6 +32,15 @@ func (p *EpollParker) Wake(agentIDs ...string) {
 	p.blocking.Wake(agentIDs...)
 }
 
+// Release answers the agent's poll Empty, if it has one here.
+func (p *EpollParker) Release(agentID string) {
+	sh := p.shard(agentID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	p.supersede(sh, agentID)
+	p.blocking.Release(agentID)
+}
+
 // wake returns the agent's connection if it has to be queued.
 func (p *EpollParker) wake(agentID string, as priority) *parkedConn {
 	sh := p.shard(agentID)

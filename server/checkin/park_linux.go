@@ -69,7 +69,7 @@ func (p *EpollParker) enter(c *parkedConn) bool {
 		return false
 	}
 	p.supersede(sh, c.wait.AgentID)
-	p.blocking.end(c.wait.AgentID)
+	p.blocking.Release(c.wait.AgentID)
 	sh.polls[c.wait.AgentID] = c
 	return true
 }

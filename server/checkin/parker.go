@@ -84,6 +84,8 @@ type Parker interface {
 	// Wake checks the polls of these agents again. It does not wait for the checks,
 	// and ignores agents without a poll here.
 	Wake(agentIDs ...string)
+	// Release answers the agent's poll Empty, if it has one here.
+	Release(agentID string)
 	// Parked calls f for each agent with a poll here and the revision of its policy that it
 	// has, in no order. f must not call the parker.
 	Parked(f func(agentID string, has fleet.PolicyAt))

@@ -86,7 +86,7 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	if a.ID == "" {
 		a.ID = fleet.NewID()
 	}
-	a.LocalMetadata = withAgentID(a.LocalMetadata, a.ID)
+	a.LocalMetadata = withAgentID(fleet.NestMetadata(a.LocalMetadata), a.ID)
 	a.Version = a.Host().FullVersion()
 	if req.ReplaceToken != "" {
 		hash, err := hashToken(req.ReplaceToken, a.ID)

@@ -126,6 +126,9 @@ type HostMetadata struct {
 			Version     string `json:"version"`
 			Snapshot    bool   `json:"snapshot"`
 			Upgradeable bool   `json:"upgradeable"`
+			Build       struct {
+				Original string `json:"original"`
+			} `json:"build"`
 		} `json:"agent"`
 	} `json:"elastic"`
 	Host struct {
@@ -134,12 +137,15 @@ type HostMetadata struct {
 		Architecture string `json:"architecture"`
 	} `json:"host"`
 	OS osMetadata `json:"os"`
+	// Maker is whose agent it is.
+	Maker Maker `json:"-"`
 }
 
 type osMetadata struct {
 	Platform string `json:"platform"` // debian
 	Family   string `json:"family"`
-	// Type is Go's name of the system (linux) in Muster's agents and Elastic's.
+	// Type is Go's name of the system, such as linux. Where the agent does not report it,
+	// it is derived from platform and family, and empty if these do not tell.
 	Type string `json:"type"`
 }
 
@@ -147,8 +153,13 @@ type osMetadata struct {
 // if the host did not report it.
 func (m HostMetadata) FullVersion() string {
 	a := m.Elastic.Agent
-	if a.Version == "" || !a.Snapshot || strings.HasSuffix(a.Version, "-SNAPSHOT") {
+	if a.Version == "" || !a.Snapshot || strings.Contains(a.Version, "-SNAPSHOT") {
 		return a.Version
+	}
+	if m.Maker == MakerElastic {
+		// Its build metadata comes last, as Semantic Versioning wants.
+		version, build, _ := strings.Cut(a.Version, "+")
+		return strings.TrimSuffix(version+"-SNAPSHOT+"+build, "+")
 	}
 	return a.Version + "-SNAPSHOT"
 }
@@ -157,6 +168,8 @@ func (m HostMetadata) FullVersion() string {
 func (a *Agent) Host() HostMetadata {
 	var m HostMetadata
 	_ = jsonv1.Unmarshal(a.LocalMetadata, &m) // agents of other makers send what they like
+	m.Maker = m.maker()
+	m.OS.Type = m.OS.system()
 	return m
 }
 
@@ -198,7 +211,11 @@ type Package struct {
 	PushedBy string    `json:"pushed_by"`
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
-	Revision  int64  `json:"-"`
+	// Maker is whose agents it is for.
+	Maker Maker `json:"maker,omitempty"`
+	// OpenPGP is the .asc file of an Elastic package.
+	OpenPGP  []byte `json:"openpgp,omitempty"`
+	Revision int64  `json:"-"`
 	// Withheld is why hosts that trust the publishers' root refuse the package; empty
 	// if they accept it, or if no root is published. It is not stored.
 	Withheld string `json:"-"`

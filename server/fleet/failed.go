@@ -53,7 +53,7 @@ func (a *Agent) CheckFailedBefore(version string, c Catalog) error {
 	if _, snapshot := manifest.SplitSnapshot(version); snapshot {
 		host := a.Host()
 		newer := func(p Package) bool {
-			return p.fits(version, host.OS.Type, host.Host.Architecture) && p.PushedAt.After(f.At)
+			return p.Version == version && p.Fits(host) && p.PushedAt.After(f.At)
 		}
 		if slices.ContainsFunc(c, newer) {
 			return nil

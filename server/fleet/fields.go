@@ -65,6 +65,7 @@ var agentFields = slices.Concat(
 	text("last_checkin_message", "what it says of itself, in words"),
 	[]*kql.Field{
 		keyword("upgrade_status", "how its last upgrade stands", string(UpgradeStarted), string(UpgradeFailed), string(UpgradeRolledBack)),
+		keyword("upgrade_action_id", "the action of its last upgrade"),
 		keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...),
 		version("upgrade_details.target_version", "the version it is being upgraded to"),
 		keyword("upgrade_details.action_id", "the action that upgrades it"),
@@ -179,6 +180,8 @@ func (a *Agent) Values(f *kql.Field) []any {
 		return texts(a.Tags...)
 	case "upgrade_status":
 		return texts(string(a.UpgradeStatus))
+	case "upgrade_action_id":
+		return texts(a.UpgradeActionID)
 	case "upgrade_started_at":
 		return dates(a.UpgradeStartedAt)
 	case "upgraded_at":

@@ -60,7 +60,7 @@ func valued() Agent {
 			"elastic": {"agent": {"id": "a1", "version": "1.10.0", "snapshot": false, "upgradeable": true}},
 			"host": {"hostname": "web-01", "name": "Web 01", "ip": ["10.0.0.1/24", "fe80::1/64"], "architecture": "x86_64", "id": "m1"},
 			"os": {"platform": "debian", "family": "debian", "name": "Debian GNU/Linux", "version": "13 (trixie)", "type": "linux", "kernel": "6.18", "full": "Debian 13"}}`),
-		UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
+		UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
 		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
 			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
 			FailedState: agentapi.UpgradeDownloading, ErrorMsg: "disk full", Reason: "it fell", ReasonCode: "crash_loop",

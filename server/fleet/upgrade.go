@@ -54,6 +54,11 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
 	changed := a.Version != version && version != ""
 	if changed {
+		if details == nil && a.wentBack(version, now) {
+			a.endBack(fmt.Sprintf("the agent runs %s again and has reported no reason", version))
+			a.runs(version, now)
+			return true
+		}
 		a.runs(version, now)
 		a.arrivedLate(details, now)
 	}
@@ -176,6 +181,27 @@ func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
 	return !followed
 }
 
+// silentWatch is how soon after an upgrade a return to the version before it can only be
+// a rollback: Elastic's watcher watches 11 minutes, and restarts the agent five times with
+// pauses of up to 90 seconds.
+const silentWatch = 30 * time.Minute
+
+// wentBack reports whether an agent that runs version from now on, and reports no upgrade,
+// was rolled back by its watcher. Elastic's agents before 9.2 remove the watcher's report.
+func (a *Agent) wentBack(version string, now time.Time) bool {
+	return a.UpgradedAt != nil && now.Sub(*a.UpgradedAt) < silentWatch && a.runsTarget() && version == a.UpgradeFrom &&
+		a.Host().Maker == MakerElastic
+}
+
+// endBack ends an upgrade that the host has undone without a report.
+func (a *Agent) endBack(why string) {
+	a.endBadly(UpgradeRolledBack)
+	a.UpgradeDetails = &agentapi.UpgradeDetails{
+		TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID, State: agentapi.UpgradeRollback,
+		Metadata: agentapi.UpgradeMetadata{ErrorMsg: why},
+	}
+}
+
 func (a *Agent) observeNoDetails(now time.Time) bool {
 	d := a.UpgradeDetails
 	switch {
@@ -258,6 +284,16 @@ const (
 	AckGrace = 10 * time.Minute
 )
 
+// unseenGrace is AckGrace for an agent that reports no phases: its download may take 120
+// minutes, and it unpacks the package and restarts after that.
+const unseenGrace = 150 * time.Minute
+
+// downloadsUnseen reports whether an agent that acknowledged its upgrade may be
+// downloading without a report.
+func (a *Agent) downloadsUnseen(acked, now time.Time) bool {
+	return now.Sub(acked) <= unseenGrace && !a.Host().Maker.ReportsPhases(a.Version)
+}
+
 // ReconcileUpgrade ends an upgrade that no message will end, because its action is
 // missing (nil), expired or cancelled, or has a result and no effect. It reports
 // whether the document changed.
@@ -284,7 +320,7 @@ func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) 
 		return !begun && a.CancelUpgrade(action.ID)
 	case result != nil && result.Error != "":
 		a.fail(result.Error, phase)
-	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
+	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && !a.downloadsUnseen(result.Timestamp, now) && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
 		a.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still runs %s", result.Timestamp.Format(time.RFC3339), a.Version), phase)
 	case result == nil && !begun && action.Expired(now):
 		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
@@ -353,6 +389,12 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 			return Result{}, false
 		}
 		r.Error = cause(a.UpgradeDetails)
+		if r.Error == "" && a.Host().Maker == MakerElastic {
+			r.Error = "the upgrade to " + a.UpgradeTarget + " failed, and the agent gave no reason"
+			if a.UpgradeStatus == UpgradeRolledBack {
+				r.Error = "the agent rolled back from " + a.UpgradeTarget + " and gave no reason"
+			}
+		}
 		if r.Error == "" {
 			// The old version is back before the watcher has reported the reason. The
 			// reason follows, and a result is written only once.
@@ -407,23 +449,46 @@ func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {
 // Catalog lists the published packages with the fields that decisions need.
 type Catalog []Package
 
-// Has reports whether there is a package of a full version for a platform; an empty os
-// or arch matches any.
-func (c Catalog) Has(version, os, arch string) bool {
-	return slices.ContainsFunc(c, func(p Package) bool { return p.fits(version, os, arch) })
+// Has reports whether there is a package of a full version for a host.
+func (c Catalog) Has(version string, host HostMetadata) bool {
+	return slices.ContainsFunc(c, func(p Package) bool { return p.Version == version && p.Fits(host) })
 }
 
-func (p Package) fits(version, os, arch string) bool {
-	return p.Version == version && (os == "" || p.OS == "" || p.OS == os) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch))
+// of returns the packages of a full version.
+func (c Catalog) of(version string) Catalog {
+	var out Catalog
+	for _, p := range c {
+		if p.Version == version {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
-// checkSigned returns an error that says why hosts would refuse every package that Has
-// finds, or nil.
-func (c Catalog) checkSigned(version, os, arch string) error {
+// For returns the packages for a host.
+func (c Catalog) For(host HostMetadata) Catalog {
+	var out Catalog
+	for _, p := range c {
+		if p.Fits(host) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Fits reports whether the package is for the host: for its agent's maker and its system,
+// which has to be known, and for its architecture if that is known.
+func (p Package) Fits(host HostMetadata) bool {
+	arch := host.Host.Architecture
+	return p.Maker == host.Maker && (p.OS == "" || p.OS == host.OS.Type) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch))
+}
+
+// checkSigned returns an error that says why hosts would refuse every package of the
+// catalog, or nil.
+func (c Catalog) checkSigned() error {
 	var why error
 	for _, p := range c {
 		switch {
-		case !p.fits(version, os, arch):
 		case p.Withheld == "":
 			return nil
 		case why == nil:
@@ -431,6 +496,20 @@ func (c Catalog) checkSigned(version, os, arch string) error {
 		}
 	}
 	return why
+}
+
+// checkFits returns an error that says why none of the packages, which are of one version,
+// is for the host.
+func (c Catalog) checkFits(agentID, version string, host HostMetadata) error {
+	switch {
+	case host.OS.Type == "":
+		return Errorf(Invalid, "agent %s reports no operating system that is known (platform %q, family %q), so no package can be chosen for it: say in source_uri where its package is", agentID, host.OS.Platform, host.OS.Family)
+	case len(c) > 0 && !slices.ContainsFunc(c, func(p Package) bool { return p.Maker == host.Maker }) && host.Maker == MakerElastic:
+		return Errorf(Invalid, "agent %s is an Elastic Agent, and version %s is published for Muster's agents only: publish Elastic's package with `muster package push --elastic`", agentID, version)
+	case len(c) > 0 && !slices.ContainsFunc(c, func(p Package) bool { return p.Maker == host.Maker }):
+		return Errorf(Invalid, "agent %s is Muster's agent, and version %s is published for Elastic Agents only", agentID, version)
+	}
+	return Errorf(Invalid, "there is no package of version %s for %s/%s", version, host.OS.Type, host.Host.Architecture)
 }
 
 // Versions returns the distinct full versions that can be installed, newest first.
@@ -494,8 +573,8 @@ func (w UpgradeRequest) Check(c Catalog) error {
 	if w.SourceURI != "" {
 		return CheckSourceURI("body.source_uri", w.SourceURI)
 	}
-	if c.Has(w.Version, "", "") {
-		if err := c.checkSigned(w.Version, "", ""); err != nil && !w.Force {
+	if of := c.of(w.Version); len(of) > 0 {
+		if err := of.checkSigned(); err != nil && !w.Force {
 			return FieldError("body.version", "%w", err)
 		}
 		return nil
@@ -511,6 +590,7 @@ func (w UpgradeRequest) Check(c Catalog) error {
 // requested, or nil. The text is shown to operators as it is.
 func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	host := a.Host()
+	fitting := c.of(w.Version).For(host)
 	switch {
 	case !a.Active:
 		return Errorf(Invalid, "agent %s is unenrolled", a.ID)
@@ -518,12 +598,12 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return Errorf(Invalid, "agent %s is being unenrolled", a.ID)
 	case !host.Elastic.Agent.Upgradeable:
 		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container or on Windows, or was not installed", a.ID)
-	case w.SourceURI == "" && !c.Has(w.Version, host.OS.Type, host.Host.Architecture):
-		return Errorf(Invalid, "there is no package of version %s for %s/%s", w.Version, host.OS.Type, host.Host.Architecture)
+	case w.SourceURI == "" && len(fitting) == 0:
+		return c.of(w.Version).checkFits(a.ID, w.Version, host)
 	case w.Force:
 		return nil
-	case w.SourceURI == "" && c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture) != nil:
-		return c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture)
+	case w.SourceURI == "" && fitting.checkSigned() != nil:
+		return fitting.checkSigned()
 	case a.CheckFailedBefore(w.Version, c) != nil:
 		return a.CheckFailedBefore(w.Version, c)
 	case a.Upgrading():

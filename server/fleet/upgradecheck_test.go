@@ -92,11 +92,13 @@ func TestCatalogHasAcceptsBothArchNames(t *testing.T) {
 		{"1.1.0", "linux", "x86_64", true},
 		{"1.0.0", "linux", "aarch64", false},
 		{"1.10.0", "linux", "amd64", false},
-		{"1.10.0", "", "", true},
+		{"1.10.0", "", "", false},
 		{"2.0.0-SNAPSHOT", "plan9", "mips", true},
 		{"2.0.0", "linux", "amd64", false},
 	} {
-		if got := catalog.Has(row.version, row.os, row.arch); got != row.want {
+		host := HostMetadata{OS: osMetadata{Type: row.os}}
+		host.Host.Architecture = row.arch
+		if got := catalog.Has(row.version, host); got != row.want {
 			t.Errorf("%s for %s/%s: %v", row.version, row.os, row.arch, got)
 		}
 	}

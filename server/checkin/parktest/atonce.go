@@ -26,6 +26,9 @@ func (AtOnce) Park(p checkin.Poll) {
 // Wake does nothing: no poll is parked.
 func (AtOnce) Wake(...string) {}
 
+// Release does nothing.
+func (AtOnce) Release(string) {}
+
 // Parked does not call f.
 func (AtOnce) Parked(func(string, fleet.PolicyAt)) {}
 

@@ -310,7 +310,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
 		Tags: a.Tags, Packages: []string{}, Components: renderComponents(a.Components),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
-		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: object(a.LocalMetadata),
+		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	if out.Tags == nil {
@@ -347,12 +347,38 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 	return &adminapi.UpgradeDetails{TargetVersion: d.TargetVersion, ActionId: d.ActionID, State: adminapi.UpgradeState(d.State), Metadata: &out}
 }
 
+// localMetadata returns local metadata as Kibana does, with the build under the key
+// "build.original": its clients read that one.
+func localMetadata(raw json.RawMessage) map[string]any {
+	m := object(raw)
+	elastic, _ := m["elastic"].(map[string]any)
+	agent, _ := elastic["agent"].(map[string]any)
+	if build, ok := agent["build"].(map[string]any); ok {
+		if original, ok := build["original"]; ok {
+			agent["build.original"] = original
+			delete(build, "original")
+		}
+		if len(build) == 0 {
+			delete(agent, "build")
+		}
+	}
+	return m
+}
+
+func renderUnits(raw json.RawMessage) *[]adminapi.ComponentUnit {
+	var units []adminapi.ComponentUnit
+	if err := json.Unmarshal(raw, &units); err != nil || len(units) == 0 {
+		return nil // agents of other vendors may send another type
+	}
+	return &units
+}
+
 func renderComponents(raw json.RawMessage) []adminapi.Component {
 	var in []agentapi.Component
 	_ = json.Unmarshal(raw, &in) // agents of other vendors may send another type
 	out := make([]adminapi.Component, len(in))
 	for i, c := range in {
-		out[i] = adminapi.Component{Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message}
+		out[i] = adminapi.Component{Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units)}
 	}
 	return out
 }

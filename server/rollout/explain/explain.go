@@ -466,7 +466,7 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 	newest := ""
 	var failed []string // later than the one that runs
 	for _, v := range c.Versions() {
-		if !c.Has(v, host.OS.Type, host.Host.Architecture) {
+		if !c.Has(v, host) {
 			continue
 		}
 		err := a.CheckFailedBefore(v, c)

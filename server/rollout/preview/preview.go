@@ -97,7 +97,7 @@ type builder struct {
 	skipped []fleet.SkippedAgent
 	// packages are those of the plan's version; catalogs have many more.
 	packages  fleet.Catalog
-	platforms map[plan.Platform]pinned
+	platforms map[pinKey]pinned
 	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
 	// unreadable counts the targets whose ring is not a number.
@@ -107,7 +107,7 @@ type builder struct {
 }
 
 func newBuilder(id string, p *fleet.Plan, f Fleet, now time.Time) *builder {
-	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[plan.Platform]pinned{}, upgradeable: map[likeness]bool{}}
+	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[pinKey]pinned{}, upgradeable: map[likeness]bool{}}
 }
 
 func (s *builder) asked() plan.QueryTime {
@@ -235,12 +235,13 @@ func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 // most of a preview's time.
 type likeness struct {
 	version, os, arch string
+	maker             fleet.Maker
 	upgradeable       bool
 }
 
 func (s *builder) checkUpgrade(a *plan.Candidate) error {
 	host := a.HostMetadata()
-	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Elastic.Agent.Upgradeable}
+	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Maker, host.Elastic.Agent.Upgradeable}
 	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0
 	if quiet && s.upgradeable[like] {
 		return nil
@@ -271,7 +272,7 @@ type pinned struct {
 // what the server gives them, so a package that was replaced after the plan was made
 // must be refused.
 func (s *builder) pinnedFor(a *plan.Candidate) pinned {
-	at := plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}
+	at := pinKey{plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}, a.HostMetadata().Maker}
 	if known, ok := s.platforms[at]; ok {
 		return known
 	}
@@ -280,8 +281,17 @@ func (s *builder) pinnedFor(a *plan.Candidate) pinned {
 	return pin
 }
 
-func pin(p *fleet.Plan, packages fleet.Catalog, at plan.Platform) pinned {
-	published := slices.DeleteFunc(slices.Clone(packages), func(pkg fleet.Package) bool { return !plan.Fits(pkg.OS, pkg.Arch, at) })
+// pinKey is what decides which artifact an agent gets.
+type pinKey struct {
+	plan.Platform
+	maker fleet.Maker
+}
+
+func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
+	at := key.Platform
+	published := slices.DeleteFunc(slices.Clone(packages), func(pkg fleet.Package) bool {
+		return pkg.Maker != key.maker || !plan.Fits(pkg.OS, pkg.Arch, at)
+	})
 	if len(p.Artifacts) == 0 {
 		if len(published) == 0 {
 			return pinned{}

@@ -102,7 +102,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		return none, fleet.WhyNoWayBack, fmt.Sprintf("%s, and %s", keptErr, err)
 	}
 	for _, p := range packages.of(to) {
-		if plan.Fits(p.OS, p.Arch, plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}) {
+		if p.Fits(*a.HostMetadata()) {
 			back.Bytes = p.Size
 			break
 		}

@@ -158,7 +158,7 @@ var columns = map[string]source{
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)
