@@ -587,6 +587,114 @@ func (e WatchStage) Valid() bool {
 	}
 }
 
+// Defines values for ListPoliciesParamsSortOrder.
+const (
+	ListPoliciesParamsSortOrderAsc  ListPoliciesParamsSortOrder = "asc"
+	ListPoliciesParamsSortOrderDesc ListPoliciesParamsSortOrder = "desc"
+)
+
+// Valid indicates whether the value is a known member of the ListPoliciesParamsSortOrder enum.
+func (e ListPoliciesParamsSortOrder) Valid() bool {
+	switch e {
+	case ListPoliciesParamsSortOrderAsc:
+		return true
+	case ListPoliciesParamsSortOrderDesc:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListPoliciesParamsFormat.
+const (
+	ListPoliciesParamsFormatLegacy     ListPoliciesParamsFormat = "legacy"
+	ListPoliciesParamsFormatSimplified ListPoliciesParamsFormat = "simplified"
+)
+
+// Valid indicates whether the value is a known member of the ListPoliciesParamsFormat enum.
+func (e ListPoliciesParamsFormat) Valid() bool {
+	switch e {
+	case ListPoliciesParamsFormatLegacy:
+		return true
+	case ListPoliciesParamsFormatSimplified:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BulkGetPoliciesParamsFormat.
+const (
+	BulkGetPoliciesParamsFormatLegacy     BulkGetPoliciesParamsFormat = "legacy"
+	BulkGetPoliciesParamsFormatSimplified BulkGetPoliciesParamsFormat = "simplified"
+)
+
+// Valid indicates whether the value is a known member of the BulkGetPoliciesParamsFormat enum.
+func (e BulkGetPoliciesParamsFormat) Valid() bool {
+	switch e {
+	case BulkGetPoliciesParamsFormatLegacy:
+		return true
+	case BulkGetPoliciesParamsFormatSimplified:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetPolicyParamsFormat.
+const (
+	GetPolicyParamsFormatLegacy     GetPolicyParamsFormat = "legacy"
+	GetPolicyParamsFormatSimplified GetPolicyParamsFormat = "simplified"
+)
+
+// Valid indicates whether the value is a known member of the GetPolicyParamsFormat enum.
+func (e GetPolicyParamsFormat) Valid() bool {
+	switch e {
+	case GetPolicyParamsFormatLegacy:
+		return true
+	case GetPolicyParamsFormatSimplified:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdatePolicyParamsFormat.
+const (
+	UpdatePolicyParamsFormatLegacy     UpdatePolicyParamsFormat = "legacy"
+	UpdatePolicyParamsFormatSimplified UpdatePolicyParamsFormat = "simplified"
+)
+
+// Valid indicates whether the value is a known member of the UpdatePolicyParamsFormat enum.
+func (e UpdatePolicyParamsFormat) Valid() bool {
+	switch e {
+	case UpdatePolicyParamsFormatLegacy:
+		return true
+	case UpdatePolicyParamsFormatSimplified:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CopyPolicyParamsFormat.
+const (
+	CopyPolicyParamsFormatLegacy     CopyPolicyParamsFormat = "legacy"
+	CopyPolicyParamsFormatSimplified CopyPolicyParamsFormat = "simplified"
+)
+
+// Valid indicates whether the value is a known member of the CopyPolicyParamsFormat enum.
+func (e CopyPolicyParamsFormat) Valid() bool {
+	switch e {
+	case CopyPolicyParamsFormatLegacy:
+		return true
+	case CopyPolicyParamsFormatSimplified:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAgentsParamsSortField.
 const (
 	AgentVersion              ListAgentsParamsSortField = "agent.version"
@@ -616,16 +724,16 @@ func (e ListAgentsParamsSortField) Valid() bool {
 
 // Defines values for ListAgentsParamsSortOrder.
 const (
-	Asc  ListAgentsParamsSortOrder = "asc"
-	Desc ListAgentsParamsSortOrder = "desc"
+	ListAgentsParamsSortOrderAsc  ListAgentsParamsSortOrder = "asc"
+	ListAgentsParamsSortOrderDesc ListAgentsParamsSortOrder = "desc"
 )
 
 // Valid indicates whether the value is a known member of the ListAgentsParamsSortOrder enum.
 func (e ListAgentsParamsSortOrder) Valid() bool {
 	switch e {
-	case Asc:
+	case ListAgentsParamsSortOrderAsc:
 		return true
-	case Desc:
+	case ListAgentsParamsSortOrderDesc:
 		return true
 	default:
 		return false
@@ -798,6 +906,12 @@ type Agent struct {
 // AgentUpgradeStatus State of the last upgrade; null if it succeeded or there was none
 type AgentUpgradeStatus string
 
+// AgentFeature defines model for AgentFeature.
+type AgentFeature struct {
+	Enabled bool   `json:"enabled"`
+	Name    string `json:"name"`
+}
+
 // AgentItem defines model for AgentItem.
 type AgentItem struct {
 	Item Agent `json:"item"`
@@ -908,6 +1022,25 @@ type AuditList struct {
 	Total   int          `json:"total"`
 }
 
+// AutoUpgradeStatus defines model for AutoUpgradeStatus.
+type AutoUpgradeStatus struct {
+	CurrentVersions []AutoUpgradeVersion `json:"currentVersions"`
+	TotalAgents     int                  `json:"totalAgents"`
+}
+
+// AutoUpgradeVersion defines model for AutoUpgradeVersion.
+type AutoUpgradeVersion struct {
+	// Agents Agents that run it
+	Agents int `json:"agents"`
+
+	// FailedUpgradeAgents Agents whose upgrade to it failed
+	FailedUpgradeAgents int `json:"failedUpgradeAgents"`
+
+	// InProgressUpgradeAgents Agents that are being upgraded to it
+	InProgressUpgradeAgents int    `json:"inProgressUpgradeAgents"`
+	Version                 string `json:"version"`
+}
+
 // Batch defines model for Batch.
 type Batch struct {
 	// ClearedAt When observation, soak and approval were over too
@@ -935,6 +1068,13 @@ type BulkActionResponse struct {
 
 	// Count Number of agents that would get the action
 	Count *int `json:"count,omitempty"`
+}
+
+// BulkGetPoliciesRequest defines model for BulkGetPoliciesRequest.
+type BulkGetPoliciesRequest struct {
+	Full          *bool    `json:"full,omitempty"`
+	Ids           []string `json:"ids"`
+	IgnoreMissing *bool    `json:"ignoreMissing,omitempty"`
 }
 
 // BulkRollbackRequest defines model for BulkRollbackRequest.
@@ -1044,6 +1184,12 @@ type ComponentUnit struct {
 	Type string `json:"type"`
 }
 
+// CopyPolicyRequest defines model for CopyPolicyRequest.
+type CopyPolicyRequest struct {
+	Description *string `json:"description,omitempty"`
+	Name        string  `json:"name"`
+}
+
 // Counts Number of targets in each state; the sum is total
 type Counts struct {
 	Cancelled  int `json:"cancelled"`
@@ -1098,19 +1244,6 @@ type CreateFreezeRequest struct {
 	Why  *string   `json:"why,omitempty"`
 }
 
-// CreatePolicyRequest defines model for CreatePolicyRequest.
-type CreatePolicyRequest struct {
-	Description       *string   `json:"description,omitempty"`
-	Id                *string   `json:"id,omitempty"`
-	InactivityTimeout *int      `json:"inactivity_timeout,omitempty"`
-	IsProtected       *bool     `json:"is_protected,omitempty"`
-	MonitoringEnabled *[]string `json:"monitoring_enabled,omitempty"`
-	Name              string    `json:"name"`
-
-	// Namespace Example: default
-	Namespace string `json:"namespace"`
-}
-
 // CreateRolloutRequest defines model for CreateRolloutRequest.
 type CreateRolloutRequest struct {
 	// Plan What a rollout does. Absent fields have defaults.
@@ -1154,6 +1287,20 @@ type Decision struct {
 	At  time.Time `json:"at"`
 	By  string    `json:"by"`
 	Why *string   `json:"why,omitempty"`
+}
+
+// DeletePolicyRequest defines model for DeletePolicyRequest.
+type DeletePolicyRequest struct {
+	AgentPolicyId string `json:"agentPolicyId"`
+
+	// Force Delete even a managed policy
+	Force *bool `json:"force,omitempty"`
+}
+
+// DeletedPolicy defines model for DeletedPolicy.
+type DeletedPolicy struct {
+	Id   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // Diagnosis Why the agent is silent; absent while it checks in
@@ -1265,7 +1412,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
 
@@ -1371,6 +1518,20 @@ type FreezeItem struct {
 // FreezeList defines model for FreezeList.
 type FreezeList struct {
 	Items []Freeze `json:"items"`
+}
+
+// FullPolicyItem defines model for FullPolicyItem.
+type FullPolicyItem struct {
+	// Item The agent policy
+	Item json.RawMessage `json:"item"`
+}
+
+// GlobalDataTag defines model for GlobalDataTag.
+type GlobalDataTag struct {
+	Name string `json:"name"`
+
+	// Value A string or a number
+	Value json.RawMessage `json:"value"`
 }
 
 // HealthRule defines model for HealthRule.
@@ -1648,29 +1809,77 @@ type PlanLateJoiners string
 
 // Policy defines model for Policy.
 type Policy struct {
-	Agents      int     `json:"agents"`
-	Description *string `json:"description,omitempty"`
-	Id          string  `json:"id"`
+	// AdvancedSettings Settings of agents such as agent_logging_level
+	AdvancedSettings *json.RawMessage `json:"advanced_settings,omitempty"`
+	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
 
-	// InactivityTimeout seconds
-	InactivityTimeout *int                     `json:"inactivity_timeout,omitempty"`
-	IsManaged         bool                     `json:"is_managed"`
-	IsProtected       bool                     `json:"is_protected"`
-	MonitoringEnabled *[]string                `json:"monitoring_enabled,omitempty"`
-	Name              string                   `json:"name"`
-	Namespace         string                   `json:"namespace"`
-	PackagePolicies   []map[string]interface{} `json:"package_policies"`
-	Revision          int64                    `json:"revision"`
+	// Agentless resources.requests.memory, resources.requests.cpu
+	Agentless         *json.RawMessage `json:"agentless,omitempty"`
+	Agents            int              `json:"agents"`
+	DataOutputId      *string          `json:"data_output_id,omitempty"`
+	Description       *string          `json:"description,omitempty"`
+	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
+	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
+	GlobalDataTags    *[]GlobalDataTag `json:"global_data_tags,omitempty"`
+	HasFleetServer    *bool            `json:"has_fleet_server,omitempty"`
+	Id                string           `json:"id"`
+
+	// InactivityTimeout Seconds; 0: never inactive
+	InactivityTimeout    *int  `json:"inactivity_timeout,omitempty"`
+	IsDefault            *bool `json:"is_default,omitempty"`
+	IsDefaultFleetServer *bool `json:"is_default_fleet_server,omitempty"`
+
+	// IsManaged Changed only with force
+	IsManaged           bool  `json:"is_managed"`
+	IsProtected         bool  `json:"is_protected"`
+	KeepMonitoringAlive *bool `json:"keep_monitoring_alive,omitempty"`
+
+	// MonitoringDiagnostics limit, uploader
+	MonitoringDiagnostics *json.RawMessage `json:"monitoring_diagnostics,omitempty"`
+
+	// MonitoringEnabled logs, metrics, traces
+	MonitoringEnabled *[]string `json:"monitoring_enabled,omitempty"`
+
+	// MonitoringHttp enabled, host, port, buffer.enabled
+	MonitoringHttp         *json.RawMessage `json:"monitoring_http,omitempty"`
+	MonitoringOutputId     *string          `json:"monitoring_output_id,omitempty"`
+	MonitoringPprofEnabled *bool            `json:"monitoring_pprof_enabled,omitempty"`
+	Name                   string           `json:"name"`
+
+	// Namespace Example: default
+	Namespace string `json:"namespace"`
+
+	// Overrides Replaces parts of the agent policy, except inputs
+	Overrides       *json.RawMessage         `json:"overrides,omitempty"`
+	PackagePolicies []map[string]interface{} `json:"package_policies"`
+
+	// RequiredVersions Versions that agents are upgraded to automatically
+	RequiredVersions *[]RequiredVersion `json:"required_versions,omitempty"`
+	Revision         int64              `json:"revision"`
+
+	// SpaceIds Only "default" exists
+	SpaceIds *[]string `json:"space_ids,omitempty"`
 
 	// Status Example: active
-	Status    string    `json:"status"`
-	UpdatedAt time.Time `json:"updated_at"`
-	UpdatedBy string    `json:"updated_by"`
+	Status string `json:"status"`
+
+	// SupportsAgentless Only false
+	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
+
+	// UnenrollTimeout Seconds
+	UnenrollTimeout *int64    `json:"unenroll_timeout,omitempty"`
+	UpdatedAt       time.Time `json:"updated_at"`
+	UpdatedBy       string    `json:"updated_by"`
 }
 
 // PolicyItem defines model for PolicyItem.
 type PolicyItem struct {
 	Item Policy `json:"item"`
+}
+
+// PolicyItems defines model for PolicyItems.
+type PolicyItems struct {
+	Items []Policy `json:"items"`
 }
 
 // PolicyList defines model for PolicyList.
@@ -1679,6 +1888,99 @@ type PolicyList struct {
 	Page    int      `json:"page"`
 	PerPage int      `json:"perPage"`
 	Total   int      `json:"total"`
+}
+
+// PolicyOutput defines model for PolicyOutput.
+type PolicyOutput struct {
+	Id   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// PolicyOutputs defines model for PolicyOutputs.
+type PolicyOutputs struct {
+	AgentPolicyId *string `json:"agentPolicyId,omitempty"`
+	Data          struct {
+		Integrations []map[string]interface{} `json:"integrations"`
+		Output       PolicyOutput             `json:"output"`
+	} `json:"data"`
+	Monitoring struct {
+		Output PolicyOutput `json:"output"`
+	} `json:"monitoring"`
+}
+
+// PolicyOutputsItem defines model for PolicyOutputsItem.
+type PolicyOutputsItem struct {
+	Item PolicyOutputs `json:"item"`
+}
+
+// PolicyOutputsList defines model for PolicyOutputsList.
+type PolicyOutputsList struct {
+	Items []PolicyOutputs `json:"items"`
+}
+
+// PolicyOutputsRequest defines model for PolicyOutputsRequest.
+type PolicyOutputsRequest struct {
+	Ids []string `json:"ids"`
+}
+
+// PolicyRequest defines model for PolicyRequest.
+type PolicyRequest struct {
+	// AdvancedSettings Settings of agents such as agent_logging_level
+	AdvancedSettings *json.RawMessage `json:"advanced_settings,omitempty"`
+	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
+
+	// Agentless resources.requests.memory, resources.requests.cpu
+	Agentless         *json.RawMessage `json:"agentless,omitempty"`
+	DataOutputId      *string          `json:"data_output_id,omitempty"`
+	Description       *string          `json:"description,omitempty"`
+	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
+	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
+
+	// Force Change even a managed policy
+	Force          *bool            `json:"force,omitempty"`
+	GlobalDataTags *[]GlobalDataTag `json:"global_data_tags,omitempty"`
+	HasFleetServer *bool            `json:"has_fleet_server,omitempty"`
+	Id             *string          `json:"id,omitempty"`
+
+	// InactivityTimeout Seconds; 0: never inactive
+	InactivityTimeout    *int  `json:"inactivity_timeout,omitempty"`
+	IsDefault            *bool `json:"is_default,omitempty"`
+	IsDefaultFleetServer *bool `json:"is_default_fleet_server,omitempty"`
+
+	// IsManaged Changed only with force
+	IsManaged           *bool `json:"is_managed,omitempty"`
+	IsProtected         *bool `json:"is_protected,omitempty"`
+	KeepMonitoringAlive *bool `json:"keep_monitoring_alive,omitempty"`
+
+	// MonitoringDiagnostics limit, uploader
+	MonitoringDiagnostics *json.RawMessage `json:"monitoring_diagnostics,omitempty"`
+
+	// MonitoringEnabled logs, metrics, traces
+	MonitoringEnabled *[]string `json:"monitoring_enabled,omitempty"`
+
+	// MonitoringHttp enabled, host, port, buffer.enabled
+	MonitoringHttp         *json.RawMessage `json:"monitoring_http,omitempty"`
+	MonitoringOutputId     *string          `json:"monitoring_output_id,omitempty"`
+	MonitoringPprofEnabled *bool            `json:"monitoring_pprof_enabled,omitempty"`
+	Name                   string           `json:"name"`
+
+	// Namespace Example: default
+	Namespace string `json:"namespace"`
+
+	// Overrides Replaces parts of the agent policy, except inputs
+	Overrides *json.RawMessage `json:"overrides,omitempty"`
+
+	// RequiredVersions Versions that agents are upgraded to automatically
+	RequiredVersions *[]RequiredVersion `json:"required_versions,omitempty"`
+
+	// SpaceIds Only "default" exists
+	SpaceIds *[]string `json:"space_ids,omitempty"`
+
+	// SupportsAgentless Only false
+	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
+
+	// UnenrollTimeout Seconds
+	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
 }
 
 // PreviewBatch Times are estimates that include windows and freezes
@@ -1770,6 +2072,12 @@ type Reason struct {
 	Since *time.Time `json:"since,omitempty"`
 	Text  string     `json:"text"`
 	Until *time.Time `json:"until,omitempty"`
+}
+
+// RequiredVersion defines model for RequiredVersion.
+type RequiredVersion struct {
+	Percentage float64 `json:"percentage"`
+	Version    string  `json:"version"`
 }
 
 // RingRule defines model for RingRule.
@@ -2348,6 +2656,69 @@ type UnenrollRequest struct {
 	Revoke *bool `json:"revoke,omitempty"`
 }
 
+// UpdatePolicyRequest defines model for UpdatePolicyRequest.
+type UpdatePolicyRequest struct {
+	// AdvancedSettings Settings of agents such as agent_logging_level
+	AdvancedSettings *json.RawMessage `json:"advanced_settings,omitempty"`
+	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
+
+	// Agentless resources.requests.memory, resources.requests.cpu
+	Agentless *json.RawMessage `json:"agentless,omitempty"`
+
+	// BumpRevision Whether agents learn of the change
+	BumpRevision      *bool   `json:"bumpRevision,omitempty"`
+	DataOutputId      *string `json:"data_output_id,omitempty"`
+	Description       *string `json:"description,omitempty"`
+	DownloadSourceId  *string `json:"download_source_id,omitempty"`
+	FleetServerHostId *string `json:"fleet_server_host_id,omitempty"`
+
+	// Force Change even a managed policy
+	Force          *bool            `json:"force,omitempty"`
+	GlobalDataTags *[]GlobalDataTag `json:"global_data_tags,omitempty"`
+	HasFleetServer *bool            `json:"has_fleet_server,omitempty"`
+	Id             *string          `json:"id,omitempty"`
+
+	// InactivityTimeout Seconds; 0: never inactive
+	InactivityTimeout    *int  `json:"inactivity_timeout,omitempty"`
+	IsDefault            *bool `json:"is_default,omitempty"`
+	IsDefaultFleetServer *bool `json:"is_default_fleet_server,omitempty"`
+
+	// IsManaged Changed only with force
+	IsManaged           *bool `json:"is_managed,omitempty"`
+	IsProtected         *bool `json:"is_protected,omitempty"`
+	KeepMonitoringAlive *bool `json:"keep_monitoring_alive,omitempty"`
+
+	// MonitoringDiagnostics limit, uploader
+	MonitoringDiagnostics *json.RawMessage `json:"monitoring_diagnostics,omitempty"`
+
+	// MonitoringEnabled logs, metrics, traces
+	MonitoringEnabled *[]string `json:"monitoring_enabled,omitempty"`
+
+	// MonitoringHttp enabled, host, port, buffer.enabled
+	MonitoringHttp         *json.RawMessage `json:"monitoring_http,omitempty"`
+	MonitoringOutputId     *string          `json:"monitoring_output_id,omitempty"`
+	MonitoringPprofEnabled *bool            `json:"monitoring_pprof_enabled,omitempty"`
+	Name                   string           `json:"name"`
+
+	// Namespace Example: default
+	Namespace string `json:"namespace"`
+
+	// Overrides Replaces parts of the agent policy, except inputs
+	Overrides *json.RawMessage `json:"overrides,omitempty"`
+
+	// RequiredVersions Versions that agents are upgraded to automatically
+	RequiredVersions *[]RequiredVersion `json:"required_versions,omitempty"`
+
+	// SpaceIds Only "default" exists
+	SpaceIds *[]string `json:"space_ids,omitempty"`
+
+	// SupportsAgentless Only false
+	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
+
+	// UnenrollTimeout Seconds
+	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
+}
+
 // UpgradeDetails defines model for UpgradeDetails.
 type UpgradeDetails struct {
 	ActionId      string           `json:"action_id"`
@@ -2633,6 +3004,95 @@ type ListPoliciesParams struct {
 
 	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// SortField A field of queries about policies
+	SortField *string                      `form:"sortField,omitempty" json:"sortField,omitempty"`
+	SortOrder *ListPoliciesParamsSortOrder `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
+
+	// NoAgentCount Answer with agents: 0 instead of counting them
+	NoAgentCount *bool `form:"noAgentCount,omitempty" json:"noAgentCount,omitempty"`
+
+	// WithAgentCount Opposite of noAgentCount
+	WithAgentCount *bool `form:"withAgentCount,omitempty" json:"withAgentCount,omitempty"`
+
+	// ShowUpgradeable Accepted and without effect as in Kibana
+	ShowUpgradeable *bool `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
+
+	// Full With package policies, of which there are none
+	Full *bool `form:"full,omitempty" json:"full,omitempty"`
+
+	// Format Form of package policies, of which there are none
+	Format *ListPoliciesParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// ListPoliciesParamsSortOrder defines parameters for ListPolicies.
+type ListPoliciesParamsSortOrder string
+
+// ListPoliciesParamsFormat defines parameters for ListPolicies.
+type ListPoliciesParamsFormat string
+
+// CreatePolicyParams defines parameters for CreatePolicy.
+type CreatePolicyParams struct {
+	// SysMonitoring Only false: there are no packages
+	SysMonitoring *bool `form:"sys_monitoring,omitempty" json:"sys_monitoring,omitempty"`
+}
+
+// BulkGetPoliciesParams defines parameters for BulkGetPolicies.
+type BulkGetPoliciesParams struct {
+	// Format Form of package policies, of which there are none
+	Format *BulkGetPoliciesParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// BulkGetPoliciesParamsFormat defines parameters for BulkGetPolicies.
+type BulkGetPoliciesParamsFormat string
+
+// GetPolicyParams defines parameters for GetPolicy.
+type GetPolicyParams struct {
+	// Format Form of package policies, of which there are none
+	Format *GetPolicyParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// GetPolicyParamsFormat defines parameters for GetPolicy.
+type GetPolicyParamsFormat string
+
+// UpdatePolicyParams defines parameters for UpdatePolicy.
+type UpdatePolicyParams struct {
+	// Format Form of package policies, of which there are none
+	Format *UpdatePolicyParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// UpdatePolicyParamsFormat defines parameters for UpdatePolicy.
+type UpdatePolicyParamsFormat string
+
+// CopyPolicyParams defines parameters for CopyPolicy.
+type CopyPolicyParams struct {
+	// Format Form of package policies, of which there are none
+	Format *CopyPolicyParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// CopyPolicyParamsFormat defines parameters for CopyPolicy.
+type CopyPolicyParamsFormat string
+
+// DownloadPolicyParams defines parameters for DownloadPolicy.
+type DownloadPolicyParams struct {
+	Download *bool `form:"download,omitempty" json:"download,omitempty"`
+
+	// Standalone Only false: the server has no policies of agents that it does not manage
+	Standalone *bool `form:"standalone,omitempty" json:"standalone,omitempty"`
+
+	// Kubernetes Only false
+	Kubernetes *bool `form:"kubernetes,omitempty" json:"kubernetes,omitempty"`
+}
+
+// GetFullPolicyParams defines parameters for GetFullPolicy.
+type GetFullPolicyParams struct {
+	Download *bool `form:"download,omitempty" json:"download,omitempty"`
+
+	// Standalone Only false: the server has no policies of agents that it does not manage
+	Standalone *bool `form:"standalone,omitempty" json:"standalone,omitempty"`
+
+	// Kubernetes Only false
+	Kubernetes *bool `form:"kubernetes,omitempty" json:"kubernetes,omitempty"`
 }
 
 // GetAgentStatusParams defines parameters for GetAgentStatus.
@@ -2795,7 +3255,22 @@ type ListTargetsParams struct {
 }
 
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
-type CreatePolicyJSONRequestBody = CreatePolicyRequest
+type CreatePolicyJSONRequestBody = PolicyRequest
+
+// BulkGetPoliciesJSONRequestBody defines body for BulkGetPolicies for application/json ContentType.
+type BulkGetPoliciesJSONRequestBody = BulkGetPoliciesRequest
+
+// DeletePolicyJSONRequestBody defines body for DeletePolicy for application/json ContentType.
+type DeletePolicyJSONRequestBody = DeletePolicyRequest
+
+// ListPolicyOutputsJSONRequestBody defines body for ListPolicyOutputs for application/json ContentType.
+type ListPolicyOutputsJSONRequestBody = PolicyOutputsRequest
+
+// UpdatePolicyJSONRequestBody defines body for UpdatePolicy for application/json ContentType.
+type UpdatePolicyJSONRequestBody = UpdatePolicyRequest
+
+// CopyPolicyJSONRequestBody defines body for CopyPolicy for application/json ContentType.
+type CopyPolicyJSONRequestBody = CopyPolicyRequest
 
 // BulkRollbackAgentsJSONRequestBody defines body for BulkRollbackAgents for application/json ContentType.
 type BulkRollbackAgentsJSONRequestBody = BulkRollbackRequest

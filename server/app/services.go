@@ -67,16 +67,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 	parker := checkin.NewEpollParker(log)
 	events := &event.Stream{Store: db.Events(), Log: log, Now: now}
 
-	policyFeed, err := policy.NewFeed(ctx, db.Policies(), parker.Parked, parker.Wake, health, log)
-	if err != nil {
-		return nil, err
-	}
-	policies := &policy.Service{Store: db, Events: events, Now: now, Changed: policyFeed.Signal}
-	if err := policies.EnsureDefault(ctx); err != nil {
-		return nil, err
-	}
-	policyChanges := &policy.Changes{Feed: policyFeed, Render: policies.Render, Now: now}
-
 	trustDir := filepath.Join(o.Config.Data, "trust")
 	trust, err := repository.Open(ctx, repository.Config{
 		Dir: trustDir, Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Audit: db.Audit(), Events: events, Log: log, Now: now,
@@ -98,6 +88,15 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		}
 	}
 	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: sealer}
+	policyFeed, err := policy.NewFeed(ctx, db.Policies(), parker.Parked, parker.Wake, health, log)
+	if err != nil {
+		return nil, err
+	}
+	policies := &policy.Service{Store: db, Events: events, Keys: enrollments, Outputs: nil, Changed: policyFeed.Signal, Now: now}
+	if err := policies.EnsureDefault(ctx); err != nil {
+		return nil, err
+	}
+	policyChanges := &policy.Changes{Feed: policyFeed, Render: policies.Render, Now: now}
 	artifacts := &artifact.Service{
 		Dir: o.Config.PackagesDir(), Disk: disk.OS{}, MaxSize: artifact.MaxPackage, Store: db, Trust: trust, Health: health, Events: events, Log: log, Now: now,
 	}

@@ -309,7 +309,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	if got := o.run("policies", "create", "web servers", "--id", "web"); got != "web\n" {
 		t.Errorf("create prints %q", got)
 	}
-	o.fails(1, []string{"policies", "create", "web servers"}, "choose another name")
+	o.fails(1, []string{"policies", "create", "web servers"}, "Agent Policy 'web' already exists with name 'web servers'")
 	asJSON[adminapi.PolicyItem](o, "policies", "create", "others")
 	if got := asJSON[adminapi.PolicyList](o, "policies", "list"); got.Total != 3 {
 		t.Errorf("there are %d policies", got.Total)

@@ -17,7 +17,7 @@ func (a *client) newPolicies() *cobra.Command {
 		Short: "List policies",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.PolicyList](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_policies?perPage=1000", nil)
+			got, err := call[adminapi.PolicyList](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_policies?perPage=10000&sortField=name&sortOrder=asc", nil)
 			if err != nil {
 				return err
 			}
@@ -30,7 +30,7 @@ func (a *client) newPolicies() *cobra.Command {
 			})
 		},
 	}
-	req := adminapi.CreatePolicyRequest{Namespace: "default"}
+	req := adminapi.PolicyRequest{Namespace: "default"}
 	var id string
 	create := &cobra.Command{
 		Use:   "create NAME",

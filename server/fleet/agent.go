@@ -262,4 +262,6 @@ const (
 	EventKeyCreated      = "key.created"
 	EventKeyRevoked      = "key.revoked"
 	EventPolicyCreated   = "policy.created"
+	EventPolicyUpdated   = "policy.updated"
+	EventPolicyDeleted   = "policy.deleted"
 )

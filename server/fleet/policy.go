@@ -53,6 +53,10 @@ type Policy struct {
 	Revision int64 `json:"-"`
 }
 
+// IsDefault reports whether it is the policy that hosts enrol into by default. Documents
+// of earlier servers do not say so.
+func (p *Policy) IsDefault() bool { return p.Default || p.ID == DefaultPolicyID }
+
 // AgentFeature switches a feature of the policy's agents.
 type AgentFeature struct {
 	Name    string `json:"name"`

@@ -1,10 +1,10 @@
-// Package policy manages the policies that agents belong to. A policy is a name and the
-// time after which a silent agent counts as inactive.
+// Package policy manages the policies that agents belong to: their settings, what of them
+// agents get, and which versions they are upgraded to.
 package policy
 
 import (
 	"context"
-	"regexp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -15,62 +15,271 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service creates and lists policies.
+// Service creates, changes, copies and deletes policies.
 type Service struct {
 	Store  store.Store
 	Events *event.Stream
-	Now    clock.Clock
+	// Keys revokes the enrollment keys of a policy that is deleted.
+	Keys Keys
+	// Outputs finds the outputs that policies name; nil: there are none.
+	Outputs Outputs
 	// Changed is called after a policy was written; it may be nil.
 	Changed func()
+	Now     clock.Clock
 }
 
-// changed reports that a policy was written.
+// Keys revokes enrollment keys.
+type Keys interface {
+	RevokeKey(ctx context.Context, id, actor string) error
+}
+
+// changeTries bounds the attempts of a change that conflicts with another writer.
+// Operators and stored objects change policies seldom, so a change does not lose eight
+// times in a row.
+const changeTries = 8
+
+// errNotFound is Kibana's error for a policy that does not exist.
+func errNotFound() error { return fleet.Errorf(fleet.NotFound, "Agent policy not found") }
+
 func (s *Service) changed() {
 	if s.Changed != nil {
 		s.Changed()
 	}
 }
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+// Get returns a policy.
+func (s *Service) Get(ctx context.Context, id string) (fleet.Policy, error) {
+	p, err := s.Store.Policies().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		err = errNotFound()
+	}
+	return p, err
+}
 
 // Create stores a policy. An empty id is replaced by a random one.
 func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fleet.Policy, error) {
+	return s.create(ctx, p, "created the policy "+strings.TrimSpace(p.Name), actor)
+}
+
+func (s *Service) create(ctx context.Context, p fleet.Policy, text, actor string) (fleet.Policy, error) {
 	p.Name = strings.TrimSpace(p.Name)
-	switch {
-	case p.Name == "":
-		return p, fleet.FieldError("body.name", "is missing: give the policy a name")
-	case p.Namespace == "":
-		return p, fleet.FieldError("body.namespace", `is missing: say "default"`)
-	case p.InactivityTimeout < 0:
-		return p, fleet.FieldError("body.inactivity_timeout", "is below 0")
-	case p.ID != "" && !idForm.MatchString(p.ID):
-		return p, fleet.FieldError("body.id", "is %q, want up to 100 letters, digits, '.', '_' or '-'", p.ID)
+	if err := Check(&p); err != nil {
+		return p, err
+	}
+	if err := s.checkName(ctx, &p); err != nil {
+		return p, err
 	}
 	if p.ID == "" {
 		p.ID = fleet.NewID()
 	}
-	all, _, err := s.Store.Policies().List(ctx, 0, 0)
-	if err != nil {
-		return p, err
-	}
-	for _, other := range all {
-		if other.Name == p.Name {
-			return p, fleet.Errorf(fleet.Conflict, "a policy named %q exists (%s): choose another name", p.Name, other.ID)
-		}
-	}
 	p.PolicyRev, p.UpdatedAt, p.UpdatedBy = 1, s.Now.UTC(), actor
-	err = audit.Record(ctx, s.Store.Audit(), p.UpdatedAt, fleet.AuditEntry{
-		Actor: actor, Verb: "policy.create", Subject: p.ID, Text: "created the policy " + p.Name,
-	})
-	if err != nil {
+	if err := s.record(ctx, &p, "policy.create", text); err != nil {
 		return p, err
 	}
 	if err := s.Store.Policies().Create(ctx, p); err != nil {
 		return p, err
 	}
-	s.changed()
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPolicyCreated, Subject: p.ID, Actor: actor, Data: event.Data(map[string]string{"name": p.Name})})
+	s.publish(ctx, fleet.EventPolicyCreated, &p)
 	return p, nil
+}
+
+// Copy creates a policy with the settings of another, as Kibana does: without its required
+// versions, so that a copy begins no upgrades.
+func (s *Service) Copy(ctx context.Context, id, name string, description *string, actor string) (fleet.Policy, error) {
+	base, err := s.Get(ctx, id)
+	if err != nil {
+		return base, err
+	}
+	p := base
+	p.ID, p.Name, p.Description = "", name, ""
+	p.RequiredVersions, p.Managed, p.Default, p.DefaultFleetServer, p.HasFleetServer, p.SpaceIDs, p.Revision = nil, false, false, false, nil, nil, 0
+	if description != nil {
+		p.Description = *description
+	}
+	return s.create(ctx, p, fmt.Sprintf("copied the policy %s to %s", base.Name, strings.TrimSpace(name)), actor)
+}
+
+// Change is how a policy is changed.
+type Change struct {
+	// Edit sets the new values. It returns the names of the fields that it changed, and may
+	// be called several times.
+	Edit func(p *fleet.Policy) (changed []string, err error)
+	// Force changes even a managed policy.
+	Force bool
+	// Quiet leaves the revision as it is, so that agents do not learn of the change.
+	Quiet bool
+}
+
+// Update changes a policy. Its revision grows, also if nothing else changes.
+func (s *Service) Update(ctx context.Context, id string, c Change, actor string) (fleet.Policy, error) {
+	for try := 1; ; try++ {
+		p, err := s.Get(ctx, id)
+		if err != nil {
+			return p, err
+		}
+		old := p
+		fields, err := c.Edit(&p)
+		if err != nil {
+			return p, err
+		}
+		p.Name = strings.TrimSpace(p.Name)
+		if err := s.checkChange(ctx, &old, &p, fields, c.Force); err != nil {
+			return p, err
+		}
+		if !c.Quiet {
+			p.PolicyRev++
+		}
+		p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
+		if try == 1 {
+			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields))); err != nil {
+				return p, err
+			}
+		}
+		err = s.Store.Policies().Update(ctx, p)
+		if err == nil {
+			s.publish(ctx, fleet.EventPolicyUpdated, &p)
+			return p, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return p, err
+		}
+	}
+}
+
+func textOf(fields []string) string {
+	if len(fields) == 0 {
+		return "nothing, but its agents get it again"
+	}
+	return strings.Join(fields, ", ")
+}
+
+// checkChange returns an error if a policy may not be changed so.
+func (s *Service) checkChange(ctx context.Context, old, p *fleet.Policy, fields []string, force bool) error {
+	if err := Check(p); err != nil {
+		return err
+	}
+	if p.Name != old.Name {
+		if err := s.checkName(ctx, p); err != nil {
+			return err
+		}
+	}
+	if old.Managed && !force && len(fields) > 0 {
+		return fleet.Errorf(fleet.Invalid, "Cannot update %s: the policy is managed (is_managed), so send force to change it", fields[0])
+	}
+	return nil
+}
+
+// checkName refuses a name that another policy has.
+func (s *Service) checkName(ctx context.Context, p *fleet.Policy) error {
+	all, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Name == p.Name && other.ID != p.ID {
+			return fleet.Errorf(fleet.Conflict, "Agent Policy '%s' already exists with name '%s'", other.ID, p.Name)
+		}
+	}
+	return nil
+}
+
+// Delete removes a policy and revokes its enrollment keys. A policy with agents is kept,
+// also if force is set, which is for managed policies.
+func (s *Service) Delete(ctx context.Context, id string, force bool, actor string) (fleet.Policy, error) {
+	p, err := s.Get(ctx, id)
+	if err != nil {
+		return p, err
+	}
+	switch {
+	case p.Managed && !force:
+		return p, fleet.Errorf(fleet.Invalid, "Cannot delete hosted agent policy %s: it is managed (is_managed), so send force to delete it", id)
+	case p.IsDefault():
+		return p, fleet.Errorf(fleet.Invalid, "The default agent policy cannot be deleted")
+	}
+	// An empty page has the total.
+	_, agents, err := s.Store.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: id, ActiveOnly: true}})
+	if err != nil {
+		return p, err
+	}
+	if agents > 0 {
+		return p, fleet.Errorf(fleet.Invalid, "Cannot delete an agent policy that is assigned to any active or inactive agents")
+	}
+	keys, _, err := s.Store.EnrollmentKeys().List(ctx, 0, 0)
+	if err != nil {
+		return p, err
+	}
+	p.UpdatedBy = actor
+	if err := s.record(ctx, &p, "policy.delete", "deleted the policy "+p.Name); err != nil {
+		return p, err
+	}
+	// Before the policy: deleting again completes what a crash interrupted, and no host
+	// enrols into a policy that is gone.
+	for _, k := range keys {
+		if k.PolicyID == id && k.Active {
+			if err := s.Keys.RevokeKey(ctx, k.ID, actor); err != nil {
+				return p, err
+			}
+		}
+	}
+	if err := s.Store.Policies().Delete(ctx, id); err != nil {
+		return p, err
+	}
+	s.publish(ctx, fleet.EventPolicyDeleted, &p)
+	return p, nil
+}
+
+// Bump increases the revision of the policies that use a stored object which has changed,
+// so that their agents get it.
+func (s *Service) Bump(ctx context.Context, uses func(fleet.Policy) bool, actor string) error {
+	all, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if !uses(p) {
+			continue
+		}
+		if err := s.bump(ctx, p, uses, actor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) bump(ctx context.Context, p fleet.Policy, uses func(fleet.Policy) bool, actor string) error {
+	for try := 1; ; try++ {
+		p.PolicyRev++
+		p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
+		err := s.Store.Policies().Update(ctx, p)
+		if err == nil {
+			s.publish(ctx, fleet.EventPolicyUpdated, &p)
+			return nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return err
+		}
+		p, err = s.Store.Policies().Get(ctx, p.ID)
+		switch {
+		case err != nil && fleet.KindOf(err) == fleet.NotFound:
+			return nil // deleted meanwhile
+		case err != nil:
+			return err
+		case !uses(p):
+			return nil
+		}
+	}
+}
+
+func (s *Service) record(ctx context.Context, p *fleet.Policy, verb, text string) error {
+	return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: p.UpdatedBy, Verb: verb, Subject: p.ID, Text: text})
+}
+
+// publish tells the rest of the server that a policy was written.
+func (s *Service) publish(ctx context.Context, typ string, p *fleet.Policy) {
+	s.changed()
+	s.Events.Publish(ctx, fleet.Event{
+		Type: typ, Subject: p.ID, Actor: p.UpdatedBy, Data: event.Data(map[string]any{"name": p.Name, "revision": p.PolicyRev}),
+	})
 }
 
 // EnsureDefault creates the policy that hosts enrol into by default.
@@ -80,7 +289,7 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 		return err
 	}
 	err = s.Store.Policies().Create(ctx, fleet.Policy{
-		ID: fleet.DefaultPolicyID, Name: "Default policy", Namespace: "default", PolicyRev: 1,
+		ID: fleet.DefaultPolicyID, Name: "Default policy", Namespace: "default", PolicyRev: 1, Default: true,
 		InactivityTimeout: fleet.DefaultInactivityTimeout, UpdatedAt: s.Now.UTC(), UpdatedBy: "muster",
 	})
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {

@@ -48,7 +48,7 @@ func TestCreateErrorNamesField(t *testing.T) {
 		{fleet.Policy{Name: "x"}, fleet.Invalid, "body.namespace"},
 		{fleet.Policy{Name: "x", Namespace: "default", InactivityTimeout: -1}, fleet.Invalid, "body.inactivity_timeout"},
 		{fleet.Policy{Name: "x", Namespace: "default", ID: "../x"}, fleet.Invalid, "body.id"},
-		{fleet.Policy{Name: "DB", Namespace: "default"}, fleet.Conflict, "choose another name"},
+		{fleet.Policy{Name: "DB", Namespace: "default"}, fleet.Conflict, "Agent Policy 'db' already exists with name 'DB'"},
 		{fleet.Policy{Name: "x", Namespace: "default", ID: "db"}, fleet.Conflict, "db"},
 	} {
 		_, err := s.Create(t.Context(), c.p, "ann")

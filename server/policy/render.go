@@ -14,7 +14,7 @@ type Rendered struct {
 
 // Render returns a policy as agents receive it.
 func (s *Service) Render(ctx context.Context, policyID string) (Rendered, error) {
-	p, err := s.Store.Policies().Get(ctx, policyID)
+	p, err := s.Get(ctx, policyID)
 	if err != nil {
 		return Rendered{}, err
 	}

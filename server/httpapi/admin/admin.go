@@ -138,9 +138,7 @@ func (h *Handlers) routes() *gin.Engine {
 	fl.POST("/enrollment_api_keys", on(h.createKey))
 	fl.GET("/enrollment_api_keys/:keyId", on(h.getKey))
 	fl.DELETE("/enrollment_api_keys/:keyId", on(h.revokeKey))
-	fl.GET("/agent_policies", on(h.listPolicies))
-	fl.POST("/agent_policies", on(h.createPolicy))
-	fl.GET("/agent_policies/:policyId", on(h.getPolicy))
+	h.routePolicies(fl)
 	return e
 }
 

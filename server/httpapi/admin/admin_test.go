@@ -163,7 +163,7 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 		"/api/fleet/enrollment_api_keys?perPage=10001":        "[request query.perPage]",
 		"/api/fleet/enrollment_api_keys?page=2&perPage=10000": "[request query.perPage]",
 		"/api/fleet/enrollment_api_keys?page=0":               "[request query.page]",
-		"/api/fleet/agent_policies?perPage=1001":              "[request query.perPage]",
+		"/api/fleet/agent_policies?perPage=10001":             "[request query.perPage]",
 		"/api/fleet/agent_policies?kuery=nam:x":               "did you mean \"name\"",
 		"/api/fleet/agents/action_status?page=-1":             "[request query.page]",
 		"/api/fleet/agents/action_status?perPage=0":           "[request query.perPage]",
@@ -209,7 +209,7 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 	} {
 		refused(t, c.method+" "+c.path+" "+c.body, s.Admin(c.method, c.path, c.body), 400, c.says)
 	}
-	refused(t, "a policy's name again", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"Default policy","namespace":"default"}`), 409, "choose another name")
+	refused(t, "a policy's name again", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"Default policy","namespace":"default"}`), 409, "Agent Policy 'default' already exists")
 	for _, path := range []string{"/api/fleet/enrollment_api_keys/x", "/api/fleet/agent_policies/x", "/api/fleet/agents/a%2Fb"} {
 		refused(t, path, s.Admin("GET", path, nil), 404, "")
 	}

@@ -74,15 +74,27 @@ func pageOf[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, 
 	if _, everything := f.(kql.Everything); everything {
 		return all.List(c.Request.Context(), (number-1)*size, size)
 	}
-	list, _, err := all.List(c.Request.Context(), 0, 0)
+	list, err := matching(c, all, schema, values, now)
 	if err != nil {
 		return nil, 0, err
 	}
-	list = slices.DeleteFunc(list, func(v T) bool {
-		return !kql.Match(f, func(field *kql.Field) []any { return values(&v, field) })
-	})
 	from := min((number-1)*size, len(list))
 	return list[from:min(from+size, len(list))], len(list), nil
+}
+
+// matching returns the items of a small collection that match the query of the request.
+func matching[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, values func(*T, *kql.Field) []any, now time.Time) ([]T, error) {
+	f, err := kql.Compile(c.Query("kuery"), schema, now)
+	if err != nil {
+		return nil, badQuery("query.kuery", err)
+	}
+	list, _, err := all.List(c.Request.Context(), 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(v T) bool {
+		return !kql.Match(f, func(field *kql.Field) []any { return values(&v, field) })
+	}), nil
 }
 
 // maxTags bounds the list of tags: a longer one is of no use.

@@ -199,6 +199,7 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 var changesNothing = []string{
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
+	"POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
 }
 
 func entries(t *testing.T, s *apptest.Server) []fleet.AuditEntry {
@@ -341,7 +342,17 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("POST /api/fleet/agents/bulk_unenroll", map[string]any{"agents": []string{a.ID, b.ID}})
 	policy := do("POST /api/fleet/agent_policies", map[string]any{"name": "lab", "namespace": "default", "monitoring_enabled": []string{"logs"}})
 	do("GET /api/fleet/agent_policies", nil)
-	do("GET /api/fleet/agent_policies/{policyId}", nil, policy["item"].(map[string]any)["id"].(string))
+	lab := policy["item"].(map[string]any)["id"].(string)
+	do("GET /api/fleet/agent_policies/{policyId}", nil, lab)
+	do("PUT /api/fleet/agent_policies/{policyId}", map[string]any{"name": "lab 1", "namespace": "default", "required_versions": []any{map[string]any{"version": "1.1.0", "percentage": 5}}}, lab)
+	do("POST /api/fleet/agent_policies/{policyId}/copy", map[string]any{"name": "lab 2"}, lab)
+	do("POST /api/fleet/agent_policies/_bulk_get", map[string]any{"ids": []string{lab}})
+	do("GET /api/fleet/agent_policies/{policyId}/full", nil, lab)
+	delete(left, "GET /api/fleet/agent_policies/{policyId}/download") // YAML: see TestPolicyIsShownAsAgentsGetIt
+	do("GET /api/fleet/agent_policies/{policyId}/outputs", nil, lab)
+	do("POST /api/fleet/agent_policies/outputs", map[string]any{"ids": []string{lab}})
+	do("GET /api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status", nil, lab)
+	do("POST /api/fleet/agent_policies/delete", map[string]any{"agentPolicyId": lab})
 	key := do("POST /api/fleet/enrollment_api_keys", map[string]any{"policy_id": "default", "name": "", "expiration": "24h"})
 	id := key["item"].(map[string]any)["id"].(string)
 	do("GET /api/fleet/enrollment_api_keys", nil)

@@ -9,7 +9,7 @@ export const EVENT_TYPES = [
   "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.unenrolled",
   "action.created", "action.result", "action.cancelled",
   "package.pushed", "package.deleted",
-  "key.created", "key.revoked", "policy.created",
+  "key.created", "key.revoked", "policy.created", "policy.updated", "policy.deleted",
   "rollout.created", "rollout.started", "rollout.progress", "rollout.paused", "rollout.resumed", "rollout.completed", "rollout.failed",
   "rollout.cancelled", "rollout.rollback_initiated", "rollout.rollback_completed",
   "agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed",

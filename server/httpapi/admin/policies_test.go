@@ -1,0 +1,342 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
+)
+
+// fullPolicy gives every field that Kibana takes, except name and namespace.
+const fullPolicy = `"description":"for the web","space_ids":["default"],"inactivity_timeout":60,"unenroll_timeout":900,
+	"monitoring_enabled":["logs","metrics","traces"],"keep_monitoring_alive":true,"monitoring_pprof_enabled":true,
+	"monitoring_http":{"enabled":true,"host":"localhost","port":6791,"buffer":{"enabled":false}},
+	"monitoring_diagnostics":{"limit":{"interval":"1m","burst":1},"uploader":{"max_retries":2,"init_dur":"1s","max_dur":"1m"}},
+	"data_output_id":"o1","monitoring_output_id":"o2","download_source_id":"s1","fleet_server_host_id":"h1",
+	"agent_features":[{"name":"fqdn","enabled":true}],"global_data_tags":[{"name":"site","value":"fra"},{"name":"rack","value":7}],
+	"required_versions":[{"version":"1.1.0","percentage":25}],
+	"advanced_settings":{"agent_logging_level":"debug","agent_limits_go_max_procs":2,"agent_download_timeout":"120s"},
+	"overrides":{"agent":{"logging":{"level":"debug"}}},"is_protected":true,"is_managed":false,"is_default":false,"is_default_fleet_server":false,
+	"has_fleet_server":false,"supports_agentless":false,"agentless":{"resources":{"requests":{"memory":"1Gi","cpu":"500m"}}}`
+
+func object(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return m
+}
+
+func TestPolicyKeepsEveryFieldThatKibanaTakes(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	want := object(t, []byte("{"+fullPolicy+"}"))
+	check := func(what string, got apptest.Answer) map[string]any {
+		t.Helper()
+		item, _ := object(t, got.Body)["item"].(map[string]any)
+		if got.Status != 200 || item == nil {
+			t.Fatalf("%s: %d %s", what, got.Status, got.Body)
+		}
+		for name, value := range want {
+			// A flag that is false may be absent, as in Kibana.
+			if value == false && item[name] == nil {
+				continue
+			}
+			if !reflect.DeepEqual(item[name], value) {
+				t.Errorf("%s: %s is %v, want %v", what, name, item[name], value)
+			}
+		}
+		return item
+	}
+	check("created", s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"default",`+fullPolicy+`}`))
+	check("read", s.Admin("GET", "/api/fleet/agent_policies/web?format=simplified", nil))
+	item := check("changed in one field", s.Admin("PUT", "/api/fleet/agent_policies/web", `{"name":"Web 2","namespace":"prod","inactivity_timeout":60}`))
+	if item["name"] != "Web 2" || item["namespace"] != "prod" || item["revision"] != 2.0 || item["updated_by"] == "" {
+		t.Errorf("changed: %v", item)
+	}
+
+	// A field that is left out stays, null clears it, and inactivity_timeout has a default.
+	for _, name := range []string{"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "unenroll_timeout", "overrides", "required_versions", "keep_monitoring_alive"} {
+		want[name] = nil
+	}
+	want["inactivity_timeout"] = 1209600.0
+	check("cleared", s.Admin("PUT", "/api/fleet/agent_policies/web", `{"name":"Web 2","namespace":"prod","data_output_id":null,"monitoring_output_id":null,
+		"download_source_id":null,"fleet_server_host_id":null,"unenroll_timeout":null,"overrides":null,"required_versions":null,"keep_monitoring_alive":null}`))
+}
+
+func TestRefusedPolicyFieldIsNamed(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for body, says := range map[string]string{
+		`{"namespace":"default"}`:                                                                                                          "[request body.name]: ",
+		`{"name":" ","namespace":"default"}`:                                                                                               "[request body.name]: ",
+		`{"name":"x"}`:                                                                                                                     "[request body.namespace]: ",
+		`{"name":"x","namespace":"Default"}`:                                                                                               "[request body.namespace]: Namespace must be lowercase",
+		`{"name":"x","namespace":"a-b"}`:                                                                                                   "[request body.namespace]: Namespace contains invalid characters",
+		`{"name":"x","namespace":"default","names":"y"}`:                                                                                   "[request body.names]: ",
+		`{"name":"x","namespace":"default","bumpRevision":true}`:                                                                           "[request body.bumpRevision]: ",
+		`{"name":"x","namespace":"default","description":null}`:                                                                            "[request body.description]: ",
+		`{"name":"x","namespace":"default","unenroll_timeout":-1}`:                                                                         "[request body.unenroll_timeout]: ",
+		`{"name":"x","namespace":"default","unenroll_timeout":"1h"}`:                                                                       "[request body.unenroll_timeout]: ",
+		`{"name":"x","namespace":"default","inactivity_timeout":99999999999999}`:                                                           "[request body.inactivity_timeout]: ",
+		`{"name":"x","namespace":"default","monitoring_enabled":["logs","rocks"]}`:                                                         "[request body.monitoring_enabled[1]]: ",
+		`{"name":"x","namespace":"default","global_data_tags":[{"name":"a","value":true}]}`:                                                "[request body.global_data_tags[0].value]: ",
+		`{"name":"x","namespace":"default","global_data_tags":[{"name":"a","value":1},{"name":"a","value":2}]}`:                            "Found duplicate tag names: ['a'], duplicate tag names are not allowed.",
+		`{"name":"x","namespace":"default","global_data_tags":[{"name":"a b","value":1}]}`:                                                 "Found tag names with spaces: ['a b'], tag names with spaces are not allowed.",
+		`{"name":"x","namespace":"default","agent_features":[{"name":"fqdn","on":true}]}`:                                                  "[request body.agent_features[0].on]: ",
+		`{"name":"x","namespace":"default","advanced_settings":{"agent_speed":1}}`:                                                         "[request body.advanced_settings.agent_speed]: ",
+		`{"name":"x","namespace":"default","advanced_settings":{"agent_logging_level":"loud"}}`:                                            "[request body.advanced_settings.agent_logging_level]: ",
+		`{"name":"x","namespace":"default","overrides":{"inputs.0":1}}`:                                                                    "[request body.overrides]: inputs overrides is not allowed",
+		`{"name":"x","namespace":"default","monitoring_http":{"port":"x"}}`:                                                                "[request body.monitoring_http.port]: ",
+		`{"name":"x","namespace":"default","agentless":{"resources":{"requests":{"cpu":"many"}}}}`:                                         "[request body.agentless.resources.requests.cpu]: ",
+		`{"name":"x","namespace":"default","space_ids":["other"]}`:                                                                         "[request body.space_ids[0]]: ",
+		`{"name":"x","namespace":"default","supports_agentless":true}`:                                                                     "supports_agentless is only allowed in serverless",
+		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":101}]}`:                                    "[request body.required_versions[0].percentage]: ",
+		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":50,"soon":true}]}`:                         "[request body.required_versions[0].soon]: ",
+		`{"name":"x","namespace":"default","required_versions":[{"version":"one","percentage":5}]}`:                                        `Policy "x" failed required_versions validation: invalid semver version one`,
+		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":0}]}`:                                      `Policy "x" failed required_versions validation: percentage is required`,
+		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":1},{"version":"1.0.0","percentage":2}]}`:   `failed required_versions validation: duplicate versions not allowed`,
+		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":60},{"version":"1.1.0","percentage":60}]}`: `failed required_versions validation: sum of percentages cannot exceed 100`,
+	} {
+		refused(t, "POST "+body, s.Admin("POST", "/api/fleet/agent_policies", body), 400, says)
+		if !strings.Contains(body, "bumpRevision") {
+			refused(t, "PUT "+body, s.Admin("PUT", "/api/fleet/agent_policies/default", body), 400, says)
+		}
+	}
+	refused(t, "packages", s.Admin("POST", "/api/fleet/agent_policies?sys_monitoring=true", `{"name":"x","namespace":"default"}`), 400, "[request query.sys_monitoring]: ")
+	if got := apptest.Decode[adminapi.PolicyList](t, s.Admin("GET", "/api/fleet/agent_policies", nil)); got.Total != 1 || got.Items[0].Revision != 1 {
+		t.Errorf("after refusals there are %+v", got)
+	}
+	refused(t, "another id", s.Admin("PUT", "/api/fleet/agent_policies/default", `{"id":"x","name":"x","namespace":"default"}`), 400, "[request body.id]: ")
+	refused(t, "nothing", s.Admin("PUT", "/api/fleet/agent_policies/none", `{"name":"x","namespace":"default"}`), 404, "Agent policy not found")
+	refused(t, "nothing", s.Admin("GET", "/api/fleet/agent_policies/none", nil), 404, "Agent policy not found")
+}
+
+func TestPolicyNamesAreUnique(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, id := range []string{"web", "db"} {
+		if got := s.Admin("POST", "/api/fleet/agent_policies", fmt.Sprintf(`{"id":%q,"name":%q,"namespace":"default"}`, id, strings.ToUpper(id))); got.Status != 200 {
+			t.Fatalf("%s: %d %s", id, got.Status, got.Body)
+		}
+	}
+	const says = "Agent Policy 'web' already exists with name 'WEB'"
+	refused(t, "POST", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"WEB","namespace":"default"}`), 409, says)
+	refused(t, "PUT", s.Admin("PUT", "/api/fleet/agent_policies/db", `{"name":"WEB","namespace":"default"}`), 409, says)
+	refused(t, "copy", s.Admin("POST", "/api/fleet/agent_policies/db/copy", `{"name":"WEB"}`), 409, says)
+	if got := s.Admin("PUT", "/api/fleet/agent_policies/web", `{"name":"WEB","namespace":"default","description":"same name"}`); got.Status != 200 {
+		t.Errorf("keeping the name: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestPolicyRevisionGrowsUnlessTheClientSaysNo(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	put := func(more string) adminapi.Policy {
+		t.Helper()
+		return apptest.Decode[adminapi.PolicyItem](t, s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default"`+more+`}`)).Item
+	}
+	if p := put(""); p.Revision != 2 {
+		t.Errorf("a change of nothing gives revision %d, want 2", p.Revision)
+	}
+	if p := put(`,"description":"x","bumpRevision":false`); p.Revision != 2 || *p.Description != "x" {
+		t.Errorf("without a bump: %+v", p)
+	}
+	if p := put(`,"is_managed":true`); p.Revision != 3 || !p.IsManaged {
+		t.Errorf("managed: %+v", p)
+	}
+	refused(t, "a managed policy", s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default","description":"y"}`), 400, "Cannot update description")
+	if p := put(`,"description":"x"`); p.Revision != 4 {
+		t.Errorf("the same values for a managed policy: %+v", p)
+	}
+	if p := put(`,"description":"y","force":true`); *p.Description != "y" {
+		t.Errorf("with force: %+v", p)
+	}
+	trail := string(s.Admin("GET", "/api/v1/audit?subject=default", nil).Body)
+	for _, says := range []string{"policy.update", "changed the policy Default policy: description", "changed the policy Default policy: is_managed"} {
+		if !strings.Contains(trail, says) {
+			t.Errorf("the audit trail lacks %q: %s", says, trail)
+		}
+	}
+}
+
+func TestPolicyWithAgentsIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"default"}`)
+	key := apptest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin("POST", "/api/fleet/enrollment_api_keys", `{"name":"k","policy_id":"web"}`)).Item
+	remove := func(body string) apptest.Answer { return s.Admin("POST", "/api/fleet/agent_policies/delete", body) }
+	refused(t, "the default", remove(`{"agentPolicyId":"default"}`), 400, "The default agent policy cannot be deleted")
+	refused(t, "nothing", remove(`{"agentPolicyId":"none"}`), 404, "Agent policy not found")
+	refused(t, "no id", remove(`{}`), 400, "[request body.agentPolicyId]: ")
+	refused(t, "an unknown key", remove(`{"agentPolicyId":"web","forced":true}`), 400, "[request body.forced]: ")
+
+	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"hosted","name":"Hosted","namespace":"default","is_managed":true}`)
+	refused(t, "a managed policy", remove(`{"agentPolicyId":"hosted"}`), 400, "Cannot delete hosted agent policy hosted")
+	if got := remove(`{"agentPolicyId":"hosted","force":true}`); got.Status != 200 || string(got.Body) != `{"id":"hosted","name":"Hosted"}` {
+		t.Errorf("deleting a managed policy by force: %d %s", got.Status, got.Body)
+	}
+
+	a := s.Enroll("web-1", "1.0.0")
+	stored, err := s.Store.Agents().Get(t.Context(), a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.PolicyID = "web"
+	if _, err := s.Store.Agents().Update(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	const assigned = "Cannot delete an agent policy that is assigned to any active or inactive agents"
+	refused(t, "with an agent", remove(`{"agentPolicyId":"web"}`), 400, assigned)
+	refused(t, "with an agent, by force", remove(`{"agentPolicyId":"web","force":true}`), 400, assigned)
+	s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", `{"revoke":true}`)
+	if got := remove(`{"agentPolicyId":"web"}`); got.Status != 200 || string(got.Body) != `{"id":"web","name":"Web"}` {
+		t.Errorf("without agents: %d %s", got.Status, got.Body)
+	}
+	if k := apptest.Decode[adminapi.EnrollmentKeyItem](t, s.Admin("GET", "/api/fleet/enrollment_api_keys/"+key.Id, nil)).Item; k.Active {
+		t.Error("the key of a deleted policy still enrols")
+	}
+	refused(t, "deleted", s.Admin("GET", "/api/fleet/agent_policies/web", nil), 404, "Agent policy not found")
+}
+
+func TestPolicyCopyHasSettingsWithoutUpgrades(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"prod",`+fullPolicy+`}`)
+	p := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies/web/copy", `{"name":"Web copy","description":"d"}`)).Item
+	if p.Id == "web" || p.Name != "Web copy" || *p.Description != "d" || p.Namespace != "prod" || !p.IsProtected || *p.UnenrollTimeout != 900 || *p.DataOutputId != "o1" || p.RequiredVersions != nil {
+		t.Errorf("the copy is %+v", p)
+	}
+	refused(t, "without a name", s.Admin("POST", "/api/fleet/agent_policies/web/copy", `{}`), 400, "[request body.name]: ")
+	refused(t, "of nothing", s.Admin("POST", "/api/fleet/agent_policies/none/copy", `{"name":"x"}`), 404, "Agent policy not found")
+}
+
+func TestPolicyListSortsFiltersAndCounts(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, id := range []string{"b", "a", "c"} {
+		s.Admin("POST", "/api/fleet/agent_policies", fmt.Sprintf(`{"id":%q,"name":"P%s","namespace":"prod"}`, id, id))
+	}
+	s.Enroll("web-1", "1.0.0")
+	names := func(query string) (string, adminapi.PolicyList) {
+		t.Helper()
+		l := apptest.Decode[adminapi.PolicyList](t, s.Admin("GET", "/api/fleet/agent_policies?"+query, nil))
+		var ids []string
+		for _, p := range l.Items {
+			ids = append(ids, p.Id)
+		}
+		return strings.Join(ids, " "), l
+	}
+	for query, want := range map[string]string{
+		"":                                "c a b default",
+		"sortField=name&sortOrder=asc":    "default a b c",
+		"sortField=name":                  "c b a default",
+		"sortField=name&perPage=2&page=2": "a default",
+		"perPage=10000&kuery=" + url.QueryEscape("ingest-agent-policies.namespace: prod and not name: Pa"): "c b",
+		"sortField=updated_at&sortOrder=asc&full=true&format=legacy":                                       "default b a c",
+	} {
+		if got, l := names(query); got != want || !strings.Contains(query, "perPage=2") && l.Total != len(l.Items) {
+			t.Errorf("%s lists %q of %d, want %q", query, got, l.Total, want)
+		}
+	}
+	for query, want := range map[string]int{"": 1, "noAgentCount=false": 1, "withAgentCount=true": 1, "noAgentCount=true": 0, "withAgentCount=false": 0} {
+		_, l := names("kuery=id:default&" + query)
+		if len(l.Items) != 1 || l.Items[0].Agents != want {
+			t.Errorf("%s counts %+v, want %d", query, l.Items, want)
+		}
+	}
+	for query, says := range map[string]string{
+		"sortField=colour": "Unknown sort field colour",
+		"sortOrder=up":     "[request query.sortOrder]: ",
+		"perPage=10001":    "[request query.perPage]: ",
+		"page=0":           "[request query.page]: ",
+		"format=short":     "[request query.format]: ",
+		"noAgentCount=x":   "[request query.noAgentCount]: ",
+		"full=x":           "[request query.full]: ",
+		"namespace=prod":   "[request query.namespace]: ",
+		"kuery=" + url.QueryEscape("name: (a or"): "Kuery is malformed",
+		"withAgentCount=true&noAgentCount=true":   "[request query.noAgentCount]: ",
+	} {
+		refused(t, query, s.Admin("GET", "/api/fleet/agent_policies?"+query, nil), 400, says)
+	}
+}
+
+func TestPoliciesAreReadByTheirIDs(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"default"}`)
+	read := func(body string) apptest.Answer { return s.Admin("POST", "/api/fleet/agent_policies/_bulk_get", body) }
+	got := apptest.Decode[adminapi.PolicyItems](t, read(`{"ids":["web","default"],"full":true}`))
+	if len(got.Items) != 2 || got.Items[0].Id != "web" || got.Items[1].Id != "default" {
+		t.Errorf("policies are %+v", got)
+	}
+	if got := apptest.Decode[adminapi.PolicyItems](t, read(`{"ids":["none","web"],"ignoreMissing":true}`)); len(got.Items) != 1 {
+		t.Errorf("ignoring the missing: %+v", got)
+	}
+	refused(t, "a missing one", read(`{"ids":["none","web"]}`), 404, "Agent policy none not found")
+	refused(t, "no ids", read(`{"ids":[]}`), 400, "[request body.ids]: array size is [0], but cannot be smaller than [1]")
+	refused(t, "an unknown key", read(`{"ids":["web"],"all":true}`), 400, "[request body.all]: ")
+
+	outputs := apptest.Decode[adminapi.PolicyOutputsList](t, s.Admin("POST", "/api/fleet/agent_policies/outputs", `{"ids":["web"]}`))
+	if len(outputs.Items) != 1 || *outputs.Items[0].AgentPolicyId != "web" || len(outputs.Items[0].Data.Integrations) != 0 {
+		t.Errorf("outputs are %+v", outputs)
+	}
+	refused(t, "outputs of nothing", s.Admin("POST", "/api/fleet/agent_policies/outputs", `{"ids":["none"]}`), 404, "Agent policy none not found")
+	if got := s.Admin("GET", "/api/fleet/agent_policies/web/outputs", nil); got.Status != 200 || !strings.HasPrefix(string(got.Body), `{"item":{"data":`) {
+		t.Errorf("outputs of one: %d %s", got.Status, got.Body)
+	}
+	refused(t, "outputs of nothing", s.Admin("GET", "/api/fleet/agent_policies/none/outputs", nil), 404, "Agent policy not found")
+}
+
+func TestPolicyIsShownAsAgentsGetIt(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	full := apptest.Decode[struct{ Item map[string]any }](t, s.Admin("GET", "/api/fleet/agent_policies/default/full", nil)).Item
+	if full["id"] != "default" || full["revision"] != 1.0 {
+		t.Errorf("the policy is %v", full)
+	}
+	file := s.Admin("GET", "/api/fleet/agent_policies/default/download?download=true", nil)
+	var fromYAML map[string]any
+	if err := yaml.Unmarshal(file.Body, &fromYAML); err != nil || file.Header.Get("Content-Type") != "text/x-yaml" || strings.Contains(string(file.Body), `"id"`) {
+		t.Errorf("the download is %v %v\n%s", err, file.Header, file.Body)
+	}
+	again, _ := json.Marshal(fromYAML)
+	if !reflect.DeepEqual(object(t, again), full) {
+		t.Errorf("the download has %s, the policy %v", again, full)
+	}
+	if want := `attachment; filename="elastic-agent.yml"`; file.Header.Get("Content-Disposition") != want {
+		t.Errorf("the download's headers are %v", file.Header)
+	}
+	for _, path := range []string{"full", "download"} {
+		for _, name := range []string{"standalone", "kubernetes"} {
+			refused(t, path, s.Admin("GET", "/api/fleet/agent_policies/default/"+path+"?"+name+"=true", nil), 400, "[request query."+name+"]: ")
+		}
+		refused(t, path, s.Admin("GET", "/api/fleet/agent_policies/none/"+path, nil), 404, "Agent policy not found")
+	}
+}
+
+func TestAutoUpgradeStatusCountsVersions(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	for i, v := range []string{"1.0.0", "1.0.0", "1.1.0"} {
+		s.Enroll(fmt.Sprint("web-", i), v)
+	}
+	got := apptest.Decode[adminapi.AutoUpgradeStatus](t, s.Admin("GET", "/api/fleet/agent_policies/default/auto_upgrade_agents_status", nil))
+	want := []adminapi.AutoUpgradeVersion{{Version: "1.0.0", Agents: 2}, {Version: "1.1.0", Agents: 1}}
+	if got.TotalAgents != 3 || !slices.Equal(got.CurrentVersions, want) {
+		t.Errorf("the status is %+v", got)
+	}
+	got = apptest.Decode[adminapi.AutoUpgradeStatus](t, s.Admin("GET", "/api/fleet/agent_policies/none/auto_upgrade_agents_status", nil))
+	if got.TotalAgents != 0 || got.CurrentVersions == nil {
+		t.Errorf("of no policy the status is %+v", got)
+	}
+}
