@@ -39,6 +39,10 @@ type Store interface {
 	Actions() Actions
 	Results() Results
 	Policies() Collection[fleet.Policy]
+	FleetServerHosts() Collection[fleet.FleetServerHost]
+	DownloadSources() Collection[fleet.DownloadSource]
+	FleetProxies() Collection[fleet.FleetProxy]
+	Outputs() Collection[fleet.Output]
 	Packages() Collection[fleet.Package]
 	// PackageData is nil if the store belongs to one server, which keeps the bytes of
 	// packages in its data folder.

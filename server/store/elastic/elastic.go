@@ -61,6 +61,22 @@ func (s *Store) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
 	}
 }
 
+func (s *Store) FleetServerHosts() store.Collection[fleet.FleetServerHost] {
+	return small(s, "fleet server host", func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) DownloadSources() store.Collection[fleet.DownloadSource] {
+	return small(s, "download source", func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) FleetProxies() store.Collection[fleet.FleetProxy] {
+	return small(s, "fleet proxy", func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Outputs() store.Collection[fleet.Output] {
+	return small(s, "output", func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision })
+}
+
 func (s *Store) Packages() store.Collection[fleet.Package] {
 	return small(s, "package", func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision })
 }

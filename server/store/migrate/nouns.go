@@ -34,6 +34,10 @@ type noun struct {
 // refer to.
 var nouns = []noun{
 	{name: "settings", total: unknown, copy: copySettings, each: eachSetting},
+	of("fleet proxies", store.Store.FleetProxies, func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision }),
+	of("fleet server hosts", store.Store.FleetServerHosts, func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision }),
+	of("download sources", store.Store.DownloadSources, func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision }),
+	of("outputs", store.Store.Outputs, func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision }),
 	of("policies", store.Store.Policies, func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }),
 	of("enrollment keys", store.Store.EnrollmentKeys, func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision }),
 	of("admin keys", store.Store.AdminKeys, func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision }),

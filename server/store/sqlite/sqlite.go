@@ -75,6 +75,22 @@ func (s *Store) Policies() store.Collection[fleet.Policy] {
 	return collection[fleet.Policy]{s, "policy", func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) FleetServerHosts() store.Collection[fleet.FleetServerHost] {
+	return collection[fleet.FleetServerHost]{s, "fleet server host", func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) DownloadSources() store.Collection[fleet.DownloadSource] {
+	return collection[fleet.DownloadSource]{s, "download source", func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) FleetProxies() store.Collection[fleet.FleetProxy] {
+	return collection[fleet.FleetProxy]{s, "fleet proxy", func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Outputs() store.Collection[fleet.Output] {
+	return collection[fleet.Output]{s, "output", func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Packages() store.Collection[fleet.Package] {
 	return collection[fleet.Package]{s, "package", func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision }}
 }

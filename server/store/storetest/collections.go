@@ -48,6 +48,66 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.Policy, n int) { v.PolicyRev = int64(n) },
 		mutate: func(v *fleet.Policy) { v.MonitoringEnabled[0] = "modified" },
 	}.visit(f, "policies")
+	noun[fleet.FleetServerHost]{
+		of: store.Store.FleetServerHosts,
+		make: func(i int) fleet.FleetServerHost {
+			return fleet.FleetServerHost{
+				ID: fmt.Sprint("host-", i), Name: "Berlin", HostURLs: []string{"https://fleet.example.com:8220"}, Default: true, Internal: new(true),
+				Preconfigured: true, ProxyID: "p", Sealed: []byte{0, 1, 255},
+				SSL: &fleet.HostSSL{
+					CertificateAuthorities: []string{"a"}, Certificate: "c", Key: "k", ESCertificateAuthorities: []string{"ea"}, ESCertificate: "ec", ESKey: "ek",
+					AgentCertificateAuthorities: []string{"aa"}, AgentCertificate: "ac", AgentKey: "ak", ClientAuth: "none",
+				},
+			}
+		},
+		head:   func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.FleetServerHost, n int) { v.Name = fmt.Sprint(n) },
+		mutate: func(v *fleet.FleetServerHost) { v.HostURLs[0], v.SSL.Key = "modified", "modified" },
+	}.visit(f, "fleet server hosts")
+	noun[fleet.DownloadSource]{
+		of: store.Store.DownloadSources,
+		make: func(i int) fleet.DownloadSource {
+			return fleet.DownloadSource{
+				ID: fmt.Sprint("source-", i), Name: "Mirror", Host: "https://mirror.example.com/", Default: true, ProxyID: "p", Sealed: []byte{0, 1, 255},
+				SSL: &fleet.ClientSSL{CertificateAuthorities: []string{"a"}, Certificate: "c", Key: "k", VerificationMode: "full"},
+			}
+		},
+		head:   func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.DownloadSource, n int) { v.Name = fmt.Sprint(n) },
+		mutate: func(v *fleet.DownloadSource) { v.SSL.CertificateAuthorities[0] = "modified" },
+	}.visit(f, "download sources")
+	noun[fleet.FleetProxy]{
+		of: store.Store.FleetProxies,
+		make: func(i int) fleet.FleetProxy {
+			return fleet.FleetProxy{
+				ID: fmt.Sprint("proxy-", i), Name: "Proxy", URL: "http://proxy:3128", Headers: map[string]any{"X-Site": "berlin", "n": 7.5, "b": true},
+				CertificateAuthorities: "a", Certificate: "c", CertificateKey: "k", Preconfigured: true, Sealed: []byte{0, 1, 255},
+			}
+		},
+		head:   func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.FleetProxy, n int) { v.Name = fmt.Sprint(n) },
+		mutate: func(v *fleet.FleetProxy) { v.Headers["X-Site"] = "modified" },
+	}.visit(f, "fleet proxies")
+	noun[fleet.Output]{
+		of: store.Store.Outputs,
+		make: func(i int) fleet.Output {
+			return fleet.Output{
+				ID: fmt.Sprint("output-", i), Name: "Logs", Type: fleet.OutputKafka, Hosts: []string{"kafka:9092"}, Default: true, DefaultMonitoring: true,
+				Internal: new(true), Preconfigured: new(true), CASHA256: "s", CATrustedFingerprint: "f", ConfigYAML: "a: b\n", ProxyID: "p",
+				SSL:     &fleet.ClientSSL{CertificateAuthorities: []string{"a"}, Certificate: "c", Key: "k", VerificationMode: "none"},
+				Shipper: &fleet.OutputShipper{DiskQueueEnabled: new(true), DiskQueuePath: new("/q"), MemQueueEvents: new(7.0)}, AllowEdit: []string{"name"},
+				Preset: "scale", WriteToLogsStreams: new(true), ServiceToken: "t", KibanaURL: "u", KibanaAPIKey: "k", SyncIntegrations: new(true),
+				SyncUninstalledIntegrations: new(true), Version: "1.0.0", Key: "k", Compression: "gzip", CompressionLevel: new(4.0), ClientID: "Elastic",
+				AuthType: "user_pass", ConnectionType: "plaintext", Username: "u", Password: "p", SASL: &fleet.OutputSASL{Mechanism: "PLAIN"},
+				Partition: "hash", Random: &fleet.OutputEvents{GroupEvents: new(1.0)}, RoundRobin: &fleet.OutputEvents{GroupEvents: new(2.0)},
+				Hash: &fleet.OutputHash{Hash: "h", Random: new(true)}, Topic: "t", Headers: []fleet.OutputHeader{{Key: "a", Value: "b"}},
+				Timeout: new(30.0), BrokerTimeout: new(10.0), RequiredAcks: new(-1), Sealed: []byte{0, 1, 255},
+			}
+		},
+		head:   func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Output, n int) { v.Name = fmt.Sprint(n) },
+		mutate: func(v *fleet.Output) { v.Hosts[0], v.Headers[0].Value = "modified", "modified" },
+	}.visit(f, "outputs")
 	noun[fleet.Package]{
 		of: store.Store.Packages,
 		make: func(i int) fleet.Package {
