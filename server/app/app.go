@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -90,12 +91,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := newServices(ctx, o, admission)
+	info := newInfo(o, certs, listeners)
+	services, err := newServices(ctx, o, admission, infra.Server{AgentsURL: info.AgentURL, CA: string(certs.pem)})
 	if err != nil {
 		listeners.close()
 		return nil, err
 	}
-	info := newInfo(o, certs, listeners)
 	draining := make(chan struct{})
 	return &Server{
 		log: o.Log, info: info, tickets: certs.tickets, agentTLS: agentTLS, admission: admission, listeners: listeners, services: services, draining: draining,

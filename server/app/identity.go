@@ -78,6 +78,7 @@ type certificates struct {
 	tls     *tls.Config
 	tickets *authority.Tickets
 	pin     string
+	pem     []byte // the certificate with the pin
 	file    string // path of the CA's certificate; empty with an operator's certificate
 }
 
@@ -90,7 +91,7 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 			return nil, err
 		}
 		tickets, err := authority.NewTickets(config.Certificates[0].PrivateKey, o.Now)
-		return &certificates{tls: config, tickets: tickets, pin: pin}, err
+		return &certificates{tls: config, tickets: tickets, pin: pin, pem: authority.PinnedPEM(config.Certificates[0].Certificate, pin), file: ""}, err
 	}
 	if !o.NewStore {
 		if err := CheckStore(c.Data, func() (bool, error) { return isEmpty(ctx, o.Store) }); err != nil {
@@ -109,5 +110,5 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 		return nil, err
 	}
 	tickets, err := a.Tickets()
-	return &certificates{tls: a.TLS(), tickets: tickets, pin: a.Pin(), file: filepath.Join(dir, "ca.crt")}, err
+	return &certificates{tls: a.TLS(), tickets: tickets, pin: a.Pin(), pem: a.PEM(), file: filepath.Join(dir, "ca.crt")}, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/limit"
@@ -60,7 +61,7 @@ type services struct {
 // newServices creates each service after those that it needs, so that nothing is set
 // later. Where two services would need each other, the first gets a smaller part of the
 // second, such as [rollout.Locks], which only reads the store.
-func newServices(ctx context.Context, o Options, admission *limit.Admission) (*services, error) {
+func newServices(ctx context.Context, o Options, admission *limit.Admission, server infra.Server) (*services, error) {
 	db, log, now := audit.Watch(o.Store), o.Log, o.Now
 	health := storehealth.New(db.Ping, log, now)
 	cache := agentcache.New(db.OnAgentChange, health.Away)
@@ -80,19 +81,21 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission) (*s
 		return nil, err
 	}
 	admins := access.New(db, sessions, events, now)
-	var sealer keyfile.Sealer
-	if o.Config.Enrollment.ReadableKeys {
-		f := keyfile.File{Disk: disk.OS{}, Dir: trustDir, Name: keyfile.EncryptionKey, Settings: db.Settings()}
-		if sealer, err = keyfile.OpenSealer(ctx, f, log); err != nil {
-			return nil, err
-		}
+	sealer, err := keyfile.OpenSealer(ctx, keyfile.File{Disk: disk.OS{}, Dir: trustDir, Name: keyfile.EncryptionKey, Settings: db.Settings()}, log)
+	if err != nil {
+		return nil, err
 	}
-	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: sealer}
+	var readable keyfile.Sealer
+	if o.Config.Enrollment.ReadableKeys {
+		readable = sealer
+	}
+	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: readable}
 	policyFeed, err := policy.NewFeed(ctx, db.Policies(), parker.Parked, parker.Wake, health, log)
 	if err != nil {
 		return nil, err
 	}
-	policies := &policy.Service{Store: db, Events: events, Keys: enrollments, Outputs: nil, Changed: policyFeed.Signal, Now: now}
+	objects := infra.Objects{Store: db, Server: server, Sealer: sealer, Tokens: infra.NewUninstallTokens(sealer.Derive("uninstall tokens"))}
+	policies := &policy.Service{Store: db, Events: events, Keys: enrollments, Objects: objects, Changed: policyFeed.Signal, Now: now}
 	if err := policies.EnsureDefault(ctx); err != nil {
 		return nil, err
 	}

@@ -230,6 +230,16 @@ func (a *Authority) PEM() []byte { return encode(a.ca.Raw) }
 // Pin returns sha256:<hex> of the CA's certificate in DER.
 func (a *Authority) Pin() string { return capin.Of(a.ca.Raw) }
 
+// PinnedPEM returns the certificate of a chain that has the pin, nil if there is none.
+func PinnedPEM(chain [][]byte, pin string) []byte {
+	for _, der := range chain {
+		if capin.Of(der) == pin {
+			return encode(der)
+		}
+	}
+	return nil
+}
+
 // cipherSuites are those of TLS 1.2 that authenticate what they encrypt. Go's default also
 // has suites with CBC.
 var cipherSuites = []uint16{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 )
@@ -15,6 +17,7 @@ const EncryptionKey = "encryption-key"
 // Sealer encrypts secrets for the store with AES-256-GCM. The zero Sealer has no key: it
 // seals nothing and opens nothing.
 type Sealer struct {
+	key  []byte
 	aead cipher.AEAD
 	// problem says why this server lacks the installation's key, and what to do.
 	problem string
@@ -43,7 +46,20 @@ func newSealer(key []byte) (Sealer, error) {
 	}
 	// The nonces have 96 random bits, so one key is good for 2^32 secrets.
 	aead, err := cipher.NewGCMWithRandomNonce(block)
-	return Sealer{aead: aead}, err
+	return Sealer{key: key, aead: aead}, err
+}
+
+// Derive returns a key for another purpose, from which the encryption key cannot be found.
+// It is nil if there is no key.
+func (s Sealer) Derive(purpose string) []byte {
+	if s.key == nil {
+		return nil
+	}
+	key, err := hkdf.Expand(sha256.New, s.key, purpose, Size)
+	if err != nil {
+		return nil // never: a key of this size can be derived
+	}
+	return key
 }
 
 // Problem returns why this server lacks the installation's key, empty if it does not.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"gopkg.in/yaml.v3"
+
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -242,7 +244,7 @@ var (
 		"agent_logging_files_keepfiles":         orNull(whole),
 		"agent_logging_files_interval":          orNull(duration),
 		"agent_monitoring_runtime_experimental": orNull(value("process, otel or an empty string", matches(`^(process|otel)?$`))),
-		"agent_internal":                        orNull(text),
+		"agent_internal":                        orNull(value("a valid YAML string with a map", isYAML)),
 	})
 	monitoringHTTP = object(map[string]rule{
 		"enabled": yesNo,
@@ -276,6 +278,12 @@ var (
 		return nil
 	}
 )
+
+func isYAML(raw json.RawMessage) bool {
+	text, ok := as[string](raw)
+	var m map[string]any
+	return ok && yaml.Unmarshal([]byte(text), &m) == nil
+}
 
 func checkObjects(p *fleet.Policy) error {
 	for _, part := range []struct {

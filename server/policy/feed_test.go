@@ -51,7 +51,13 @@ func TestFeedPacesWakesOfLargePolicy(t *testing.T) {
 				woken[id]++
 			}
 		}
-		at := func(d time.Duration) int { time.Sleep(d); synctest.Wait(); mu.Lock(); defer mu.Unlock(); return len(woken) }
+		at := func(d time.Duration) int {
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return len(woken)
+		}
 		f, err := policy.NewFeed(t.Context(), list, parked, wake, &storehealth.Monitor{}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -2,31 +2,32 @@ package policy
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Output names an output.
-type Output struct{ ID, Name string }
-
-// Outputs finds outputs.
-type Outputs interface {
-	// Output returns an output. An empty id is the default one for data or, if monitoring is
-	// set, for what agents report of themselves. An output that does not exist is empty.
-	Output(ctx context.Context, id string, monitoring bool) (Output, error)
+// OutputsOf returns the outputs that a policy's agents send to, nil if there is none.
+func (s *Service) OutputsOf(ctx context.Context, p fleet.Policy) (data, monitoring *fleet.Output, err error) {
+	outputs, err := s.Objects.Outputs().List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	data = chooseOutput(outputs, p.DataOutputID, func(o *fleet.Output) bool { return o.Default })
+	monitoring = chooseOutput(outputs, p.MonitoringOutputID, func(o *fleet.Output) bool { return o.DefaultMonitoring })
+	return data, monitoring, nil
 }
 
-// OutputsOf returns the outputs that a policy's agents send to.
-func (s *Service) OutputsOf(ctx context.Context, p fleet.Policy) (data, monitoring Output, err error) {
-	if s.Outputs == nil {
-		return data, monitoring, nil
+// chooseOutput returns the output with the id, else the default one, else any that is the
+// default for data, else nil.
+func chooseOutput(outputs []fleet.Output, id string, isDefault func(*fleet.Output) bool) *fleet.Output {
+	for _, matches := range []func(*fleet.Output) bool{
+		func(o *fleet.Output) bool { return o.ID == id }, isDefault, func(o *fleet.Output) bool { return o.Default },
+	} {
+		for i := range outputs {
+			if matches(&outputs[i]) {
+				return &outputs[i]
+			}
+		}
 	}
-	if data, err = s.Outputs.Output(ctx, p.DataOutputID, false); err != nil {
-		return data, monitoring, fmt.Errorf("the output of policy %s: %w", p.ID, err)
-	}
-	if monitoring, err = s.Outputs.Output(ctx, p.MonitoringOutputID, true); err != nil {
-		return data, monitoring, fmt.Errorf("the monitoring output of policy %s: %w", p.ID, err)
-	}
-	return data, monitoring, nil
+	return nil
 }

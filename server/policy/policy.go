@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -21,8 +22,8 @@ type Service struct {
 	Events *event.Stream
 	// Keys revokes the enrollment keys of a policy that is deleted.
 	Keys Keys
-	// Outputs finds the outputs that policies name; nil: there are none.
-	Outputs Outputs
+	// Objects are what agents' policies are made from besides themselves.
+	Objects infra.Objects
 	// Changed is called after a policy was written; it may be nil.
 	Changed func()
 	Now     clock.Clock

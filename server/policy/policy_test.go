@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
@@ -16,7 +17,7 @@ import (
 func newService(t *testing.T) *policy.Service {
 	t.Helper()
 	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
-	return &policy.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}}
+	return &policy.Service{Store: s, Objects: infra.Objects{Store: s}, Events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}}
 }
 
 func TestCreatePolicy(t *testing.T) {

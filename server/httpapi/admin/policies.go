@@ -502,9 +502,17 @@ func (h *Handlers) getPolicyOutputs(c *gin.Context) error {
 
 func (h *Handlers) outputsOf(ctx context.Context, p fleet.Policy) (out adminapi.PolicyOutputs, err error) {
 	data, monitoring, err := h.Policies.OutputsOf(ctx, p)
-	out.Data.Output, out.Data.Integrations = adminapi.PolicyOutput{Id: data.ID, Name: data.Name}, []map[string]any{}
-	out.Monitoring.Output = adminapi.PolicyOutput{Id: monitoring.ID, Name: monitoring.Name}
+	out.Data.Output, out.Data.Integrations = policyOutput(data), []map[string]any{}
+	out.Monitoring.Output = policyOutput(monitoring)
 	return out, err
+}
+
+// policyOutput is empty without an output.
+func policyOutput(o *fleet.Output) adminapi.PolicyOutput {
+	if o == nil {
+		return adminapi.PolicyOutput{}
+	}
+	return adminapi.PolicyOutput{Id: o.ID, Name: o.Name}
 }
 
 // rendered returns the policy of the request as agents get it.
