@@ -293,6 +293,18 @@ func TestPostponedUpgradeSurvivesARestart(t *testing.T) {
 	}
 }
 
+// An agent that is assigned another policy and back is sent the first one under the same id.
+// If it went on to report the other, the server would send it without end.
+func TestPolicyThatComesAgainIsReported(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	for _, id := range []string{"p1", "p2", "p1"} {
+		s.accept(agentapi.Action{ID: "policy:" + id + ":1", Type: agentapi.ActionPolicyChange})
+		if policy, revision := s.Policy(); policy != id || revision != 1 {
+			t.Errorf("after %s it reports revision %d of %s", id, revision, policy)
+		}
+	}
+}
+
 // The version that was rolled back has answered actions; the restored version has an
 // older queue.
 func TestAdoptedActionsAreNotDoneAgainAfterARollback(t *testing.T) {

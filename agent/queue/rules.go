@@ -36,6 +36,9 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	case a.ID == "" || s.find(a.ID) >= 0:
 		return
 	case slices.Contains(s.Done, a.ID):
+		if a.Type == agentapi.ActionPolicyChange {
+			_ = s.acceptPolicy(a.ID) // the agent was assigned another policy meanwhile; its result is the old one
+		}
 		waits := slices.ContainsFunc(s.Acks, func(e agentapi.AckEvent) bool { return e.ActionID == a.ID })
 		if r, ok := s.Results[a.ID]; ok && !waits {
 			s.addAck(s.ack(a.ID, r, now))

@@ -134,7 +134,7 @@ func TestStoreMigrateMovesToElasticsearch(t *testing.T) {
 		if len(got.Actions) != 1 || got.Actions[0].ID != second || got.Actions[0].Type != agentapi.ActionUpgrade {
 			t.Errorf("an agent that had no action gets %+v, want %s", got.Actions, second)
 		}
-		third := s.Enroll("new", "1.0.0")
+		third := s.EnrollWithoutPolicy("new", "1.0.0")
 		if third.ID == "" || s.Admin(http.MethodGet, "/api/fleet/agents/"+third.ID, nil).Status != http.StatusOK {
 			t.Error("no host can enrol")
 		}

@@ -20,6 +20,7 @@ const KeywordSuffix = ".keyword"
 var (
 	fieldActive        = &kql.Field{Name: "active", Type: kql.TypeBool, Description: "false once it is unenrolled"}
 	fieldPolicyID      = keyword("policy_id", "the policy it belongs to")
+	fieldPolicyRev     = number("policy_revision_idx", "the revision of its policy it has")
 	fieldEnrolledAt    = date("enrolled_at", "when it enrolled")
 	fieldLastCheckin   = date("last_checkin", "when it was last seen")
 	fieldCheckinStatus = keyword("last_checkin_status", "what it says of itself", "online", "degraded", "error", "starting")
@@ -87,7 +88,7 @@ var agentFields = slices.Concat(
 		keyword("agent.id", "its id"),
 		keyword("type", "how long it stays", "PERMANENT", "EPHEMERAL", "TEMPORARY"),
 		fieldActive,
-		number("policy_revision_idx", "the revision of its policy it has"),
+		fieldPolicyRev,
 		keyword("enrollment_id", "what it called its enrolment"),
 		fieldEnrolledAt,
 		fieldUnenrolling,

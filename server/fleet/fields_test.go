@@ -28,6 +28,7 @@ func TestStatusFiltersAgreeWithStatusAt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := Agent{
 			Active: rapid.Bool().Draw(t, "active"), PolicyID: rapid.SampledFrom([]string{"a", "b", "c", "d", "never", "unknown", ""}).Draw(t, "policy"),
+			PolicyRev:  rapid.SampledFrom([]int64{0, 1, 2}).Draw(t, "revision"),
 			EnrolledAt: *ago(rapid.SampledFrom(ages).Draw(t, "enrolled")), UnenrollmentStartedAt: maybe(t, "unenrolling"),
 			AuditUnenrolledReason: rapid.SampledFrom([]string{"", "uninstall", "orphaned", "key_revoked"}).Draw(t, "audit"),
 			UpgradeStartedAt:      maybe(t, "started"), UpgradedAt: maybe(t, "upgraded"),
@@ -152,7 +153,7 @@ func TestValuesOfMalformedMetadata(t *testing.T) {
 
 // Listings hide inactive and unenrolled agents unless the query names the status.
 func TestSelectAgentsShowsHiddenStatusNamedInQuery(t *testing.T) {
-	online := Agent{ID: "online", Active: true, PolicyID: "p", EnrolledAt: now, Last: LastSeen{At: &now, Status: "online"}}
+	online := Agent{ID: "online", Active: true, PolicyID: "p", PolicyRev: 1, EnrolledAt: now, Last: LastSeen{At: &now, Status: "online"}}
 	inactive, unenrolled := online, online
 	inactive.ID, inactive.Last.At = "inactive", ago(48*time.Hour)
 	unenrolled.ID, unenrolled.Active = "unenrolled", false

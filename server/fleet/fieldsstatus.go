@@ -26,7 +26,10 @@ func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule 
 		{StatusUninstalled, equals(fieldAudit, "uninstall")},
 		{StatusOrphaned, equals(fieldAudit, "orphaned")},
 		{StatusOffline, seenBefore(now.Add(-OfflineAfter))},
-		{StatusUpdating, kql.AllOf{kql.Compare{Field: fieldUpgradeStart, Op: kql.LessEqual, Value: now}, kql.NotOf{Filter: kql.Exists{Field: fieldUpgradedAt}}}},
+		{StatusUpdating, kql.AnyOf{
+			kql.NotOf{Filter: kql.Exists{Field: fieldPolicyRev}},
+			kql.AllOf{kql.Compare{Field: fieldUpgradeStart, Op: kql.LessEqual, Value: now}, kql.NotOf{Filter: kql.Exists{Field: fieldUpgradedAt}}},
+		}},
 		{StatusEnrolling, kql.NotOf{Filter: kql.Exists{Field: fieldLastCheckin}}},
 		{StatusUnenrolling, kql.Exists{Field: fieldUnenrolling}},
 		{StatusError, equals(fieldCheckinStatus, "error")},

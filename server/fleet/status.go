@@ -42,6 +42,8 @@ type StatusFacts struct {
 	// scheduled; nil if there is none.
 	UpgradingSince *time.Time
 	Unenrolling    bool // unenrollment_started_at set
+	// NoPolicy means that the agent has no revision of its policy yet.
+	NoPolicy bool
 }
 
 // Facts returns the inputs of the agent's status.
@@ -54,6 +56,7 @@ func (a *Agent) Facts() StatusFacts {
 		LastCheckinStatus:     a.Last.Status,
 		AuditUnenrolledReason: a.AuditUnenrolledReason,
 		Unenrolling:           a.UnenrollmentStartedAt != nil,
+		NoPolicy:              a.PolicyRev == 0,
 	}
 	if a.Upgrading() {
 		f.UpgradingSince = a.UpgradeStartedAt
@@ -64,10 +67,9 @@ func (a *Agent) Facts() StatusFacts {
 // StatusAt applies the rules of Kibana's Fleet; the first match wins. inactivity is the
 // policy's timeout, 0 for none.
 //
-// One rule of Kibana's is omitted: there, an agent that has not received a policy
-// revision is "updating". Muster's policies carry nothing that an agent must fetch yet,
-// so the rule would apply to every agent for ever. Another is narrower: a scheduled
-// upgrade makes an agent "updating" only when it begins.
+// One rule is narrower than Kibana's: a scheduled upgrade makes an agent "updating" only
+// when it begins. As there, an agent without any revision of its policy is "updating", and
+// one with an older revision than the newest is not.
 func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 	seen := f.EnrolledAt
 	if f.LastCheckin != nil {
@@ -85,7 +87,7 @@ func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 		return StatusOrphaned
 	case silent > OfflineAfter:
 		return StatusOffline
-	case f.UpgradingSince != nil && !f.UpgradingSince.After(now):
+	case f.NoPolicy, f.UpgradingSince != nil && !f.UpgradingSince.After(now):
 		return StatusUpdating
 	case f.LastCheckin == nil:
 		return StatusEnrolling

@@ -29,7 +29,8 @@ func TestStatusAtFirstMatchWins(t *testing.T) {
 		{StatusOrphaned, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "orphaned" })},
 		{StatusOffline, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "key_revoked" })},
 		{StatusUpdating, from(func(f *StatusFacts) { f.LastCheckin = nil; f.EnrolledAt = *ago(time.Minute) })},
-		{StatusEnrolling, from(func(f *StatusFacts) { f.UpgradingSince = nil })},
+		{StatusUpdating, from(func(f *StatusFacts) { f.UpgradingSince, f.NoPolicy = nil, true })},
+		{StatusEnrolling, from(func(f *StatusFacts) { f.NoPolicy = false })},
 		{StatusUnenrolling, from(func(f *StatusFacts) { f.LastCheckin = ago(time.Minute) })},
 		{StatusError, from(func(f *StatusFacts) { f.Unenrolling = false })},
 		{StatusDegraded, from(func(f *StatusFacts) { f.LastCheckinStatus = "degraded" })},
@@ -63,7 +64,7 @@ func TestStatusAtBounds(t *testing.T) {
 
 func TestScheduledUpgradeMakesAHostUpdatingOnlyWhenItStarts(t *testing.T) {
 	start := now.Add(time.Hour)
-	a := Agent{ID: "a", Active: true, Version: "1.0.0", EnrolledAt: now}
+	a := Agent{ID: "a", Active: true, PolicyRev: 1, Version: "1.0.0", EnrolledAt: now}
 	a.Last = LastSeen{At: &now, Status: "online"}
 	a.BeginUpgrade("act", "2.0.0", start)
 	want := func(at time.Time, want Status) {
@@ -108,7 +109,7 @@ func TestFactsMatchDocument(t *testing.T) {
 	a.BeginUpgrade("act", "2.0.0", now)
 	want := StatusFacts{
 		Active: true, PolicyID: "edge", EnrolledAt: a.EnrolledAt, LastCheckin: a.Last.At, LastCheckinStatus: "degraded",
-		AuditUnenrolledReason: "orphaned", UpgradingSince: a.UpgradeStartedAt, Unenrolling: true,
+		AuditUnenrolledReason: "orphaned", UpgradingSince: a.UpgradeStartedAt, Unenrolling: true, NoPolicy: true,
 	}
 	if got := a.Facts(); got != want {
 		t.Errorf("facts are %+v, want %+v", got, want)

@@ -55,8 +55,11 @@ func (a *simAgent) run(ctx context.Context) {
 			continue
 		}
 		for _, act := range actions {
-			if act.Type == agentapi.ActionUpgrade {
+			switch act.Type {
+			case agentapi.ActionUpgrade:
 				a.upgrade(ctx, act)
+			case agentapi.ActionPolicyChange:
+				a.ack(ctx, act.ID)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ type Options struct {
 	Home    int
 	TLS     *tls.Config
 	// OnAction executes an action in the agent's goroutine; while it runs, the agent does
-	// not poll. nil means to acknowledge the action.
+	// not poll. nil means to acknowledge the action, as the agent does with policies.
 	OnAction  func(ctx context.Context, a *Agent, act agentapi.Action)
 	Callbacks Callbacks
 	// ServersPoll lets the server choose the poll timeout.
@@ -110,7 +110,8 @@ func newHTTP(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}}
 }
 
-// Enrol enrols an agent at a server and returns its id and key.
+// Enrol enrols an agent at a server and returns its id and key. The agent acknowledges its
+// policy before it is sent, so that its first action is a test's.
 func Enrol(ctx context.Context, server string, config *tls.Config, token, host, version string, tags ...string) (agentapi.EnrollItem, error) {
 	h := newHTTP(config)
 	defer h.CloseIdleConnections()
@@ -118,6 +119,13 @@ func Enrol(ctx context.Context, server string, config *tls.Config, token, host, 
 	resp, err := c.Enroll(ctx, token, agentapi.EnrollRequest{
 		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: Metadata(host, version), Tags: tags},
 	})
+	if err != nil {
+		return resp.Item, err
+	}
+	c.AgentID, c.APIKey = resp.Item.ID, resp.Item.AccessAPIKey
+	_, err = c.Acks(ctx, []agentapi.AckEvent{{
+		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: c.AgentID, ActionID: "policy:" + resp.Item.PolicyID + ":1", Timestamp: time.Now().UTC(),
+	}})
 	return resp.Item, err
 }
 
@@ -150,7 +158,7 @@ func (a *Agent) Run(ctx context.Context) {
 }
 
 func (a *Agent) handle(ctx context.Context, act agentapi.Action) {
-	if a.o.OnAction != nil {
+	if a.o.OnAction != nil && act.Type != agentapi.ActionPolicyChange {
 		a.o.OnAction(ctx, a, act)
 		return
 	}

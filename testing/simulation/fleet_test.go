@@ -92,7 +92,7 @@ func (f *Fleet) Enrol(ctx context.Context, hosts ...Host) error {
 	}
 	return forEach(f.agents[first:], func(a *Agent) error {
 		err := f.Store.Agents().Create(ctx, fleet.Agent{
-			ID: a.ID, Type: "PERMANENT", Active: true, PolicyID: a.Policy, AccessKeyID: "key-" + a.ID, EnrolledAt: f.Now.UTC(),
+			ID: a.ID, Type: "PERMANENT", Active: true, PolicyID: a.Policy, PolicyRev: 1, AccessKeyID: "key-" + a.ID, EnrolledAt: f.Now.UTC(),
 			Version: a.version, LocalMetadata: a.metadata(), Tags: append([]string{}, a.Tags...),
 		})
 		if err != nil {

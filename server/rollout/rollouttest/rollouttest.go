@@ -46,7 +46,7 @@ func (h Host) Agent() fleet.Agent {
 		panic(err)
 	}
 	a := fleet.Agent{
-		ID: h.ID, Active: true, Version: or(h.Version, "1.0.0"), PolicyID: or(h.Policy, "default"), LocalMetadata: local,
+		ID: h.ID, Active: true, Version: or(h.Version, "1.0.0"), PolicyID: or(h.Policy, "default"), PolicyRev: 1, LocalMetadata: local,
 		EnrolledAt: Noon.Add(-time.Hour), Tags: h.Tags, Last: fleet.LastSeen{At: &seen, Status: "online"},
 	}
 	for name, v := range map[string]string{"site": h.Site, "ring": h.Ring} {

@@ -194,13 +194,14 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	}
 	return g.s.c.walk(ctx, "read the facts of agents", indexAgents, body{
 		"query": query, "_source": false,
-		"docvalue_fields": append(columns("active", "policy_id", "last_checkin_status", "audit_unenrolled_reason"),
+		"docvalue_fields": append(columns("active", "policy_id", "policy_revision_idx", "last_checkin_status", "audit_unenrolled_reason"),
 			dates("enrolled_at", "last_checkin", "upgrading_since", "unenrollment_started_at")...),
 	}, factPage, func(h hit) error {
 		f(h.ID, fleet.StatusFacts{
 			Active: h.flag("active"), PolicyID: h.text("policy_id"), EnrolledAt: orZero(h.date("enrolled_at")), LastCheckin: h.date("last_checkin"),
 			LastCheckinStatus: h.text("last_checkin_status"), AuditUnenrolledReason: h.text("audit_unenrolled_reason"),
 			UpgradingSince: h.date("upgrading_since"), Unenrolling: h.date("unenrollment_started_at") != nil,
+			NoPolicy: len(h.Fields["policy_revision_idx"]) == 0,
 		})
 		return nil
 	})

@@ -272,7 +272,7 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 
 // statusColumns are the columns that scanFacts reads, of facts as f and agent_last_seen as
 // l. The flags are read as one number, because each column has a cost of its own.
-const statusColumns = `f.id, f.active + 2*f.unenrolling, f.upgrading_since,
+const statusColumns = `f.id, f.active + 2*f.unenrolling + 4*(f.policy_rev IS NULL), f.upgrading_since,
 	f.policy_id, f.enrolled_at, l.last_checkin, l.status, f.audit_unenrolled`
 
 func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
@@ -285,7 +285,7 @@ func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
 	if err := scan(&id, &flags, &since, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
 		return err
 	}
-	facts.Active, facts.Unenrolling, facts.UpgradingSince = flags&1 != 0, flags&2 != 0, toTimePtr(since)
+	facts.Active, facts.Unenrolling, facts.NoPolicy, facts.UpgradingSince = flags&1 != 0, flags&2 != 0, flags&4 != 0, toTimePtr(since)
 	facts.EnrolledAt, facts.LastCheckin = toTime(enrolled), toTimePtr(last)
 	f(id, facts)
 	return nil

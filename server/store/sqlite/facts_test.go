@@ -48,6 +48,7 @@ func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 			rapid.SampledFrom([]func(){
 				func() { a.Active = !a.Active },
 				func() { a.PolicyID = text() },
+				func() { a.PolicyRev = rapid.Int64Range(0, 2).Draw(t, "revision") },
 				func() { a.AccessKeyID = text() },
 				func() {
 					a.EnrolledAt = recordStart.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "enrolled")) * time.Hour)
@@ -71,7 +72,7 @@ func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 		case 1:
 			rev, err = s.Agents().Report(ctx, store.Report{Agent: &a})
 		case 2:
-			beside.PolicyRev++ // a second agent with the same times, so that one statement writes both
+			beside.UsualGap++ // a second agent with the same times, so that one statement writes both
 			beside.UpgradeStartedAt, beside.UpgradedAt = a.UpgradeStartedAt, a.UpgradedAt
 			var errs []error
 			errs, err = s.Agents().UpdateMany(ctx, []fleet.Agent{a, beside})

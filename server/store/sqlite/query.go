@@ -151,6 +151,7 @@ var columns = map[string]source{
 	"upgrade_started_at":      {column: "f.upgrade_started_at", nullable: true},
 	"upgraded_at":             {column: "f.upgraded_at", nullable: true},
 	"unenrollment_started_at": {path: `$."unenrollment_started_at"`, flag: "f.unenrolling"},
+	"policy_revision_idx":     {column: "f.policy_rev", nullable: true},
 	"last_checkin":            {column: "l.last_checkin", nullable: true},
 	"last_checkin_status":     {column: "l.status"},
 	"last_checkin_message":    {column: "l.message"},
@@ -158,7 +159,7 @@ var columns = map[string]source{
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)

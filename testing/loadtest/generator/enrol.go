@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -153,9 +154,32 @@ func (e *enroller) enrol(number int) (a *agent, took time.Duration, limited int,
 			return nil, 0, limited, fmt.Errorf("enrol %s: the answer has no agent: %q", a.host, clip(text))
 		}
 		a.id, a.key = got.Item.ID, got.Item.AccessAPIKey
+		if err := e.takePolicy(a.id, a.key, got.Item.PolicyID); err != nil {
+			return nil, 0, limited, fmt.Errorf("enrol %s: %w", a.host, err)
+		}
 		return a, took, limited, nil
 	}
 	return nil, 0, limited, fmt.Errorf("enrol %s: answered 429 %d times", a.host, enrolTries)
+}
+
+// takePolicy acknowledges the agent's policy before it is sent: it would be the agent's first
+// action, and is none that a scenario counts.
+func (e *enroller) takePolicy(id, key, policyID string) error {
+	body := appendAcks(nil, id, time.Now().UTC().Format(time.RFC3339), []string{"policy:" + policyID + ":1"})
+	req, err := http.NewRequestWithContext(e.g.ctx, http.MethodPost, e.g.Server+strings.ReplaceAll(agentapi.PathAcks, "{id}", id), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "ApiKey "+key)
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)); err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the acknowledgement of the policy was answered %d: %w", resp.StatusCode, err)
+	}
+	return nil
 }
 
 func (e *enroller) post(body []byte) (*http.Response, error) {
