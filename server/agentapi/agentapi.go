@@ -84,6 +84,8 @@ type EnrollRequest struct {
 	ReplaceToken string         `json:"replace_token,omitempty"`
 	SharedID     string         `json:"shared_id,omitempty"` // ignored, as by Fleet Server
 	Metadata     EnrollMetadata `json:"metadata"`
+	// HeaderVersion is the server's: the UserAgentVersion of the request.
+	HeaderVersion string `json:"-"`
 }
 
 // EnrollMetadata describes the host.
@@ -133,7 +135,27 @@ type CheckinRequest struct {
 	AgentPolicyID     string          `json:"agent_policy_id,omitempty"`
 	PolicyRevisionIdx int64           `json:"policy_revision_idx,omitempty"`
 	Upgrade           *CheckinUpgrade `json:"upgrade,omitempty"`
+	// HeaderVersion is the server's: the UserAgentVersion of the request.
+	HeaderVersion string `json:"-"`
 }
+
+// UserAgentVersion returns the version in the User-Agent header of an agent, such as
+// "Elastic Agent v8.15.5", without what follows its first '-'; empty for other clients.
+func UserAgentVersion(header string) string {
+	const prefix = "elastic agent "
+	if len(header) < len(prefix) || !strings.EqualFold(header[:len(prefix)], prefix) {
+		return ""
+	}
+	v, _, _ := strings.Cut(strings.TrimSpace(header[len(prefix):]), "-")
+	v = strings.TrimLeft(v, "vV")
+	if v == "" || len(v) > maxHeaderVersion || strings.Trim(v, "0123456789.") != "" {
+		return ""
+	}
+	return v
+}
+
+// maxHeaderVersion is more bytes than three numbers of a version have.
+const maxHeaderVersion = 32
 
 // CheckinUpgrade lists the versions that the host can go back to.
 type CheckinUpgrade struct {

@@ -207,3 +207,37 @@ func TestRateAcceptsNumberAndText(t *testing.T) {
 		}
 	}
 }
+
+func TestUserAgentVersion(t *testing.T) {
+	for header, want := range map[string]string{
+		"Elastic Agent v8.15.5":         "8.15.5",
+		"elastic agent 9.1.0":           "9.1.0",
+		"Elastic Agent v9.1.0-SNAPSHOT": "9.1.0",
+		"Elastic Agent v9.1.0-a-b":      "9.1.0",
+		"Elastic Agent ":                "",
+		"Elastic Agent v<script>":       "",
+		"curl/8.5.0":                    "",
+		"":                              "",
+		"Elastic Agent v" + strings.Repeat("1", 40): "",
+	} {
+		if got := UserAgentVersion(header); got != want {
+			t.Errorf("%q names version %q, want %q", header, got, want)
+		}
+	}
+}
+
+// An action that is encoded once reads like one that is encoded for its agent.
+func TestEncodedActionEqualsAction(t *testing.T) {
+	a := Action{ID: "policy:p:1", Type: ActionPolicyChange, CreatedAt: time.Unix(0, 0).UTC(), Data: json.RawMessage(`{"agent_id":""}`), Timeout: 3, Signed: &Signed{Data: "ZA==", Signature: "cw=="}}
+	e := EncodeAction(a)
+	for _, id := range []string{"a", `quoted "id"`} {
+		a.AgentID = id
+		want, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.AppendTo(nil, id); string(got) != string(want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -229,7 +229,11 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 		}
 		req.UpgradeDetails = maker.Details(*req.UpgradeDetails)
 	}
-	upgradeChanged = a.ObserveUpgrade(host.FullVersion(), req.UpgradeDetails, now)
+	version := host.FullVersion()
+	if version == "" && coreOf(a.Version) != req.HeaderVersion {
+		version = req.HeaderVersion // metadata is only sent when it has changed, and knows more of the version
+	}
+	upgradeChanged = a.ObserveUpgrade(version, req.UpgradeDetails, now)
 	changed = a.ObserveHealth(req.Status, gap, now) || upgradeChanged
 	if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
 		a.LocalMetadata, changed = req.LocalMeta, true
@@ -250,13 +254,22 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	return changed, upgradeChanged
 }
 
-// pollTimeout parses how long an agent is willing to wait; 0 if it does not say.
+// coreOf returns a version without its pre-release and its build, as in a User-Agent.
+func coreOf(version string) string {
+	if i := strings.IndexAny(version, "-+"); i >= 0 {
+		return version[:i]
+	}
+	return version
+}
+
+// pollTimeout parses how long an agent is willing to wait; 0 if it does not say. As in Fleet
+// Server, a negative time counts as the shortest.
 func pollTimeout(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
+	if err != nil {
 		return 0, fleet.FieldError("body.poll_timeout", "is %q, want a duration such as 5m", text)
 	}
 	return d, nil
@@ -269,7 +282,7 @@ func (s *Service) pollTime(asked time.Duration) time.Duration {
 	if s.Poll > 0 {
 		poll, jitter = s.Poll, s.PollJitter
 	}
-	if asked > 0 {
+	if asked != 0 {
 		poll = max(min(asked-pollMargin, maxPoll), minPoll)
 	}
 	if jitter > 0 {

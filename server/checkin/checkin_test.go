@@ -362,7 +362,6 @@ func TestInvalidCheckinErrorsNameTheField(t *testing.T) {
 	}{
 		{agentapi.CheckinRequest{}, "body.status"},
 		{agentapi.CheckinRequest{Status: "online", PollTimeout: "five"}, "body.poll_timeout"},
-		{agentapi.CheckinRequest{Status: "online", PollTimeout: "-1m"}, "body.poll_timeout"},
 		{agentapi.CheckinRequest{Status: "online", LocalMeta: json.RawMessage(`["web"]`)}, "body.local_metadata"},
 	} {
 		rec := httptest.NewRecorder()
@@ -400,6 +399,7 @@ func TestPollTimeout(t *testing.T) {
 		{"", 10 * time.Second, time.Second, 9 * time.Second, 10 * time.Second},
 		{"10m", time.Minute, 0, 8 * time.Minute, 8 * time.Minute}, // two minutes for the way
 		{"1s", 10 * time.Minute, 0, time.Minute, time.Minute},     // never a busy loop
+		{"-5m", 10 * time.Minute, 0, time.Minute, time.Minute},
 		{"24h", 10 * time.Minute, 0, time.Hour, time.Hour},
 	} {
 		d := &deadlines{}
@@ -409,6 +409,23 @@ func TestPollTimeout(t *testing.T) {
 		// The check-in itself takes part of the time.
 		if err != nil || d.park > c.most || d.park < c.least-time.Second {
 			t.Errorf("asked %q of a server with %s: parked for %s, error %v; want %s to %s", c.asked, c.poll, d.park, err, c.least, c.most)
+		}
+	}
+}
+
+// Metadata is only sent when it has changed. What it says of the version precedes the
+// User-Agent, which omits pre-releases and builds.
+func TestVersionOfUserAgentIsTakenWithoutMetadata(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ header, metadata, want string }{
+		{"1.1.0", "", "1.1.0"},
+		{"1.1.0", metadata("1.2.0-SNAPSHOT"), "1.2.0-SNAPSHOT"},
+		{"1.2.0", "", "1.2.0-SNAPSHOT"},
+		{"", "", "1.2.0-SNAPSHOT"},
+	} {
+		w.checkin(agentapi.CheckinRequest{HeaderVersion: c.header, LocalMeta: json.RawMessage(c.metadata)}).parked().leave()
+		if got := w.agent().Version; got != c.want {
+			t.Errorf("User-Agent %q and metadata %s: the version is %q, want %q", c.header, c.metadata, got, c.want)
 		}
 	}
 }

@@ -3,19 +3,23 @@ package checkin
 import (
 	"bytes"
 	"crypto/sha256"
+	"io"
 )
 
 // Fingerprint is a digest of a check-in's body without the ack token: after an action for
 // the fleet every agent shows a new token, and nearly all change nothing else.
 type Fingerprint [sha256.Size]byte
 
-// FingerprintOf returns the fingerprint of a body in its content encoding, and the ack
-// token that was cut out, empty if none was found.
-func FingerprintOf(body []byte, encoding string) (f Fingerprint, token string) {
+// FingerprintOf returns the fingerprint of a body and of the headers that its meaning depends
+// on, and the ack token that was cut out, empty if none was found.
+func FingerprintOf(body []byte, headers ...string) (f Fingerprint, token string) {
 	before, token, after := cutToken(body)
 	h := sha256.New()
-	for _, part := range [][]byte{before, after, {0}, []byte(encoding)} {
-		_, _ = h.Write(part)
+	_, _ = h.Write(before)
+	_, _ = h.Write(after)
+	for _, header := range headers {
+		_, _ = h.Write([]byte{0})
+		_, _ = io.WriteString(h, header)
 	}
 	h.Sum(f[:0])
 	return f, token

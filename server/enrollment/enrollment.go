@@ -13,12 +13,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/keyfile"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -87,13 +89,16 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 		a.ID = fleet.NewID()
 	}
 	a.LocalMetadata = withAgentID(fleet.NestMetadata(a.LocalMetadata), a.ID)
-	a.Version = a.Host().FullVersion()
+	a.Version = cmp.Or(a.Host().FullVersion(), req.HeaderVersion)
 	if req.ReplaceToken != "" {
 		hash, err := hashToken(req.ReplaceToken, a.ID)
 		if err != nil {
 			return fleet.Agent{}, Credentials{}, err
 		}
 		a.ReplaceTokenHash = hash
+	}
+	if err := s.forget(ctx, req.EnrollmentID); err != nil {
+		return fleet.Agent{}, Credentials{}, err
 	}
 	err = s.Store.Agents().Create(ctx, a)
 	if fleet.KindOf(err) == fleet.Conflict && err != nil && req.ID != "" {
@@ -106,13 +111,36 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	return a, own, nil
 }
 
+// forget deletes the agents of an earlier attempt at the same enrolment, whose answer the
+// host did not receive: they have never checked in, and nobody has their keys.
+func (s *Service) forget(ctx context.Context, enrollmentID string) error {
+	if enrollmentID == "" {
+		return nil
+	}
+	var earlier []string
+	same := store.AgentFilter{Query: kql.Equals{Field: fleet.FieldEnrollmentID, Value: enrollmentID}}
+	err := s.Store.Agents().Facts(ctx, same, func(id string, f fleet.StatusFacts) {
+		if f.LastCheckin == nil {
+			earlier = append(earlier, id)
+		}
+	})
+	for _, id := range earlier {
+		if err == nil {
+			err = s.Store.Agents().Delete(ctx, id)
+		}
+	}
+	return err
+}
+
 // replace replaces the agent that has the id of a.
 func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 	old, err := s.Store.Agents().Get(ctx, a.ID)
 	if err != nil {
 		return err
 	}
-	if old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID {
+	// As in Fleet Server, an agent that was unenrolled is replaced without a token: its keys
+	// are invalid already.
+	if old.Active && (old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID) {
 		return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + a.ID + " exists: enrol with its replace_token and a key of its policy, or without an id"}
 	}
 	if old.Upgrading() && old.UpgradeActionID != "" {
@@ -128,21 +156,24 @@ func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 	return err
 }
 
-// AuditUnenroll records an agent's report that it is gone from its host: uninstall,
-// orphaned or key_revoked. The agent's next check-in removes the record.
-func (s *Service) AuditUnenroll(ctx context.Context, agentID, reason string) error {
+// AuditUnenroll records an agent's report that it is gone from its host since a time:
+// uninstall, orphaned or key_revoked. The agent's next check-in removes the record.
+func (s *Service) AuditUnenroll(ctx context.Context, agentID, reason string, at time.Time) error {
 	switch reason {
 	case "uninstall", "orphaned", "key_revoked":
 	default:
 		return fleet.FieldError("body.reason", "is %q, want uninstall, orphaned or key_revoked", reason)
 	}
-	now := s.Now.UTC()
+	if at.IsZero() {
+		return fleet.FieldError("body.timestamp", "is missing: say when the agent was removed")
+	}
+	at = at.UTC()
 	var orphaned bool
 	_, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, func(a *fleet.Agent) bool {
 		if orphaned = a.AuditUnenrolledReason == "orphaned"; orphaned {
 			return false
 		}
-		a.AuditUnenrolledReason, a.AuditUnenrolledTime = reason, &now
+		a.AuditUnenrolledReason, a.AuditUnenrolledTime = reason, &at
 		return true
 	})
 	switch {

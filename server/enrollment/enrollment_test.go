@@ -330,3 +330,71 @@ func TestAgentWithoutReplaceTokenIsNotReplaced(t *testing.T) {
 		w.wantKind(err, fleet.Forbidden, "web-1 exists")
 	}
 }
+
+// A host whose enrolment was answered into the void enrols again under the same
+// enrollment_id, and leaves no agent that never checks in. One that has checked in stays.
+func TestEnrollmentIDReplacesAgentThatNeverCheckedIn(t *testing.T) {
+	w := newWorld(t)
+	k := w.key("web")
+	req := agentapi.EnrollRequest{EnrollmentID: "attempt"}
+	lost, lostKey, err := w.enroll(k, req)
+	w.must(err)
+	other, _, err := w.enroll(k, agentapi.EnrollRequest{EnrollmentID: "other"})
+	w.must(err)
+	second, _, err := w.enroll(k, req)
+	w.must(err)
+	if _, err := w.store.Agents().Get(t.Context(), lost.ID); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("the agent that never checked in is still there: %v", err)
+	}
+	if _, err := w.store.Agents().ByAccessKey(t.Context(), lostKey.Agent.ID); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("its key is still accepted: %v", err)
+	}
+	w.must(w.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: second.ID, At: w.now, Status: "online"}}))
+	_, _, err = w.enroll(k, req)
+	w.must(err)
+	for _, id := range []string{second.ID, other.ID} {
+		if _, err := w.store.Agents().Get(t.Context(), id); err != nil {
+			t.Errorf("agent %s: %v", id, err)
+		}
+	}
+}
+
+// An agent that was unenrolled has no valid keys, so its id is free.
+func TestUnenrolledAgentIsReplacedWithoutToken(t *testing.T) {
+	w := newWorld(t)
+	k := w.key("web")
+	w.enrol(k, agentapi.EnrollRequest{ID: "web-1"})
+	_, err := store.UpdateAgent(t.Context(), w.store.Agents(), "web-1", func(a *fleet.Agent) bool { a.Active = false; return true })
+	w.must(err)
+	a, _, err := w.enroll(w.key("db"), agentapi.EnrollRequest{ID: "web-1"})
+	w.must(err)
+	if got, err := w.store.Agents().Get(t.Context(), a.ID); err != nil || !got.Active || got.PolicyID != "db" {
+		t.Errorf("agent is %+v, %v", got, err)
+	}
+}
+
+// Agents of other makers may name their version in the User-Agent alone.
+func TestVersionOfUserAgentIsTakenAtEnrolment(t *testing.T) {
+	w := newWorld(t)
+	k := w.key("web")
+	a, _, err := w.enroll(k, agentapi.EnrollRequest{HeaderVersion: "8.15.5"})
+	w.must(err)
+	b, _, err := w.enroll(k, agentapi.EnrollRequest{HeaderVersion: "8.15.5", Metadata: agentapi.EnrollMetadata{Local: json.RawMessage(`{"elastic":{"agent":{"version":"8.15.5-SNAPSHOT"}}}`)}})
+	w.must(err)
+	if a.Version != "8.15.5" || b.Version != "8.15.5-SNAPSHOT" {
+		t.Errorf("versions are %q and %q", a.Version, b.Version)
+	}
+}
+
+func TestAuditUnenrollKeepsTimeOfReport(t *testing.T) {
+	w := newWorld(t)
+	a := w.enrol(w.key("web"), agentapi.EnrollRequest{ID: "web-1"})
+	at := w.now.Add(-time.Hour)
+	w.wantKind(w.service.AuditUnenroll(t.Context(), a.ID, "uninstall", time.Time{}), fleet.Invalid, "body.timestamp")
+	w.wantKind(w.service.AuditUnenroll(t.Context(), a.ID, "bored", at), fleet.Invalid, "body.reason")
+	w.must(w.service.AuditUnenroll(t.Context(), a.ID, "orphaned", at))
+	w.wantKind(w.service.AuditUnenroll(t.Context(), a.ID, "uninstall", at), fleet.Conflict, "orphaned")
+	if got, err := w.store.Agents().Get(t.Context(), a.ID); err != nil || got.AuditUnenrolledReason != "orphaned" || !got.AuditUnenrolledTime.Equal(at) {
+		t.Errorf("the agent is %+v, %v", got, err)
+	}
+}

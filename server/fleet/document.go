@@ -41,7 +41,7 @@ func (a *Agent) Differs() (facts, upgrade bool) {
 	if was == nil || was.Revision != a.Revision {
 		return true, true
 	}
-	facts = a.ID != was.ID || a.PolicyID != was.PolicyID || a.PolicyRev != was.PolicyRev || a.Version != was.Version || a.Active != was.Active ||
+	facts = a.ID != was.ID || a.PolicyID != was.PolicyID || a.PolicyRev != was.PolicyRev || a.EnrollmentID != was.EnrollmentID || a.Version != was.Version || a.Active != was.Active ||
 		a.AuditUnenrolledReason != was.AuditUnenrolledReason || !a.EnrolledAt.Equal(was.EnrolledAt) ||
 		(a.UnenrollmentStartedAt == nil) != (was.UnenrollmentStartedAt == nil) ||
 		!sameTime(a.VersionSince, was.VersionSince) || !sameTime(a.HealthySince, was.HealthySince) ||

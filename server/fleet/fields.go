@@ -33,6 +33,9 @@ var (
 // FieldTags is the field of an agent's tags.
 var FieldTags = keyword("tags", "what it is tagged with")
 
+// FieldEnrollmentID is the field by which a host that enrols again is found.
+var FieldEnrollmentID = keyword("enrollment_id", "what it called its enrolment")
+
 // agentFields are all fields but status, in the order in which they are suggested.
 var agentFields = slices.Concat(
 	[]*kql.Field{
@@ -89,7 +92,7 @@ var agentFields = slices.Concat(
 		keyword("type", "how long it stays", "PERMANENT", "EPHEMERAL", "TEMPORARY"),
 		fieldActive,
 		fieldPolicyRev,
-		keyword("enrollment_id", "what it called its enrolment"),
+		FieldEnrollmentID,
 		fieldEnrolledAt,
 		fieldUnenrolling,
 		date("unenrolled_at", "when it was unenrolled"),

@@ -188,7 +188,7 @@ func TestEventStreamResumes(t *testing.T) {
 		ids = append(ids, m.ID)
 		if i == 3 {
 			agent, ok := (*m.Data.Data)["agent"].(map[string]any)
-			if !ok || agent["id"] != a.ID || agent["status"] != "enrolling" {
+			if !ok || agent["id"] != a.ID || agent["status"] != "updating" {
 				t.Errorf("the event lacks the agent: %+v", m.Data)
 			}
 		}

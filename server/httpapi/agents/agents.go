@@ -52,6 +52,8 @@ type Handlers struct {
 func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
 	e.Use(h.apiVersion)
+	// As Fleet Server answers, whose agents do not read a body here.
+	e.NoRoute(func(c *gin.Context) { http.NotFound(c.Writer, c.Request) })
 	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes must get an answer from a busy server
 	e.POST(agentapi.PathEnroll, h.limited(h.enroll))
 	e.POST("/api/fleet/agents/:id/checkin", h.limited(h.checkin))
@@ -163,6 +165,7 @@ func (h *Handlers) enroll(c *gin.Context) error {
 		return err
 	}
 	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)
+	req.HeaderVersion = agentapi.UserAgentVersion(c.GetHeader("User-Agent"))
 	a, own, err := h.Enrollment.Enroll(c.Request.Context(), key, req)
 	if err != nil {
 		h.Health.Failed(err)
@@ -267,7 +270,7 @@ func (h *Handlers) checkin(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	received.Fingerprint, received.Token = checkin.FingerprintOf(body, c.GetHeader("Content-Encoding"))
+	received.Fingerprint, received.Token = checkin.FingerprintOf(body, c.GetHeader("Content-Encoding"), c.GetHeader("User-Agent"))
 	if cached {
 		if h.Checkin.HandleDuplicate(c.Writer, c.Request, id, received.Fingerprint, received.Token) {
 			return nil
@@ -285,6 +288,7 @@ func (h *Handlers) checkin(c *gin.Context) error {
 	if err := checkCheckin(&req); err != nil {
 		return err
 	}
+	req.HeaderVersion = agentapi.UserAgentVersion(c.GetHeader("User-Agent"))
 	return h.Checkin.Handle(c.Writer, c.Request, a, req, received)
 }
 
@@ -497,7 +501,7 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
 		return err
 	}
-	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.AuditUnenroll(ctx, a.ID, req.Reason) }); err != nil {
+	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.AuditUnenroll(ctx, a.ID, req.Reason, req.Timestamp) }); err != nil {
 		return err
 	}
 	c.Status(http.StatusOK)

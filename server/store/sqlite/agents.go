@@ -44,9 +44,9 @@ type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt sql.NullInt64 }
 
 // factColumns are the columns of facts except rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
-	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev`
+	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id`
 
-const factCount = 18
+const factCount = 19
 
 // factSlots are the parameters ?2, ?3, … for factColumns. ?1 is the rid.
 var factSlots = func() string {
@@ -117,7 +117,7 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		a.ID, f.Active, f.Unenrolling, times.upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
 		f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
 		a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
-		times.startedAt, times.upgradedAt, tags, named, sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
+		times.startedAt, times.upgradedAt, tags, named, sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0}, sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
 	}, nil
 }
 
@@ -471,7 +471,7 @@ func updateAgentKey(t *tx, row agentRow) error {
 // which a row differs from the given values, as the sum of their bits. Most changes of a
 // document change no fact.
 var factGroups, factsDiffer = newFactGroups(
-	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named"},
+	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id"},
 	[]string{"version_key", "version", "version_since"},
 	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags"},
 	[]string{"policy_rev"}, // a change of a policy changes it alone, of all its agents

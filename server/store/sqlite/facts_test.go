@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
@@ -49,6 +49,7 @@ func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 				func() { a.Active = !a.Active },
 				func() { a.PolicyID = text() },
 				func() { a.PolicyRev = rapid.Int64Range(0, 2).Draw(t, "revision") },
+				func() { a.EnrollmentID = text() },
 				func() { a.AccessKeyID = text() },
 				func() {
 					a.EnrolledAt = recordStart.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "enrolled")) * time.Hour)
@@ -104,9 +105,9 @@ func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 					v = int64(1)
 				}
 			}
-			if n, ok := v.(sql.NullInt64); ok {
-				if v = n.Int64; !n.Valid {
-					v = nil
+			if n, ok := v.(driver.Valuer); ok {
+				if v, err = n.Value(); err != nil {
+					t.Fatal(err)
 				}
 			}
 			if values[i] != v {

@@ -152,6 +152,7 @@ var columns = map[string]source{
 	"upgraded_at":             {column: "f.upgraded_at", nullable: true},
 	"unenrollment_started_at": {path: `$."unenrollment_started_at"`, flag: "f.unenrolling"},
 	"policy_revision_idx":     {column: "f.policy_rev", nullable: true},
+	"enrollment_id":           {column: "f.enrollment_id", nullable: true},
 	"last_checkin":            {column: "l.last_checkin", nullable: true},
 	"last_checkin_status":     {column: "l.status"},
 	"last_checkin_message":    {column: "l.message"},
@@ -159,7 +160,7 @@ var columns = map[string]source{
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)
