@@ -865,10 +865,13 @@ type Agent struct {
 	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
 
 	// LocalMetadata host.hostname, os.*, elastic.agent.* as the agent sent them
-	LocalMetadata  map[string]interface{} `json:"local_metadata"`
-	Packages       []string               `json:"packages"`
-	PolicyId       string                 `json:"policy_id"`
-	PolicyRevision *int64                 `json:"policy_revision,omitempty"`
+	LocalMetadata map[string]interface{} `json:"local_metadata"`
+
+	// Namespaces The spaces that the agent is in: default
+	Namespaces     *[]string `json:"namespaces,omitempty"`
+	Packages       []string  `json:"packages"`
+	PolicyId       string    `json:"policy_id"`
+	PolicyRevision *int64    `json:"policy_revision,omitempty"`
 
 	// Rollback Whether a rollback is possible now
 	Rollback *RollbackVerdict `json:"rollback,omitempty"`
@@ -879,12 +882,15 @@ type Agent struct {
 	Tags    []string    `json:"tags"`
 
 	// Type Example: PERMANENT
-	Type                  string          `json:"type"`
-	UnenrolledAt          *time.Time      `json:"unenrolled_at,omitempty"`
-	UnenrolledReason      *string         `json:"unenrolled_reason,omitempty"`
-	UnenrollmentStartedAt *time.Time      `json:"unenrollment_started_at,omitempty"`
-	Upgrade               *AgentUpgrade   `json:"upgrade,omitempty"`
-	UpgradeDetails        *UpgradeDetails `json:"upgrade_details"`
+	Type                  string     `json:"type"`
+	UnenrolledAt          *time.Time `json:"unenrolled_at,omitempty"`
+	UnenrolledReason      *string    `json:"unenrolled_reason,omitempty"`
+	UnenrollmentStartedAt *time.Time `json:"unenrollment_started_at,omitempty"`
+
+	// UnhealthyReason What of the agent is unhealthy: input, output, other; absent if nothing is
+	UnhealthyReason *[]string       `json:"unhealthy_reason,omitempty"`
+	Upgrade         *AgentUpgrade   `json:"upgrade,omitempty"`
+	UpgradeDetails  *UpgradeDetails `json:"upgrade_details"`
 
 	// UpgradeRollback The upgrade in these fields is a rollback ordered by an operator
 	UpgradeRollback *bool `json:"upgrade_rollback,omitempty"`

@@ -238,8 +238,12 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
 		a.LocalMetadata, changed = req.LocalMeta, true
 	}
-	if len(req.Components) > 0 && !sameJSON(a.Components, req.Components) {
+	components := len(req.Components) > 0 && !sameJSON(a.Components, req.Components)
+	if components {
 		a.Components, changed = req.Components, true
+	}
+	if components || a.Last.Status != req.Status {
+		changed = a.ObserveUnhealthy(req.Status) || changed
 	}
 	if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
 		a.Kept, changed = *req.Upgrade, true

@@ -320,6 +320,22 @@ func TestUnchangedCheckinWritesNoDocument(t *testing.T) {
 	}
 }
 
+func TestCheckinRecordsWhatIsUnhealthy(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ status, components, want string }{
+		{"online", `[{"id":"log","status":"HEALTHY"}]`, ""},
+		{"degraded", `[{"id":"log","status":"DEGRADED","units":[{"type":"output","status":"FAILED"}]}]`, "output"},
+		{"degraded", "", "output"}, // the components have not changed
+		{"online", `[{"id":"log","status":"HEALTHY"}]`, ""},
+		{"error", "", "other"},
+	} {
+		w.checkin(agentapi.CheckinRequest{Status: c.status, Components: json.RawMessage(c.components)}).parked().leave()
+		if got := strings.Join(w.agent().UnhealthyReason, " "); got != c.want {
+			t.Errorf("%s with %s: the reason is %q, want %q", c.status, c.components, got, c.want)
+		}
+	}
+}
+
 func TestStatusIsWrittenBeforeItsEvent(t *testing.T) {
 	w := newWorld(t)
 	w.checkin(agentapi.CheckinRequest{}).parked().leave()

@@ -45,6 +45,8 @@ type Agent struct {
 	UserMetadata  json.RawMessage `json:"user_provided_metadata,omitempty"`
 	Components    json.RawMessage `json:"components,omitempty"`
 	Tags          []string        `json:"tags"`
+	// UnhealthyReason is what of the agent is unhealthy: input, output or other.
+	UnhealthyReason []string `json:"unhealthy_reason,omitempty"`
 
 	UpgradeStartedAt *time.Time               `json:"upgrade_started_at"`
 	UpgradedAt       *time.Time               `json:"upgraded_at"`

@@ -46,14 +46,15 @@ var agentFields = slices.Concat(
 	text("local_metadata.host.hostname", "the host's name"),
 	text("local_metadata.host.name", "the host's other name"),
 	text("local_metadata.host.ip", "the host's addresses"),
+	text("local_metadata.host.mac", "the host's hardware addresses"),
 	[]*kql.Field{
 		keyword("local_metadata.host.architecture", "such as x86_64"),
 		keyword("local_metadata.host.id", "the machine's id"),
 		keyword("local_metadata.os.platform", "such as debian"),
 		keyword("local_metadata.os.family", "such as debian, of ubuntu too"),
 		keyword("local_metadata.os.type", "such as linux"),
-		keyword("local_metadata.os.kernel", "the kernel's version"),
 	},
+	text("local_metadata.os.kernel", "the kernel's version"),
 	text("local_metadata.os.name", "such as Ubuntu"),
 	text("local_metadata.os.version", "such as 24.04"),
 	text("local_metadata.os.full", "name and version of the system"),
@@ -63,8 +64,14 @@ var agentFields = slices.Concat(
 		version("local_metadata.elastic.agent.version"+KeywordSuffix, "the same, whole"),
 		{Name: "local_metadata.elastic.agent.snapshot", Type: kql.TypeBool, Description: "true of a snapshot"},
 		{Name: "local_metadata.elastic.agent.upgradeable", Type: kql.TypeBool, Description: "false where something else upgrades it"},
+		{Name: "local_metadata.elastic.agent.unprivileged", Type: kql.TypeBool, Description: "true if it runs without root's rights"},
+		keyword("local_metadata.elastic.agent.log_level", "what it logs, such as info"),
+	},
+	text("local_metadata.elastic.agent.build.original", "its build: version, commit and time"),
+	[]*kql.Field{
 		fieldLastCheckin,
 		fieldCheckinStatus,
+		keyword("unhealthy_reason", "what of it is unhealthy", unhealthyInput, unhealthyOutput, unhealthyOther),
 	},
 	text("last_checkin_message", "what it says of itself, in words"),
 	[]*kql.Field{
@@ -72,6 +79,7 @@ var agentFields = slices.Concat(
 		keyword("upgrade_action_id", "the action of its last upgrade"),
 		keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...),
 		version("upgrade_details.target_version", "the version it is being upgraded to"),
+		version("upgrade_details.target_version"+KeywordSuffix, "the same"),
 		keyword("upgrade_details.action_id", "the action that upgrades it"),
 		keyword("upgrade_details.metadata.failed_state", "the phase its upgrade failed in", upgradeStates...),
 		keyword("upgrade_details.metadata.reason_code", "why it was rolled back, such as crash_loop"),
@@ -99,8 +107,35 @@ var agentFields = slices.Concat(
 		keyword("unenrolled_reason", "why it was unenrolled"),
 		fieldAudit,
 		date("audit_unenrolled_time", "when it left its host"),
+		keyword("access_api_key_id", "the id of its key"),
+		number("action_seq_no", "the number of the last action that it has received"),
+		date("updated_at", "when it was last seen, or enrolled"),
+		{Name: "namespaces", Type: kql.TypeKeyword, Constant: true, Values: []string{"default"}, Description: "the spaces that it is in"},
 	},
+	absent(kql.TypeKeyword,
+		"packages", "policy_output_permissions_hash", "default_api_key", "default_api_key_id", "agent.type", "capabilities",
+		"effective_config_hash", "effective_config_label",
+		"config.description", "config.name", "deployment.environment.name", "elastic.collector.group", "elastic.collector.group_name", "elastic.display.name",
+		"host.arch", "host.name", "os.description", "os.type", "service.instance.id", "service.name", "service.version",
+		"identifying_attributes.service.instance.id", "identifying_attributes.service.name", "identifying_attributes.service.version",
+		"non_identifying_attributes.config.description", "non_identifying_attributes.config.name", "non_identifying_attributes.deployment.environment.name",
+		"non_identifying_attributes.elastic.collector.group", "non_identifying_attributes.elastic.collector.group_name", "non_identifying_attributes.elastic.display.name",
+		"non_identifying_attributes.host.arch", "non_identifying_attributes.host.name", "non_identifying_attributes.os.description", "non_identifying_attributes.os.type",
+	),
+	absent(kql.TypeNumber, "policy_coordinator_idx", "sequence_num"),
+	absent(kql.TypeDate, "last_updated", "upgrade_attempts"),
 )
+
+// absent returns fields of Fleet that no document here has a value for: those of packages, of
+// outputs' keys and of collectors without an agent, and what Fleet Server does not write
+// either. Queries written for Fleet may name them.
+func absent(t kql.Type, names ...string) []*kql.Field {
+	var out []*kql.Field
+	for _, name := range names {
+		out = append(out, &kql.Field{Name: name, Type: t, Key: VersionKey, Constant: true, Description: "always without a value"})
+	}
+	return out
+}
 
 var upgradeStates = []string{
 	string(agentapi.UpgradeRequested), string(agentapi.UpgradeScheduled), string(agentapi.UpgradeDownloading), string(agentapi.UpgradeExtracting),
@@ -182,6 +217,14 @@ func (a *Agent) Values(f *kql.Field) []any {
 		return texts(a.Last.Message)
 	case "tags":
 		return texts(a.Tags...)
+	case "unhealthy_reason":
+		return texts(a.UnhealthyReason...)
+	case "access_api_key_id":
+		return texts(a.AccessKeyID)
+	case "action_seq_no":
+		return []any{float64(a.Last.ActionSeq)}
+	case "updated_at":
+		return []any{a.LastActivity()}
 	case "upgrade_status":
 		return texts(string(a.UpgradeStatus))
 	case "upgrade_action_id":
@@ -312,6 +355,10 @@ func enter(dec *json.Decoder, name string) bool {
 	return false
 }
 
+// FieldAPIKey is the field of an enrollment key's token, which the document has only
+// encrypted.
+const FieldAPIKey = "api_key"
+
 // EnrollmentKeySchema returns the schema for queries about enrollment keys.
 func EnrollmentKeySchema() *kql.Schema {
 	return &kql.Schema{
@@ -323,12 +370,15 @@ func EnrollmentKeySchema() *kql.Schema {
 			keyword("api_key_id", "its id"),
 			date("created_at", "when it was made"),
 			date("expire_at", "when it expires"),
+			keyword(FieldAPIKey, "its token"),
+			{Name: "hidden", Type: kql.TypeBool, Description: "always false"},
+			absent(kql.TypeDate, "updated_at")[0],
 		},
 		Trim: []string{"fleet-enrollment-api-keys.", "attributes."},
 	}
 }
 
-// Values implements [kql.Doc] for the fields of EnrollmentKeySchema.
+// Values implements [kql.Doc] for the fields of EnrollmentKeySchema but FieldAPIKey.
 func (k *EnrollmentKey) Values(f *kql.Field) []any {
 	switch f.Name {
 	case "name":
@@ -343,6 +393,8 @@ func (k *EnrollmentKey) Values(f *kql.Field) []any {
 		return []any{k.CreatedAt}
 	case "expire_at":
 		return dates(k.ExpireAt)
+	case "hidden":
+		return []any{false}
 	}
 	return nil
 }
@@ -356,12 +408,24 @@ func PolicySchema() *kql.Schema {
 			keyword("namespace", "its namespace"),
 		}, text("description", "what it is for"), []*kql.Field{
 			keyword("monitoring_enabled", "what of its agents is monitored"),
+			keyword("data_output_id", "the output of its agents' data"),
+			keyword("monitoring_output_id", "the output of what is monitored"),
+			keyword("download_source_id", "where its agents download from"),
+			keyword("fleet_server_host_id", "the server that its agents connect to"),
+			keyword("agent_features.name", "the features that it switches"),
+			{Name: "agent_features.enabled", Type: kql.TypeBool, Description: "whether it switches one on, or off"},
+			{Name: "status", Type: kql.TypeKeyword, Constant: true, Values: []string{"active"}, Description: "always active"},
+			{Name: "is_managed", Type: kql.TypeBool, Description: "whether it is changed only with force"},
+			{Name: "is_default", Type: kql.TypeBool, Description: "whether it is the default policy"},
+			{Name: "is_default_fleet_server", Type: kql.TypeBool, Description: "whether it is the default policy of Fleet Servers"},
+			{Name: "supports_agentless", Type: kql.TypeBool, Description: "whether it is for agents that Elastic runs"},
 			{Name: "is_protected", Type: kql.TypeBool, Description: "whether its agents are protected from being uninstalled"},
 			number("inactivity_timeout", "seconds of silence after which its agents are inactive"),
+			number("unenroll_timeout", "seconds of silence after which its agents are unenrolled"),
 			number("revision", "counts its changes"),
 			date("updated_at", "when it last changed"),
 			keyword("updated_by", "who changed it last"),
-		}),
+		}, absent(kql.TypeKeyword, "is_preconfigured"), absent(kql.TypeVersion, "schema_version")),
 		Trim: []string{"ingest-agent-policies.", "fleet-agent-policies.", "attributes."},
 	}
 }
@@ -379,6 +443,40 @@ func (p *Policy) Values(f *kql.Field) []any {
 		return texts(p.Description)
 	case "monitoring_enabled":
 		return texts(p.MonitoringEnabled...)
+	case "data_output_id":
+		return texts(p.DataOutputID)
+	case "monitoring_output_id":
+		return texts(p.MonitoringOutputID)
+	case "download_source_id":
+		return texts(p.DownloadSourceID)
+	case "fleet_server_host_id":
+		return texts(p.FleetServerHostID)
+	case "agent_features.name":
+		var names []string
+		for _, f := range p.AgentFeatures {
+			names = append(names, f.Name)
+		}
+		return texts(names...)
+	case "agent_features.enabled":
+		var out []any
+		for _, f := range p.AgentFeatures {
+			out = append(out, f.Enabled)
+		}
+		return out
+	case "is_managed":
+		return []any{p.Managed}
+	case "is_default":
+		return []any{p.Default}
+	case "is_default_fleet_server":
+		return []any{p.DefaultFleetServer}
+	case "supports_agentless":
+		if p.SupportsAgentless != nil {
+			return []any{*p.SupportsAgentless}
+		}
+	case "unenroll_timeout":
+		if p.UnenrollTimeout != nil {
+			return []any{float64(*p.UnenrollTimeout)}
+		}
 	case "is_protected":
 		return []any{p.Protected}
 	case "inactivity_timeout":

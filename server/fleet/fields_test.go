@@ -57,9 +57,10 @@ func valued() Agent {
 		EnrolledAt: now, UnenrolledAt: &now, UnenrolledReason: "left", UnenrollmentStartedAt: &now,
 		AuditUnenrolledReason: "uninstall", AuditUnenrolledTime: &now,
 		Last: LastSeen{At: &now, Status: "degraded", Message: "Half of it runs"}, Tags: []string{"prod", "db"},
+		UnhealthyReason: []string{"input"}, AccessKeyID: "key1",
 		LocalMetadata: json.RawMessage(`{
-			"elastic": {"agent": {"id": "a1", "version": "1.10.0", "snapshot": false, "upgradeable": true}},
-			"host": {"hostname": "web-01", "name": "Web 01", "ip": ["10.0.0.1/24", "fe80::1/64"], "architecture": "x86_64", "id": "m1"},
+			"elastic": {"agent": {"id": "a1", "version": "1.10.0", "snapshot": false, "upgradeable": true, "unprivileged": false, "log_level": "info", "build": {"original": "1.10.0 (build: 1a2b)"}}},
+			"host": {"hostname": "web-01", "name": "Web 01", "ip": ["10.0.0.1/24", "fe80::1/64"], "mac": ["02:00:00:00:00:01"], "architecture": "x86_64", "id": "m1"},
 			"os": {"platform": "debian", "family": "debian", "name": "Debian GNU/Linux", "version": "13 (trixie)", "type": "linux", "kernel": "6.18", "full": "Debian 13"}}`),
 		UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
 		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
@@ -72,7 +73,11 @@ func valued() Agent {
 func TestEveryFieldHasValuesOfItsType(t *testing.T) {
 	a := valued()
 	key := EnrollmentKey{ID: "k", Name: "n", PolicyID: "p", CreatedAt: now, ExpireAt: &now}
-	policy := Policy{ID: "p", Name: "n", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"}, UpdatedAt: now, UpdatedBy: "ann"}
+	policy := Policy{
+		ID: "p", Name: "n", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"}, UpdatedAt: now, UpdatedBy: "ann",
+		DataOutputID: "o", MonitoringOutputID: "o", DownloadSourceID: "s", FleetServerHostID: "h", AgentFeatures: []AgentFeature{{Name: "fqdn", Enabled: true}},
+		UnenrollTimeout: new(int64(60)), SupportsAgentless: new(true),
+	}
 	for _, row := range []struct {
 		schema *kql.Schema
 		values kql.Doc
@@ -88,7 +93,7 @@ func TestEveryFieldHasValuesOfItsType(t *testing.T) {
 				t.Errorf("%s is declared twice, or has no description", f.Name)
 			}
 			names[f.Name] = true
-			if f.Type == kql.TypeDerived {
+			if f.Type == kql.TypeDerived || f.Constant || f.Name == FieldAPIKey {
 				continue
 			}
 			got := row.values(f)

@@ -117,7 +117,10 @@ func within(field Literal, n Node) Node {
 type condition func(f *Field) (Filter, error)
 
 func (c *compiler) is(n Is) (Filter, error) {
-	is := func(f *Field) (Filter, error) { return c.has(f, n.Value) }
+	is := func(f *Field) (Filter, error) {
+		filter, err := c.has(f, n.Value)
+		return decided(f, filter), err
+	}
 	if n.Field != nil && !n.Field.stars() {
 		return c.of(n.Field, is)
 	}
@@ -127,7 +130,9 @@ func (c *compiler) is(n Is) (Filter, error) {
 	if err := c.equals(&n.Value); err != nil {
 		return nil, err
 	}
-	return c.any(&n.Value, c.schema.Fields, is)
+	// Not the constant fields: nobody who types a word asks for what all documents have.
+	fields := slices.DeleteFunc(slices.Clone(c.schema.Fields), func(f *Field) bool { return f.Constant })
+	return c.any(&n.Value, fields, is)
 }
 
 // equation matches a comparison in the syntax of other languages.
@@ -148,7 +153,25 @@ func (c *compiler) equals(l *Literal) error {
 }
 
 func (c *compiler) inRange(n Range) (Filter, error) {
-	return c.of(&n.Field, func(f *Field) (Filter, error) { return c.compares(f, n.Op, n.Value) })
+	return c.of(&n.Field, func(f *Field) (Filter, error) {
+		filter, err := c.compares(f, n.Op, n.Value)
+		return decided(f, filter), err
+	})
+}
+
+// decided returns a filter on f without f if f is constant: all documents match, or none.
+func decided(f *Field, filter Filter) Filter {
+	if !f.Constant || filter == nil {
+		return filter
+	}
+	values := make([]any, len(f.Values))
+	for i, v := range f.Values {
+		values[i] = v
+	}
+	if Match(filter, func(*Field) []any { return values }) {
+		return Everything{}
+	}
+	return Nothing{}
 }
 
 // of applies a condition to the field that a literal names. A name with wildcards means
@@ -424,6 +447,9 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", int(t))
 }
 
+// empty reports whether no document has a value, so that nobody looks for the field.
+func (f *Field) empty() bool { return f.Constant && len(f.Values) == 0 }
+
 // unknownField returns an error that names the most similar field.
 func (c *compiler) unknownField(l *Literal) error {
 	name := c.schema.bare(l.Text)
@@ -443,6 +469,9 @@ func nearest(name string, fields []*Field) string {
 	name = lower(name)
 	best, least := "", max(1, len(name)/3)+1
 	for _, f := range fields {
+		if f.empty() {
+			continue
+		}
 		full := lower(f.Name)
 		d := distance(name, full)
 		// Compare host.name with the end of local_metadata.host.name.

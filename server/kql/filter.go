@@ -132,6 +132,10 @@ type Field struct {
 	// Values are the possible values of a Derived field, and of a Keyword where they
 	// are known.
 	Values []string
+	// Constant says that every document has Values and no others; without Values no
+	// document has a value. Such a field is in a schema for the sake of queries that are
+	// written for another server. Stores and Docs are never asked for it.
+	Constant bool
 	// Description is a clause for users.
 	Description string
 }

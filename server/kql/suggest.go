@@ -243,7 +243,7 @@ func (w *writer) suggestCondition(start int, l Literal, mayNot bool) {
 		func(field string) bool { return !strings.HasPrefix(field, name) && strings.Contains(field, name) },
 	} {
 		for _, f := range w.schema.Fields {
-			if rank(lower(f.Name)) {
+			if !f.empty() && rank(lower(f.Name)) {
 				w.add(CompleteField, f.Name, start, end, f.Description)
 			}
 		}
@@ -310,7 +310,7 @@ func (w *writer) suggestValues(f *Field, op Op, prefix string, from, to int) {
 			w.out.Completions = append(w.out.Completions, wanted.Complete(value))
 		}
 	}
-	if len(values) == 0 {
+	if len(values) == 0 && !f.Constant {
 		w.out.Values = &wanted
 	}
 }

@@ -308,13 +308,16 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
 		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
 		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
-		Tags: a.Tags, Packages: []string{}, Components: renderComponents(a.Components),
+		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a.Components),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	if out.Tags == nil {
 		out.Tags = []string{}
+	}
+	if len(a.UnhealthyReason) > 0 {
+		out.UnhealthyReason = &a.UnhealthyReason
 	}
 	if user := object(a.UserMetadata); len(user) > 0 {
 		out.UserProvidedMetadata = &user

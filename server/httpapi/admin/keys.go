@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // renderKey returns a key with its token, unless that cannot be shown again.
@@ -33,7 +34,16 @@ func (h *Handlers) listKeys(c *gin.Context) error {
 	if number*size > maxWindow {
 		return fleet.FieldError("query.perPage", "page × perPage is %d, at most %d keys can be paged through", number*size, maxWindow)
 	}
-	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), (*fleet.EnrollmentKey).Values, number, max(size, 1), h.Now.UTC())
+	values := func(k *fleet.EnrollmentKey, f *kql.Field) []any {
+		if f.Name != fleet.FieldAPIKey {
+			return k.Values(f)
+		}
+		if cred, ok := h.Enrollment.Reveal(*k); ok {
+			return []any{cred.Encode()}
+		}
+		return nil
+	}
+	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), values, number, max(size, 1), h.Now.UTC())
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,14 @@ func TestEnrollmentKeyIsReadAgain(t *testing.T) {
 		t.Errorf("with perPage=0: %+v", none)
 	}
 
+	for kuery, want := range map[string]int{
+		`api_key: "` + *created.ApiKey + `"`: 1, `fleet-enrollment-api-keys.api_key: "other"`: 0, "hidden: false": 2, "updated_at: *": 0,
+	} {
+		if got := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked(keysPath, kuery), nil)); got.Total != want {
+			t.Errorf("%s finds %d keys, want %d", kuery, got.Total, want)
+		}
+	}
+
 	// A key of an older version has only its hash.
 	k, err := s.Store.EnrollmentKeys().Get(t.Context(), created.Id)
 	if err != nil {

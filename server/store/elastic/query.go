@@ -78,7 +78,30 @@ func onField(f *kql.Field, write func(name string) body) (body, error) {
 	if !queryable[f.Name] {
 		return nil, notQueryable(f)
 	}
-	return write(f.Name), nil
+	return write(propertyName(f.Name)), nil
+}
+
+// kernel is the one field that the first schemas had as a keyword, and that is a text with a
+// keyword sub-field. Since the type of a property cannot change, the text is its sub-field.
+const (
+	kernel     = "local_metadata.os.kernel"
+	kernelText = "text"
+)
+
+// propertyName returns the property that a field is queried by, which is usually that of its
+// name.
+func propertyName(field string) string {
+	switch field {
+	case "updated_at":
+		return "last_activity" // fleet.Agent.LastActivity
+	case kernel:
+		return kernel + "." + kernelText
+	}
+	// A keyword has no sub-field for what it is itself.
+	if base, ok := strings.CutSuffix(field, fleet.KeywordSuffix); ok && (base == kernel || agentSchema.Field(base).Type != kql.TypeText) {
+		return base
+	}
+	return field
 }
 
 func notQueryable(f *kql.Field) error {
@@ -136,7 +159,7 @@ func compare(name string, f kql.Compare) body {
 		bound[compareOps[f.Op]] = v
 	}
 	if f.Field.Type == kql.TypeVersion {
-		name = versionKey(name)
+		name = versionKey(f.Field.Name)
 	}
 	return body{"range": body{name: bound}}
 }
@@ -161,6 +184,7 @@ func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql
 	if field.Type == kql.TypeText {
 		name += fleet.KeywordSuffix
 	}
+	name = propertyName(name)
 	res, err := g.s.c.search(ctx, "read values of agents", indexAgents, body{
 		"query": query, "size": 0, "track_total_hits": false,
 		"aggs": body{"values": body{"terms": body{"field": name, "size": min(limit, maxValues), "order": body{"_key": "asc"}, "include": anyCase(prefix) + "@"}}},
@@ -215,10 +239,13 @@ var agentSchema = fleet.AgentSchema(nil)
 var queryable = func() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range agentSchema.Fields {
-		names[f.Name] = f.Type != kql.TypeDerived
+		names[f.Name] = isStored(f)
 	}
 	return names
 }()
+
+// isStored reports whether documents have values of a field.
+func isStored(f *kql.Field) bool { return f.Type != kql.TypeDerived && !f.Constant }
 
 // queryProperties returns the mapping of the fields that can be queried. It is derived from
 // the schema, so that Elasticsearch indexes what kql.Match would match.
@@ -231,7 +258,7 @@ func queryProperties() body {
 		}
 	}
 	for _, f := range agentSchema.Fields {
-		if strings.HasSuffix(f.Name, fleet.KeywordSuffix) || f.Type == kql.TypeDerived {
+		if strings.HasSuffix(f.Name, fleet.KeywordSuffix) || !isStored(f) || propertyOwned[f.Name] {
 			continue
 		}
 		in, name := propertyAt(properties, f.Name)
@@ -246,7 +273,13 @@ func queryProperties() body {
 	return properties
 }
 
+// propertyOwned are the fields whose values agentSource and touchFields write.
+var propertyOwned = map[string]bool{"updated_at": true, "access_api_key_id": true, "action_seq_no": true}
+
 func propertyOf(f *kql.Field, withKeyword bool) body {
+	if f.Name == kernel {
+		return with(body{"fields": body{kernelText: words}}, keyword)
+	}
 	switch f.Type {
 	case kql.TypeText:
 		if withKeyword {
@@ -308,7 +341,7 @@ func unwrapSingle(list []any) any {
 // queryValues adds the fields that can be queried to the source of an agent.
 func queryValues(source map[string]any, a *fleet.Agent) {
 	for _, f := range agentSchema.Fields {
-		if f.Type == kql.TypeDerived || (strings.HasSuffix(f.Name, fleet.KeywordSuffix) && f.Type != kql.TypeVersion) {
+		if !isStored(f) || propertyOwned[f.Name] || (strings.HasSuffix(f.Name, fleet.KeywordSuffix) && f.Type != kql.TypeVersion) {
 			continue
 		}
 		values := a.Values(f)

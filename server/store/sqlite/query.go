@@ -156,11 +156,15 @@ var columns = map[string]source{
 	"last_checkin":            {column: "l.last_checkin", nullable: true},
 	"last_checkin_status":     {column: "l.status"},
 	"last_checkin_message":    {column: "l.message"},
+	"action_seq_no":           {column: "l.action_seq_no"},
+	"updated_at":              {column: "coalesce(l.last_checkin, f.enrolled_at)"}, // fleet.Agent.LastActivity
+	// Hosts do not send this list, but its form in the document is that of their lists.
+	"unhealthy_reason": {path: `$."unhealthy_reason"`, metadata: true},
 }
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id|access_api_key_id)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)
@@ -202,8 +206,10 @@ func (q *query) matches(f *kql.Field, l leaf) (string, error) {
 	})
 }
 
-func (s source) lastSeen() bool { return strings.HasPrefix(s.column, "l.") }
-func (s source) doc() bool      { return s.column == "" && s.copied == "" }
+func (s source) lastSeen() bool {
+	return strings.HasPrefix(s.column, "l.") || strings.Contains(s.column, "(l.")
+}
+func (s source) doc() bool { return s.column == "" && s.copied == "" }
 
 // document returns the SQL for the agent's document. If only a few rows need it, a
 // subquery finds it, so that the others are not joined.

@@ -33,6 +33,7 @@ func fullAgent(id string) fleet.Agent {
 	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
 	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
 	a.Components = json.RawMessage(`[{"id":"logs","status":"HEALTHY"}]`)
+	a.UnhealthyReason = []string{"output", "other"}
 	a.Tags = []string{"prod", "db"}
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"

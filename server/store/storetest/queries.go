@@ -78,6 +78,12 @@ func queriedFleet() []fleet.Agent {
 		for range i % 4 {
 			a.Tags = append(a.Tags, pick(oddTexts))
 		}
+		for _, reason := range []string{"input", "output", "other"}[i%3:] {
+			if i%5 > 1 {
+				a.UnhealthyReason = append(a.UnhealthyReason, reason)
+			}
+		}
+		a.Last.ActionSeq = int64(i % 4)
 		a.UpgradeStatus = fleet.UpgradeStatus(pick([]string{"", "started", "failed", "rolled_back"}))
 		a.UpgradeStartedAt, a.UpgradedAt = maybe(), maybe()
 		if i%3 == 1 {
@@ -93,9 +99,10 @@ func queriedFleet() []fleet.Agent {
 			a.LocalMetadata = []byte(pick(metadata))
 		} else {
 			a.LocalMetadata = []byte(asText(map[string]any{
-				"elastic": map[string]any{"agent": map[string]any{"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0}},
-				"host":    map[string]any{"hostname": pick(oddTexts), "name": pick(oddTexts), "ip": []string{pick(oddTexts), "10.0.0.1/24"}, "architecture": "x86_64"},
-				"os":      map[string]any{"platform": pick(oddTexts), "name": pick(oddTexts), "version": pick(oddTexts)},
+				"elastic": map[string]any{"agent": map[string]any{"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0,
+					"unprivileged": i%3 == 0, "log_level": pick(oddTexts), "build": map[string]any{"original": pick(oddTexts)}}},
+				"host": map[string]any{"hostname": pick(oddTexts), "name": pick(oddTexts), "ip": []string{pick(oddTexts), "10.0.0.1/24"}, "mac": []string{pick(oddTexts)}, "architecture": "x86_64"},
+				"os":   map[string]any{"platform": pick(oddTexts), "name": pick(oddTexts), "version": pick(oddTexts), "kernel": pick(oddTexts)},
 			}))
 		}
 		list = append(list, a)
@@ -296,7 +303,7 @@ func testQueries(t *testing.T, cfg Config) {
 
 	var fields []*kql.Field
 	for _, f := range schema.Fields {
-		if f.Type != kql.TypeDerived {
+		if f.Type != kql.TypeDerived && !f.Constant {
 			fields = append(fields, f)
 		}
 	}
@@ -356,6 +363,24 @@ func testQueries(t *testing.T, cfg Config) {
 		}
 	})
 
+	t.Run("a query may name any field of the schema", func(t *testing.T) {
+		values := map[kql.Type]string{
+			kql.TypeKeyword: "default", kql.TypeText: "prod", kql.TypeDate: "now/d", kql.TypeVersion: "1.10.0", kql.TypeBool: "true", kql.TypeNumber: "1", kql.TypeDerived: "online",
+		}
+		for _, field := range schema.Fields {
+			for _, query := range []string{field.Name + ": *", "not " + field.Name + ": *", field.Name + ": " + values[field.Type], "fleet-agents." + field.Name + `: "` + values[field.Type] + `"`} {
+				f, err := kql.Compile(query, schema, queriedAt)
+				must(t, err)
+				got := []string{}
+				err = s.Agents().Facts(ctx, store.AgentFilter{Query: f}, func(id string, _ fleet.StatusFacts) { got = append(got, id) })
+				slices.Sort(got)
+				if want := matching(f); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s\nfound %v\nwant  %v: %v", query, got, want, err)
+				}
+			}
+		}
+	})
+
 	t.Run("a query of a status finds the agents that have it", func(t *testing.T) {
 		for _, status := range fleet.Statuses {
 			f, err := kql.Compile("status: "+string(status), schema, queriedAt)
@@ -388,7 +413,6 @@ func testQueries(t *testing.T, cfg Config) {
 			equal(t, value(store.CountStatuses(ctx, s.Agents(), filter, queriedTimeouts, queriedAt))(t), want)
 		}
 		// By random queries, with each kind of filter.
-		fields := schema.Fields[1:] // the first is derived
 		filters := []store.AgentFilter{
 			{},
 			{ActiveOnly: true, VersionBelow: "1.10.0"},

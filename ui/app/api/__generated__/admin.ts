@@ -1386,6 +1386,10 @@ export interface components {
             };
             tags: string[];
             packages: string[];
+            /** @description The spaces that the agent is in: default */
+            namespaces?: string[];
+            /** @description What of the agent is unhealthy: input, output, other; absent if nothing is */
+            unhealthy_reason?: string[];
             components: components["schemas"]["Component"][];
             access_api_key_id?: string;
             /**
