@@ -481,6 +481,8 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 	switch {
 	case a.Type == agentapi.ActionUnenroll:
 		verb, text = "agent.unenroll", "ordered the unenrolment of"
+	case a.Type == agentapi.ActionRequestDiagnostics:
+		verb, text = "agent.request_diagnostics", "requested the diagnostics of"
 	case a.Type == agentapi.ActionForceUnenroll:
 		verb, text = "agent.revoke", "unenrolled and revoked the keys of"
 	case a.Upgrade().Rollback:

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Order is an action for some agents that needs no mark on their documents. Upgrades,
-// rollbacks and unenrolments have orders of their own.
+// Order is an action for some agents. Upgrades, rollbacks and unenrolments have orders of
+// their own.
 type Order struct {
 	Type agentapi.ActionType
 	// Data must have what the type needs; see agentapi. Keys that the type does not have
@@ -44,13 +44,19 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
-	return s.order(ctx, a, o.AgentIDs, nil, step{
+	do := step{
 		check: checkEnrolled,
 		// Only a migration takes an agent away from its rollout.
 		locked: o.Force || o.Type != agentapi.ActionMigrate,
 		hint:   "; or migrate it with force",
 		single: o.Single,
-	})
+	}
+	if o.Type == agentapi.ActionRequestDiagnostics {
+		do.begin = func(agent *fleet.Agent) {
+			agent.RequestDiagnostics(fleet.DiagnosticsRequest{ActionID: a.ID, At: a.CreatedAt, Until: *a.Expiration})
+		}
+	}
+	return s.order(ctx, a, o.AgentIDs, nil, do)
 }
 
 func checkEnrolled(a *fleet.Agent) error {

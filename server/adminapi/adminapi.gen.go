@@ -191,6 +191,21 @@ func (e DiagnosisCode) Valid() bool {
 	}
 }
 
+// Defines values for DiagnosticsMetric.
+const (
+	CPU DiagnosticsMetric = "CPU"
+)
+
+// Valid indicates whether the value is a known member of the DiagnosticsMetric enum.
+func (e DiagnosticsMetric) Valid() bool {
+	switch e {
+	case CPU:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for IncidentCategory.
 const (
 	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
@@ -554,6 +569,36 @@ func (e UpgradeState) Valid() bool {
 	case UpgradeScheduled:
 		return true
 	case UpgradeWatching:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UploadStatus.
+const (
+	UploadAwaiting   UploadStatus = "AWAITING_UPLOAD"
+	UploadError      UploadStatus = "UPLOAD_ERROR"
+	UploadExpired    UploadStatus = "EXPIRED"
+	UploadFailed     UploadStatus = "FAILED"
+	UploadInProgress UploadStatus = "IN_PROGRESS"
+	UploadReady      UploadStatus = "READY"
+)
+
+// Valid indicates whether the value is a known member of the UploadStatus enum.
+func (e UploadStatus) Valid() bool {
+	switch e {
+	case UploadAwaiting:
+		return true
+	case UploadError:
+		return true
+	case UploadExpired:
+		return true
+	case UploadFailed:
+		return true
+	case UploadInProgress:
+		return true
+	case UploadReady:
 		return true
 	default:
 		return false
@@ -1076,6 +1121,19 @@ type BulkActionResponse struct {
 	Count *int `json:"count,omitempty"`
 }
 
+// BulkDiagnosticsRequest defines model for BulkDiagnosticsRequest.
+type BulkDiagnosticsRequest struct {
+	AdditionalMetrics *[]DiagnosticsMetric `json:"additional_metrics,omitempty"`
+
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that would get the action
+	DryRun           *bool `json:"dryRun,omitempty"`
+	ExcludeEventsLog *bool `json:"exclude_events_log,omitempty"`
+}
+
 // BulkGetPoliciesRequest defines model for BulkGetPoliciesRequest.
 type BulkGetPoliciesRequest struct {
 	Full          *bool    `json:"full,omitempty"`
@@ -1317,6 +1375,17 @@ type Diagnosis struct {
 
 // DiagnosisCode defines model for Diagnosis.Code.
 type DiagnosisCode string
+
+// DiagnosticsMetric defines model for DiagnosticsMetric.
+type DiagnosticsMetric string
+
+// DiagnosticsRequest defines model for DiagnosticsRequest.
+type DiagnosticsRequest struct {
+	AdditionalMetrics *[]DiagnosticsMetric `json:"additional_metrics,omitempty"`
+
+	// ExcludeEventsLog Without the log of events; Kibana's API does not have it
+	ExcludeEventsLog *bool `json:"exclude_events_log,omitempty"`
+}
 
 // Drift How the fleet differs from a preview
 type Drift struct {
@@ -2869,6 +2938,39 @@ type UpgradeResponse struct {
 // UpgradeState defines model for UpgradeState.
 type UpgradeState string
 
+// Upload defines model for Upload.
+type Upload struct {
+	ActionId string `json:"actionId"`
+
+	// CreateTime When it was requested
+	CreateTime time.Time `json:"createTime"`
+
+	// Error Why the agent could not send it
+	Error *string `json:"error,omitempty"`
+
+	// FilePath Where it is downloaded; empty while there is no file
+	FilePath string `json:"filePath"`
+
+	// Id Of the file; of the action while there is none
+	Id     string       `json:"id"`
+	Name   string       `json:"name"`
+	Status UploadStatus `json:"status"`
+}
+
+// UploadDeleted defines model for UploadDeleted.
+type UploadDeleted struct {
+	Deleted bool   `json:"deleted"`
+	Id      string `json:"id"`
+}
+
+// UploadList defines model for UploadList.
+type UploadList struct {
+	Items []Upload `json:"items"`
+}
+
+// UploadStatus defines model for UploadStatus.
+type UploadStatus string
+
 // VersionList defines model for VersionList.
 type VersionList struct {
 	Items []string `json:"items"`
@@ -3278,6 +3380,9 @@ type UpdatePolicyJSONRequestBody = UpdatePolicyRequest
 // CopyPolicyJSONRequestBody defines body for CopyPolicy for application/json ContentType.
 type CopyPolicyJSONRequestBody = CopyPolicyRequest
 
+// BulkRequestDiagnosticsJSONRequestBody defines body for BulkRequestDiagnostics for application/json ContentType.
+type BulkRequestDiagnosticsJSONRequestBody = BulkDiagnosticsRequest
+
 // BulkRollbackAgentsJSONRequestBody defines body for BulkRollbackAgents for application/json ContentType.
 type BulkRollbackAgentsJSONRequestBody = BulkRollbackRequest
 
@@ -3286,6 +3391,9 @@ type BulkUnenrollAgentsJSONRequestBody = BulkUnenrollRequest
 
 // BulkUpgradeAgentsJSONRequestBody defines body for BulkUpgradeAgents for application/json ContentType.
 type BulkUpgradeAgentsJSONRequestBody = BulkUpgradeRequest
+
+// RequestDiagnosticsJSONRequestBody defines body for RequestDiagnostics for application/json ContentType.
+type RequestDiagnosticsJSONRequestBody = DiagnosticsRequest
 
 // UnenrollAgentJSONRequestBody defines body for UnenrollAgent for application/json ContentType.
 type UnenrollAgentJSONRequestBody = UnenrollRequest

@@ -38,6 +38,8 @@ const (
 	PathTrust = "/trust/"
 	// PathBeacon accepts a [Beacon], authorized by the watcher's key.
 	PathBeacon = "/api/fleet/agents/{id}/beacon"
+	// PathUploads accepts files in chunks; see [UploadBegin].
+	PathUploads = "/api/fleet/uploads"
 )
 
 // Request body limits, in bytes after decompression unless said otherwise.

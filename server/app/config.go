@@ -260,6 +260,9 @@ func defaultData() string {
 	return "muster-data"
 }
 
+// UploadsDir returns the folder of the files that agents send.
+func (c Config) UploadsDir() string { return filepath.Join(c.Data, "uploads") }
+
 // PackagesDir returns the folder of the bytes of packages.
 func (c Config) PackagesDir() string { return filepath.Join(c.Data, "packages") }
 

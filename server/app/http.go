@@ -19,7 +19,7 @@ import (
 func newAgentServer(o Options, s *services, admission *limit.Admission, config *tls.Config) *http.Server {
 	routes := &agents.Handlers{
 		API: httpapi.API{Log: o.Log}, Agents: o.Store.Agents(), Enrollment: s.enrollment, Checkin: s.checkins, Actions: s.actions, Beacons: s.beacons,
-		Artifacts: s.artifacts, Trust: s.trust, Cache: s.cache, Health: s.health, Limits: admission, Version: o.Version,
+		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Cache: s.cache, Health: s.health, Limits: admission, Version: o.Version,
 	}
 	server := httpapi.NewServer(routes.Handler(), o.Log)
 	server.TLSConfig = config
@@ -40,7 +40,7 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 func newAdminServer(o Options, s *services, admission *limit.Admission, config *tls.Config, info Info, draining <-chan struct{}) *http.Server {
 	routes := &admin.Handlers{
 		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: o.Store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Actions: s.actions,
-		Artifacts: s.artifacts, Trust: s.trust, Events: s.events, Rollouts: s.rollouts, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Health: s.health,
+		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Health: s.health,
 		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin},
 		Limits: admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
 	}

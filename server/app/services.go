@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/diagnostics"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -45,6 +46,7 @@ type services struct {
 	trust      *repository.Service
 	artifacts  *artifact.Service
 	locks      rollout.Locks
+	uploads    *diagnostics.Service
 	feed       *action.Feed
 	actions    *action.Service
 	lastSeen   *checkin.LastSeen
@@ -107,6 +109,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		return nil, err
 	}
 
+	uploads := &diagnostics.Service{Store: db, Dir: o.Config.UploadsDir(), Disk: disk.OS{}, Now: now}
+
 	locks := rollout.Locks{Store: db}
 	feed, err := action.NewFeed(ctx, db.Actions(), parker.Wake, health, log)
 	if err != nil {
@@ -140,13 +144,13 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	webhooks := &webhook.Service{Store: db, Transport: webhook.NewTransport(allowed), Events: events, Log: log, Now: now}
 	keep := &retention.Service{
 		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
-		Policy: retention.Default, Log: log, Now: now,
+		Policy: retention.Default, Uploads: uploads.Expire, Log: log, Now: now,
 	}
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
-		locks: locks, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
+		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
 		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
 }

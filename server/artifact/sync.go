@@ -114,6 +114,15 @@ func (s *Service) sync(ctx context.Context) error {
 	for _, p := range records {
 		recorded[p.SHA256] = true
 	}
+	uploads, _, err := s.Store.Uploads().List(listCtx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, u := range uploads { // package diagnostics keeps their bytes in the same place
+		for _, c := range u.Chunks {
+			recorded[c.Key] = true
+		}
+	}
 	if err := s.removeCopies(recorded); err != nil {
 		return err
 	}

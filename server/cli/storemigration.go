@@ -361,8 +361,8 @@ func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.St
 	return different
 }
 
-// packages copies the archives of packages into the target, where every server finds
-// them, and returns the names of those that are missing.
+// packages copies the archives of packages and the bytes of uploads into the target, where
+// every server finds them, and returns the names of those that are missing.
 func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elastic.Store) ([]string, error) {
 	data := to.PackageData()
 	list, err := data.List(ctx)
@@ -373,7 +373,11 @@ func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elasti
 	for _, p := range list {
 		there[p.SHA256] = p.Whole
 	}
-	return migrate.Packages(ctx, from, m.config.PackagesDir(), func(sha256 string) bool { return there[sha256] }, data.Put, m.progress("copied"))
+	have := func(sha256 string) bool { return there[sha256] }
+	if err := migrate.Uploads(ctx, from, m.config.UploadsDir(), have, data.Put, m.progress("copied")); err != nil {
+		return nil, err
+	}
+	return migrate.Packages(ctx, from, m.config.PackagesDir(), have, data.Put, m.progress("copied"))
 }
 
 // finish marks the source as moved before it releases the target. After a crash between

@@ -79,6 +79,8 @@ type Agent struct {
 	// UsualGap is the longest silence that is usual for the agent; 0 if it was never
 	// silent for longer than parked agents are.
 	UsualGap Duration `json:"usual_gap,omitempty"`
+	// Diagnostics are the latest requests for diagnostics, the newest last.
+	Diagnostics []DiagnosticsRequest `json:"diagnostics,omitempty"`
 	// Watch is the last beacon of the host's watcher, nil before the first.
 	Watch *Watch `json:"watch,omitempty"`
 

@@ -98,6 +98,8 @@ func drawAgent(t *rapid.T) Agent {
 			p.Rollbacks = []agentapi.Rollback{{Version: "1.0.0", ValidUntil: now}}
 		case *Duration:
 			*p = Duration(rapid.Int64().Draw(t, name))
+		case *[]DiagnosticsRequest:
+			*p = []DiagnosticsRequest{{ActionID: "act", At: now, Until: now}}
 		case **Watch:
 			*p = &Watch{Beacon: agentapi.Beacon{ActionID: "act"}, ReceivedAt: now}
 		default:

@@ -24,10 +24,11 @@ const (
 	Enroll   Kind = "enroll"
 	Download Kind = "download" // packages and trust files
 	Admin    Kind = "admin"    // the admin API
+	Upload   Kind = "upload"   // chunks of files that agents send
 )
 
 // Kinds are all kinds in display order.
-var Kinds = []Kind{Checkin, Report, Enroll, Download, Admin}
+var Kinds = []Kind{Checkin, Report, Enroll, Download, Admin, Upload}
 
 const (
 	// maxWait bounds how long a request is queued: longer than all agents of a server
@@ -49,6 +50,10 @@ const (
 	adminRequests = 32
 	// adminWaiting is how many more may be queued: a browser opens six connections.
 	adminWaiting = 128
+
+	// uploadBytes is the memory of one chunk of an upload. Uploads get half of the memory
+	// for bodies.
+	uploadBytes = 4 << 20
 
 	// bodyChunk is how much memory a body reserves at a time while it arrives, so that a
 	// request that announces a megabyte and sends nothing holds only this much.
@@ -157,6 +162,7 @@ func NewAdmission(l Limits) *Admission {
 			Enroll:   requests(l.Enrollments, l.Waiting, retrySpread),
 			Download: requests(l.Downloads, l.Downloads, downloadSpread),
 			Admin:    requests(adminRequests, adminWaiting, retrySpread),
+			Upload:   requests(int(max(1, l.BodyBytes/2/uploadBytes)), adminWaiting, retrySpread),
 		},
 		bodies:      newPool(l.BodyBytes, 0, retrySpread),
 		strange:     newPlaces(8*l.Checkins/7+1, l.Waiting),
@@ -233,6 +239,13 @@ func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody 
 // body. leave releases the slot.
 func (a *Admission) EnterAdmin(ctx context.Context) (leave func(), err error) {
 	p := a.requests[Admin]
+	return func() { p.release(1) }, p.enter(ctx)
+}
+
+// EnterUpload waits for a slot for a chunk of an upload, before its body is read. leave
+// releases the slot.
+func (a *Admission) EnterUpload(ctx context.Context) (leave func(), err error) {
+	p := a.requests[Upload]
 	return func() { p.release(1) }, p.enter(ctx)
 }
 

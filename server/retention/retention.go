@@ -1,6 +1,6 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
-// their targets and previews, the audit trail, incidents, dead letters and events. One
-// server does so, the holder of a lease. It never removes what is open, whatever its age or
+// their targets and previews, the audit trail, incidents, dead letters, events and uploaded
+// diagnostics. One server does so, the holder of a lease. It never removes what is open, whatever its age or
 // number.
 package retention
 
@@ -71,8 +71,11 @@ type Service struct {
 	Store  store.Store
 	Lease  *lease.Holder
 	Policy Policy
-	Log    *slog.Logger
-	Now    clock.Clock
+	// Uploads removes what is old of the files that agents have sent. It may be nil; then
+	// they are kept.
+	Uploads func(context.Context) error
+	Log     *slog.Logger
+	Now     clock.Clock
 
 	// Where the next round continues, so that records that are still open do not hold up the
 	// others.
@@ -119,6 +122,9 @@ func (s *Service) Round(ctx context.Context) error {
 		parts = append(parts, s.audit, s.incidents, s.deadLetters, s.events)
 	}
 	s.rounds++
+	if s.Uploads != nil {
+		parts = append(parts, func(ctx context.Context, _ []store.RolloutHead, _ time.Time) error { return s.Uploads(ctx) })
+	}
 	for _, part := range parts {
 		if err := part(ctx, active, now); err != nil {
 			return err

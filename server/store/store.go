@@ -62,6 +62,7 @@ type Store interface {
 	Incidents() Collection[fleet.Incident]
 	Webhooks() Collection[fleet.Webhook]
 	DeadLetters() Collection[fleet.DeadLetter]
+	Uploads() Collection[fleet.Upload]
 	Audit() Audit
 	Events() Events
 	Settings() Settings
@@ -369,8 +370,8 @@ type Events interface {
 	Trim(ctx context.Context, keep int) error
 }
 
-// PackageData stores the bytes of packages, up to 2 GiB each, where servers on several
-// machines can fetch them. Implementations stream: they hold a few MiB in memory.
+// PackageData stores the bytes of packages, up to 2 GiB each, and of uploads, where servers
+// on several machines can fetch them. Implementations stream: they hold a few MiB in memory.
 type PackageData interface {
 	// Put stores the size bytes of r under their SHA-256 in hexadecimal. Get finds them
 	// once Put has returned nil, and not before; bytes that were stored earlier stay

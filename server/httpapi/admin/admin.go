@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/diagnostics"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -45,6 +46,7 @@ type Handlers struct {
 	Actions    *action.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
+	Uploads    *diagnostics.Service
 	Events     *event.Stream
 	Rollouts   *rollout.Service
 	Locks      rollout.Locks
@@ -134,6 +136,7 @@ func (h *Handlers) routes() *gin.Engine {
 	fl.GET("/agents/action_status", on(h.actionStatus))
 	fl.GET("/agents/available_versions", on(h.availableVersions))
 	fl.POST("/agents/actions/:actionId/cancel", on(h.cancelAction))
+	h.routeUploads(fl)
 	fl.GET("/enrollment_api_keys", on(h.listKeys))
 	fl.POST("/enrollment_api_keys", on(h.createKey))
 	fl.GET("/enrollment_api_keys/:keyId", on(h.getKey))
@@ -246,7 +249,7 @@ func (h *Handlers) authenticate(c *gin.Context) {
 }
 
 // unlimited are the routes whose requests last for minutes and mostly wait.
-var unlimited = []string{"/api/v1/events", "/api/v1/packages/:file"}
+var unlimited = []string{"/api/v1/events", "/api/v1/packages/:file", "/api/fleet/agents/files/:fileId/:fileName"}
 
 // limited bounds how many requests run at the same time, authenticated or not.
 func (h *Handlers) limited(c *gin.Context) {

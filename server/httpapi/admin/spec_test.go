@@ -335,6 +335,13 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/fleet/agent_status", nil)
 	do("GET /api/fleet/agents/action_status", nil)
 	do("POST /api/fleet/agents/actions/{actionId}/cancel", nil, bulk["actionId"].(string))
+	do("POST /api/fleet/agents/{agentId}/request_diagnostics", nil, a.ID)
+	do("POST /api/fleet/agents/bulk_request_diagnostics", map[string]any{"agents": []string{a.ID, b.ID}})
+	uploads := do("GET /api/fleet/agents/{agentId}/uploads", nil, a.ID)["items"].([]any)
+	file := upload(t, s, a, uploads[0].(map[string]any)["actionId"].(string))
+	do("GET /api/fleet/agents/{agentId}/uploads", nil, a.ID)
+	delete(left, "GET /api/fleet/agents/files/{fileId}/{fileName}") // no JSON: see httpapi/agents
+	do("DELETE /api/fleet/agents/files/{fileId}", nil, file)
 	do("POST /api/fleet/agents/{agentId}/unenroll", map[string]bool{"revoke": true}, b.ID)
 	do("GET /api/fleet/agents/{agentId}", nil, b.ID)
 	do("POST /api/v1/unenroll_preview", map[string]any{"agents": []string{a.ID, b.ID, "gone"}})

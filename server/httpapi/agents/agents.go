@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/diagnostics"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
@@ -40,6 +41,7 @@ type Handlers struct {
 	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
+	Uploads    *diagnostics.Service
 	Cache      checkin.Cache
 	Health     *storehealth.Monitor
 	// Limits admits requests.
@@ -64,6 +66,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.HEAD(agentapi.PathArtifacts+":file", h.limited(h.artifact))
 	e.GET(agentapi.PathTrust+":name", h.limited(h.trust))
 	e.HEAD(agentapi.PathTrust+":name", h.limited(h.trust))
+	h.routeUploads(e)
 	return e
 }
 

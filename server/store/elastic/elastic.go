@@ -127,6 +127,10 @@ func (s *Store) DeadLetters() store.Collection[fleet.DeadLetter] {
 	return small(s, "dead letter", func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) Uploads() store.Collection[fleet.Upload] {
+	return small(s, "upload", func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision })
+}
+
 func (s *Store) Rollouts() store.Rollouts { return newRollouts(s) }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }

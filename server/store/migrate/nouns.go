@@ -56,6 +56,7 @@ var nouns = []noun{
 	of("incidents", store.Store.Incidents, func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision }),
 	of("webhooks", store.Store.Webhooks, func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision }),
 	of("dead letters", store.Store.DeadLetters, func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }),
+	of("uploads", store.Store.Uploads, func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "audit entries", total: countAudit, copy: copyAudit, each: eachEntry},
 	{name: "events", total: countEvents, copy: copyEvents, each: eachEvent, since: firstEvent},
 }

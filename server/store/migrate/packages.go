@@ -49,3 +49,42 @@ func putPackage(ctx context.Context, folder string, p fleet.Package, put func(co
 	defer f.Close()
 	return put(ctx, p.SHA256, p.Size, f)
 }
+
+// Uploads copies the bytes of uploads, which are in folder, in files named by the SHA-256 of
+// their chunks. It skips missing ones: whoever wants the file requests it again.
+func Uploads(ctx context.Context, from store.Store, folder string, have func(sha256 string) bool,
+	put func(ctx context.Context, sha256 string, size int64, r io.Reader) error, report func(Step),
+) error {
+	const name = "upload bytes"
+	list, total, err := from.Uploads().List(ctx, 0, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for i, u := range list {
+		for _, c := range u.Chunks {
+			if c.Key == "" || have(c.Key) {
+				continue
+			}
+			err := retry(ctx, func() error { return putChunk(ctx, folder, c.Key, put) })
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%s: %s: %w", name, u.ID, err)
+			}
+		}
+		report(Step{Noun: name, Done: i + 1, Total: total})
+	}
+	report(Step{Noun: name, Done: total, Total: total, Ended: true})
+	return nil
+}
+
+func putChunk(ctx context.Context, folder, key string, put func(context.Context, string, int64, io.Reader) error) error {
+	f, err := os.Open(filepath.Join(folder, key))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return put(ctx, key, info.Size(), f)
+}

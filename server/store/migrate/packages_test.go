@@ -50,3 +50,31 @@ func TestPackagesPutsMissingBytes(t *testing.T) {
 		t.Errorf("put was called with %v", put)
 	}
 }
+
+func TestUploadsPutsMissingBytes(t *testing.T) {
+	ctx, folder := t.Context(), t.TempDir()
+	from, err := sqlite.Open(ctx, filepath.Join(folder, "muster.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	u := fleet.Upload{ID: "u", Chunks: []fleet.Chunk{{Key: "aa"}, {Key: "bb"}, {Key: "cc"}, {}}}
+	if err := from.Uploads().Create(ctx, u); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"aa", "bb"} {
+		if err := os.WriteFile(filepath.Join(folder, key), []byte(key+key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := map[string]string{}
+	err = migrate.Uploads(ctx, from, folder, func(key string) bool { return key == "bb" },
+		func(_ context.Context, key string, size int64, r io.Reader) error {
+			b, err := io.ReadAll(r)
+			put[key] = fmt.Sprint(size, " ", string(b))
+			return err
+		}, ignoreSteps)
+	if err != nil || len(put) != 1 || put["aa"] != "4 aaaa" {
+		t.Errorf("put was called with %v (%v)", put, err)
+	}
+}

@@ -235,6 +235,18 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.Webhook, n int) { v.After = int64(n) },
 		mutate: func(v *fleet.Webhook) { v.Events[0] = "modified" },
 	}.visit(f, "webhooks")
+	noun[fleet.Upload]{
+		of: store.Store.Uploads,
+		make: func(i int) fleet.Upload {
+			return fleet.Upload{
+				ID: fmt.Sprint("upload-", i), ActionID: "action", AgentID: "agent", Name: "diagnostics.zip", MIMEType: "application/zip", Size: 5,
+				Requested: true, Status: fleet.UploadAwaiting, Chunks: []fleet.Chunk{{SHA256: "ab", Size: 5, Key: "cd"}}, StartedAt: when(i),
+			}
+		},
+		head:   func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Upload, n int) { v.Size = int64(n) },
+		mutate: func(v *fleet.Upload) { v.Chunks[0].Key = "modified" },
+	}.visit(f, "uploads")
 	noun[fleet.DeadLetter]{
 		of: store.Store.DeadLetters,
 		make: func(i int) fleet.DeadLetter {
