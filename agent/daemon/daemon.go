@@ -311,6 +311,7 @@ func (d *daemon) runGateway(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { d.loop.Run(ctx) })
 	both.Go(func() { d.acks.Run(ctx) })
+	both.Go(func() { d.diagnose(ctx) })
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
 		if d.queue.Unenrolled() && len(d.queue.Acks(1)) == 0 {

@@ -31,6 +31,9 @@ const (
 	// MaxAcks bounds the results that wait for the server, some 300 KB. The oldest
 	// are dropped.
 	MaxAcks = 1000
+	// MaxDiagnostics bounds the requests for diagnostics that wait: one file answers them
+	// all.
+	MaxDiagnostics = 5
 	// MaxAttempts bounds how often an interrupted upgrade begins again, since a
 	// package may kill the agent while it is installed.
 	MaxAttempts = 5
@@ -84,11 +87,13 @@ func (i Item) ActionID() string {
 
 // state is the record on disk.
 type state struct {
-	AgentID  string              `json:"agent_id"`
-	AckToken string              `json:"ack_token,omitempty"`
-	Pending  []Item              `json:"pending,omitempty"`
-	Acks     []agentapi.AckEvent `json:"acks,omitempty"`
-	Done     []string            `json:"done,omitempty"` // oldest first
+	AgentID  string `json:"agent_id"`
+	AckToken string `json:"ack_token,omitempty"`
+	Pending  []Item `json:"pending,omitempty"`
+	// Diagnostics are the requests for diagnostics that wait, oldest first.
+	Diagnostics []agentapi.Action   `json:"diagnostics,omitempty"`
+	Acks        []agentapi.AckEvent `json:"acks,omitempty"`
+	Done        []string            `json:"done,omitempty"` // oldest first
 	// Results are how the actions in Done ended, by id. Actions that were requested on the
 	// host have none, nor has what an older version did.
 	Results map[string]Result `json:"done_results,omitempty"`
@@ -219,6 +224,17 @@ func (q *Queue) Waiting() *Item {
 		return nil
 	}
 	first := slices.MinFunc(q.state.Pending, byOrder)
+	return &first
+}
+
+// Diagnostics returns the request for diagnostics to carry out next, or nil. Finish ends it.
+func (q *Queue) Diagnostics() *agentapi.Action {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.state.Diagnostics) == 0 {
+		return nil
+	}
+	first := q.state.Diagnostics[0]
 	return &first
 }
 

@@ -17,11 +17,14 @@ import (
 type Result struct {
 	Message string `json:"message,omitempty"`
 	Error   string `json:"error,omitempty"` // empty: it succeeded
+	// Data is that of the acknowledgement.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 func (s *state) clone() state {
 	c := *s
 	c.Pending = slices.Clone(s.Pending)
+	c.Diagnostics = slices.Clone(s.Diagnostics)
 	c.Acks = slices.Clone(s.Acks)
 	c.Done = slices.Clone(s.Done)
 	c.Results = maps.Clone(s.Results)
@@ -33,7 +36,7 @@ func (s *state) clone() state {
 // queued again: a server that was restored from a backup may have lost it.
 func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	switch {
-	case a.ID == "" || s.find(a.ID) >= 0:
+	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)):
 		return
 	case slices.Contains(s.Done, a.ID):
 		if a.Type == agentapi.ActionPolicyChange {
@@ -52,8 +55,17 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 		s.finish(a.ID, s.cancel(a, now, stop), now)
 	case agentapi.ActionPolicyChange:
 		s.finish(a.ID, s.acceptPolicy(a.ID), now)
+	case agentapi.ActionRequestDiagnostics:
+		if len(s.Diagnostics) == MaxDiagnostics {
+			s.finish(a.ID, Result{Error: fmt.Sprintf("%d requests for diagnostics wait already", MaxDiagnostics)}, now)
+			return
+		}
+		s.Diagnostics = append(s.Diagnostics, a)
 	case agentapi.ActionUnenroll:
 		s.Unenrolled = true
+		for _, d := range slices.Clone(s.Diagnostics) {
+			s.finish(d.ID, Result{Error: "the agent was unenrolled"}, now)
+		}
 		for _, i := range slices.Clone(s.Pending) {
 			s.finish(i.Action.ID, Result{Error: "the agent was unenrolled"}, now)
 		}
@@ -201,6 +213,7 @@ func (s *state) finish(id string, r Result, now time.Time) {
 	if slices.Contains(s.Done, id) {
 		return
 	}
+	s.Diagnostics = slices.DeleteFunc(s.Diagnostics, hasID(id))
 	local := false
 	if i := s.find(id); i >= 0 {
 		local = s.Pending[i].Local
@@ -214,10 +227,14 @@ func (s *state) finish(id string, r Result, now time.Time) {
 	s.addAck(s.ack(id, r, now))
 }
 
+func hasID(id string) func(agentapi.Action) bool {
+	return func(a agentapi.Action) bool { return a.ID == id }
+}
+
 func (s *state) ack(id string, r Result, now time.Time) agentapi.AckEvent {
 	return agentapi.AckEvent{
 		Type: agentapi.AckType, Subtype: agentapi.AckSubtype,
-		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: cmp.Or(r.Message, r.Error), Error: r.Error,
+		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: cmp.Or(r.Message, r.Error), Error: r.Error, Data: r.Data,
 	}
 }
 
