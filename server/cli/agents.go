@@ -15,8 +15,8 @@ import (
 )
 
 func (a *client) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, upgrade, roll back and unenrol agents"}
-	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsWhy())
+	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, diagnose, upgrade, roll back and unenrol agents"}
+	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
 	return cmd
 }
 

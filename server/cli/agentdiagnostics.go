@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+// downloadTimeout bounds the download of one file: 100 MiB at 30 kB/s.
+const downloadTimeout = time.Hour
+
+// diagnosticsResult is what agents diagnostics prints with -o json.
+type diagnosticsResult struct {
+	adminapi.Upload
+	// File is where the file was saved; empty with --no-wait.
+	File string `json:"file,omitempty"`
+}
+
+func (a *client) newAgentsDiagnostics() *cobra.Command {
+	var (
+		file    string
+		noWait  bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "diagnostics AGENT",
+		Short: "Request the diagnostics of an agent and download them",
+		Long: `Request the diagnostics of an agent, wait until it has sent them and save the file. An
+agent that is offline sends them if it returns within three hours; the server keeps the
+file for 90 days. Ctrl-C ends the wait and leaves the request.`,
+		Example: `  muster agents diagnostics web-01
+  muster agents diagnostics web-01 --file web-01.zip
+  muster agents diagnostics web-01 --no-wait`,
+		Args:              oneAgent,
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := a.agentID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			path := "/api/fleet/agents/" + url.PathEscape(id)
+			created, err := call[adminapi.ActionCreated](cmd.Context(), a, http.MethodPost, path+"/request_diagnostics", nil)
+			if err != nil {
+				return err
+			}
+			if noWait {
+				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+					fmt.Fprintf(w, "Requested: action %s\n", created.ActionId)
+				})
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			u, err := a.waitForUpload(ctx, cmd, path+"/uploads", created.ActionId, timeout)
+			if err != nil {
+				return err
+			}
+			out := diagnosticsResult{Upload: u, File: file}
+			if out.File == "" {
+				out.File = filepath.Base(u.Name) // the name is the host's
+			}
+			if err := a.saveUpload(cmd.Context(), u.FilePath, out.File); err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintln(w, out.File) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "file", "", "where to save the file (default: under its own name in the current folder)")
+	f.BoolVar(&noWait, "no-wait", false, "only request them")
+	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long to wait at most")
+	return cmd
+}
+
+// waitForUpload prints the states of a request until its file is complete. While the
+// server does not answer, it retries.
+func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, path, actionID string, timeout time.Duration) (adminapi.Upload, error) {
+	shown := ""
+	show := func(text string) {
+		if text != shown {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), text)
+		}
+		shown = text
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for {
+		list, err := call[adminapi.UploadList](ctx, a, http.MethodGet, path, nil)
+		var refused *refusal
+		switch {
+		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+			return adminapi.Upload{}, err
+		case err != nil && ctx.Err() == nil:
+			show(err.Error())
+		}
+		for _, u := range list.Items {
+			if u.ActionId != actionID {
+				continue
+			}
+			switch u.Status {
+			case adminapi.UploadReady:
+				return u, nil
+			case adminapi.UploadInProgress:
+				show("waiting for the agent")
+			case adminapi.UploadAwaiting:
+				show("the agent is sending " + u.Name)
+			default:
+				return u, fmt.Errorf("the agent has sent no diagnostics (%s): %s", u.Status, firstOf(deref(u.Error), "see its log"))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return adminapi.Upload{}, ctx.Err()
+			}
+			return adminapi.Upload{}, fmt.Errorf("no diagnostics within %s (--timeout): the request stays for three hours, action %s", timeout, actionID)
+		case <-tick.C:
+		}
+	}
+}
+
+// saveUpload downloads a file to a new one, which only its owner may read.
+func (a *client) saveUpload(ctx context.Context, from, path string) (err error) {
+	t, err := a.target.resolve()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			_ = os.Remove(path) // the error is what matters
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
+	resp, err := t.do(ctx, http.MethodGet, from, http.Header{}, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(f, resp.Body)
+	return err
+}
