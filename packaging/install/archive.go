@@ -79,6 +79,7 @@ func (a *Archive) read(ctx context.Context, verify func(io.Reader) error) error 
 		UnpackedSize: c.unpacked,
 		SHA256:       hex.EncodeToString(sum.Sum(nil)),
 		Size:         v.size,
+		Top:          c.top,
 	}
 	return nil
 }

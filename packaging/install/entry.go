@@ -127,3 +127,16 @@ func forbiddenZip(h zip.FileHeader) string {
 	}
 	return ""
 }
+
+// isTopLink reports whether the entry is a symbolic link in the archive's top folder.
+func isTopLink(f archiver.FileInfo) bool {
+	name, err := cleanName(f.NameInArchive)
+	link := false
+	switch h := f.Header.(type) {
+	case *tar.Header:
+		link = h.Typeflag == tar.TypeSymlink
+	case zip.FileHeader:
+		link = h.Mode()&fs.ModeSymlink != 0
+	}
+	return err == nil && link && strings.Count(name, "/") == 1
+}

@@ -65,6 +65,7 @@ type Contents struct {
 	UnpackedSize int64  // bytes of all files
 	SHA256       string // of the archive itself
 	Size         int64  // of the archive itself
+	Top          string // the archive's top folder
 }
 
 // Entry is one regular file of an archive.
@@ -83,6 +84,19 @@ func Inspect(ctx context.Context, archivePath string) (*Contents, error) {
 // InspectOn is Inspect for an archive on d.
 func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
 	a, err := Open(ctx, d, archivePath, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &a.Contents, a.Close()
+}
+
+// InspectElastic is Inspect for a package of Elastic's own. It skips what those have and
+// Elastic's agents do not unpack: a symbolic link in the top folder, and files that map
+// outside the versioned home.
+func InspectElastic(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
+	l := defaultLimits()
+	l.elastic = true
+	a, err := open(ctx, d, archivePath, nil, l)
 	if err != nil {
 		return nil, err
 	}

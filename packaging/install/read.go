@@ -43,7 +43,7 @@ func read(ctx context.Context, f archiveFile, raw io.Writer, l limits, visit fun
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	b := &budget{entries: l.entries, maxEntries: l.entries, bytes: l.forArchive(size)}
+	b := &budget{entries: l.entries, maxEntries: l.entries, bytes: l.forArchive(size), elastic: l.elastic}
 	stream := io.TeeReader(disk.Reader(ctx, f), raw)
 	rest := func(err error) error {
 		_, cerr := io.Copy(io.Discard, stream)
@@ -95,12 +95,16 @@ type budget struct {
 	entries    int
 	maxEntries int
 	bytes      int64
+	elastic    bool // see InspectElastic
 }
 
 func (b *budget) handler(visit func(checkedEntry, io.Reader) error) archiver.FileHandler {
 	return func(_ context.Context, f archiver.FileInfo) error {
 		if b.entries--; b.entries < 0 {
 			return &RefusedError{f.NameInArchive, fmt.Sprintf("is one too many: a package has at most %d entries", b.maxEntries)}
+		}
+		if b.elastic && isTopLink(f) {
+			return nil
 		}
 		e, err := checkEntry(f)
 		if err != nil {

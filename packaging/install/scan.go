@@ -32,9 +32,12 @@ type limits struct {
 	entries  int
 	unpacked int64
 	ratio    int64
+	elastic  bool // see InspectElastic
 }
 
-func defaultLimits() limits { return limits{MaxEntries, MaxUnpacked, MaxRatio} }
+func defaultLimits() limits {
+	return limits{entries: MaxEntries, unpacked: MaxUnpacked, ratio: MaxRatio, elastic: false}
+}
 
 // forArchive returns how many bytes an archive of that size may unpack to.
 func (l limits) forArchive(size int64) int64 {
@@ -52,12 +55,13 @@ type contents struct {
 	places   map[string]string // see plan
 	old      legacyFiles
 	programs map[string]platform // by name in the archive
+	elastic  bool                // see InspectElastic
 }
 
 // scan reads every byte of an archive and checks that it can be unpacked, so that
 // nothing is written for a refused archive. It copies the archive to raw.
 func scan(ctx context.Context, f archiveFile, raw io.Writer, l limits) (*contents, error) {
-	c := &contents{sums: digests{}, old: legacyFiles{}, programs: map[string]platform{}}
+	c := &contents{sums: digests{}, old: legacyFiles{}, programs: map[string]platform{}, elastic: l.elastic}
 	seen := newSeen()
 	err := read(ctx, f, raw, l, func(e checkedEntry, content io.Reader) error {
 		if e.name == "." {
@@ -96,7 +100,7 @@ func (c *contents) resolve() (err error) {
 			return err
 		}
 	}
-	if c.places, err = plan(c.files, c.manifest.Package); err != nil {
+	if c.places, err = plan(c.files, c.manifest.Package, c.elastic); err != nil {
 		return err
 	}
 	if c.legacy {
@@ -195,8 +199,8 @@ func (s seen) add(e checkedEntry) error {
 }
 
 // plan returns the path in the versioned home of each of the archive's files that
-// the manifest maps.
-func plan(files []Entry, p manifest.Package) (map[string]string, error) {
+// the manifest maps. With skip it leaves out those that map outside the home.
+func plan(files []Entry, p manifest.Package, skip bool) (map[string]string, error) {
 	home := p.Home() + "/"
 	places := make(map[string]string, len(files))
 	sources := make(map[string]string, len(files))
@@ -206,6 +210,9 @@ func plan(files []Entry, p manifest.Package) (map[string]string, error) {
 			continue
 		}
 		inHome, ok := strings.CutPrefix(mapped, home)
+		if !ok && skip {
+			continue
+		}
 		if !ok {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("maps to %s, which is outside the versioned home %s", mapped, p.Home())}
 		}

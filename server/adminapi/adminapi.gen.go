@@ -272,6 +272,21 @@ func (e IncidentState) Valid() bool {
 	}
 }
 
+// Defines values for Maker.
+const (
+	MakerElastic Maker = "elastic"
+)
+
+// Valid indicates whether the value is a known member of the Maker enum.
+func (e Maker) Valid() bool {
+	switch e {
+	case MakerElastic:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for MigrationType.
 const (
 	MigrationBreaking   MigrationType = "breaking"
@@ -1734,6 +1749,9 @@ type LogInRequest struct {
 	ApiKey string `json:"api_key"`
 }
 
+// Maker Whose agents it is for; absent for Muster's
+type Maker string
+
 // Migration What the version does to existing state
 type Migration struct {
 	// AcknowledgeStateRisk Required for a breaking migration
@@ -1791,7 +1809,10 @@ type Package struct {
 	Hash string `json:"hash"`
 
 	// KeyId The publisher key that signed it; empty if it has no signature of its own
-	KeyId    string    `json:"key_id"`
+	KeyId string `json:"key_id"`
+
+	// Maker Whose agents it is for; absent for Muster's
+	Maker    *Maker    `json:"maker,omitempty"`
 	Os       string    `json:"os"`
 	PushedAt time.Time `json:"pushed_at"`
 	PushedBy *string   `json:"pushed_by,omitempty"`
@@ -2102,10 +2123,13 @@ type PublisherKey struct {
 	AddedBy *string   `json:"added_by,omitempty"`
 
 	// Id 16 hexadecimal digits
-	Id   string `json:"id"`
-	Name string `json:"name"`
+	Id string `json:"id"`
 
-	// PublicKey The minisign form
+	// Maker Whose agents it is for; absent for Muster's
+	Maker *Maker `json:"maker,omitempty"`
+	Name  string `json:"name"`
+
+	// PublicKey The minisign form, or an armored OpenPGP key if maker is elastic
 	//
 	// Example: RWQ…
 	PublicKey string `json:"public_key"`
@@ -3331,6 +3355,12 @@ type SuggestQueryParams struct {
 
 // PushPackageParams defines parameters for PushPackage.
 type PushPackageParams struct {
+	// MusterSha512 The digest in the .sha512 file of an archive of Elastic's, in hexadecimal digits
+	MusterSha512 *string `json:"Muster-Sha512,omitempty"`
+
+	// MusterOpenpgpSignature The .asc file of an archive of Elastic's, in base64
+	MusterOpenpgpSignature *[]byte `json:"Muster-Openpgp-Signature,omitempty"`
+
 	// MusterSignature The .minisig file in base64; optional if a root is published
 	MusterSignature *[]byte `json:"Muster-Signature,omitempty"`
 }

@@ -33,6 +33,12 @@ const (
 	// PathArtifacts serves packages by file name, with ranges: the default
 	// source of an UPGRADE. <name>.minisig beside an archive is its signature.
 	PathArtifacts = "/artifacts/"
+	// PathElastic and PathElasticDownloads serve packages of Elastic's, with .sha512 and
+	// .asc. Elastic Agents add beats/elastic-agent/ to the source that is configured.
+	PathElastic          = PathArtifacts + "beats/elastic-agent/"
+	PathElasticDownloads = "/downloads/beats/elastic-agent/"
+	// PathOpenPGP serves the keys that these packages are signed with.
+	PathOpenPGP = "/api/agents/upgrades/:version/pgp-public-key"
 	// PathTrust serves the publishers' metadata by file name, such as
 	// timestamp.json and 3.root.json; see package packaging/trust.
 	PathTrust = "/trust/"

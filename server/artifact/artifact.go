@@ -20,6 +20,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -86,6 +87,15 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	if err != nil {
 		return fleet.Package{}, err
 	}
+	return s.push(ctx, fleet.Package{File: file, Signature: signature}, body, actor, func(path string, p *fleet.Package) error {
+		return s.verify(ctx, keyring, path, p)
+	})
+}
+
+// push publishes an archive that verify accepts and completes the record of. as has what
+// is known of it before its bytes have come.
+func (s *Service) push(ctx context.Context, as fleet.Package, body io.Reader, actor string, verify func(path string, p *fleet.Package) error) (fleet.Package, error) {
+	file := as.File
 	if err := s.Disk.MkdirAll("packages", s.Dir, 0o700); err != nil {
 		return fleet.Package{}, s.onDisk(err)
 	}
@@ -95,12 +105,14 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 			s.Log.Warn("a temporary file of a push is left", "file", tmp, "error", err)
 		}
 	}()
-	p, err := s.receive(tmp, body)
+	received, err := s.receive(tmp, body)
 	if err != nil {
 		return fleet.Package{}, err
 	}
-	p.File, p.Signature, p.PushedAt, p.PushedBy = file, signature, s.Now.UTC(), actor
-	if err := s.verify(ctx, keyring, tmp, &p); err != nil {
+	p := as
+	p.Size, p.SHA256, p.SHA512 = received.Size, received.SHA256, received.SHA512
+	p.PushedAt, p.PushedBy = s.Now.UTC(), actor
+	if err := verify(tmp, &p); err != nil {
 		return fleet.Package{}, err
 	}
 	if old, err := s.Store.Packages().Get(ctx, file); err == nil {
@@ -162,12 +174,16 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	if err := s.share(ctx, old); err != nil { // as may the store's bytes
 		return fleet.Package{}, err
 	}
-	if len(p.Signature) == 0 || bytes.Equal(old.Signature, p.Signature) {
-		return old, nil
-	}
 	// A new signature, as after a change of publisher keys: hosts that trust only the
 	// new key need it.
-	old.Signature, old.KeyID = p.Signature, p.KeyID
+	switch {
+	case len(p.Signature) > 0 && !bytes.Equal(old.Signature, p.Signature):
+		old.Signature, old.KeyID = p.Signature, p.KeyID
+	case !bytes.Equal(old.OpenPGP, p.OpenPGP):
+		old.OpenPGP, old.KeyID = p.OpenPGP, p.KeyID
+	default:
+		return old, nil
+	}
 	if err := s.Store.Packages().Update(ctx, old); err != nil {
 		return fleet.Package{}, err
 	}
@@ -342,6 +358,9 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
 	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
 	p, err := s.published(r.Context(), file)
+	if err == nil && p.Maker != fleet.MakerMuster {
+		err = fleet.Errorf(fleet.NotFound, "%s is a package of Elastic's, which has a path of its own", file)
+	}
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)
@@ -356,6 +375,10 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 		_, _ = w.Write(p.Signature)
 		return nil
 	}
+	return s.serveBytes(w, r, p)
+}
+
+func (s *Service) serveBytes(w http.ResponseWriter, r *http.Request, p fleet.Package) error {
 	f, err := s.open(r.Context(), p)
 	if err != nil {
 		return err
@@ -391,11 +414,11 @@ func (s *Service) published(ctx context.Context, file string) (p fleet.Package, 
 
 // AddKey registers a publisher key. Packages signed by it are accepted from now on.
 func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.PublisherKey, error) {
-	key, err := trust.ParsePublicKey(text)
+	k, err := parseKey(text)
 	if err != nil {
-		return fleet.PublisherKey{}, fleet.FieldError("body.public_key", "%w", err)
+		return k, fleet.FieldError("body.public_key", "%w", err)
 	}
-	k := fleet.PublisherKey{ID: key.ID(), PublicKey: key.String(), Name: name, AddedAt: s.Now.UTC(), AddedBy: actor}
+	k.Name, k.AddedAt, k.AddedBy = name, s.Now.UTC(), actor
 	if _, err := s.Store.PublisherKeys().Get(ctx, k.ID); err != nil { // a known key is not added again
 		err = audit.Record(ctx, s.Store.Audit(), k.AddedAt, fleet.AuditEntry{
 			Actor: actor, Verb: "publisher_key.add", Subject: k.ID, Text: "added the publisher key " + k.ID + " " + name,
@@ -417,6 +440,23 @@ func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.P
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"publisher": name})})
 	return k, nil
+}
+
+// parseKey parses a minisign key, or an OpenPGP key of Elastic's packages.
+func parseKey(text string) (fleet.PublisherKey, error) {
+	if isOpenPGP(text) {
+		e, err := parseOpenPGP(text)
+		if err != nil {
+			return fleet.PublisherKey{}, err
+		}
+		block, err := armored(openpgp.EntityList{e})
+		return fleet.PublisherKey{ID: e.PrimaryKey.KeyIdString(), PublicKey: string(block), Maker: fleet.MakerElastic}, err
+	}
+	key, err := trust.ParsePublicKey(text)
+	if err != nil {
+		return fleet.PublisherKey{}, err
+	}
+	return fleet.PublisherKey{ID: key.ID(), PublicKey: key.String()}, nil
 }
 
 // RemoveKey removes a publisher key. Packages signed by it are refused from now on; those
@@ -441,9 +481,11 @@ func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	texts := make([]string, len(keys))
-	for i, k := range keys {
-		texts[i] = k.PublicKey
+	var texts []string
+	for _, k := range keys {
+		if k.Maker == fleet.MakerMuster {
+			texts = append(texts, k.PublicKey)
+		}
 	}
 	return trust.ParseKeyring(texts)
 }

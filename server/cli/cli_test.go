@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/cli"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/elasticagent"
 	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/flaghelp"
@@ -392,6 +393,42 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 	if got := asJSON[adminapi.PublisherKeyList](o, "package", "trust"); len(got.Items) != 0 {
 		t.Errorf("accepted are %+v", got)
 	}
+}
+
+func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t)
+	o.login(s)
+	dir := t.TempDir()
+	elastic := elasticagent.NewPublisher(t)
+	archive := elastic.Archive(t, dir, "8.16.0")
+	o.fails(1, []string{"package", "push", "--elastic", archive}, "muster package trust KEY.asc")
+	key := filepath.Join(dir, "GPG-KEY-elastic-agent")
+	if err := os.WriteFile(key, []byte(elastic.PublicKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.contains(o.run("package", "trust", key), elastic.KeyID())
+	o.fails(2, []string{"package", "push", archive}, "needs --elastic")
+	o.fails(2, []string{"package", "push", "--elastic", "muster-agent-1.1.0-linux-amd64.tar.gz"}, "Elastic's own names")
+	o.fails(2, []string{"package", "push", "--elastic", archive, "--floor", "1.0.0"}, "--elastic excludes")
+	for _, beside := range []string{".sha512", ".asc"} {
+		text, err := os.ReadFile(archive + beside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(archive + beside); err != nil {
+			t.Fatal(err)
+		}
+		o.fails(1, []string{"package", "push", "--elastic", archive}, archive+beside, "put it beside the archive")
+		if err := os.WriteFile(archive+beside, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.contains(o.run("package", "push", "--elastic", archive), "published 8.16.0 for linux/amd64")
+	o.contains(o.run("package", "list"), "linux/amd64, Elastic", elastic.KeyID())
+	o.contains(o.run("package", "trust"), elastic.KeyID(), "OpenPGP, for Elastic's packages")
+	o.run("package", "withdraw", filepath.Base(archive))
+	o.contains(o.run("package", "distrust", elastic.KeyID()), elastic.KeyID())
 }
 
 func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {

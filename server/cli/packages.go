@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
@@ -39,7 +40,11 @@ func (a *client) newPackageList() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "VERSION\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
 					for _, p := range got.Items {
-						add(p.Version, p.Os+"/"+p.Arch, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
+						platform := p.Os + "/" + p.Arch
+						if p.Maker != nil {
+							platform += ", Elastic"
+						}
+						add(p.Version, platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
 							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
 					}
 				})
@@ -70,6 +75,7 @@ func inTargets(p adminapi.Package) string {
 func (a *client) newPackagePush() *cobra.Command {
 	edit := packagecmd.TargetsEdit{Remote: remote{a}}
 	var floor string
+	var elastic bool
 	cmd := &cobra.Command{
 		Use:   "push ARCHIVE…",
 		Short: "Publish packages on the server",
@@ -81,9 +87,14 @@ without a root gets yours. If more people have to sign, hosts do not install the
 packages yet, and the file is written to the folder for the next person to sign.
 
 For hosts that were enrolled with --trust-key, each archive needs its signature
-ARCHIVE.minisig beside it.`,
+ARCHIVE.minisig beside it.
+
+With --elastic the archives are Elastic's own, for Elastic Agents. Each keeps its name
+and needs ARCHIVE.sha512 and ARCHIVE.asc beside it, as Elastic publishes them. Add
+Elastic's OpenPGP key before, with ` + "`muster package trust KEY.asc`" + `.`,
 		Example: `  muster package push muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
-  muster package push muster-agent-1.1.0-linux-amd64.tar.gz`,
+  muster package push muster-agent-1.1.0-linux-amd64.tar.gz
+  muster package push --elastic elastic-agent-8.15.5-linux-x86_64.tar.gz`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no archive is named")
@@ -91,6 +102,14 @@ ARCHIVE.minisig beside it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch own := slices.ContainsFunc(args, func(archive string) bool { return !isElastic(archive) }); {
+			case elastic && (len(edit.Keys) > 0 || floor != ""):
+				return &usageError{errors.New("--elastic excludes --targets-key and --floor: Muster's agents never install Elastic's packages")}
+			case elastic && own:
+				return &usageError{errors.New("--elastic is for archives with Elastic's own names, such as elastic-agent-8.15.5-linux-x86_64.tar.gz")}
+			case !elastic && slices.ContainsFunc(args, isElastic):
+				return &usageError{errors.New("a package of Elastic's needs --elastic: Muster's agents do not install it")}
+			}
 			if len(edit.Keys) > 0 {
 				return a.pushSigned(cmd, edit, floor, args)
 			}
@@ -109,6 +128,7 @@ ARCHIVE.minisig beside it.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&elastic, "elastic", false, "the archives are Elastic's, for Elastic Agents")
 	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
 	edit.AddFlags(cmd)
 	return cmd
@@ -183,16 +203,48 @@ func (a *client) signatureOf(ctx context.Context, archive string) ([]byte, error
 	return nil, fmt.Errorf("%w: sign it first with `muster package sign --key KEY %s`, or sign for it with --targets-key", err, archive)
 }
 
+func isElastic(archive string) bool { return artifact.IsElastic(filepath.Base(archive)) }
+
+// proofOf returns the headers with what is beside an archive.
+func (a *client) proofOf(ctx context.Context, archive string) (http.Header, error) {
+	header := http.Header{}
+	if !isElastic(archive) {
+		signature, err := a.signatureOf(ctx, archive)
+		if len(signature) > 0 {
+			header["Muster-Signature"] = []string{base64.StdEncoding.EncodeToString(signature)}
+		}
+		return header, err
+	}
+	const remedy = "download it from where the archive is from, and put it beside the archive"
+	sum, err := os.ReadFile(archive + artifact.SHA512Suffix)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, remedy)
+	}
+	// The form of sha512sum: a digest and a name.
+	fields := strings.Fields(string(sum))
+	if len(fields) != 2 || strings.TrimPrefix(fields[1], "*") != filepath.Base(archive) {
+		return nil, fmt.Errorf("%s%s: is not the digest of %s: %s", archive, artifact.SHA512Suffix, filepath.Base(archive), remedy)
+	}
+	signature, err := os.ReadFile(archive + artifact.OpenPGPSuffix)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, remedy)
+	}
+	header["Muster-Sha512"] = []string{fields[0]}
+	header["Muster-Openpgp-Signature"] = []string{base64.StdEncoding.EncodeToString(signature)}
+	return header, nil
+}
+
 func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
 	var got adminapi.PackageItem
 	t, err := a.target.resolve()
 	if err != nil {
 		return got.Item, err
 	}
-	signature, err := a.signatureOf(cmd.Context(), archive)
+	header, err := a.proofOf(cmd.Context(), archive)
 	if err != nil {
 		return got.Item, err
 	}
+	header["Content-Type"] = []string{"application/octet-stream"}
 	f, err := os.Open(archive)
 	if err != nil {
 		return got.Item, err
@@ -206,10 +258,6 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 	body := io.Reader(f)
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		body = &progress{r: f, total: fi.Size(), out: terminal.Raw(cmd.ErrOrStderr()), name: terminal.EscapeLine(name)}
-	}
-	header := http.Header{"Content-Type": {"application/octet-stream"}}
-	if len(signature) > 0 {
-		header["Muster-Signature"] = []string{base64.StdEncoding.EncodeToString(signature)}
 	}
 	resp, err := t.do(cmd.Context(), http.MethodPut, "/api/v1/packages/"+url.PathEscape(name), header, body, fi.Size())
 	if err != nil {
@@ -249,9 +297,13 @@ func (a *client) newPackageTrust() *cobra.Command {
 		Short: "Let the server accept packages signed by a publisher key",
 		Long: `Add a public key, given as a .pub file or as text, to the keys whose packages the server
 accepts for hosts enrolled with --trust-key. It does not change what enrolled agents
-trust: that is fixed when they enrol. Without a key, list the keys that are accepted.`,
-		Example: "  muster package trust release.pub --name release",
-		Args:    cobra.MaximumNArgs(1),
+trust: that is fixed when they enrol. Without a key, list the keys that are accepted.
+
+An armored OpenPGP key is for Elastic's packages. Elastic Agents get it from the server,
+and install what it signs.`,
+		Example: `  muster package trust release.pub --name release
+  muster package trust GPG-KEY-elastic-agent --name Elastic`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.listPublisherKeys(cmd)
@@ -275,6 +327,9 @@ func (a *client) listPublisherKeys(cmd *cobra.Command) error {
 	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 		table(w, "ID\tNAME\tKEY\tADDED\tBY", func(add func(...any)) {
 			for _, k := range got.Items {
+				if k.Maker != nil {
+					k.PublicKey = "OpenPGP, for Elastic's packages"
+				}
 				add(k.Id, k.Name, k.PublicKey, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy))
 			}
 		})

@@ -148,6 +148,7 @@ type Admission struct {
 	requests map[Kind]*pool
 	bodies   *pool   // bytes
 	strange  *places // for AsStranger; the share of one source is Limits.Checkins
+	anonymous *places // for Anonymous; with half of Limits.Downloads
 	connections
 }
 
@@ -166,6 +167,7 @@ func NewAdmission(l Limits) *Admission {
 		},
 		bodies:      newPool(l.BodyBytes, 0, retrySpread),
 		strange:     newPlaces(8*l.Checkins/7+1, l.Waiting),
+		anonymous:   newPlaces((l.Downloads+1)/2, 0),
 		connections: newConnections(l),
 	}
 }
@@ -202,6 +204,17 @@ func (a *Admission) AsStranger(ctx context.Context, remoteAddr string, k Kind, f
 		return err
 	}
 	defer a.strange.release(from)
+	return f()
+}
+
+// Anonymous calls f, which enters a download of a client that has no credentials. Such
+// downloads take at most half of the slots, and each source gets its share of that half.
+func (a *Admission) Anonymous(ctx context.Context, remoteAddr string, f func() error) error {
+	from := sourceOfText(remoteAddr)
+	if err := a.anonymous.acquire(ctx, from); err != nil {
+		return a.requests[Download].refuse()
+	}
+	defer a.anonymous.release(from)
 	return f()
 }
 

@@ -317,6 +317,38 @@ func TestKindsOfRequestsDoNotWaitForEachOther(t *testing.T) {
 	mustEnter(t, a, limit.Report)()
 }
 
+func TestAnonymousDownloadsLeaveHalfToAgents(t *testing.T) {
+	l := small()
+	l.Downloads = 16
+	a := limit.NewAdmission(l)
+	var hold func(n int, from string) int
+	hold = func(n int, from string) (got int) {
+		// All are held at the same time.
+		err := a.Anonymous(t.Context(), from, func() error {
+			if n > 1 {
+				got = hold(n-1, from)
+			}
+			return nil
+		})
+		if err != nil {
+			if fleet.KindOf(err) != fleet.TooMany {
+				t.Errorf("%v, want that it has to be retried", err)
+			}
+			return 0
+		}
+		return got + 1
+	}
+	if got := hold(100, "10.0.0.1:1"); got != 7 {
+		t.Errorf("one source has %d of 8 at once, want 7", got)
+	}
+	_ = a.Anonymous(t.Context(), "10.0.0.1:1", func() error {
+		if got := hold(100, "10.0.0.2:1"); got == 0 {
+			t.Error("another source has none")
+		}
+		return nil
+	})
+}
+
 func TestAdminAPIHasABudgetOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := limit.NewAdmission(small())

@@ -33,6 +33,9 @@ func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) err
 	}
 	now := s.now.UTC()
 	for i := range packages {
+		if packages[i].Maker != fleet.MakerMuster {
+			continue // its hosts do not know the publishers
+		}
 		packages[i].Withheld = withheld(targets, packages[i], now)
 		packages[i].Downgrade = targets != nil && targets.AllowsDowngrade(packages[i].Version, now)
 	}

@@ -387,7 +387,9 @@ func (h *Handlers) server(c *gin.Context) error {
 	}
 	s.PublisherKeys = []string{}
 	for _, k := range keys {
-		s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
+		if k.Maker == fleet.MakerMuster {
+			s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
+		}
 	}
 	view, err := h.Trust.View(c.Request.Context())
 	if err != nil {

@@ -18,6 +18,7 @@ func renderPackage(p fleet.Package) adminapi.Package {
 	return adminapi.Package{
 		File: p.File, Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, Os: p.OS, Arch: p.Arch, Size: p.Size,
 		Sha256: p.SHA256, Sha512: p.SHA512, KeyId: p.KeyID, PushedAt: p.PushedAt, PushedBy: ptr(p.PushedBy),
+		Maker: (*adminapi.Maker)(ptr(string(p.Maker))),
 	}
 }
 
@@ -45,15 +46,25 @@ func (h *Handlers) listPackages(c *gin.Context) error {
 const pushTimeout = 2 * time.Hour
 
 func (h *Handlers) pushPackage(c *gin.Context) error {
+	file := c.Param("file")
 	signature, err := base64.StdEncoding.DecodeString(c.GetHeader("Muster-Signature"))
 	if err != nil {
 		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or omit the header: %w", err)
+	}
+	proof := artifact.ElasticProof{SHA512: c.GetHeader("Muster-Sha512")}
+	if proof.OpenPGP, err = base64.StdEncoding.DecodeString(c.GetHeader("Muster-Openpgp-Signature")); err != nil {
+		return fleet.FieldError("header.Muster-Openpgp-Signature", "is not base64: send the .asc file in base64: %w", err)
 	}
 	rc := http.NewResponseController(c.Writer)
 	_ = rc.SetReadDeadline(time.Now().Add(pushTimeout))
 	_ = rc.SetWriteDeadline(time.Now().Add(pushTimeout))
 	body := http.MaxBytesReader(c.Writer, c.Request.Body, artifact.MaxPackage+1)
-	p, err := h.Artifacts.Push(c.Request.Context(), c.Param("file"), signature, body, actor(c))
+	var p fleet.Package
+	if artifact.IsElastic(file) {
+		p, err = h.Artifacts.PushElastic(c.Request.Context(), file, proof, body, actor(c))
+	} else {
+		p, err = h.Artifacts.Push(c.Request.Context(), file, signature, body, actor(c))
+	}
 	if err != nil {
 		return err
 	}
@@ -74,7 +85,7 @@ func (h *Handlers) deletePackage(c *gin.Context) error {
 }
 
 func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
-	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy)}
+	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy), Maker: (*adminapi.Maker)(ptr(string(k.Maker)))}
 }
 
 func (h *Handlers) listPublisherKeys(c *gin.Context) error {

@@ -151,7 +151,7 @@ func (h *Handlers) judge(c *gin.Context, packages []fleet.Package) ([]adminapi.P
 	}
 	return each(judged, func(p fleet.Package) adminapi.Package {
 		out := renderPackage(p)
-		if rooted {
+		if rooted && p.Maker == fleet.MakerMuster {
 			signed := p.Withheld == ""
 			out.Signed, out.Withheld = &signed, ptr(p.Withheld)
 		}

@@ -64,6 +64,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(h.auditUnenroll))
 	e.GET(agentapi.PathArtifacts+":file", h.limited(h.artifact))
 	e.HEAD(agentapi.PathArtifacts+":file", h.limited(h.artifact))
+	h.routeElastic(e)
 	e.GET(agentapi.PathTrust+":name", h.limited(h.trust))
 	e.HEAD(agentapi.PathTrust+":name", h.limited(h.trust))
 	h.routeUploads(e)
