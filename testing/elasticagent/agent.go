@@ -92,7 +92,7 @@ func (a *Agent) Enroll(ctx context.Context, token string) error {
 	return nil
 }
 
-// Checkin sends a long poll, and returns the actions it brings.
+// Checkin sends a long poll, and returns the actions it brings. It applies policies itself.
 func (a *Agent) Checkin(ctx context.Context) ([]agentapi.Action, error) {
 	body := map[string]any{
 		"status": a.Status, "message": a.Message, "ack_token": a.token, "local_metadata": a.Metadata(), "poll_timeout": "5m0s",
@@ -118,14 +118,45 @@ func (a *Agent) Checkin(ctx context.Context) ([]agentapi.Action, error) {
 	if response.AckToken != "" {
 		a.token = response.AckToken
 	}
-	return response.Actions, nil
+	var others []agentapi.Action
+	for _, action := range response.Actions {
+		if action.Type != agentapi.ActionPolicyChange {
+			others = append(others, action)
+		} else if err := a.apply(ctx, action); err != nil {
+			return nil, err
+		}
+	}
+	return others, nil
+}
+
+// apply applies and acknowledges a policy.
+func (a *Agent) apply(ctx context.Context, action agentapi.Action) error {
+	var data struct {
+		Policy struct {
+			ID       string `json:"id"`
+			Revision int64  `json:"revision"`
+			Agent    struct {
+				Download struct {
+					SourceURI string `json:"sourceURI"`
+				} `json:"download"`
+			} `json:"agent"`
+		} `json:"policy"`
+	}
+	if err := json.Unmarshal(action.Data, &data); err != nil {
+		return fmt.Errorf("%s: %w", action.ID, err)
+	}
+	a.PolicyID, a.PolicyRevision = data.Policy.ID, data.Policy.Revision
+	if uri := data.Policy.Agent.Download.SourceURI; uri != "" {
+		a.Source = uri
+	}
+	return a.Ack(ctx, action.ID)
 }
 
 // Ack acknowledges an action. It never has an error, also if the action failed.
 func (a *Agent) Ack(ctx context.Context, actionID string) error {
 	body := agentapi.AckRequest{Events: []agentapi.AckEvent{{
 		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, ActionID: actionID, AgentID: a.ID, Timestamp: time.Now().UTC(),
-		Message: "Action '" + actionID + "' of type 'UPGRADE' acknowledged.",
+		Message: "Action '" + actionID + "' acknowledged.",
 	}}}
 	_, err := a.do(ctx, http.MethodPost, "/api/fleet/agents/"+a.ID+"/acks", a.Key, body)
 	return err

@@ -80,7 +80,13 @@ func (w *world) enrolled(host, version string) *elasticagent.Agent {
 	if err := a.Enroll(w.t.Context(), w.Token); err != nil {
 		w.t.Fatal(err)
 	}
-	w.report(a)
+	apptest.Eventually(w.t, "its policy", func() string {
+		w.report(a)
+		if w.Fleet(a.ID).PolicyRev == 0 {
+			return "it has none"
+		}
+		return ""
+	})
 	return a
 }
 
@@ -116,17 +122,17 @@ func (w *world) order(a *elasticagent.Agent, version string) agentapi.Action {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), apptest.WaitLimit)
 	defer cancel()
-	actions, err := a.Checkin(ctx)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, action := range actions {
-		if action.Type == agentapi.ActionUpgrade {
-			return action
+	for {
+		actions, err := a.Checkin(ctx)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, action := range actions {
+			if action.Type == agentapi.ActionUpgrade {
+				return action
+			}
 		}
 	}
-	w.t.Fatalf("the agent receives %+v, want an UPGRADE", actions)
-	return agentapi.Action{}
 }
 
 func (w *world) agent(id string) adminapi.Agent {
