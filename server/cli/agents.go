@@ -125,6 +125,12 @@ func (a *client) newAgentsGet() *cobra.Command {
 				}
 				for _, c := range g.Components {
 					row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
+					if c.Units == nil {
+						continue
+					}
+					for _, u := range *c.Units {
+						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
+					}
 				}
 			})
 		},

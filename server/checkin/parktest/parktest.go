@@ -24,6 +24,8 @@ var everyProtocol = []scenario{
 	{"newer poll supersedes older", newerSupersedes},
 	{"superseded poll that ends late leaves the newer parked", supersededEndsLate},
 	{"newer poll of another protocol supersedes older", newerOfOtherProtocol},
+	{"release answers the poll and no other", release},
+	{"release during a check answers empty", releaseDuringCheck},
 	{"empty answer at the deadline", deadline},
 	{"poll past its deadline is answered at once", deadlinePassed},
 	{"disconnect removes the poll", disconnect},

@@ -69,6 +69,31 @@ func newerSupersedes(t *testing.T, s *server) {
 	s.wantCount(0)
 }
 
+func release(t *testing.T, s *server) {
+	s.parker.Release("a") // nobody is parked
+	one, other := s.beginParked(&poll{agent: "a", deadline: never, check: nothing}), s.beginParked(&poll{agent: "b", deadline: never, check: nothing})
+	s.parker.Release("a")
+	s.wantAnswer(one, emptyBody)
+	s.staysParked(other)
+	s.wantCount(1)
+	next := s.beginParked(&poll{agent: "a", deadline: never, check: nothing})
+	s.staysParked(next)
+}
+
+func releaseDuringCheck(t *testing.T, s *server) {
+	checking, proceed := make(chan struct{}), make(chan struct{})
+	p := s.begin(&poll{agent: "a", deadline: never, check: func(context.Context) (*checkin.Answer, error) {
+		close(checking)
+		<-proceed
+		return answer("upgrade"), nil
+	}})
+	<-checking
+	s.parker.Release("a")
+	close(proceed)
+	s.wantAnswer(p, emptyBody) // the next poll finds the action
+	s.wantCount(0)
+}
+
 func supersededEndsLate(t *testing.T, s *server) {
 	checking, release := make(chan struct{}), make(chan struct{})
 	older := s.begin(&poll{agent: "a", deadline: never, check: func(context.Context) (*checkin.Answer, error) {
