@@ -145,9 +145,9 @@ func (p *pool) use() Use {
 type Admission struct {
 	Limits Limits
 
-	requests map[Kind]*pool
-	bodies   *pool   // bytes
-	strange  *places // for AsStranger; the share of one source is Limits.Checkins
+	requests  map[Kind]*pool
+	bodies    *pool   // bytes
+	strange   *places // for AsStranger; the share of one source is Limits.Checkins
 	anonymous *places // for Anonymous; with half of Limits.Downloads
 	connections
 }

@@ -379,6 +379,23 @@ func TestMusterAgentsGetNothingOfElasticsAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
+func TestUpgradeableAgentsAreThoseBelowTheNewestVersionForThem(t *testing.T) {
+	w := newWorld(t)
+	w.published("8.16.0")
+	w.Publisher().Publish("1.1.0")
+	w.enrolled("elastic-old", "8.15.5")
+	w.enrolled("elastic-new", "8.16.0")
+	w.Enroll("muster-old", "1.0.0")
+	w.Enroll("muster-new", "1.1.0")
+	var hosts []string
+	for _, a := range apptest.Decode[adminapi.AgentList](t, w.Admin(http.MethodGet, "/api/fleet/agents?showUpgradeable=true&sortField=local_metadata.host.hostname&sortOrder=asc", nil)).Items {
+		hosts = append(hosts, a.LocalMetadata["host"].(map[string]any)["hostname"].(string))
+	}
+	if got := strings.Join(hosts, " "); got != "elastic-old muster-old" {
+		t.Errorf("upgradeable are %q", got)
+	}
+}
+
 func TestOpenPGPKeyIsServedToAgents(t *testing.T) {
 	s := apptest.Start(t)
 	const path = "/api/agents/upgrades/8.15.5/pgp-public-key"

@@ -69,11 +69,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
-		versions := catalog.Versions()
-		if len(versions) == 0 {
-			versions = []string{"0.0.0"} // nothing is published, so no agent is below it
+		if err := selectUpgradeable(&q, catalog, now); err != nil {
+			return err
 		}
-		q.VersionBelow = versions[0]
 	}
 	agents, total, err := h.Store.Agents().List(ctx, q)
 	if err != nil {
