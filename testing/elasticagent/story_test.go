@@ -76,7 +76,7 @@ func (w *world) published(versions ...string) {
 func (w *world) enrolled(host, version string) *elasticagent.Agent {
 	w.t.Helper()
 	a := elasticagent.New(w.AgentURL, w.Client, host, version)
-	a.Source = w.AgentURL + "/artifacts"
+	a.Source = "https://vendor.invalid/downloads" // until its policy names another
 	if err := a.Enroll(w.t.Context(), w.Token); err != nil {
 		w.t.Fatal(err)
 	}
@@ -506,6 +506,25 @@ func TestElasticPackagesThatAgentsWouldRefuseAreRefused(t *testing.T) {
 		got := apptest.Decode[adminapi.PackageItem](t, w.push(archive)).Item
 		if got.Maker == nil || *got.Maker != adminapi.MakerElastic || got.Version != "8.16.0" || got.Os != "linux" || got.Arch != "amd64" || got.KeyId != w.publisher.KeyID() || got.Signed != nil {
 			t.Errorf("published is %+v", got)
+		}
+	}
+}
+
+func TestElasticsNamesOfPlatformsAreKnown(t *testing.T) {
+	w := newWorld(t)
+	for platform, want := range map[string]string{
+		"linux-x86_64.tar.gz": "linux/amd64", "linux-arm64.tar.gz": "linux/arm64", "darwin-x86_64.tar.gz": "darwin/amd64",
+		"darwin-aarch64.tar.gz": "darwin/arm64", "windows-x86_64.zip": "windows/amd64",
+	} {
+		file := "elastic-agent-8.16.0-" + platform
+		top := strings.TrimSuffix(strings.TrimSuffix(file, ".tar.gz"), ".zip")
+		got := w.push(w.publisher.Write(t, t.TempDir(), file, elasticagent.Entries(top, "8.16.0")))
+		if got.Status != http.StatusOK {
+			t.Errorf("%s: %s", file, got.Body)
+			continue
+		}
+		if p := apptest.Decode[adminapi.PackageItem](t, got).Item; p.Os+"/"+p.Arch != want || p.File != file {
+			t.Errorf("%s is %s for %s/%s", file, p.File, p.Os, p.Arch)
 		}
 	}
 }
