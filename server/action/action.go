@@ -160,7 +160,7 @@ func (s *Service) CancelScheduled(ctx context.Context, f fleet.Freeze, actor str
 	// An upgrade can be scheduled a year ahead, so all stored actions are read. Retention
 	// bounds their number.
 	for offset := 0; ; offset += cancelPage {
-		list, err := s.Store.Actions().List(ctx, offset, cancelPage)
+		list, err := s.Store.Actions().List(ctx, store.ActionQuery{Offset: offset, Limit: cancelPage})
 		if err != nil {
 			return err
 		}
@@ -742,14 +742,14 @@ func (s Status) Done() int { return s.Counts.Done(s.Actioned, s.Unended) }
 // Outcome is State, except that an upgrade is over only when it has ended on every agent.
 func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
 
-// List returns the statuses of actions, newest first, without CANCELs, which show in the
-// state of the action that they cancel.
-func (s *Service) List(ctx context.Context, offset, limit, errorSize int) ([]Status, error) {
-	actions, err := s.Store.Actions().List(ctx, offset, limit)
+// List returns the statuses of the actions that q selects, newest first, without CANCELs,
+// which show in the state of the action that they cancel.
+func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) ([]Status, error) {
+	q.Except = append(slices.Clone(q.Except), agentapi.ActionCancel)
+	actions, err := s.Store.Actions().List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	actions = slices.DeleteFunc(actions, func(a fleet.Action) bool { return a.Type == agentapi.ActionCancel })
 	ids := make([]string, len(actions))
 	for i, a := range actions {
 		ids[i] = a.ID

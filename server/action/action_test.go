@@ -129,7 +129,7 @@ func (w *world) upgrade(ids ...string) fleet.Action {
 
 func (w *world) status(a fleet.Action) action.Status {
 	w.t.Helper()
-	list, err := w.service.List(w.t.Context(), 0, 100, 100)
+	list, err := w.service.List(w.t.Context(), store.ActionQuery{Limit: 100}, 100)
 	w.must(err)
 	i := slices.IndexFunc(list, func(s action.Status) bool { return s.ID == a.ID })
 	if i < 0 {

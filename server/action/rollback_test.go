@@ -8,6 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func (w *world) keep(id, version string, left time.Duration) {
@@ -70,7 +71,7 @@ func TestRollbackRefusalsHaveAReason(t *testing.T) {
 	w.wantKind(err, fleet.Invalid, "none of the 2 agents")
 	_, err = w.service.Rollback(t.Context(), back())
 	w.wantKind(err, fleet.Invalid, "is empty")
-	if list, err := w.service.List(t.Context(), 0, 10, 10); err != nil || len(list) != 0 {
+	if list, err := w.service.List(t.Context(), store.ActionQuery{Limit: 10}, 10); err != nil || len(list) != 0 {
 		t.Errorf("actions are %v, %v", list, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // An order processes the agents in the store's order. The action lists them in the order
@@ -104,7 +105,7 @@ func TestInvalidOrdersChangeNothing(t *testing.T) {
 		_, err = w.service.Upgrade(t.Context(), c.order)
 		w.wantKind(err, fleet.Invalid, c.says)
 	}
-	if list, err := w.service.List(t.Context(), 0, 10, 10); err != nil || len(list) != 0 {
+	if list, err := w.service.List(t.Context(), store.ActionQuery{Limit: 10}, 10); err != nil || len(list) != 0 {
 		t.Errorf("actions are %v, %v", list, err)
 	}
 	if w.upgrading("a") {
@@ -219,7 +220,7 @@ func TestOrderEndsWithTheFirstError(t *testing.T) {
 			if a, err := w.service.Upgrade(t.Context(), o); !errors.Is(err, errAway) {
 				t.Errorf("the order made %+v: %v", a, err)
 			}
-			if list, err := w.store.Actions().List(t.Context(), 0, 10); err != nil || len(list) > 0 {
+			if list, err := w.store.Actions().List(t.Context(), store.ActionQuery{Limit: 10}); err != nil || len(list) > 0 {
 				t.Errorf("there is an action for %d: %v", len(list), err)
 			}
 			if c := w.agent("c"); c.Upgrading() {
@@ -396,7 +397,7 @@ func TestCancel(t *testing.T) {
 	if items[0].Status != 200 || w.upgrading("begun") {
 		t.Errorf("after its ack: %+v, upgrading %t", items, w.upgrading("begun"))
 	}
-	list, err := w.service.List(t.Context(), 0, 10, 10)
+	list, err := w.service.List(t.Context(), store.ActionQuery{Limit: 10}, 10)
 	if err != nil || len(list) != 1 {
 		t.Errorf("listed are %d actions, %v: a CANCEL shows in what it cancelled", len(list), err)
 	}
@@ -425,7 +426,7 @@ func TestCancelRefusals(t *testing.T) {
 	w.wantKind(err, fleet.NotFound, "unknown")
 
 	w.unenroll(leave("b"))
-	list, err := w.service.List(t.Context(), 0, 10, 10)
+	list, err := w.service.List(t.Context(), store.ActionQuery{Limit: 10}, 10)
 	w.must(err)
 	_, err = w.service.Cancel(t.Context(), list[0].ID, "ann")
 	w.wantKind(err, fleet.Invalid, "only an UPGRADE")
@@ -450,7 +451,7 @@ func TestSingleOrderReturnsTheRefusalAndCreatesNoAction(t *testing.T) {
 			t.Errorf("agent %s: error %v, want its refusal", id, err)
 		}
 	}
-	if list, err := w.store.Actions().List(t.Context(), 0, 10); err != nil || len(list) != 1 {
+	if list, err := w.store.Actions().List(t.Context(), store.ActionQuery{Limit: 10}); err != nil || len(list) != 1 {
 		t.Errorf("actions %+v, error %v; want the first alone", list, err)
 	}
 }

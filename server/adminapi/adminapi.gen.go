@@ -840,9 +840,12 @@ type ActionStatus struct {
 	NbAgentsActioned int `json:"nbAgentsActioned"`
 
 	// NbAgentsDone Agents that are done; of an upgrade those whose watchers have committed
-	NbAgentsDone   int         `json:"nbAgentsDone"`
-	NbAgentsFailed int         `json:"nbAgentsFailed"`
-	Outcome        ActionState `json:"outcome"`
+	NbAgentsDone   int `json:"nbAgentsDone"`
+	NbAgentsFailed int `json:"nbAgentsFailed"`
+
+	// NewPolicyId The policy of a POLICY_REASSIGN
+	NewPolicyId *string     `json:"newPolicyId,omitempty"`
+	Outcome     ActionState `json:"outcome"`
 
 	// Rollback The action is a rollback to a previous version
 	Rollback  *bool       `json:"rollback,omitempty"`
@@ -3229,7 +3232,11 @@ type GetFullPolicyParams struct {
 
 // GetAgentStatusParams defines parameters for GetAgentStatus.
 type GetAgentStatusParams struct {
+	// PolicyId Only the agents of this policy
 	PolicyId *string `form:"policyId,omitempty" json:"policyId,omitempty"`
+
+	// PolicyIds Only the agents of these policies
+	PolicyIds *[]string `form:"policyIds,omitempty" json:"policyIds,omitempty"`
 
 	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
@@ -3266,6 +3273,12 @@ type ListActionStatusParams struct {
 	// Page Zero-based, as in Kibana
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+
+	// Date Only actions created within a day from this time; takes precedence over latest
+	Date *string `form:"date,omitempty" json:"date,omitempty"`
+
+	// Latest Only actions created in the last so many milliseconds
+	Latest *int64 `form:"latest,omitempty" json:"latest,omitempty"`
 
 	// ErrorSize Number of latest errors to show of each action
 	ErrorSize *int `form:"errorSize,omitempty" json:"errorSize,omitempty"`

@@ -111,6 +111,15 @@ func (a Action) Upgrade() agentapi.UpgradeData {
 	return d
 }
 
+// NewPolicy returns the id of the policy of a POLICY_REASSIGN, empty for other types.
+func (a Action) NewPolicy() string {
+	var d agentapi.PolicyReassignData
+	if a.Type == agentapi.ActionPolicyReassign {
+		_ = json.Unmarshal(a.Data, &d) // checked when the action was created
+	}
+	return d.PolicyID
+}
+
 // Cancels returns the id of the action that a CANCEL cancels, empty for other types.
 func (a Action) Cancels() string {
 	var d agentapi.CancelData

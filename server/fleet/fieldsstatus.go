@@ -153,6 +153,15 @@ func SelectAgents(query string, inactive bool, timeouts map[string]time.Duration
 	return kql.AllOf{shown, asked}, nil
 }
 
+// OfPolicies selects the agents of any of the policies.
+func OfPolicies(ids []string) kql.Filter {
+	of := make(kql.AnyOf, len(ids))
+	for i, id := range ids {
+		of[i] = kql.Equals{Field: fieldPolicyID, Value: id}
+	}
+	return of
+}
+
 // asksForAny reports whether field:* occurs in a query.
 func asksForAny(n kql.Node, schema *kql.Schema, field *kql.Field) bool {
 	some := func(nodes []kql.Node) bool {

@@ -156,7 +156,7 @@ func actionOf(id string, rollouts []store.RolloutHead) bool {
 func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now time.Time) error {
 	// The newest action beyond the number that is kept.
 	beyond := int64(0)
-	more, err := s.Store.Actions().List(ctx, s.Policy.Actions.Count, 1)
+	more, err := s.Store.Actions().List(ctx, store.ActionQuery{Offset: s.Policy.Actions.Count, Limit: 1})
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 )
@@ -230,13 +231,24 @@ type Actions interface {
 	After(ctx context.Context, after int64, limit int) ([]fleet.Action, error)
 	// LastSeq returns the highest Seq, or 0 if there are no actions.
 	LastSeq(ctx context.Context) (int64, error)
-	// List returns actions, newest first.
-	List(ctx context.Context, offset, limit int) ([]fleet.Action, error)
+	// List returns the actions that q selects, newest first.
+	List(ctx context.Context, q ActionQuery) ([]fleet.Action, error)
 	// Delete removes an action, which must have expired, and its results; a missing one is
 	// no error. It fails with Conflict for the action with the highest Seq, so that LastSeq
 	// never decreases: agents' tokens beyond it would count as none. Other processes may
 	// still return the action by its id.
 	Delete(ctx context.Context, id string) error
+}
+
+// ActionQuery selects one page of actions.
+type ActionQuery struct {
+	// Except excludes the actions of these types.
+	Except []agentapi.ActionType
+	// From and Until select the actions that were created at or between these times; nil:
+	// no limit.
+	From, Until *time.Time
+	Offset      int
+	Limit       int
 }
 
 // Results stores the results of actions, one for each action and agent.

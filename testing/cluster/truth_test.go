@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // maxActions bounds how many actions are read from the store at the end.
@@ -46,7 +47,7 @@ func (c *Cluster) CompleteRollout(ctx context.Context, h History, rolloutID stri
 
 // actions returns the actions in the store for which op returns a name, and their CANCELs.
 func (c *Cluster) actions(ctx context.Context, op func(fleet.Action) string) ([]Action, error) {
-	list, err := c.Store.Actions().List(ctx, 0, maxActions)
+	list, err := c.Store.Actions().List(ctx, store.ActionQuery{Limit: maxActions})
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
 
-	fl := authed.Group("/api/fleet", h.xsrf)
+	fl := authed.Group("/api/fleet", h.xsrf, h.checkQuery)
 	fl.GET("/agent_status", on(h.agentStatus))
 	fl.GET("/agents", on(h.listAgents))
 	fl.GET("/agents/tags", on(h.agentTags))
@@ -403,13 +403,16 @@ func (h *Handlers) server(c *gin.Context) error {
 // maxPage bounds page, so that page times perPage does not overflow.
 const maxPage = 1 << 20
 
+// maxPerPage bounds a page of any list, as in Kibana.
+const maxPerPage = 10_000
+
 // page reads the parameters page and perPage. The first page has the number first.
 func page(c *gin.Context, first int) (number, size int, err error) {
 	if number, err = queryInt(c, "page", first, first, maxPage); err != nil {
 		return 0, 0, err
 	}
 	// Not 0, which means all items to the store.
-	size, err = queryInt(c, "perPage", 20, 1, 1000)
+	size, err = queryInt(c, "perPage", 20, 1, maxPerPage)
 	return number, size, err
 }
 

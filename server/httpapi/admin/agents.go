@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -123,6 +125,9 @@ func agentNotFound(err error, id string) error {
 	return err
 }
 
+// maxPolicyIDs is as in Kibana.
+const maxPolicyIDs = 1000
+
 func (h *Handlers) agentStatus(c *gin.Context) error {
 	timeouts, err := h.Policies.Timeouts(c.Request.Context())
 	if err != nil {
@@ -133,7 +138,14 @@ func (h *Handlers) agentStatus(c *gin.Context) error {
 	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, h.Now.UTC()); err != nil {
 		return err
 	}
-	n, err := h.countStatuses(c.Request.Context(), filter, c.Query("kuery"), true, timeouts)
+	cached := c.Query("kuery")
+	if policies := c.QueryArray("policyIds"); len(policies) > maxPolicyIDs {
+		return fleet.FieldError("query.policyIds", "array size is [%d], but cannot be greater than [%d]", len(policies), maxPolicyIDs)
+	} else if len(policies) > 0 && !slices.Equal(policies, []string{""}) {
+		filter.Query = kql.AllOf{fleet.OfPolicies(policies), filter.Query}
+		cached = fmt.Sprintf("%q %q", policies, cached)
+	}
+	n, err := h.countStatuses(c.Request.Context(), filter, cached, true, timeouts)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -176,17 +177,26 @@ func (c actions) LastSeq(ctx context.Context) (int64, error) {
 	return c.s.actionOrder.end(ctx, "desc", upTo)
 }
 
-func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
-	if limit <= 0 {
+func (c actions) List(ctx context.Context, q store.ActionQuery) ([]fleet.Action, error) {
+	if q.Limit <= 0 {
 		return []fleet.Action{}, nil
 	}
 	upTo, err := c.s.actionOrder.advance(ctx)
 	if err != nil {
 		return nil, err
 	}
+	filter := []any{between(0, upTo)}
+	if q.From != nil {
+		filter = append(filter, body{"range": body{"@timestamp": body{"gte": millis(*q.From)}}})
+	}
+	if q.Until != nil {
+		filter = append(filter, body{"range": body{"@timestamp": body{"lte": millis(*q.Until)}}})
+	}
+	except := append([]agentapi.ActionType{}, q.Except...)
 	hits, _, err := c.s.c.page(ctx, "list actions", indexActions, body{
-		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": "desc"}}, "_source": false,
-	}, offset, limit, maxResultWindow)
+		"query": body{"bool": body{"filter": filter, "must_not": []any{body{"terms": body{"type": except}}}}},
+		"sort":  []any{body{"_seq_no": "desc"}}, "_source": false,
+	}, q.Offset, q.Limit, maxResultWindow)
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -28,6 +30,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		return 0, err
 	}
 	id, expiration, cancelled := a.ID, fromTimePtr(a.Expiration), fromTimePtr(a.CancelledAt)
+	kind, created := string(a.Type), fromTime(a.CreatedAt)
 	targets, err := newActionTargets(a)
 	if err != nil {
 		return 0, err
@@ -36,8 +39,8 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		// Seq is assigned under the write lock and becomes visible with the commit, so a
 		// reader never sees a later one first.
 		var seq int64
-		err := t.get(`INSERT INTO actions (id, rev, expiration, cancelled_at, doc) VALUES (?, 1, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING seq`,
-			[]any{id, expiration, cancelled, doc}, &seq)
+		err := t.get(`INSERT INTO actions (id, rev, expiration, cancelled_at, type, created_at, doc) VALUES (?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING seq`,
+			[]any{id, expiration, cancelled, kind, created, doc}, &seq)
 		if errors.Is(err, sql.ErrNoRows) {
 			return 0, exists("action", id)
 		}
@@ -175,8 +178,22 @@ func (c actions) LastSeq(ctx context.Context) (int64, error) {
 	return seq, err
 }
 
-func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
+func (c actions) List(ctx context.Context, q store.ActionQuery) ([]fleet.Action, error) {
+	except, err := encode("types of", "actions", append([]agentapi.ActionType{}, q.Except...))
+	if err != nil {
+		return nil, err
+	}
+	from, until := int64(math.MinInt64), int64(math.MaxInt64)
+	if q.From != nil {
+		from = fromTime(*q.From)
+	}
+	if q.Until != nil {
+		until = fromTime(*q.Until)
+	}
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq IN (
+			SELECT seq FROM actions INDEXED BY actions_listed
+			WHERE type NOT IN (SELECT value FROM json_each(?)) AND created_at BETWEEN ? AND ? ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0
+		) ORDER BY seq DESC`, except, from, until, max(q.Limit, 0), max(q.Offset, 0))
 }
 
 // actionHead is the mutable part of an action.

@@ -48,7 +48,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(err)
 	_, err = s.Actions().After(ctx, 0, 1)
 	must(err)
-	_, err = s.Actions().List(ctx, 0, 1)
+	_, err = s.Actions().List(ctx, store.ActionQuery{Limit: 1})
 	must(err)
 	_, err = s.Actions().LastSeq(ctx)
 	must(err)

@@ -278,7 +278,7 @@ func testActions(t *testing.T, cfg Config) {
 		cfg.eventually(t, func() error {
 			var got []string
 			for offset := 0; offset < 12; offset += 3 {
-				page, err := s.Actions().List(ctx, offset, 3)
+				page, err := s.Actions().List(ctx, store.ActionQuery{Offset: offset, Limit: 3})
 				if err != nil {
 					return err
 				}
@@ -286,6 +286,35 @@ func testActions(t *testing.T, cfg Config) {
 			}
 			return differs(got, want)
 		})
+	})
+
+	t.Run("List selects by type and time before it makes pages", func(t *testing.T) {
+		s := cfg.open(t)
+		for i := range 12 {
+			a := upgradeAction(fmt.Sprintf("act-%02d", i), "a")
+			a.CreatedAt = at(time.Duration(i) * time.Minute)
+			if i%2 == 0 {
+				a.Type = agentapi.ActionCancel
+			}
+			value(s.Actions().Create(ctx, a))(t)
+		}
+		list := func(q store.ActionQuery, want ...string) {
+			t.Helper()
+			cfg.eventually(t, func() error {
+				list, err := s.Actions().List(ctx, q)
+				if err != nil {
+					return err
+				}
+				return differs(actionIDs(list), want)
+			})
+		}
+		except := []agentapi.ActionType{agentapi.ActionCancel}
+		list(store.ActionQuery{Except: except, Limit: 4}, "act-11", "act-09", "act-07", "act-05")
+		list(store.ActionQuery{Except: except, Offset: 4, Limit: 4}, "act-03", "act-01")
+		list(store.ActionQuery{Except: append(except, agentapi.ActionUpgrade), Limit: 4}, []string{}...)
+		list(store.ActionQuery{From: atPtr(9 * time.Minute), Limit: 9}, "act-11", "act-10", "act-09")
+		list(store.ActionQuery{Except: except, From: atPtr(3 * time.Minute), Until: atPtr(7 * time.Minute), Limit: 2}, "act-07", "act-05")
+		list(store.ActionQuery{Until: atPtr(time.Minute), Offset: 1, Limit: 2}, "act-00")
 	})
 
 	t.Run("an action for 10,000 agents is pending for each and keeps their order", func(t *testing.T) {

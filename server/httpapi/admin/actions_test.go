@@ -1,0 +1,78 @@
+package admin_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// actionPage returns the ids of a page of action_status.
+func actionPage(t *testing.T, s *apptest.Server, query string) []string {
+	t.Helper()
+	ids := []string{}
+	for _, a := range answered[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status?"+query, nil)).Items {
+		ids = append(ids, a.ActionId)
+	}
+	return ids
+}
+
+func TestPagesOfActionStatusAreFullAfterCancellations(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	var want []string
+	for i := range 6 {
+		a := s.Enroll(fmt.Sprintf("web-%d", i), "1.0.0")
+		got := answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID}}))
+		want = append(want, *got.ActionId)
+		if i%2 == 1 {
+			if got := s.Admin("POST", "/api/fleet/agents/actions/"+*got.ActionId+"/cancel", nil); got.Status != http.StatusOK {
+				t.Fatalf("cancel: %d %s", got.Status, got.Body)
+			}
+		}
+	}
+	slices.Reverse(want)
+	for page := range 4 {
+		if got := actionPage(t, s, fmt.Sprintf("perPage=2&page=%d", page)); !slices.Equal(got, want[min(2*page, 6):min(2*page+2, 6)]) {
+			t.Errorf("page %d has %v, want a part of %v", page, got, want)
+		}
+	}
+	now := time.Now().UTC()
+	for query, n := range map[string]int{
+		"latest=3600000":                                                         6,
+		"date=" + now.Format("2006-01-02"):                                       6,
+		"date=" + now.AddDate(0, 0, -2).Format("2006-01-02"):                     0,
+		"date=" + now.Add(time.Hour).Format("2006-01-02T15:04:05Z"):              0,
+		"date=" + now.AddDate(0, 0, -3).Format("2006-01-02") + "&latest=3600000": 0,
+	} {
+		if got := actionPage(t, s, query); len(got) != n {
+			t.Errorf("%s has %d actions, want %d", query, len(got), n)
+		}
+	}
+}
+
+func TestAgentStatusCountsTheAgentsOfPolicies(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	for i, policy := range []string{"a", "b", "b", "c"} {
+		a := s.Enroll(fmt.Sprintf("web-%d", i), "1.0.0")
+		if _, err := store.UpdateAgent(t.Context(), s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { a.PolicyID = policy; return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for query, want := range map[string]int{
+		"": 4, "policyId=b": 2, "policyIds=b": 2, "policyIds=a&policyIds=b": 3, "policyIds=none": 0, "policyIds=": 4,
+		"policyId=b&policyIds=a": 0, "policyIds=a&policyIds=c&kuery=policy_id:c": 1,
+	} {
+		if got := answered[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status?"+query, nil)).Results.All; got != want {
+			t.Errorf("%q counts %d agents, want %d", query, got, want)
+		}
+	}
+}
