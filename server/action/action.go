@@ -6,6 +6,7 @@ package action
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -90,7 +91,7 @@ type UpgradeOrder struct {
 	// Selected means that a query has selected the agents, so there may be MaxSelected.
 	Selected bool
 	// Single makes Upgrade fail with a Refused if an agent is refused; else the refusal
-	// becomes an error result of the action.
+	// becomes an error result of the action, as that there is no package always does.
 	Single         bool
 	StartTime      *time.Time
 	RolloutSeconds int
@@ -131,7 +132,11 @@ func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time
 		return g.Latest, nil
 	}
 	return s.Guards.Check(ctx, g, func(f func(*fleet.Agent)) error {
-		return s.EachVerdict(ctx, o, func(v Verdict) {
+		check, err := s.checkUpgrade(ctx, o)
+		if err != nil {
+			return err
+		}
+		return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, func(v Verdict) {
 			if v.Err == nil {
 				f(&v.Agent)
 			}
@@ -202,11 +207,19 @@ func (r Refused) Error() string { return r.Err.Error() }
 func (r Refused) Unwrap() error { return r.Err }
 
 // EachVerdict calls f with the verdict of an order for each agent, in the order of the
-// ids. Upgrade reaches the same verdicts unless an agent has changed meanwhile.
+// ids. Upgrade reaches the same verdicts unless an agent has changed meanwhile. A version
+// that has no package is an error, so that it is noticed before the order.
 // EachVerdict holds one page of agents in memory at a time.
 func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
 	check, err := s.checkUpgrade(ctx, o)
 	if err != nil {
+		return err
+	}
+	catalog, err := s.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.UpgradeRequest.Check(catalog); err != nil {
 		return err
 	}
 	return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, f)
@@ -221,17 +234,55 @@ func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func
 	})
 }
 
+// CheckUpgradeRequest returns an error if a request to upgrade is wrong, whatever
+// packages are published.
+func CheckUpgradeRequest(r fleet.UpgradeRequest) error { return hasSource(r).Check(nil) }
+
+// hasSource returns the request with a source, which spares it the checks of packages.
+func hasSource(r fleet.UpgradeRequest) fleet.UpgradeRequest {
+	if r.SourceURI == "" {
+		r.SourceURI = "https://elsewhere/"
+	}
+	return r
+}
+
+// noPackage is the refusal of an agent that could be upgraded if there were a package that
+// its host installs. Kibana, which knows no packages, accepts such an order and leaves the
+// failure to the agent. So it is an error result of the action, of single orders too.
+type noPackage struct{ error }
+
+func (e noPackage) Unwrap() error { return e.error }
+
 // checkUpgrade returns a function that reports why an agent cannot follow the order, or
 // an error if no agent can.
 func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet.Agent) error, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return nil, err
 	}
+	if err := CheckUpgradeRequest(o.UpgradeRequest); err != nil {
+		return nil, err
+	}
 	catalog, err := s.Catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeRequest, catalog) }, o.UpgradeRequest.Check(catalog)
+	missing := o.UpgradeRequest.Check(catalog)
+	var of *fleet.Error
+	if errors.As(missing, &of) {
+		missing = fleet.Errorf(of.Kind, "%s", of.Message) // without the field of the request
+	}
+	return func(a *fleet.Agent) error {
+		if err := a.CheckUpgrade(hasSource(o.UpgradeRequest), catalog); err != nil {
+			return err
+		}
+		if missing != nil {
+			return noPackage{missing}
+		}
+		if err := a.CheckUpgrade(o.UpgradeRequest, catalog); err != nil {
+			return noPackage{err}
+		}
+		return nil
+	}, nil
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade
@@ -343,6 +394,18 @@ func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Age
 	return verdicts, nil
 }
 
+// Found returns how many of the agents exist.
+func (s *Service) Found(ctx context.Context, ids []string) (n int, err error) {
+	for some := range slices.Chunk(ids, judgeSize) {
+		agents, err := s.Store.Agents().GetMany(ctx, some)
+		if err != nil {
+			return 0, err
+		}
+		n += len(agents)
+	}
+	return n, nil
+}
+
 func notFound(id string) (fleet.Agent, error) {
 	return fleet.Agent{ID: id}, fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
 }
@@ -441,7 +504,7 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 		marked := len(a.Agents)
 		more, err := s.mark(ctx, &a, page, do)
 		for _, v := range more {
-			if do.single {
+			if do.single && !errors.As(v.Err, new(noPackage)) {
 				return Refused{v}
 			}
 			refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt})
@@ -485,6 +548,10 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 		verb, text = "agent.request_diagnostics", "requested the diagnostics of"
 	case a.Type == agentapi.ActionForceUnenroll:
 		verb, text = "agent.revoke", "unenrolled and revoked the keys of"
+	case a.Type == agentapi.ActionPolicyReassign:
+		verb, text = "agent.reassign", "gave policy "+a.NewPolicy()+" to"
+	case a.Type == agentapi.ActionUpdateTags:
+		verb, text = "agent.tag", "changed the tags of"
 	case a.Upgrade().Rollback:
 		verb, text = "agent.rollback", "ordered the rollback to "+a.Upgrade().Version+" of"
 	case a.Type == agentapi.ActionUpgrade:

@@ -21,6 +21,8 @@ type Order struct {
 	AgentIDs []string
 	Selected bool // as in UpgradeOrder
 	Single   bool // as in UpgradeOrder
+	// Check reports why an agent cannot follow; nil: all that are enrolled can.
+	Check func(*fleet.Agent) error
 	// Force also permits agents of an active rollout to be migrated to another server.
 	Force bool
 	// StartTime is nil for at once, and Expiration for fleet.DefaultExpiration later.
@@ -45,7 +47,12 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 		return fleet.Action{}, err
 	}
 	do := step{
-		check: checkEnrolled,
+		check: func(a *fleet.Agent) error {
+			if err := checkEnrolled(a); err != nil || o.Check == nil {
+				return err
+			}
+			return o.Check(a)
+		},
 		// Only a migration takes an agent away from its rollout.
 		locked: o.Force || o.Type != agentapi.ActionMigrate,
 		hint:   "; or migrate it with force",

@@ -117,7 +117,9 @@ func (f *Feed) round(ctx context.Context) error {
 		for i, a := range actions {
 			// Agents are woken in the order of their ids, since they acknowledge in that
 			// order, and writes of adjacent ids touch few pages of a store.
-			f.Wake(agents[i]...)
+			if a.Type != agentapi.ActionUpdateTags { // the agents have nothing to do
+				f.Wake(agents[i]...)
+			}
 			f.last = a.Seq
 		}
 		if len(actions) < feedBatch {

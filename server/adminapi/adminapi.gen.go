@@ -813,6 +813,14 @@ type ActionError struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
+// ActionOrMessage defines model for ActionOrMessage.
+type ActionOrMessage struct {
+	ActionId *string `json:"actionId,omitempty"`
+
+	// Message Why there is nothing to do
+	Message *string `json:"message,omitempty"`
+}
+
 // ActionState defines model for ActionState.
 type ActionState string
 
@@ -1045,6 +1053,16 @@ type AgentUpgrade struct {
 	Rollbacks *[]KeptVersion `json:"rollbacks,omitempty"`
 }
 
+// AgentsOfActions defines model for AgentsOfActions.
+type AgentsOfActions struct {
+	Items []string `json:"items"`
+}
+
+// AgentsOfActionsRequest defines model for AgentsOfActionsRequest.
+type AgentsOfActionsRequest struct {
+	ActionIds []string `json:"actionIds"`
+}
+
 // Artifact defines model for Artifact.
 type Artifact struct {
 	Arch *string `json:"arch,omitempty"`
@@ -1159,6 +1177,39 @@ type BulkGetPoliciesRequest struct {
 	IgnoreMissing *bool    `json:"ignoreMissing,omitempty"`
 }
 
+// BulkMigrateRequest defines model for BulkMigrateRequest.
+type BulkMigrateRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents          AgentSelection   `json:"agents"`
+	BatchSize       *int             `json:"batchSize,omitempty"`
+	EnrollmentToken string           `json:"enrollment_token"`
+	Settings        *MigrateSettings `json:"settings,omitempty"`
+	Uri             string           `json:"uri"`
+}
+
+// BulkPrivilegeRequest defines model for BulkPrivilegeRequest.
+type BulkPrivilegeRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that are named or selected and exist
+	DryRun   *bool          `json:"dryRun,omitempty"`
+	UserInfo *PrivilegeUser `json:"user_info,omitempty"`
+}
+
+// BulkReassignRequest defines model for BulkReassignRequest.
+type BulkReassignRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that are named or selected and exist
+	DryRun          *bool  `json:"dryRun,omitempty"`
+	IncludeInactive *bool  `json:"includeInactive,omitempty"`
+	PolicyId        string `json:"policy_id"`
+}
+
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
@@ -1167,13 +1218,26 @@ type BulkRollbackRequest struct {
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 }
 
+// BulkTagRequest defines model for BulkTagRequest.
+type BulkTagRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that are named or selected and exist
+	DryRun          *bool     `json:"dryRun,omitempty"`
+	IncludeInactive *bool     `json:"includeInactive,omitempty"`
+	TagsToAdd       *[]string `json:"tagsToAdd,omitempty"`
+	TagsToRemove    *[]string `json:"tagsToRemove,omitempty"`
+}
+
 // BulkUnenrollRequest defines model for BulkUnenrollRequest.
 type BulkUnenrollRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents    AgentSelection `json:"agents"`
 	BatchSize *int           `json:"batchSize,omitempty"`
 
-	// DryRun Only count the agents that would be unenrolled
+	// DryRun Only count the agents that are named or selected and exist
 	DryRun *bool `json:"dryRun,omitempty"`
 
 	// Force Also agents in an active rollout
@@ -1190,7 +1254,7 @@ type BulkUpgradeRequest struct {
 	Agents    AgentSelection `json:"agents"`
 	BatchSize *int           `json:"batchSize,omitempty"`
 
-	// DryRun Only count the agents that would be upgraded
+	// DryRun Only count the agents that are named or selected and exist
 	DryRun          *bool `json:"dryRun,omitempty"`
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
@@ -1299,6 +1363,17 @@ type Coverage struct {
 	Uncovered []Cell   `json:"uncovered"`
 }
 
+// CreateActionRequest defines model for CreateActionRequest.
+type CreateActionRequest struct {
+	Action struct {
+		AckData *json.RawMessage `json:"ack_data,omitempty"`
+		Data    *json.RawMessage `json:"data,omitempty"`
+
+		// Type UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS
+		Type string `json:"type"`
+	} `json:"action"`
+}
+
 // CreateAdminKeyRequest defines model for CreateAdminKeyRequest.
 type CreateAdminKeyRequest struct {
 	// Expiration Go duration such as 2160h after which the key gives no access; default: never
@@ -1343,6 +1418,22 @@ type CreateWebhookRequest struct {
 
 	// Url Example: https://hooks.example.com/muster
 	Url string `json:"url"`
+}
+
+// CreatedAction defines model for CreatedAction.
+type CreatedAction struct {
+	AckData    *json.RawMessage `json:"ack_data,omitempty"`
+	Agents     []string         `json:"agents"`
+	CreatedAt  time.Time        `json:"created_at"`
+	Data       *json.RawMessage `json:"data,omitempty"`
+	Expiration *time.Time       `json:"expiration,omitempty"`
+	Id         string           `json:"id"`
+	Type       string           `json:"type"`
+}
+
+// CreatedActionItem defines model for CreatedActionItem.
+type CreatedActionItem struct {
+	Item CreatedAction `json:"item"`
 }
 
 // DeadLetter A notification that could not be delivered
@@ -1755,6 +1846,32 @@ type LogInRequest struct {
 // Maker Whose agents it is for; absent for Muster's
 type Maker string
 
+// MigrateRequest defines model for MigrateRequest.
+type MigrateRequest struct {
+	EnrollmentToken string           `json:"enrollment_token"`
+	Settings        *MigrateSettings `json:"settings,omitempty"`
+	Uri             string           `json:"uri"`
+}
+
+// MigrateSettings defines model for MigrateSettings.
+type MigrateSettings struct {
+	CaSha256                      *string            `json:"ca_sha256,omitempty"`
+	CertificateAuthorities        *string            `json:"certificate_authorities,omitempty"`
+	ElasticAgentCert              *string            `json:"elastic_agent_cert,omitempty"`
+	ElasticAgentCertKey           *string            `json:"elastic_agent_cert_key,omitempty"`
+	ElasticAgentCertKeyPassphrase *string            `json:"elastic_agent_cert_key_passphrase,omitempty"`
+	Headers                       *map[string]string `json:"headers,omitempty"`
+	Insecure                      *bool              `json:"insecure,omitempty"`
+	ProxyDisabled                 *bool              `json:"proxy_disabled,omitempty"`
+	ProxyHeaders                  *map[string]string `json:"proxy_headers,omitempty"`
+	ProxyUrl                      *string            `json:"proxy_url,omitempty"`
+
+	// ReplaceToken Not for many agents
+	ReplaceToken *string   `json:"replace_token,omitempty"`
+	Staging      *string   `json:"staging,omitempty"`
+	Tags         *[]string `json:"tags,omitempty"`
+}
+
 // Migration What the version does to existing state
 type Migration struct {
 	// AcknowledgeStateRisk Required for a breaking migration
@@ -2114,6 +2231,18 @@ type PreviewTarget struct {
 	Values   *[]string `json:"values,omitempty"`
 }
 
+// PrivilegeRequest defines model for PrivilegeRequest.
+type PrivilegeRequest struct {
+	UserInfo *PrivilegeUser `json:"user_info,omitempty"`
+}
+
+// PrivilegeUser defines model for PrivilegeUser.
+type PrivilegeUser struct {
+	Groupname *string `json:"groupname,omitempty"`
+	Password  *string `json:"password,omitempty"`
+	Username  *string `json:"username,omitempty"`
+}
+
 // PublishTrustFilesRequest defines model for PublishTrustFilesRequest.
 type PublishTrustFilesRequest struct {
 	// Files Signed roots and at most one targets file, each in base64
@@ -2174,6 +2303,11 @@ type Reason struct {
 	Since *time.Time `json:"since,omitempty"`
 	Text  string     `json:"text"`
 	Until *time.Time `json:"until,omitempty"`
+}
+
+// ReassignRequest defines model for ReassignRequest.
+type ReassignRequest struct {
+	PolicyId string `json:"policy_id"`
 }
 
 // RequiredVersion defines model for RequiredVersion.
@@ -2756,6 +2890,14 @@ type UnenrollRequest struct {
 
 	// Revoke Unenrol at once, without acknowledgement: the key of the agent no longer works
 	Revoke *bool `json:"revoke,omitempty"`
+}
+
+// UpdateAgentRequest defines model for UpdateAgentRequest.
+type UpdateAgentRequest struct {
+	Tags *[]string `json:"tags,omitempty"`
+
+	// UserProvidedMetadata Merged into what there is
+	UserProvidedMetadata *map[string]interface{} `json:"user_provided_metadata,omitempty"`
 }
 
 // UpdatePolicyRequest defines model for UpdatePolicyRequest.
@@ -3423,6 +3565,18 @@ type UpdatePolicyJSONRequestBody = UpdatePolicyRequest
 // CopyPolicyJSONRequestBody defines body for CopyPolicy for application/json ContentType.
 type CopyPolicyJSONRequestBody = CopyPolicyRequest
 
+// ListAgentsOfActionsJSONRequestBody defines body for ListAgentsOfActions for application/json ContentType.
+type ListAgentsOfActionsJSONRequestBody = AgentsOfActionsRequest
+
+// BulkMigrateAgentsJSONRequestBody defines body for BulkMigrateAgents for application/json ContentType.
+type BulkMigrateAgentsJSONRequestBody = BulkMigrateRequest
+
+// BulkChangeAgentPrivilegeJSONRequestBody defines body for BulkChangeAgentPrivilege for application/json ContentType.
+type BulkChangeAgentPrivilegeJSONRequestBody = BulkPrivilegeRequest
+
+// BulkReassignAgentsJSONRequestBody defines body for BulkReassignAgents for application/json ContentType.
+type BulkReassignAgentsJSONRequestBody = BulkReassignRequest
+
 // BulkRequestDiagnosticsJSONRequestBody defines body for BulkRequestDiagnostics for application/json ContentType.
 type BulkRequestDiagnosticsJSONRequestBody = BulkDiagnosticsRequest
 
@@ -3432,8 +3586,26 @@ type BulkRollbackAgentsJSONRequestBody = BulkRollbackRequest
 // BulkUnenrollAgentsJSONRequestBody defines body for BulkUnenrollAgents for application/json ContentType.
 type BulkUnenrollAgentsJSONRequestBody = BulkUnenrollRequest
 
+// BulkTagAgentsJSONRequestBody defines body for BulkTagAgents for application/json ContentType.
+type BulkTagAgentsJSONRequestBody = BulkTagRequest
+
 // BulkUpgradeAgentsJSONRequestBody defines body for BulkUpgradeAgents for application/json ContentType.
 type BulkUpgradeAgentsJSONRequestBody = BulkUpgradeRequest
+
+// UpdateAgentJSONRequestBody defines body for UpdateAgent for application/json ContentType.
+type UpdateAgentJSONRequestBody = UpdateAgentRequest
+
+// CreateActionJSONRequestBody defines body for CreateAction for application/json ContentType.
+type CreateActionJSONRequestBody = CreateActionRequest
+
+// MigrateAgentJSONRequestBody defines body for MigrateAgent for application/json ContentType.
+type MigrateAgentJSONRequestBody = MigrateRequest
+
+// ChangeAgentPrivilegeJSONRequestBody defines body for ChangeAgentPrivilege for application/json ContentType.
+type ChangeAgentPrivilegeJSONRequestBody = PrivilegeRequest
+
+// ReassignAgentJSONRequestBody defines body for ReassignAgent for application/json ContentType.
+type ReassignAgentJSONRequestBody = ReassignRequest
 
 // RequestDiagnosticsJSONRequestBody defines body for RequestDiagnostics for application/json ContentType.
 type RequestDiagnosticsJSONRequestBody = DiagnosticsRequest

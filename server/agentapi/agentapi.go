@@ -302,6 +302,9 @@ const (
 	ActionPrivilegeLevelChange ActionType = "PRIVILEGE_LEVEL_CHANGE"
 )
 
+// ActionUpdateTags is Kibana's type for the record of changed tags. It is never delivered.
+const ActionUpdateTags ActionType = "UPDATE_TAGS"
+
 // ActionForceUnenroll is Kibana's type for the record of a forced unenrolment. It is
 // never delivered.
 const ActionForceUnenroll ActionType = "FORCE_UNENROLL"

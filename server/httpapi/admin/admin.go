@@ -137,6 +137,7 @@ func (h *Handlers) routes() *gin.Engine {
 	fl.GET("/agents/available_versions", on(h.availableVersions))
 	fl.POST("/agents/actions/:actionId/cancel", on(h.cancelAction))
 	h.routeUploads(fl)
+	h.routeAgentChanges(fl)
 	fl.GET("/enrollment_api_keys", on(h.listKeys))
 	fl.POST("/enrollment_api_keys", on(h.createKey))
 	fl.GET("/enrollment_api_keys/:keyId", on(h.getKey))

@@ -185,7 +185,19 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 	for _, c := range []struct{ method, path, body, says string }{
 		{"POST", "/api/fleet/agents/x/upgrade", `{}`, "[request body.version]"},
 		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"newest"}`, "[request body.version]"},
-		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"9.9.9"}`, "muster package push"},
+		{"POST", "/api/v1/upgrade_preview", `{"version":"9.9.9","agents":["x"]}`, "muster package push"},
+		{"PUT", "/api/fleet/agents/x", `{"tags":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tags]: array size is [11], but cannot be greater than [10]"},
+		{"POST", "/api/fleet/agents/bulk_update_agent_tags", `{"agents":["x"],"tagsToAdd":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tagsToAdd]"},
+		{"POST", "/api/fleet/agents/bulk_update_agent_tags", `{"agents":["x"],"tagsToRemove":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tagsToRemove]"},
+		{"POST", "/api/fleet/agents/x/reassign", `{}`, "[request body.policy_id]"},
+		{"POST", "/api/fleet/agents/bulk_reassign", `{"policy_id":"default","agents":[]}`, "[request body.agents]"},
+		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"CANCEL"}}`, "[request body.action.type]"},
+		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"UPGRADE"}}`, "[request body.action.data]"},
+		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"SETTINGS","data":{"log_level":"loud"}}}`, "[request body.action.data.log_level]"},
+		{"POST", "/api/fleet/agents/actions", `{}`, "[request body.actionIds]"},
+		{"POST", "/api/fleet/agents/x/migrate", `{"uri":"elsewhere","enrollment_token":"t"}`, "[request body.uri]"},
+		{"POST", "/api/fleet/agents/x/migrate", `{"uri":"https://elsewhere"}`, "[request body.enrollment_token]"},
+		{"POST", "/api/fleet/agents/bulk_migrate", `{"agents":["x"],"uri":"https://elsewhere","enrollment_token":"t","settings":{"replace_token":"r"}}`, "replace_token"},
 		{"POST", "/api/fleet/agents/x/upgrade", `{"version":1}`, "[request body.version]: is a JSON number, want a string"},
 		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"1.0.0","force":"yes"}`, "[request body.force]"},
 		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u"}`, "[request body.agents]"},
@@ -285,12 +297,28 @@ func TestUpgradeOfOneAgentIsRefusedWithReason(t *testing.T) {
 		{leaving, `{"version":"1.1.0"}`, "is being unenrolled"},
 		{busy, `{"version":"1.2.0"}`, "is already being upgraded to 1.1.0"},
 		{container, `{"version":"1.1.0"}`, "may run in a container"},
-		{mac, `{"version":"1.1.0"}`, "no package of version 1.1.0 for darwin/arm64"},
 		{s.Enroll("d", "1.1.0"), `{"version":"1.1.0"}`, "already runs 1.1.0"},
 		{s.Enroll("e", "1.2.0"), `{"version":"1.1.0"}`, "going down to 1.1.0 needs force"},
-		{s.Enroll("f", "1.0.0"), `{"version":"1.3.0"}`, "published are [1.2.0 1.1.0]"},
+		{busy, `{"version":"1.3.0"}`, "is already being upgraded to 1.1.0"},
 	} {
 		refused(t, c.body, upgrade(c.agent, c.body), 400, c.says)
+	}
+	// Kibana knows no packages, and accepts these. Elastic's client always sends source_uri.
+	for _, c := range []struct {
+		agent *apptest.Agent
+		body  string
+		says  string
+	}{
+		{mac, `{"version":"1.1.0"}`, "there is no package of version 1.1.0 for darwin/arm64"},
+		{s.Enroll("f", "1.0.0"), `{"version":"1.3.0","source_uri":""}`, "no package of version 1.3.0 is published (published are [1.2.0 1.1.0])"},
+		{s.Enroll("g", "1.0.0"), `{"version":"1.3.0","source_uri":null,"force":true}`, "no package of version 1.3.0 is published"},
+	} {
+		id := answered[adminapi.ActionCreated](t, upgrade(c.agent, c.body)).ActionId
+		got := answered[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status?perPage=1", nil)).Items[0]
+		doc := s.Fleet(c.agent.ID)
+		if got.ActionId != id || got.Status != adminapi.FAILED || len(got.LatestErrors) != 1 || !strings.HasPrefix(got.LatestErrors[0].Error, c.says) || doc.Upgrading() {
+			t.Errorf("%s: the action is %+v", c.body, got)
+		}
 	}
 	if got := upgrade(busy, `{"version":"1.2.0","force":true}`); got.Status != 200 {
 		t.Errorf("with force: %d %s", got.Status, got.Body)

@@ -197,10 +197,10 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 		return err
 	}
 	if isSet(req.DryRun) {
-		if _, err := h.Actions.CheckGuards(c.Request.Context(), o); err != nil {
+		if err := action.CheckUpgradeRequest(o.UpgradeRequest); err != nil {
 			return err
 		}
-		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachVerdict(c.Request.Context(), o, count) })
+		return h.answerFound(c, ids)
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), o)
 	if err != nil {
@@ -210,14 +210,10 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 	return nil
 }
 
-// answerCount answers a dry run with the number of agents that would get the action.
-func answerCount(c *gin.Context, each func(count func(action.Verdict)) error) error {
-	n := 0
-	err := each(func(v action.Verdict) {
-		if v.Err == nil {
-			n++
-		}
-	})
+// answerFound answers a dry run with the number of agents that are named or selected and
+// exist, as Kibana does. Muster's previews say which of them would get the action.
+func (h *Handlers) answerFound(c *gin.Context, ids []string) error {
+	n, err := h.Actions.Found(c.Request.Context(), ids)
 	if err != nil {
 		return err
 	}

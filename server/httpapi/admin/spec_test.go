@@ -197,6 +197,7 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 
 // changesNothing are the calls, other than GET, that change nothing which concerns others.
 var changesNothing = []string{
+	"POST /api/fleet/agents/actions",
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
 	"POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
@@ -342,6 +343,22 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/fleet/agents/{agentId}/uploads", nil, a.ID)
 	delete(left, "GET /api/fleet/agents/files/{fileId}/{fileName}") // no JSON: see httpapi/agents
 	do("DELETE /api/fleet/agents/files/{fileId}", nil, file)
+	f := s.Enroll("web-06", "9.3.0")
+	do("PUT /api/fleet/agents/{agentId}", map[string]any{"tags": []string{"edge"}, "user_provided_metadata": map[string]any{"rack": "4"}}, f.ID)
+	do("POST /api/fleet/agents/bulk_update_agent_tags", map[string]any{"agents": []string{f.ID}, "tagsToAdd": []string{"lab"}})
+	do("POST /api/fleet/agents/{agentId}/reassign", map[string]any{"policy_id": "default"}, f.ID)
+	if _, err := store.UpdateAgent(t.Context(), s.Store.Agents(), f.ID, func(a *fleet.Agent) bool { a.PolicyID = "old"; return true }); err != nil {
+		t.Fatal(err)
+	}
+	moved := do("POST /api/fleet/agents/bulk_reassign", map[string]any{"agents": []string{f.ID}, "policy_id": "default"})
+	do("POST /api/fleet/agents/{agentId}/actions", map[string]any{"action": map[string]any{"type": "SETTINGS", "data": map[string]any{"log_level": "debug"}}}, f.ID)
+	do("POST /api/fleet/agents/actions", map[string]any{"actionIds": []string{moved["actionId"].(string), "none"}})
+	do("POST /api/fleet/agents/{agentId}/privilege_level_change", nil, f.ID)
+	do("POST /api/fleet/agents/bulk_privilege_level_change", map[string]any{"agents": []string{f.ID}, "user_info": map[string]any{"username": "elastic"}})
+	do("POST /api/fleet/agents/{agentId}/migrate", map[string]any{"uri": "https://elsewhere:8220", "enrollment_token": "t", "settings": map[string]any{"insecure": true}}, f.ID)
+	do("POST /api/fleet/agents/bulk_migrate", map[string]any{"agents": []string{f.ID}, "uri": "https://elsewhere:8220", "enrollment_token": "t"})
+	do("GET /api/fleet/agents/action_status", nil)
+	do("DELETE /api/fleet/agents/{agentId}", nil, f.ID)
 	do("POST /api/fleet/agents/{agentId}/unenroll", map[string]bool{"revoke": true}, b.ID)
 	do("GET /api/fleet/agents/{agentId}", nil, b.ID)
 	do("POST /api/v1/unenroll_preview", map[string]any{"agents": []string{a.ID, b.ID, "gone"}})

@@ -20,18 +20,22 @@ func (h *Handlers) unenrollAgent(c *gin.Context) error {
 			return err
 		}
 	}
-	_, err := h.Actions.Unenroll(c.Request.Context(), action.UnenrollOrder{
-		AgentIDs: []string{c.Param("agentId")}, Single: true, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c),
-	})
-	var refused action.Refused
-	if errors.As(err, &refused) && fleet.KindOf(err) != fleet.NotFound && !refused.Agent.Active {
-		err = nil // the agent is unenrolled already
-	}
-	if err != nil {
+	if err := h.unenrollOne(c, action.UnenrollOrder{Revoke: isSet(req.Revoke), Force: isSet(req.Force)}); err != nil {
 		return err
 	}
 	c.JSON(http.StatusOK, adminapi.Empty{})
 	return nil
+}
+
+// unenrollOne unenrols the agent of the path. That it is unenrolled already is no error.
+func (h *Handlers) unenrollOne(c *gin.Context, o action.UnenrollOrder) error {
+	o.AgentIDs, o.Single, o.Actor = []string{c.Param("agentId")}, true, actor(c)
+	_, err := h.Actions.Unenroll(c.Request.Context(), o)
+	var refused action.Refused
+	if errors.As(err, &refused) && fleet.KindOf(err) != fleet.NotFound && !refused.Agent.Active {
+		return nil
+	}
+	return err
 }
 
 func (h *Handlers) bulkUnenroll(c *gin.Context) error {
@@ -46,7 +50,7 @@ func (h *Handlers) bulkUnenroll(c *gin.Context) error {
 	}
 	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c)}
 	if isSet(req.DryRun) {
-		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachUnenrollVerdict(ctx, o, count) })
+		return h.answerFound(c, ids)
 	}
 	a, err := h.Actions.Unenroll(ctx, o)
 	if err != nil {

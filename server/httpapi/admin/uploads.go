@@ -78,7 +78,7 @@ func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
 	}
 	o := action.DiagnosticsOrder{AgentIDs: ids, Selected: selected, RequestDiagnosticsData: data, Actor: actor(c)}
 	if isSet(req.DryRun) {
-		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachDiagnosticsVerdict(ctx, o, count) })
+		return h.answerFound(c, ids)
 	}
 	a, err := h.Actions.RequestDiagnostics(ctx, o)
 	if err != nil {

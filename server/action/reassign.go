@@ -1,0 +1,78 @@
+package action
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// ReassignOrder gives agents another policy.
+type ReassignOrder struct {
+	PolicyID string
+	AgentIDs []string
+	Selected bool // as in UpgradeOrder
+	Single   bool // as in UpgradeOrder
+	// Actor is the name of the admin key.
+	Actor string
+}
+
+// Reassign gives the agents the policy and creates one POLICY_REASSIGN action, which tells
+// them. They have no revision of the policy until they report one. Agents that have the
+// policy already become error results of the action, unless the order is Single.
+func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, error) {
+	do, err := s.reassignStep(ctx, o)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	if !o.Single {
+		can := false
+		if err := s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) { can = can || v.Err == nil }); err != nil {
+			return fleet.Action{}, err
+		}
+		if !can {
+			return fleet.Action{}, fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
+		}
+	}
+	now := s.Now.UTC()
+	expiration := now.Add(fleet.DefaultExpiration)
+	return s.order(ctx, fleet.Action{
+		ID: fleet.NewID(), Type: agentapi.ActionPolicyReassign, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expiration,
+		Data: event.Data(agentapi.PolicyReassignData{PolicyID: o.PolicyID}),
+	}, o.AgentIDs, nil, do)
+}
+
+// CheckPolicy returns an error unless the policy exists.
+func (s *Service) CheckPolicy(ctx context.Context, id string) error {
+	if id == "" {
+		return fleet.FieldError("body.policy_id", "is missing: name the policy that the agents get")
+	}
+	_, err := s.Store.Policies().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return fleet.Errorf(fleet.NotFound, "Agent policy not found: %s", id)
+	}
+	return err
+}
+
+// reassignStep permits agents of a running rollout: it holds its agents by their ids, under
+// whatever policy.
+func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, error) {
+	if err := s.CheckPolicy(ctx, o.PolicyID); err != nil {
+		return step{}, err
+	}
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return step{}, err
+	}
+	return step{
+		check: func(a *fleet.Agent) error {
+			if !o.Single && a.PolicyID == o.PolicyID {
+				return fleet.Errorf(fleet.Invalid, "Agent %s is already assigned to agent policy %s", a.ID, o.PolicyID)
+			}
+			return checkEnrolled(a)
+		},
+		begin:  func(a *fleet.Agent) { a.PolicyID, a.PolicyRev = o.PolicyID, 0 },
+		locked: true,
+		single: o.Single,
+	}, nil
+}

@@ -1,0 +1,358 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// routeAgentChanges adds the calls that change agents, other than upgrades, rollbacks and
+// unenrolments.
+func (h *Handlers) routeAgentChanges(fl *gin.RouterGroup) {
+	on := h.API.Handle
+	fl.PUT("/agents/:agentId", on(h.updateAgent))
+	fl.DELETE("/agents/:agentId", on(h.deleteAgent))
+	fl.POST("/agents/:agentId/reassign", on(h.reassignAgent))
+	fl.POST("/agents/bulk_reassign", on(h.bulkReassign))
+	fl.POST("/agents/bulk_update_agent_tags", on(h.bulkTag))
+	fl.POST("/agents/:agentId/actions", on(h.createAction))
+	fl.POST("/agents/actions", on(h.agentsOfActions))
+	fl.POST("/agents/:agentId/privilege_level_change", on(h.changePrivilege))
+	fl.POST("/agents/bulk_privilege_level_change", on(h.bulkChangePrivilege))
+	fl.POST("/agents/:agentId/migrate", on(h.migrateAgent))
+	fl.POST("/agents/bulk_migrate", on(h.bulkMigrate))
+}
+
+func (h *Handlers) updateAgent(c *gin.Context) error {
+	var req adminapi.UpdateAgentRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	id := c.Param("agentId")
+	if _, err := h.Actions.Describe(c.Request.Context(), id, req.Tags, deref(req.UserProvidedMetadata), actor(c)); err != nil {
+		return agentNotFound(err, id)
+	}
+	return h.getAgent(c)
+}
+
+// deleteAgent unenrols the agent, as Kibana does: its document stays.
+func (h *Handlers) deleteAgent(c *gin.Context) error {
+	if err := h.unenrollOne(c, action.UnenrollOrder{Revoke: true}); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}
+
+func (h *Handlers) reassignAgent(c *gin.Context) error {
+	var req adminapi.ReassignRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	_, err := h.Actions.Reassign(c.Request.Context(), action.ReassignOrder{
+		PolicyID: req.PolicyId, AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
+	})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.Empty{})
+	return nil
+}
+
+// answerAction answers with the id of a bulk action.
+func answerAction(c *gin.Context, a fleet.Action, err error) error {
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
+	return nil
+}
+
+func (h *Handlers) bulkReassign(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.BulkReassignRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	if err := h.Actions.CheckPolicy(ctx, req.PolicyId); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	if isSet(req.DryRun) {
+		return h.answerFound(c, ids)
+	}
+	a, err := h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Selected: selected, Actor: actor(c)})
+	return answerAction(c, a, err)
+}
+
+func (h *Handlers) bulkTag(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.BulkTagRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	if isSet(req.DryRun) {
+		return h.answerFound(c, ids)
+	}
+	a, err := h.Actions.Tag(ctx, action.TagsOrder{Add: deref(req.TagsToAdd), Remove: deref(req.TagsToRemove), AgentIDs: ids, Selected: selected, Actor: actor(c)})
+	return answerAction(c, a, err)
+}
+
+func (h *Handlers) createAction(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.CreateActionRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	id := c.Param("agentId")
+	var a fleet.Action
+	var err error
+	switch agents := []string{id}; agentapi.ActionType(req.Action.Type) {
+	case agentapi.ActionUnenroll:
+		a, err = h.Actions.Unenroll(ctx, action.UnenrollOrder{AgentIDs: agents, Single: true, Actor: actor(c)})
+	case agentapi.ActionUpgrade:
+		var d struct {
+			Version   string  `json:"version"`
+			SourceURI *string `json:"source_uri"`
+			Alias     *string `json:"sourceURI"` // Kibana's own spelling
+		}
+		if err := dataOf(req.Action.Data, &d); err != nil {
+			return err
+		}
+		if d.SourceURI == nil {
+			d.SourceURI = d.Alias
+		}
+		a, err = h.Actions.Upgrade(ctx, action.UpgradeOrder{
+			UpgradeRequest: upgradeRequest(d.Version, d.SourceURI, nil), AgentIDs: agents, Single: true, Actor: actor(c),
+		})
+	case agentapi.ActionPolicyReassign:
+		var d agentapi.PolicyReassignData
+		if err := dataOf(req.Action.Data, &d); err != nil {
+			return err
+		}
+		a, err = h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: d.PolicyID, AgentIDs: agents, Single: true, Actor: actor(c)})
+	case agentapi.ActionSettings:
+		a, err = h.Actions.Create(ctx, action.Order{Type: agentapi.ActionSettings, Data: deref(req.Action.Data), AgentIDs: agents, Single: true, Actor: actor(c)})
+	default:
+		return fleet.FieldError("body.action.type", "is %q, want UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS", req.Action.Type)
+	}
+	if err != nil {
+		return err
+	}
+	item := adminapi.CreatedAction{Id: a.ID, Type: string(a.Type), CreatedAt: a.CreatedAt, Agents: a.Agents, Expiration: a.Expiration, AckData: req.Action.AckData}
+	if len(a.Data) > 0 {
+		item.Data = &a.Data
+	}
+	c.JSON(http.StatusOK, adminapi.CreatedActionItem{Item: item})
+	return nil
+}
+
+// dataOf decodes the data of an action.
+func dataOf(raw *json.RawMessage, v any) error {
+	if raw == nil || len(*raw) == 0 {
+		return fleet.FieldError("body.action.data", "is missing")
+	}
+	if err := json.Unmarshal(*raw, v); err != nil {
+		return fleet.FieldError("body.action.data", "is not what this type of action carries: %w", err)
+	}
+	return nil
+}
+
+// maxActionIDs is as in Kibana.
+const maxActionIDs = 1000
+
+func (h *Handlers) agentsOfActions(c *gin.Context) error {
+	var req adminapi.AgentsOfActionsRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	if req.ActionIds == nil {
+		return fleet.FieldError("body.actionIds", "expected value of type [array] but got [undefined]")
+	}
+	if len(req.ActionIds) > maxActionIDs {
+		return fleet.FieldError("body.actionIds", "array size is [%d], but cannot be greater than [%d]", len(req.ActionIds), maxActionIDs)
+	}
+	out := adminapi.AgentsOfActions{Items: []string{}}
+	for _, id := range req.ActionIds {
+		a, err := h.Store.Actions().Get(c.Request.Context(), id)
+		if err != nil && fleet.KindOf(err) == fleet.NotFound {
+			continue // as in Kibana
+		}
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, a.Agents...)
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+const (
+	// minPrivilegeVersion and minMigrateVersion are the first versions of the agent that
+	// know the actions, as in Kibana.
+	minPrivilegeVersion = "9.3.0"
+	minMigrateVersion   = "9.2.0"
+)
+
+// olderThan reports whether the agent runs a version below one. It is false if the agent
+// reports none.
+func olderThan(a *fleet.Agent, version string) bool {
+	cmp, err := manifest.CompareVersions(a.Version, version)
+	return err == nil && cmp < 0
+}
+
+// errUnprivileged is the error of an agent that has no root privilege already.
+var errUnprivileged = errors.New("is already unprivileged")
+
+func checkPrivilege(a *fleet.Agent) error {
+	elastic, _ := object(a.LocalMetadata)["elastic"].(map[string]any)
+	reports, _ := elastic["agent"].(map[string]any)
+	switch {
+	case reports["unprivileged"] == true:
+		return &fleet.Error{Kind: fleet.Invalid, Message: "Agent " + a.ID + " is already unprivileged", Err: errUnprivileged}
+	case olderThan(a, minPrivilegeVersion):
+		return fleet.Errorf(fleet.Invalid, "Cannot remove root privilege. Privilege level change is supported from version %s.", minPrivilegeVersion)
+	}
+	return nil
+}
+
+func privilegeOrder(user *adminapi.PrivilegeUser, ids []string, selected bool) action.Order {
+	data := map[string]any{"unprivileged": true}
+	if user != nil {
+		data["user_info"] = user
+	}
+	return action.Order{Type: agentapi.ActionPrivilegeLevelChange, Data: event.Data(data), AgentIDs: ids, Selected: selected, Check: checkPrivilege}
+}
+
+func (h *Handlers) changePrivilege(c *gin.Context) error {
+	var req adminapi.PrivilegeRequest
+	if c.Request.ContentLength != 0 {
+		if err := decode(c, &req); err != nil {
+			return err
+		}
+	}
+	o := privilegeOrder(req.UserInfo, []string{c.Param("agentId")}, false)
+	o.Single, o.Actor = true, actor(c)
+	a, err := h.Actions.Create(c.Request.Context(), o)
+	if errors.Is(err, errUnprivileged) {
+		c.Set(dryKey, true)
+		c.JSON(http.StatusOK, adminapi.ActionOrMessage{Message: ptr(err.Error())})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionOrMessage{ActionId: &a.ID})
+	return nil
+}
+
+func (h *Handlers) bulkChangePrivilege(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.BulkPrivilegeRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, nil)
+	if err != nil {
+		return err
+	}
+	if isSet(req.DryRun) {
+		return h.answerFound(c, ids)
+	}
+	o := privilegeOrder(req.UserInfo, ids, selected)
+	o.Actor = actor(c)
+	a, err := h.Actions.Create(ctx, o)
+	return answerAction(c, a, err)
+}
+
+// migrateOrder returns the order of a migration. An agent of a protected policy stays, as
+// in Kibana: its host would need the uninstall token.
+func (h *Handlers) migrateOrder(ctx context.Context, uri, token string, settings *adminapi.MigrateSettings, ids []string, selected bool) (action.Order, error) {
+	var o action.Order
+	if u, err := url.Parse(uri); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return o, fleet.FieldError("body.uri", "is %q, want the URL of a server, such as https://fleet.example.com:8220", uri)
+	}
+	if token == "" {
+		return o, fleet.FieldError("body.enrollment_token", "is missing: create one at the server to migrate to")
+	}
+	policies, _, err := h.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return o, err
+	}
+	protected := map[string]bool{}
+	for _, p := range policies {
+		protected[p.ID] = p.Protected
+	}
+	data := agentapi.MigrateData{TargetURI: uri, EnrollmentToken: token}
+	if settings != nil {
+		data.Settings = event.Data(settings)
+	}
+	return action.Order{
+		Type: agentapi.ActionMigrate, Data: event.Data(data), AgentIDs: ids, Selected: selected,
+		Check: func(a *fleet.Agent) error {
+			switch {
+			case protected[a.PolicyID]:
+				return fleet.Errorf(fleet.Forbidden, "Agent is protected and cannot be migrated")
+			case olderThan(a, minMigrateVersion):
+				return fleet.Errorf(fleet.Invalid, "Agent cannot be migrated. Migrate action is supported from version %s.", minMigrateVersion)
+			case !a.Host().Elastic.Agent.Upgradeable:
+				return fleet.Errorf(fleet.Invalid, "Containerized agents cannot be migrated")
+			}
+			return nil
+		},
+	}, nil
+}
+
+func (h *Handlers) migrateAgent(c *gin.Context) error {
+	var req adminapi.MigrateRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	o, err := h.migrateOrder(c.Request.Context(), req.Uri, req.EnrollmentToken, req.Settings, []string{c.Param("agentId")}, false)
+	if err != nil {
+		return err
+	}
+	o.Single, o.Actor = true, actor(c)
+	a, err := h.Actions.Create(c.Request.Context(), o)
+	return answerAction(c, a, err)
+}
+
+func (h *Handlers) bulkMigrate(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.BulkMigrateRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, nil)
+	if err != nil {
+		return err
+	}
+	if s := req.Settings; s != nil && s.ReplaceToken != nil {
+		return fleet.FieldError("body.settings.replace_token", "definition for this key is missing")
+	}
+	o, err := h.migrateOrder(ctx, req.Uri, req.EnrollmentToken, req.Settings, ids, selected)
+	if err != nil {
+		return err
+	}
+	o.Actor = actor(c)
+	a, err := h.Actions.Create(ctx, o)
+	return answerAction(c, a, err)
+}
