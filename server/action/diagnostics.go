@@ -18,15 +18,6 @@ type DiagnosticsOrder struct {
 	Actor string
 }
 
-// EachDiagnosticsVerdict calls f with the verdict of a request to each agent; see
-// EachVerdict.
-func (s *Service) EachDiagnosticsVerdict(ctx context.Context, o DiagnosticsOrder, f func(Verdict)) error {
-	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
-		return err
-	}
-	return s.eachVerdict(ctx, o.AgentIDs, step{check: checkEnrolled, locked: true}, f)
-}
-
 // RequestDiagnostics creates one REQUEST_DIAGNOSTICS action, which expires earlier than
 // others. Agents that cannot answer it become error results of it, unless the order is
 // Single.
