@@ -755,33 +755,6 @@ func (e CopyPolicyParamsFormat) Valid() bool {
 	}
 }
 
-// Defines values for ListAgentsParamsSortField.
-const (
-	AgentVersion              ListAgentsParamsSortField = "agent.version"
-	EnrolledAt                ListAgentsParamsSortField = "enrolled_at"
-	LastCheckin               ListAgentsParamsSortField = "last_checkin"
-	LocalMetadataHostHostname ListAgentsParamsSortField = "local_metadata.host.hostname"
-	PolicyId                  ListAgentsParamsSortField = "policy_id"
-)
-
-// Valid indicates whether the value is a known member of the ListAgentsParamsSortField enum.
-func (e ListAgentsParamsSortField) Valid() bool {
-	switch e {
-	case AgentVersion:
-		return true
-	case EnrolledAt:
-		return true
-	case LastCheckin:
-		return true
-	case LocalMetadataHostHostname:
-		return true
-	case PolicyId:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for ListAgentsParamsSortOrder.
 const (
 	ListAgentsParamsSortOrderAsc  ListAgentsParamsSortOrder = "asc"
@@ -949,8 +922,11 @@ type Agent struct {
 
 	// Rollout The active rollout that the agent is in
 	Rollout *RolloutRef `json:"rollout,omitempty"`
-	Status  AgentStatus `json:"status"`
-	Tags    []string    `json:"tags"`
+
+	// Sort In lists: its position, for searchAfter
+	Sort   *json.RawMessage `json:"sort,omitempty"`
+	Status AgentStatus      `json:"status"`
+	Tags   []string         `json:"tags"`
 
 	// Type Example: PERMANENT
 	Type                  string     `json:"type"`
@@ -996,9 +972,15 @@ type AgentItem struct {
 
 // AgentList defines model for AgentList.
 type AgentList struct {
-	Items   []Agent `json:"items"`
-	Page    int     `json:"page"`
-	PerPage int     `json:"perPage"`
+	Items []Agent `json:"items"`
+
+	// NextSearchAfter The sort of the last agent
+	NextSearchAfter *string `json:"nextSearchAfter,omitempty"`
+	Page            int     `json:"page"`
+	PerPage         int     `json:"perPage"`
+
+	// Pit The id of the point in time
+	Pit *string `json:"pit,omitempty"`
 
 	// StatusSummary The number of agents in each status
 	StatusSummary *StatusSummary `json:"statusSummary,omitempty"`
@@ -3398,14 +3380,31 @@ type ListAgentsParams struct {
 	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
 
 	// ShowUpgradeable Only agents that run a version below the newest package
-	ShowUpgradeable  *bool                      `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
-	GetStatusSummary *bool                      `form:"getStatusSummary,omitempty" json:"getStatusSummary,omitempty"`
-	SortField        *ListAgentsParamsSortField `form:"sortField,omitempty" json:"sortField,omitempty"`
-	SortOrder        *ListAgentsParamsSortOrder `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
-}
+	ShowUpgradeable  *bool `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
+	GetStatusSummary *bool `form:"getStatusSummary,omitempty" json:"getStatusSummary,omitempty"`
 
-// ListAgentsParamsSortField defines parameters for ListAgents.
-type ListAgentsParamsSortField string
+	// WithMetrics Accepted; agents have no metrics here
+	WithMetrics *bool `form:"withMetrics,omitempty" json:"withMetrics,omitempty"`
+
+	// ShowAgentless Accepted; every agent here has a host
+	ShowAgentless *bool `form:"showAgentless,omitempty" json:"showAgentless,omitempty"`
+
+	// SortField A field of agents with one value, a text or a time, such as enrolled_at, last_checkin, agent.version, policy_id or local_metadata.host.hostname, with or without .keyword
+	SortField *string                    `form:"sortField,omitempty" json:"sortField,omitempty"`
+	SortOrder *ListAgentsParamsSortOrder `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
+
+	// SearchAfter Only the agents after this one: its sort, or nextSearchAfter of the last page, for the same sortField and sortOrder; without page
+	SearchAfter *string `form:"searchAfter,omitempty" json:"searchAfter,omitempty"`
+
+	// OpenPit Answer with the id of a point in time: lists that name it have the statuses of that time, and no agents that enrolled later. It can be used for a day
+	OpenPit *bool `form:"openPit,omitempty" json:"openPit,omitempty"`
+
+	// PitId The point in time to list the agents of
+	PitId *string `form:"pitId,omitempty" json:"pitId,omitempty"`
+
+	// PitKeepAlive Required with openPit and pitId, such as 1m
+	PitKeepAlive *string `form:"pitKeepAlive,omitempty" json:"pitKeepAlive,omitempty"`
+}
 
 // ListAgentsParamsSortOrder defines parameters for ListAgents.
 type ListAgentsParamsSortOrder string
@@ -3433,6 +3432,12 @@ type ListAgentTagsParams struct {
 
 	// ShowInactive Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled.
 	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
+}
+
+// GetAgentParams defines parameters for GetAgent.
+type GetAgentParams struct {
+	// WithMetrics Accepted; agents have no metrics here
+	WithMetrics *bool `form:"withMetrics,omitempty" json:"withMetrics,omitempty"`
 }
 
 // ListEnrollmentKeysParams defines parameters for ListEnrollmentKeys.

@@ -196,9 +196,14 @@ type AgentQuery struct {
 	Desc   bool
 	Offset int
 	Limit  int // zero: only the total
+	// After selects the agents that come after a position in the list, without Offset. The
+	// total still counts all. Pages that are read like this have every agent once that
+	// matches all the time, if its value of Sort does not change.
+	After *AgentPosition
 }
 
-// AgentSort is a field agents can be listed by. Ties are broken by id, so that pages
+// AgentSort is a field agents can be listed by: one of the constants, or the name of a
+// fleet.SortField. Agents without a value sort first. Ties are broken by id, so that pages
 // never overlap. Desc reverses the whole order, including ties.
 type AgentSort string
 

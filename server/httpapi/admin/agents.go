@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,28 +23,19 @@ import (
 // maxWindow is how many agents can be paged through, as in Kibana.
 const maxWindow = 10_000
 
-var sorts = map[string]store.AgentSort{
-	"": store.ByEnrolledAt, "enrolled_at": store.ByEnrolledAt, "last_checkin": store.ByLastCheckin,
-	"local_metadata.host.hostname": store.ByHostname, "agent.version": store.ByVersion, "policy_id": store.ByPolicy,
-}
-
 func (h *Handlers) listAgents(c *gin.Context) error {
 	ctx := c.Request.Context()
-	number, err := queryInt(c, "page", 1, 1, maxPage)
+	by, err := agentSort(c)
 	if err != nil {
 		return err
 	}
-	size, err := queryInt(c, "perPage", 20, 0, maxWindow)
+	at, err := h.agentPage(c, by)
 	if err != nil {
 		return err
 	}
-	if number*size > maxWindow {
-		return fleet.FieldError("query.perPage", "page × perPage is %d, at most %d agents can be paged through", number*size, maxWindow)
-	}
-	q := store.AgentQuery{Offset: (number - 1) * size, Limit: size, Desc: true}
-	var ok bool
-	if q.Sort, ok = sorts[c.Query("sortField")]; !ok {
-		return fleet.FieldError("query.sortField", "is %q: agents cannot be sorted by it", c.Query("sortField"))
+	q := store.AgentQuery{Sort: by, Desc: true, Limit: at.size, After: at.after}
+	if at.after == nil {
+		q.Offset = (at.number - 1) * at.size
 	}
 	switch order := c.Query("sortOrder"); order {
 	case "", "desc":
@@ -53,7 +45,7 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return fleet.FieldError("query.sortOrder", "is %q, want asc or desc", order)
 	}
 	flags := map[string]bool{}
-	for _, name := range []string{"showInactive", "showUpgradeable", "getStatusSummary"} {
+	for _, name := range []string{"showInactive", "showUpgradeable", "getStatusSummary", "withMetrics", "showAgentless"} {
 		if flags[name], err = queryBool(c, name); err != nil {
 			return err
 		}
@@ -62,8 +54,11 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	now := h.Now.UTC()
+	now := at.now
 	if q.Query, err = selectAgents("query.kuery", c.Query("kuery"), flags["showInactive"], timeouts, now); err != nil {
+		return err
+	}
+	if q.Query, err = at.limit(q.Query); err != nil {
 		return err
 	}
 	if flags["showUpgradeable"] {
@@ -79,15 +74,26 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: number, PerPage: size}
+	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: at.number, PerPage: at.size, Pit: ptr(at.pit)}
 	for i := range agents {
 		out.Items[i] = renderAgent(&agents[i], timeouts, now)
+		sort, err := by.Position(&agents[i]).MarshalJSON()
+		if err != nil {
+			return err
+		}
+		out.Items[i].Sort, out.NextSearchAfter = (*json.RawMessage)(&sort), ptr(string(sort))
 	}
 	if err := h.addVersions(ctx, agents, out.Items); err != nil {
 		return err
 	}
 	if flags["getStatusSummary"] {
-		counts, err := h.countStatuses(ctx, q.AgentFilter, c.Query("kuery"), flags["showInactive"], timeouts)
+		count := h.countStatuses
+		if at.pit != "" { // counts are cached for the present
+			count = func(ctx context.Context, f store.AgentFilter, _ string, _ bool, timeouts map[string]time.Duration) (map[fleet.Status]int, error) {
+				return store.CountStatuses(ctx, h.Store.Agents(), f, timeouts, now)
+			}
+		}
+		counts, err := count(ctx, q.AgentFilter, c.Query("kuery"), flags["showInactive"], timeouts)
 		if err != nil {
 			return err
 		}
@@ -102,6 +108,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 }
 
 func (h *Handlers) getAgent(c *gin.Context) error {
+	if _, err := queryBool(c, "withMetrics"); err != nil { // there are none
+		return err
+	}
 	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
 	if err != nil {
 		return agentNotFound(err, c.Param("agentId"))

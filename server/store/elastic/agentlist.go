@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -34,8 +35,23 @@ func sortField(by store.AgentSort) (string, error) {
 	case store.ByPolicy:
 		return "policy_id", nil
 	}
-	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q: use %s, %s, %s, %s or %s", string(by),
-		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
+	if f := by.Field(); f != nil {
+		return f.Name, nil
+	}
+	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q", string(by))
+}
+
+// searchAfter returns the values of a position as Elasticsearch returns them for a hit.
+func searchAfter(p store.AgentPosition, by store.AgentSort) []any {
+	switch v := p.Value.(type) {
+	case time.Time:
+		return []any{millis(v), p.ID}
+	case nil:
+		if by.Dates() {
+			return []any{int64(math.MinInt64), p.ID} // how it sorts a missing date first
+		}
+	}
+	return []any{p.Value, p.ID}
 }
 
 // filterQuery returns the query for a filter. It computes no scores.
@@ -85,15 +101,35 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	if q.Desc {
 		order, absent = "desc", "_last"
 	}
-	hits, total, err := g.s.c.page(ctx, "list agents", indexAgents, body{
+	b := body{
 		"query": query, "_source": agentFields,
 		"sort": []any{body{field: body{"order": order, "missing": absent}}, body{"id": order}},
-	}, q.Offset, max(q.Limit, 0), agentPage)
-	if err != nil {
-		return nil, 0, err
 	}
-	out, err := agentsOf(hits)
-	return out, total, err
+	if q.After == nil {
+		hits, total, err := g.s.c.page(ctx, "list agents", indexAgents, b, q.Offset, max(q.Limit, 0), agentPage)
+		if err != nil {
+			return nil, 0, err
+		}
+		out, err := agentsOf(hits)
+		return out, total, err
+	}
+	var out []fleet.Agent
+	for after := *q.After; ; {
+		n := min(max(q.Limit, 0)-len(out), agentPage)
+		if n > 0 {
+			b["search_after"] = searchAfter(after, q.Sort)
+		}
+		hits, total, err := g.s.c.page(ctx, "list agents", indexAgents, b, 0, n, agentPage)
+		if err != nil {
+			return nil, 0, err
+		}
+		list, err := agentsOf(hits)
+		out = append(out, list...)
+		if err != nil || len(list) < n || len(out) >= q.Limit {
+			return out, total, err
+		}
+		after = q.Sort.Position(&list[n-1])
+	}
 }
 
 func agentsOf(hits []hit) ([]fleet.Agent, error) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
@@ -29,8 +30,46 @@ func sortColumn(by store.AgentSort) (string, error) {
 	case store.ByPolicy:
 		return "f.policy_id", nil
 	}
-	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q: use %s, %s, %s, %s or %s", string(by),
-		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
+	f := by.Field()
+	if f == nil {
+		return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q", string(by))
+	}
+	s, err := sourceOf(f)
+	switch {
+	case err != nil:
+		return "", err
+	case s.path != "" && f.Type == kql.TypeDate:
+		return "CAST(round(unixepoch(a.doc ->> '" + s.path + "', 'subsec') * 1000) AS INTEGER) * 1000000", nil
+	case s.path != "":
+		return "nullif(CAST(a.doc ->> '" + s.path + "' AS TEXT), '')", nil
+	case f.Type == kql.TypeDate:
+		return s.column, nil
+	}
+	return "nullif(" + s.column + ", '')", nil
+}
+
+// after returns the condition for the agents that come after a position, of l.column and
+// the id, and its arguments. NULL sorts before every value.
+func (l listing) after(p store.AgentPosition) (string, []any) {
+	value := p.Value
+	if t, ok := value.(time.Time); ok {
+		if strings.HasPrefix(l.column, "CAST(round") {
+			t = t.Round(time.Millisecond)
+		}
+		value = fromTime(t)
+	}
+	if value == nil && (l.column == "f.hostname" || l.column == "f.version_key" || l.column == "f.policy_id") {
+		value = "" // the columns that are sorted as they are
+	}
+	switch {
+	case value == nil && l.direction == "":
+		return fmt.Sprintf("(%[1]s IS NOT NULL OR f.id > ?)", l.column), []any{p.ID}
+	case value == nil:
+		return fmt.Sprintf("(%[1]s IS NULL AND f.id < ?)", l.column), []any{p.ID}
+	case l.direction == "":
+		return fmt.Sprintf("(%[1]s >= ? AND (%[1]s > ? OR f.id > ?))", l.column), []any{value, value, p.ID}
+	}
+	return fmt.Sprintf("(%[1]s IS NULL OR %[1]s <= ? AND (%[1]s < ? OR f.id < ?))", l.column), []any{value, value, p.ID}
 }
 
 // condition is a WHERE clause on facts as f, agent_last_seen as l and agents as a, and the
@@ -126,16 +165,17 @@ type listing struct {
 	column    string // to sort by
 	direction string // "" or " DESC"
 	byLast    bool   // whether column is one of agent_last_seen
+	byDoc     bool   // whether it is read from the document
 }
 
 func newListing(q store.AgentQuery) (l listing, err error) {
-	l.byLast = q.Sort == store.ByLastCheckin
 	if q.Desc {
 		l.direction = " DESC"
 	}
 	if l.column, err = sortColumn(q.Sort); err != nil {
 		return l, err
 	}
+	l.byLast, l.byDoc = strings.Contains(l.column, "l."), strings.Contains(l.column, "a.doc")
 	l.cond, err = filterCondition(q.AgentFilter)
 	return l, err
 }
@@ -143,7 +183,7 @@ func newListing(q store.AgentQuery) (l listing, err error) {
 func (l listing) queries() (page, total string) {
 	cond := l.cond
 	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
-	cond.lastSeen = cond.lastSeen || l.byLast
+	cond.lastSeen, cond.doc = cond.lastSeen || l.byLast, cond.doc || l.byDoc
 	// The inner query selects the page, so that only its documents are read.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
 		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
@@ -155,6 +195,9 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	l, err := newListing(q)
 	if err != nil {
 		return nil, 0, err
+	}
+	if q.After != nil {
+		return g.listAfter(ctx, l, q)
 	}
 	if l.cond.doc && q.Limit > 0 {
 		return g.listOnce(ctx, l, max(q.Offset, 0), q.Limit)
@@ -172,6 +215,32 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	return out, total, nil
 }
 
+// listAfter reads a page that begins after a position, and then the total.
+func (g agents) listAfter(ctx context.Context, l listing, q store.AgentQuery) ([]fleet.Agent, int, error) {
+	_, count := l.queries()
+	args := l.cond.args
+	after, more := l.after(*q.After)
+	if l.cond.where == "" {
+		l.cond.where = " WHERE " + after
+	} else {
+		l.cond.where += " AND " + after
+	}
+	page, _ := l.queries()
+	out := []fleet.Agent{}
+	if q.Limit > 0 {
+		_, err := g.s.page(ctx, "list agents", "", page, slices.Concat(args, more), 0, q.Limit, func(scan scan) error {
+			a, err := scanAgent(scan)
+			out = append(out, a)
+			return err
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	total, err := g.s.page(ctx, "list agents", count, "", args, 0, 0, nil)
+	return out, total, err
+}
+
 // listOnce evaluates the condition once, for both the page and the total. It is for
 // conditions that read documents, which is nearly all of their cost.
 func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]fleet.Agent, int, error) {
@@ -180,7 +249,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		return nil, 0, g.s.fault("list agents", err)
 	}
 	defer tx.Rollback() // nothing was written
-	l.cond.lastSeen = l.cond.lastSeen || l.byLast
+	l.cond.lastSeen, l.cond.doc = l.cond.lastSeen || l.byLast, l.cond.doc || l.byDoc
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY %s%[5]s, f.id%[5]s`,
 		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
 	var found []int64

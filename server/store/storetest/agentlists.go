@@ -62,6 +62,25 @@ var less = map[store.AgentSort]func(a, b fleet.Agent) int{
 	store.ByHostname: func(a, b fleet.Agent) int { return strings.Compare(a.Hostname(), b.Hostname()) },
 	store.ByVersion:  func(a, b fleet.Agent) int { return compareVersions(a.Version, b.Version) },
 	store.ByPolicy:   func(a, b fleet.Agent) int { return strings.Compare(a.PolicyID, b.PolicyID) },
+	// Columns of the tables, and fields of the documents.
+	"last_checkin_status":                  func(a, b fleet.Agent) int { return strings.Compare(a.Last.Status, b.Last.Status) },
+	"audit_unenrolled_reason":              func(a, b fleet.Agent) int { return strings.Compare(a.AuditUnenrolledReason, b.AuditUnenrolledReason) },
+	"upgrade_status":                       func(a, b fleet.Agent) int { return strings.Compare(string(a.UpgradeStatus), string(b.UpgradeStatus)) },
+	"local_metadata.host.hostname.keyword": func(a, b fleet.Agent) int { return strings.Compare(a.Hostname(), b.Hostname()) },
+	"upgrade_started_at":                   func(a, b fleet.Agent) int { return compareTimes(a.UpgradeStartedAt, b.UpgradeStartedAt) },
+	"unenrollment_started_at":              func(a, b fleet.Agent) int { return compareTimes(a.UnenrollmentStartedAt, b.UnenrollmentStartedAt) },
+}
+
+// compareTimes sorts nil first.
+func compareTimes(a, b *time.Time) int {
+	var x, y time.Time
+	if a != nil {
+		x = *a
+	}
+	if b != nil {
+		y = *b
+	}
+	return x.Compare(y)
 }
 
 // compareVersions sorts invalid versions first.
@@ -152,6 +171,44 @@ func testAgentLists(t *testing.T, cfg Config) {
 						return err
 					}
 					return differs(ids(got), ids(want))
+				})
+			})
+		}
+	}
+
+	for by := range less {
+		for _, desc := range []bool{false, true} {
+			t.Run(fmt.Sprintf("pages after a position, sorted by %s, descending %v, are those of the whole list", by, desc), func(t *testing.T) {
+				q := store.AgentQuery{AgentFilter: store.AgentFilter{ActiveOnly: true}, Sort: by, Desc: desc, Limit: 100}
+				cfg.eventually(t, func() error {
+					want, total, err := s.Agents().List(ctx, q)
+					if err != nil {
+						return err
+					}
+					got := want[:1:1]
+					for q := q; ; {
+						at := q.Sort.Position(&got[len(got)-1])
+						// As a client sends it back.
+						text, err := at.MarshalJSON()
+						if err != nil {
+							return err
+						}
+						at, ok := q.Sort.ParsePosition(text)
+						if !ok {
+							return fmt.Errorf("the position %s cannot be read", text)
+						}
+						q.After, q.Limit = &at, 7
+						page, n, err := s.Agents().List(ctx, q)
+						if err != nil || n != total {
+							return fmt.Errorf("%d agents, want %d: %w", n, total, err)
+						}
+						if len(page) == 0 {
+							return differs(ids(got), ids(want))
+						}
+						if got = append(got, page...); len(got) > len(want) {
+							return differs(ids(got), ids(want))
+						}
+					}
 				})
 			})
 		}
