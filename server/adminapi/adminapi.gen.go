@@ -1578,7 +1578,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
 

@@ -57,14 +57,18 @@ func (f *Feed) Signal() {
 // Run runs a round at every signal and every FeedInterval, and wakes agents at their pace,
 // until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
-	tick, wake := time.NewTicker(FeedInterval), time.NewTicker(wakeEvery)
+	tick := time.NewTicker(FeedInterval)
 	defer tick.Stop()
-	defer wake.Stop()
+	var wake <-chan time.Time // nil while there is nobody to wake
 	for {
+		if wake == nil && len(f.todo) > 0 {
+			wake = time.After(wakeEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake.C:
+		case <-wake:
+			wake = nil
 			f.wakeSome()
 			continue
 		case <-f.signal:

@@ -365,3 +365,36 @@ func TestUnavailableStoreAnswers503AndNever401(t *testing.T) {
 		t.Errorf("the status is %+v", status)
 	}
 }
+
+// An agent is updating until it has acknowledged its first policy, whatever it says of
+// itself. As in Fleet Server, the answer with a policy has no ack token.
+func TestAgentIsUpdatingUntilItHasItsPolicy(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := s.EnrollWithoutPolicy("web-01", "1.0.0")
+	got := a.MustCheckin(nil)
+	if len(got.Actions) != 1 || got.Actions[0].Type != agentapi.ActionPolicyChange || !strings.HasPrefix(got.Actions[0].ID, "policy:default:") || got.AckToken != "" {
+		t.Fatalf("the first answer is %+v", got)
+	}
+	var data struct {
+		Policy struct {
+			ID       string `json:"id"`
+			Revision int64  `json:"revision"`
+		} `json:"policy"`
+	}
+	if err := json.Unmarshal(got.Actions[0].Data, &data); err != nil || data.Policy.ID != "default" || data.Policy.Revision == 0 {
+		t.Errorf("its data is %s, %v", got.Actions[0].Data, err)
+	}
+	if got := seen(t, s, a); got.Status != adminapi.StatusUpdating || got.LastCheckin == nil {
+		t.Errorf("the agent is %+v", got)
+	}
+	if got := a.Ack("", got.Actions[0].ID); got.Status != http.StatusOK {
+		t.Fatalf("the acknowledgement is answered %d %s", got.Status, got.Body)
+	}
+	if got := seen(t, s, a); got.Status != adminapi.StatusOnline || *got.PolicyRevision != data.Policy.Revision {
+		t.Errorf("the agent is %+v", got)
+	}
+	if got := a.MustCheckin(nil); len(got.Actions) != 0 {
+		t.Errorf("the next answer is %+v", got)
+	}
+}

@@ -13,6 +13,8 @@ export function eventText(e: SeenEvent): string {
       return "Unenrolled";
     case "agent.status":
       return e.status ? `Status became ${e.status}` : "Status changed";
+    case "agent.policy":
+      return e.reason ? `Could not apply its policy: ${e.reason}` : "Has its policy";
     case "agent.upgrade":
       return upgradeText(e, to);
     case "agent.watch":
