@@ -95,7 +95,7 @@ func (d *harness) wantKind(err error, kind fleet.Kind, text string) {
 func document(id, version, policy string, now time.Time) fleet.Agent {
 	meta := fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"host-%s","architecture":"x86_64"},"os":{"type":"linux"}}`, version, id)
 	return fleet.Agent{
-		ID: id, Type: "PERMANENT", Active: true, PolicyID: policy, AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: now,
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: policy, PolicyRev: 1, AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: now,
 		Version: version, LocalMetadata: json.RawMessage(meta), Tags: []string{}, Last: fleet.LastSeen{At: &now, Status: "online"},
 	}
 }

@@ -28,7 +28,7 @@ func someTarget(state fleet.TargetState, change ...func(*fleet.Target)) fleet.Ta
 
 func someAgent(change ...func(*fleet.Agent)) *fleet.Agent {
 	a := &fleet.Agent{
-		ID: "a1", Active: true, Version: "1.1.0", EnrolledAt: rollouttest.Hour.Add(-240 * time.Hour), Last: fleet.LastSeen{At: before(time.Second), Status: "online"},
+		ID: "a1", Active: true, PolicyRev: 1, Version: "1.1.0", EnrolledAt: rollouttest.Hour.Add(-240 * time.Hour), Last: fleet.LastSeen{At: before(time.Second), Status: "online"},
 		LocalMetadata: json.RawMessage(`{"host":{"hostname":"web-1","architecture":"x86_64"},"os":{"type":"linux"},"elastic":{"agent":{"version":"1.1.0","upgradeable":true}}}`),
 	}
 	for _, f := range change {

@@ -321,6 +321,8 @@ func (c *assessment) unwell() (sick, unsure string) {
 		return failedComponent(a.Components), ""
 	case !a.LastActivity().After(*c.ReachedAt):
 		return "", "has not checked in again since it reached " + c.To
+	case a.PolicyRev == 0: // its status is "updating", whatever it says of itself
+		return "", "has not received its policy yet"
 	case a.Last.Status == "starting":
 		return "", fmt.Sprintf("still starting after %s", c.now.Sub(*c.ReachedAt).Round(time.Second))
 	case w != nil && w.Stage == agentapi.BeaconRollingBack:

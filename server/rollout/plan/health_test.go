@@ -29,7 +29,7 @@ func offeredAgent() *patient {
 	p := &patient{now: offered.Add(time.Minute)}
 	p.plan.Health.Wait = fleet.Duration(10 * time.Minute)
 	p.target = fleet.Target{RolloutID: "r", AgentID: "a", State: fleet.TargetOffered, From: "1.0.0", To: "1.1.0", ActionID: "r-g1-1", Attempts: 1, OfferedAt: &offered}
-	p.agent = &fleet.Agent{ID: "a", Active: true, Version: "1.0.0", EnrolledAt: offered.Add(-time.Hour)}
+	p.agent = &fleet.Agent{ID: "a", Active: true, PolicyRev: 1, Version: "1.0.0", EnrolledAt: offered.Add(-time.Hour)}
 	p.agent.BeginUpgrade("r-g1-1", "1.1.0", offered)
 	p.heard(0)
 	return p
@@ -243,6 +243,14 @@ func TestAssess(t *testing.T) {
 				p.later(20 * time.Minute)
 				p.heard(10 * time.Second)
 				p.agent.Last.Status = "starting"
+			}},
+		},
+		{
+			name: "an agent without its policy is not healthy", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "policy",
+			happen: []func(p *patient){verifying, func(p *patient) {
+				p.later(20 * time.Minute)
+				p.heard(10 * time.Second)
+				p.agent.PolicyRev = 0
 			}},
 		},
 		{

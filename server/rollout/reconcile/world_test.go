@@ -172,7 +172,7 @@ func meta(id, version string) string {
 func (w *world) enrol(id string, tags ...string) *host {
 	w.t.Helper()
 	w.must(w.store.Agents().Create(w.t.Context(), fleet.Agent{
-		ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: w.now,
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", PolicyRev: 1, AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: w.now,
 		Version: "1.0.0", LocalMetadata: json.RawMessage(meta(id, "1.0.0")), Tags: append([]string{}, tags...), Last: fleet.LastSeen{At: &w.now, Status: "online"},
 	}))
 	h := &host{id: id, version: "1.0.0", status: "online"}
