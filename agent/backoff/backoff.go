@@ -32,6 +32,8 @@ const (
 type Backoff struct {
 	Base time.Duration
 	Cap  time.Duration
+	// Half makes every wait at least half of the limit ("equal jitter").
+	Half bool
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
 
@@ -50,6 +52,9 @@ func (b *Backoff) Next() time.Duration {
 	// 2^20 × base is far above every cap; the bound keeps the shift defined.
 	ceiling := min(base<<min(b.failures, 20), limit)
 	b.failures++
+	if b.Half {
+		return ceiling/2 + time.Duration(b.random()*float64(ceiling-ceiling/2))
+	}
 	return max(floor, time.Duration(b.random()*float64(ceiling)))
 }
 

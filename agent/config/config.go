@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -61,6 +62,8 @@ type Config struct {
 // Server overrides what enrolment stored.
 type Server struct {
 	URL string `yaml:"url"`
+	// UserAgentVersion is the version that User-Agent names instead of the agent's own.
+	UserAgentVersion string `yaml:"user_agent_version"`
 }
 
 // Host holds the host's name.
@@ -177,6 +180,11 @@ func (c Config) problems() map[string]string {
 	if s := c.Server.URL; s != "" {
 		if u, err := url.Parse(s); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 			p["server.url"] = fmt.Sprintf("is %q, want https://host:port", s)
+		}
+	}
+	if v := c.Server.UserAgentVersion; v != "" {
+		if _, err := manifest.ParseVersion(v); err != nil {
+			p["server.user_agent_version"] = err.Error()
 		}
 	}
 	w := c.Upgrade.Watch

@@ -84,7 +84,7 @@ func TestManyAgentsInOneProcess(t *testing.T) {
 			client := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
 			o := Options{
 				Top: folder, Running: handoff.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "aaaaaa"}, Home: "data/muster-agent-1.0.0-aaaaaa"},
-				GOOS: "linux", GOARCH: "amd64", Config: config.Default(), Disk: disk.OS{}, HTTP: client, Other: client,
+				GOOS: "linux", GOARCH: "amd64", Config: config.Default(), Disk: disk.OS{}, Muster: true, HTTP: client, Other: client,
 				Identity: &identity.Identity{AgentID: id, APIKey: id, ServerURL: "http://fleet.test"},
 				Lock:     func(string, string) (func() error, error) { return func() error { return nil }, nil },
 			}

@@ -64,6 +64,11 @@ type Options struct {
 	// HTTP is the client for the agent's own server, Other that for all other
 	// package sources.
 	HTTP, Other *http.Client
+	// Switch is the transport of HTTP if the agent may be moved to another server by its
+	// policy; nil keeps it.
+	Switch *gateway.Switch
+	// Muster means that the server is Muster's; see [gateway.Loop].
+	Muster bool
 	// Trust decides which packages may be installed; nil refuses all.
 	Trust trust.Authority
 	// Control is the control socket, or nil. Run closes it.
@@ -88,6 +93,8 @@ type Options struct {
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
 	Log  *slog.Logger
+	// Level is the level of Log, or nil. A SETTINGS changes it.
+	Level *slog.LevelVar
 }
 
 var (
@@ -114,7 +121,6 @@ type daemon struct {
 	changes    *gateway.Changes
 	components *components
 	started    time.Time
-	metadata   []byte
 
 	// stop ends the agent; Run returns its cause.
 	stop context.CancelCauseFunc
@@ -198,6 +204,7 @@ func (d *daemon) client() *gateway.Client {
 	return &gateway.Client{
 		HTTP: d.HTTP, URL: d.serverURL(),
 		AgentID: d.Identity.AgentID, APIKey: d.Identity.APIKey, Version: d.Running.FullVersion(),
+		NamedVersion: d.Config.Server.UserAgentVersion,
 	}
 }
 
@@ -206,13 +213,9 @@ func (d *daemon) buildGateway() {
 		return
 	}
 	client := d.client()
-	d.metadata = d.Host.Metadata(host.Agent{
-		ID: d.Identity.AgentID, Version: d.Running.FullVersion(), Snapshot: d.Running.Snapshot,
-		Build: d.Running.Identity.String(), LogLevel: logLevel(d.Config.Log.Level),
-	})
 	d.loop = &gateway.Loop{
-		Server: client, Report: d.report, Deliver: d.deliver, Changes: d.changes,
-		URL: client.URL, Rand: d.Rand, Log: d.log,
+		Server: client, Muster: d.Muster, Report: d.report, Deliver: d.deliver, Changes: d.changes,
+		URL: client.Address, Rand: d.Rand, Log: d.log,
 	}
 	d.acks = &gateway.AckSender{Server: client, Outbox: d.queue, Rand: d.Rand, Log: d.log}
 }
@@ -229,7 +232,8 @@ func (d *daemon) buildExecutor() {
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
 		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
-		Reexec: d.reexecAs, Report: d.setUpgrade, Log: d.log,
+		PolicySource: func() string { return d.queue.Settings().SourceURI },
+		Reexec:       d.reexecAs, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {
 		client := d.client()
@@ -312,6 +316,8 @@ func (d *daemon) runGateway(ctx context.Context) {
 	both.Go(func() { d.loop.Run(ctx) })
 	both.Go(func() { d.acks.Run(ctx) })
 	both.Go(func() { d.diagnose(ctx) })
+	both.Go(func() { d.followSettings(ctx) })
+	both.Go(func() { d.followHosts(ctx) })
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
 		if d.queue.Unenrolled() && len(d.queue.Acks(1)) == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -47,6 +48,8 @@ type machine struct {
 	client *http.Client
 
 	components []Component
+	sw         *gateway.Switch
+	level      slog.LevelVar
 	execErr    error
 	retry      []time.Duration // nil for the default
 
@@ -153,7 +156,7 @@ func (m *machine) options() Options {
 	return Options{
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
+		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
 		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components,
 	}
 }

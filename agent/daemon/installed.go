@@ -91,11 +91,14 @@ func Installed(top, compiled string) (Options, io.Closer, error) {
 	if err != nil {
 		return Options{}, nil, err
 	}
-	log, closer, err := openLog(d, top, cfg.Log.Level)
+	level := &slog.LevelVar{}
+	level.Set(cfg.Log.Level)
+	log, closer, err := openLog(d, top, level)
 	if err != nil {
 		return Options{}, nil, err
 	}
 	o, err := installed(d, top, compiled, cfg, log)
+	o.Level = level
 	if err != nil {
 		// Log the error as well, since standard error may be lost under a service
 		// manager.
@@ -148,10 +151,11 @@ func (o *Options) enrolled() error {
 	if o.Config.Server.URL != "" {
 		server = o.Config.Server.URL
 	}
-	if o.HTTP, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(server, nil); err != nil {
+	if o.Switch, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(server, nil); err != nil {
 		return err
 	}
-	o.followServer(server)
+	o.HTTP = o.Switch.Client()
+	o.Muster = followServer(o.Disk, o.Top, server, o.Log)
 	dir := layout.Path(o.Top, layout.TrustDir)
 	// A pinned root that cannot be read takes precedence too: it refuses upgrades
 	// with that error, and the keys do not replace it.
@@ -169,16 +173,19 @@ func (o *Options) enrolled() error {
 	return nil
 }
 
-// followServer makes the watcher use the agent's server.
-func (o *Options) followServer(server string) {
-	w, err := beacon.Load(o.Disk, o.Top)
+// followServer makes the watcher use the agent's server. It returns whether the watcher has
+// a credential, which only Muster's server issues.
+func followServer(d disk.Disk, top, server string, log *slog.Logger) (muster bool) {
+	w, err := beacon.Load(d, top)
+	muster = w != nil
 	if err == nil && w != nil && w.ServerURL != server {
 		w.ServerURL = server
-		err = beacon.Save(o.Disk, o.Top, *w)
+		err = beacon.Save(d, top, *w)
 	}
 	if err != nil {
-		o.Log.Warn("the watcher cannot report to the server", "error", err)
+		log.Warn("the watcher cannot report to the server", "error", err)
 	}
+	return muster || err != nil
 }
 
 // PinnedTrust returns the authority for the pinned root, which fetches the publishers' files
@@ -204,7 +211,7 @@ func readService(d disk.Disk, top string) (string, error) {
 
 // openLog logs to the log file and to standard error, but only once if both are the same
 // file, as when the watcher has started this agent.
-func openLog(d disk.Disk, top string, level slog.Level) (*slog.Logger, io.Closer, error) {
+func openLog(d disk.Disk, top string, level slog.Leveler) (*slog.Logger, io.Closer, error) {
 	name := layout.Path(top, layout.AgentLogFile)
 	file, err := logfile.Open(d, name, 0)
 	if err != nil {

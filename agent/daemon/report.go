@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -119,16 +121,39 @@ func (d *daemon) report() agentapi.CheckinRequest {
 	h := d.health()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),
-		Message:        h.Message,
+		Message:        cmp.Or(h.Message, said[h.State]),
 		AckToken:       d.queue.AckToken(),
-		LocalMeta:      d.metadata,
+		LocalMeta:      d.metadata(),
 		Components:     wireComponents(h.Components),
 		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
-		UpgradeDetails: d.currentUpgrade(),
+		UpgradeDetails: d.wireUpgrade(),
 		Upgrade:        offered(h.Rollbacks),
 	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
 	return r
+}
+
+// said is the message of a state that needs no explanation. Fleet Servers require one.
+var said = map[probe.State]string{
+	probe.Healthy: "Running", probe.Starting: "Starting", probe.Stopping: "Stopping", probe.Degraded: "Degraded", probe.Failed: "Failed",
+}
+
+// metadata returns local_metadata, with the version of this agent whatever User-Agent names.
+func (d *daemon) metadata() []byte {
+	return d.Host.Metadata(host.Agent{
+		ID: d.Identity.AgentID, Version: d.Running.FullVersion(), Snapshot: d.Running.Snapshot,
+		Build: d.Running.Identity.String(), LogLevel: logLevel(d.logLevel()),
+	})
+}
+
+// wireUpgrade returns the upgrade as the server is told. A Fleet Server may fail a check-in
+// whose upgrade has no action that it knows, as one that was requested on the host.
+func (d *daemon) wireUpgrade() *agentapi.UpgradeDetails {
+	u := d.currentUpgrade()
+	if u != nil && u.ActionID == "" && !d.Muster {
+		return nil
+	}
+	return u
 }
 
 func wireStatus(s probe.State) string {
@@ -147,7 +172,7 @@ func wireStatus(s probe.State) string {
 func wireComponents(list []probe.Component) json.RawMessage {
 	out := make([]agentapi.Component, 0, len(list))
 	for _, c := range list {
-		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: c.Message})
+		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: cmp.Or(c.Message, said[c.State])})
 	}
 	b, err := json.Marshal(out)
 	if err != nil {

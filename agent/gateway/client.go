@@ -16,6 +16,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,11 +48,37 @@ type Client struct {
 	APIKey  string
 	// Version is the full version this agent reports.
 	Version string
+	// NamedVersion is the version that User-Agent names instead, if it is not empty.
+	NamedVersion string
+
+	// compatible means that the server does not support Version.
+	compatible atomic.Bool
 }
+
+// CompatibleVersion is the version that User-Agent names at a server which does not support
+// that of this agent: Fleet Servers accept 7.13 up to their own minor version, so all from
+// 7.17 on accept this one. The agent's own version is in its metadata.
+const CompatibleVersion = "7.17.0"
 
 // UserAgent returns the value that the protocol requires: Fleet Servers refuse any other
 // product and read the version from it.
 func UserAgent(version string) string { return "Elastic Agent v" + version }
+
+func (c *Client) userAgent() string {
+	switch {
+	case c.NamedVersion != "":
+		return UserAgent(c.NamedVersion)
+	case c.compatible.Load():
+		return UserAgent(CompatibleVersion)
+	}
+	return UserAgent(c.Version)
+}
+
+// Codes with which a Fleet Server refuses a User-Agent.
+const (
+	codeUnsupportedVersion = "UnsupportedVersion"
+	codeInvalidUserAgent   = "InvalidUserAgent"
+)
 
 // StatusError is an error answer of the server.
 type StatusError struct {
@@ -66,6 +93,9 @@ func (e *StatusError) Error() string {
 	s := fmt.Sprintf("server answered %d", e.HTTPStatus)
 	if e.Message != "" {
 		s += ": " + e.Message
+	}
+	if e.Code == codeUnsupportedVersion || e.Code == codeInvalidUserAgent {
+		s += ": it accepts agents from version 7.13 to its own; name one that it accepts in server.user_agent_version of agent.yml, or update the server"
 	}
 	return s
 }
@@ -139,7 +169,7 @@ func (c *Client) TrustFile(ctx context.Context, name string, limit int64) ([]byt
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return nil, explain(err, c.URL)
+		return nil, explain(err, c.Address())
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
@@ -194,7 +224,7 @@ func (c *Client) Authorize(r *http.Request) {
 	if c.APIKey != "" {
 		r.Header.Set("Authorization", "ApiKey "+c.APIKey)
 	}
-	r.Header.Set("User-Agent", UserAgent(c.Version))
+	r.Header.Set("User-Agent", c.userAgent())
 }
 
 func (c *Client) post(ctx context.Context, path, key string, in, out any) error {
@@ -212,19 +242,31 @@ func (c *Client) post(ctx context.Context, path, key string, in, out any) error 
 }
 
 func (c *Client) do(ctx context.Context, method, path, key string, in any) (*http.Response, []byte, error) {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
-		body = bytes.NewReader(b)
+	}
+	resp, answer, err := c.send(ctx, method, path, key, body)
+	if err == nil && c.NamedVersion == "" && resp.StatusCode == http.StatusBadRequest &&
+		statusError(resp, answer).Code == codeUnsupportedVersion && c.compatible.CompareAndSwap(false, true) {
+		return c.send(ctx, method, path, key, body)
+	}
+	return resp, answer, err
+}
+
+func (c *Client) send(ctx context.Context, method, path, key string, in []byte) (*http.Response, []byte, error) {
+	var body io.Reader
+	if in != nil {
+		body = bytes.NewReader(in)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.URL, "/")+path, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Header.Set("User-Agent", UserAgent(c.Version))
+	req.Header.Set("User-Agent", c.userAgent())
 	req.Header.Set(agentapi.HeaderAPIVersion, agentapi.APIVersion)
 	req.Header.Set(agentapi.HeaderRequestID, uuid.NewString())
 	if key != "" {
@@ -235,7 +277,7 @@ func (c *Client) do(ctx context.Context, method, path, key string, in any) (*htt
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return nil, nil, explain(err, c.URL)
+		return nil, nil, explain(err, c.Address())
 	}
 	defer resp.Body.Close()
 	limit := int64(maxAnswer)
@@ -244,12 +286,20 @@ func (c *Client) do(ctx context.Context, method, path, key string, in any) (*htt
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err != nil {
-		return nil, nil, explain(err, c.URL)
+		return nil, nil, explain(err, c.Address())
 	}
 	return resp, b, nil
 }
 
-func statusError(resp *http.Response, body []byte) error {
+// Address returns where requests go: URL, or where a [Switch] has moved it.
+func (c *Client) Address() string {
+	if s, ok := c.HTTP.Transport.(*Switch); ok {
+		return s.URL()
+	}
+	return c.URL
+}
+
+func statusError(resp *http.Response, body []byte) *StatusError {
 	e := &StatusError{HTTPStatus: resp.StatusCode, RetryAfter: backoff.RetryAfter(resp.Header, time.Now())}
 	var a agentapi.Error
 	if json.Unmarshal(body, &a) == nil {

@@ -341,3 +341,71 @@ func TestAckSenderRecoversAfterALongOutage(t *testing.T) {
 		}
 	})
 }
+
+// A Fleet Server supports versions of Elastic Agent only. The agent then names one that every
+// Fleet Server since 7.17 supports.
+func TestAgentEnrolsAtAFleetServerThatDoesNotSupportItsVersion(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Fleet, s.Hold = true, time.Millisecond
+	c := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin})
+	if _, err := c.Enroll(context.Background(), fakeserver.Token, agentapi.EnrollRequest{Type: "PERMANENT"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Checkin(context.Background(), agentapi.CheckinRequest{Status: "online", Message: "Running", PollTimeout: "2m"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Checkins()[0].UserAgent; got != "Elastic Agent v"+gateway.CompatibleVersion {
+		t.Errorf("User-Agent is %q", got)
+	}
+}
+
+func TestVersionThatTheServerRefusesIsExplained(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Fleet = true
+	for version, code := range map[string]string{"7.12.0": "UnsupportedVersion", "99.0.0": "UnsupportedVersion", "8.15.3": "", "8.15.3-SNAPSHOT": ""} {
+		c := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin})
+		c.NamedVersion = version
+		_, err := c.Enroll(context.Background(), fakeserver.Token, agentapi.EnrollRequest{Type: "PERMANENT"})
+		var refusal *gateway.StatusError
+		switch {
+		case code == "" && err != nil:
+			t.Errorf("%s: %v", version, err)
+		case code != "" && (!errors.As(err, &refusal) || refusal.Code != code || !strings.Contains(err.Error(), "server.user_agent_version")):
+			t.Errorf("%s: %v, want %s and the next step", version, err, code)
+		}
+	}
+}
+
+// Requests follow the server, and the certificates there must come from the same authority.
+func TestSwitchSendsRequestsToWhereTheServerIs(t *testing.T) {
+	s, stranger := fakeserver.New(t), fakeserver.New(t)
+	moved := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+	sw, err := (gateway.Trust{Fingerprint: s.CAPin}).Switch(s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var host string
+	s.Before = func(_ http.ResponseWriter, r *http.Request) bool { host = r.Host; return false }
+	c := &gateway.Client{HTTP: sw.Client(), URL: s.URL, Version: "1.0.0"}
+	defer c.HTTP.CloseIdleConnections()
+	if err := sw.Try(context.Background(), moved); err != nil {
+		t.Fatal(err)
+	}
+	if err := sw.Move(moved); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(context.Background()); err != nil || "https://"+host != moved || c.Address() != moved {
+		t.Errorf("asked %s, the address is %s: %v", host, c.Address(), err)
+	}
+	if err := sw.Try(context.Background(), stranger.URL); !errors.Is(err, capin.ErrMismatch) {
+		t.Errorf("a server of another authority: %v", err)
+	}
+	for _, bad := range []string{"http://fleet.test:8220", "https://me:secret@fleet.test", "ftp://fleet.test", "fleet.test:8220", "http://127.0.0.1:1", "\x00"} {
+		if err := sw.CheckHost(bad); err == nil {
+			t.Errorf("a policy may move the agent to %q", bad)
+		}
+	}
+	if err := sw.CheckHost("https://fleet.test:8220"); err != nil {
+		t.Error(err)
+	}
+}

@@ -17,13 +17,19 @@ import (
 
 const (
 	// overlapLimit is how long an older poll may stay open beside a newer one.
-	// Muster's server answers the older one at once; a Fleet Server does not.
+	// Muster's server answers the older one at once.
 	overlapLimit = 2 * time.Second
+	// settle is how long a Fleet Server has to notice that an older poll was closed,
+	// before the next one is sent.
+	settle = 200 * time.Millisecond
 	// urgentGap combines changes that happen together into one poll, and bounds the
 	// polls for a component that flaps.
 	urgentGap = 100 * time.Millisecond
 	// progressGap is the time between polls for progress alone.
 	progressGap = time.Second
+	// fleetProgressGap is the same at a Fleet Server, where every report costs a new
+	// connection and counts against the server's limits.
+	fleetProgressGap = 30 * time.Second
 	// pause is the time between two polls if the server did not hold the first, so
 	// that a server which always answers at once is not overloaded. It is varied by
 	// half.
@@ -38,6 +44,13 @@ const (
 	// UnauthorizedWait is the mean wait from then on. An operator may restore the
 	// key, so the agent never stops trying and never unenrols itself.
 	UnauthorizedWait = 10 * time.Minute
+
+	// The waits that Fleet Servers are sized for, after an answer that is an error and
+	// does not say when to come again.
+	fleetBase              = time.Minute
+	fleetCap               = 10 * time.Minute
+	fleetUnauthorizedLimit = 7
+	fleetUnauthorizedWait  = time.Hour
 )
 
 // Server is the part of a client that the loop needs.
@@ -47,10 +60,14 @@ type Server interface {
 
 var _ Server = (*Client)(nil)
 
-// Loop keeps one long poll open, and opens a second one beside it when the report
-// changes.
+// Loop keeps one long poll open. When the report changes it opens a second one beside it
+// at Muster's server, and instead of it at others.
 type Loop struct {
 	Server Server
+	// Muster means that the server is Muster's, which answers an older poll when a newer
+	// one arrives. A Fleet Server forgets the newer poll of an agent when the older ends,
+	// and would deliver nothing to it.
+	Muster bool
 	// Report returns the next report. It is called right before a poll is sent, so
 	// no poll has an older report than the one before it.
 	Report func() agentapi.CheckinRequest
@@ -60,8 +77,8 @@ type Loop struct {
 	Deliver func(agentapi.CheckinResponse) error
 	// Changes wakes the loop.
 	Changes *Changes
-	// URL is the server's URL that Fleet returns.
-	URL string
+	// URL returns the server's URL, for Fleet.
+	URL func() string
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
 	Log  *slog.Logger
@@ -98,6 +115,7 @@ type poll struct {
 	sent     atomic.Bool
 	replaced time.Time // when a newer poll began; zero for the newest
 	cancel   context.CancelFunc
+	closed   bool // cancelled to make room for a newer one
 }
 
 type result struct {
@@ -108,6 +126,7 @@ type result struct {
 
 // run is the state of Run, used only by its goroutine.
 type run struct {
+	muster    bool
 	polls     []*poll // oldest first, at most two
 	urgent    uint64  // the counts of the newest poll's report
 	progress  uint64
@@ -119,12 +138,15 @@ type run struct {
 	// changes is sent before paused.
 	blocked, paused time.Time
 	unauthorized    int
-	backoff         backoff.Backoff
+	backoff, fleet  backoff.Backoff
 }
 
 // Run polls until ctx ends, and then waits for the polls it has opened.
 func (l *Loop) Run(ctx context.Context) {
-	r := &run{backoff: backoff.Backoff{Rand: l.Rand}}
+	r := &run{
+		muster: l.Muster, backoff: backoff.Backoff{Rand: l.Rand},
+		fleet: backoff.Backoff{Base: fleetBase, Cap: fleetCap, Half: true, Rand: l.Rand},
+	}
 	results := make(chan result)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -187,6 +209,9 @@ func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait tim
 		return false, idle // progress waits; the loop wakes when the poll is sent
 	case progress != r.progress:
 		at = r.lastStart.Add(progressGap)
+		if !r.muster {
+			at = r.lastStart.Add(fleetProgressGap)
+		}
 	default:
 		return false, idle
 	}
@@ -204,6 +229,11 @@ func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait tim
 			return false, over.Sub(now)
 		}
 		r.polls[0].cancel()
+		return false, idle
+	}
+	if len(r.polls) == 1 && !r.muster {
+		r.polls[0].closed = true
+		r.polls[0].cancel() // the next one begins when its result has removed it
 		return false, idle
 	}
 	return true, 0
@@ -247,9 +277,13 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 		err = l.deliver(res.resp)
 	}
 	newest := res.poll.replaced.IsZero()
+	if res.poll.closed {
+		r.blocked = now.Add(settle)
+	}
 	switch {
 	case err == nil:
 		r.backoff.Reset()
+		r.fleet.Reset()
 		r.unauthorized = 0
 		l.update(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
 		if newest {
@@ -280,13 +314,17 @@ func (l *Loop) waitAfter(r *run, err error) time.Duration {
 		r.unauthorized = 0
 		return wait
 	}
+	limit, lost := unauthorizedLimit, UnauthorizedWait
+	if !r.muster {
+		limit, lost, wait = fleetUnauthorizedLimit, fleetUnauthorizedWait, r.fleet.Next()
+	}
 	if refusal.HTTPStatus == http.StatusUnauthorized {
 		r.unauthorized++
 	} else {
 		r.unauthorized = 0
 	}
-	if r.unauthorized >= unauthorizedLimit {
-		wait = UnauthorizedWait/2 + time.Duration(l.random()*float64(UnauthorizedWait))
+	if r.unauthorized >= limit {
+		wait = lost/2 + time.Duration(l.random()*float64(lost))
 	}
 	return waitFor(err, wait, l.Rand)
 }
@@ -317,7 +355,7 @@ func (l *Loop) Fleet(now time.Time) probe.Fleet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.link
-	f := probe.Fleet{URL: l.URL, State: probe.Starting, Error: k.err, FailedTries: k.failed, LastStatus: k.status}
+	f := probe.Fleet{URL: l.URL(), State: probe.Starting, Error: k.err, FailedTries: k.failed, LastStatus: k.status}
 	// A poll that has been open for a while counts as an answer: the TLS
 	// connection to the server works.
 	if !k.parked.IsZero() && now.Sub(k.parked) >= overlapLimit && k.parked.After(k.answered) {

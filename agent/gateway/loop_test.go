@@ -99,11 +99,16 @@ func (p *phases) report() agentapi.CheckinRequest {
 // inBubble runs test with a loop against s in virtual time.
 func inBubble(t *testing.T, s *script, test func(l *Loop, p *phases)) {
 	t.Helper()
+	inBubbleOf(t, true, s, test)
+}
+
+func inBubbleOf(t *testing.T, muster bool, s *script, test func(l *Loop, p *phases)) {
+	t.Helper()
 	synctest.Test(t, func(*testing.T) {
 		s.begun = time.Now()
 		p := &phases{}
 		l := &Loop{
-			Server: s, Report: p.report, Changes: &p.changes, Rand: func() float64 { return 0.5 },
+			Server: s, Muster: muster, URL: func() string { return "" }, Report: p.report, Changes: &p.changes, Rand: func() float64 { return 0.5 },
 			Deliver: func(agentapi.CheckinResponse) error { return nil },
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -126,6 +131,68 @@ func TestUrgentChangeIsSentBesideAnOpenPoll(t *testing.T) {
 			t.Errorf("%d polls, the second after %s", s.count(), s.at(s.count()-1))
 		}
 	})
+}
+
+// A Fleet Server forgets the newer of two polls when the older ends.
+func TestAtAFleetServerTheOlderPollEndsBeforeTheNext(t *testing.T) {
+	var mu sync.Mutex
+	open, most := 0, 0
+	var ended time.Duration
+	s := &script{}
+	s.answer = func(ctx context.Context, _ int) (agentapi.CheckinResponse, error) {
+		mu.Lock()
+		open++
+		most = max(most, open)
+		mu.Unlock()
+		resp, err := parked(ctx, 5*time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		open--
+		ended = time.Since(s.begun)
+		return resp, err
+	}
+	inBubbleOf(t, false, s, func(l *Loop, p *phases) {
+		time.Sleep(time.Minute)
+		p.set("downloading")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s.count() != 2 || most != 1 || ended != time.Minute || s.at(1) != time.Minute+settle {
+			t.Errorf("%d polls, %d at once; the first ended after %s, the last began after %s", s.count(), most, ended, s.at(s.count()-1))
+		}
+		if f := l.Fleet(time.Now()); f.Error != "" || f.FailedTries != 0 {
+			t.Errorf("link is %+v", f)
+		}
+		for range 600 { // a minute of progress
+			p.changes.Progress()
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := s.count(); most != 1 || n < 3 || n > 4 {
+			t.Errorf("%d polls, %d at once", n, most)
+		}
+	})
+}
+
+func TestWaitsAfterAnswersOfAFleetServer(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusUnauthorized} {
+		s := &script{answer: func(context.Context, int) (agentapi.CheckinResponse, error) {
+			return agentapi.CheckinResponse{}, &StatusError{HTTPStatus: status}
+		}}
+		inBubbleOf(t, false, s, func(*Loop, *phases) {
+			m := time.Minute
+			want := []time.Duration{m * 3 / 4, m * 3 / 2, 3 * m, 6 * m, 10 * m * 3 / 4, 10 * m * 3 / 4, 10 * m * 3 / 4, 10 * m * 3 / 4}
+			if status == http.StatusUnauthorized {
+				want = append(want[:6], time.Hour, time.Hour)
+			}
+			for i, w := range want {
+				time.Sleep(w)
+				synctest.Wait()
+				if s.count() != i+2 || s.at(i+1)-s.at(i) != w {
+					t.Fatalf("status %d: %d polls, want the next after %s", status, s.count(), w)
+				}
+			}
+		})
+	}
 }
 
 func TestOlderPollIsCancelledAfterTheOverlap(t *testing.T) {

@@ -62,10 +62,12 @@ func (t Trust) HTTPClient(rawURL string, dial func(ctx context.Context, network,
 			TLSHandshakeTimeout: dialTimeout,
 			IdleConnTimeout:     idleTimeout,
 		},
-		// A redirect would send the agent's key to another server.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: noRedirect,
 	}, nil
 }
+
+// noRedirect refuses redirects: they would send the agent's key to another server.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (t Trust) tlsConfig(host string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -34,6 +35,9 @@ const (
 	// MaxDiagnostics bounds the requests for diagnostics that wait: one file answers them
 	// all.
 	MaxDiagnostics = 5
+	// MaxHosts bounds the servers of a policy that the agent remembers: far more than a
+	// fleet has.
+	MaxHosts = 50
 	// MaxAttempts bounds how often an interrupted upgrade begins again, since a
 	// package may kill the agent while it is installed.
 	MaxAttempts = 5
@@ -98,9 +102,20 @@ type state struct {
 	// host have none, nor has what an older version did.
 	Results map[string]Result `json:"done_results,omitempty"`
 	// PolicyID and PolicyRevision identify the last policy that was received.
-	PolicyID       string `json:"policy_id,omitempty"`
-	PolicyRevision int64  `json:"policy_revision,omitempty"`
-	Unenrolled     bool   `json:"unenrolled,omitempty"`
+	PolicyID       string   `json:"policy_id,omitempty"`
+	PolicyRevision int64    `json:"policy_revision,omitempty"`
+	Settings       Settings `json:"settings,omitzero"`
+	Unenrolled     bool     `json:"unenrolled,omitempty"`
+}
+
+// Settings are what the server has told the agent about itself.
+type Settings struct {
+	// SourceURI is the policy's source of packages; empty if it names none.
+	SourceURI string `json:"source_uri,omitempty"`
+	// Hosts are the policy's servers. It must not be changed.
+	Hosts []string `json:"hosts,omitempty"`
+	// LogLevel is the level that a SETTINGS has set; nil is that of the configuration.
+	LogLevel *slog.Level `json:"log_level,omitempty"`
 }
 
 // Queue is safe for concurrent use.
@@ -156,6 +171,13 @@ func (q *Queue) Policy() (id string, revision int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state.PolicyID, q.state.PolicyRevision
+}
+
+// Settings returns what the last policy and the last SETTINGS said.
+func (q *Queue) Settings() Settings {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.state.Settings
 }
 
 // Unenrolled reports whether the server has unenrolled this agent.

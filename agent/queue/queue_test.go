@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -450,6 +451,71 @@ func TestFailedSwitchIsForgottenOnAFullDisk(t *testing.T) {
 	}
 	if again := newTestQueue(t, dir); again.Waiting() == nil || again.Waiting().Switched {
 		t.Errorf("the next process finds %+v", again.Waiting())
+	}
+}
+
+// An agent that is assigned to its former policy gets the same revision with the same id.
+func TestPolicyThatIsSentAgainIsAppliedAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := newTestQueue(t, dir)
+	policy := func(id, source, hosts string) agentapi.Action {
+		return agentapi.Action{ID: id, Type: agentapi.ActionPolicyChange, Data: json.RawMessage(
+			`{"policy":{"id":"p","agent":{"download":{"sourceURI":"` + source + `"}},"fleet":{"hosts":[` + hosts + `]},"outputs":{"default":{}}}}`)}
+	}
+	first, second := policy("policy:a:3", "https://mirror.test/a", `"https://one.test:8220"`), policy("policy:b:7", "", "")
+	s.accept(first)
+	s.accept(second, agentapi.Action{ID: "r1", Type: agentapi.ActionPolicyReassign, Data: json.RawMessage(`{"policy_id":"a"}`)})
+	if err := s.DropAcks(s.Acks(MaxAcks)); err != nil {
+		t.Fatal(err)
+	}
+	s.accept(first, first)
+	s.reopen("agent-1")
+	id, revision := s.Policy()
+	if got := s.Settings(); id != "a" || revision != 3 || got.SourceURI != "https://mirror.test/a" || !slices.Equal(got.Hosts, []string{"https://one.test:8220"}) {
+		t.Errorf("policy %s:%d, %+v", id, revision, got)
+	}
+	if got := s.results(); !slices.Equal(got, []string{"policy:a:3"}) {
+		t.Errorf("results %v, want one for the policy that was sent again", got)
+	}
+	s.accept(agentapi.Action{ID: "policy:a:4", Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"fleet":[]}}`)})
+	if _, revision := s.Policy(); revision != 4 || s.Settings().SourceURI == "" {
+		t.Errorf("a policy of another form: revision %d, %+v; want the revision, or the server sends it for ever", revision, s.Settings())
+	}
+}
+
+func TestEveryResultHasAMessage(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	for i, a := range []agentapi.Action{
+		{Type: agentapi.ActionPolicyReassign}, {Type: agentapi.ActionUnenroll}, {Type: agentapi.ActionCancel}, {Type: "INPUT_ACTION"},
+		{Type: agentapi.ActionMigrate}, {Type: agentapi.ActionPolicyChange}, {Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":"loud"}`)},
+	} {
+		a.ID = fmt.Sprint("x", i)
+		s.accept(a)
+	}
+	if err := s.Finish("unknown", Result{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	acks := s.Acks(MaxAcks)
+	if len(acks) != 8 {
+		t.Fatalf("%d results, want 8", len(acks))
+	}
+	for _, a := range acks {
+		if a.Message == "" || a.Type != agentapi.AckType || a.Subtype != agentapi.AckSubtype || a.AgentID == "" || a.Timestamp.IsZero() {
+			t.Errorf("result %+v", a)
+		}
+	}
+}
+
+func TestLogLevelSurvivesARestart(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	s.accept(agentapi.Action{ID: "s1", Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":"warning"}`)})
+	s.reopen("agent-1")
+	if l := s.Settings().LogLevel; l == nil || *l != slog.LevelWarn {
+		t.Errorf("level %v", l)
+	}
+	s.accept(agentapi.Action{ID: "s2", Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":null}`)})
+	if l := s.Settings().LogLevel; l != nil {
+		t.Errorf("level %v after null", l)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,13 +39,14 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	switch {
 	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)):
 		return
+	case a.Type == agentapi.ActionPolicyChange:
+		// Applied again as well: an agent that is assigned to a policy for the second time
+		// gets the same revision with the same id.
+		s.done(a.ID, s.acceptPolicy(a), now)
+		return
 	case slices.Contains(s.Done, a.ID):
-		if a.Type == agentapi.ActionPolicyChange {
-			_ = s.acceptPolicy(a.ID) // the agent was assigned another policy meanwhile; its result is the old one
-		}
-		waits := slices.ContainsFunc(s.Acks, func(e agentapi.AckEvent) bool { return e.ActionID == a.ID })
-		if r, ok := s.Results[a.ID]; ok && !waits {
-			s.addAck(s.ack(a.ID, r, now))
+		if r, ok := s.Results[a.ID]; ok {
+			s.done(a.ID, r, now)
 		}
 		return
 	}
@@ -53,14 +55,16 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 		s.acceptUpgrade(a, now, stop)
 	case agentapi.ActionCancel:
 		s.finish(a.ID, s.cancel(a, now, stop), now)
-	case agentapi.ActionPolicyChange:
-		s.finish(a.ID, s.acceptPolicy(a.ID), now)
 	case agentapi.ActionRequestDiagnostics:
 		if len(s.Diagnostics) == MaxDiagnostics {
 			s.finish(a.ID, Result{Error: fmt.Sprintf("%d requests for diagnostics wait already", MaxDiagnostics)}, now)
 			return
 		}
 		s.Diagnostics = append(s.Diagnostics, a)
+	case agentapi.ActionPolicyReassign:
+		s.finish(a.ID, Result{Message: "reassigned"}, now) // the new policy follows
+	case agentapi.ActionSettings:
+		s.finish(a.ID, s.acceptSettings(a), now)
 	case agentapi.ActionUnenroll:
 		s.Unenrolled = true
 		for _, d := range slices.Clone(s.Diagnostics) {
@@ -122,19 +126,60 @@ func supersededBy(id string) Result {
 	return Result{Error: "superseded by the newer upgrade " + id}
 }
 
-// acceptPolicy stores the revision, which check-ins report to the server.
-func (s *state) acceptPolicy(id string) Result {
-	rest, ok := strings.CutPrefix(id, "policy:")
+// acceptPolicy stores the revision, which check-ins report to the server, and what the agent
+// follows of a policy. The rest is for other agents.
+func (s *state) acceptPolicy(a agentapi.Action) Result {
+	rest, ok := strings.CutPrefix(a.ID, "policy:")
 	colon := strings.LastIndexByte(rest, ':')
 	if !ok || colon < 0 {
-		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", id)}
+		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", a.ID)}
 	}
 	revision, err := strconv.ParseInt(rest[colon+1:], 10, 64)
 	if err != nil {
-		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", id)}
+		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", a.ID)}
 	}
 	s.PolicyID, s.PolicyRevision = rest[:colon], revision
+	var data struct {
+		Policy struct {
+			Agent struct {
+				Download struct {
+					SourceURI string `json:"sourceURI"`
+				} `json:"download"`
+			} `json:"agent"`
+			Fleet struct {
+				Hosts []string `json:"hosts"`
+			} `json:"fleet"`
+		} `json:"policy"`
+	}
+	if len(a.Data) > 0 {
+		// Not an error of the action: the server would send it again for ever.
+		if err := json.Unmarshal(a.Data, &data); err != nil {
+			return Result{Message: "policy received, its source and servers are not followed: " + err.Error()}
+		}
+	}
+	hosts := data.Policy.Fleet.Hosts
+	s.Settings.SourceURI, s.Settings.Hosts = data.Policy.Agent.Download.SourceURI, hosts[:min(len(hosts), MaxHosts)]
 	return Result{Message: "policy received"}
+}
+
+// acceptSettings stores the log level.
+func (s *state) acceptSettings(a agentapi.Action) Result {
+	var data agentapi.SettingsData
+	if err := json.Unmarshal(a.Data, &data); err != nil {
+		return Result{Error: "data: " + err.Error()}
+	}
+	if data.LogLevel == nil || *data.LogLevel == "" {
+		s.Settings.LogLevel = nil
+		return Result{Message: "the log level is that of the configuration"}
+	}
+	level, ok := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[strings.ToLower(*data.LogLevel)]
+	if !ok {
+		return Result{Error: fmt.Sprintf("data.log_level: is %q, want debug, info, warning or error", *data.LogLevel)}
+	}
+	s.Settings.LogLevel = &level
+	return Result{Message: "the log level is " + *data.LogLevel}
 }
 
 func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
@@ -231,10 +276,22 @@ func hasID(id string) func(agentapi.Action) bool {
 	return func(a agentapi.Action) bool { return a.ID == id }
 }
 
+// done ends an action that may have ended before, and then only queues the result again,
+// unless it waits.
+func (s *state) done(id string, r Result, now time.Time) {
+	waits := slices.ContainsFunc(s.Acks, func(e agentapi.AckEvent) bool { return e.ActionID == id })
+	switch {
+	case !slices.Contains(s.Done, id):
+		s.finish(id, r, now)
+	case !waits:
+		s.addAck(s.ack(id, r, now))
+	}
+}
+
 func (s *state) ack(id string, r Result, now time.Time) agentapi.AckEvent {
 	return agentapi.AckEvent{
 		Type: agentapi.AckType, Subtype: agentapi.AckSubtype,
-		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: cmp.Or(r.Message, r.Error), Error: r.Error, Data: r.Data,
+		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: cmp.Or(r.Message, r.Error, "done"), Error: r.Error, Data: r.Data,
 	}
 }
 
@@ -262,6 +319,7 @@ func (s *state) adopt(other state) {
 	}
 	if other.PolicyRevision > s.PolicyRevision && other.PolicyID == s.PolicyID {
 		s.PolicyRevision = other.PolicyRevision
+		s.Settings = other.Settings
 	}
 	s.Unenrolled = s.Unenrolled || other.Unenrolled
 }

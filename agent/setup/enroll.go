@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
@@ -136,6 +137,9 @@ func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 			if s.isAdminPort(ctx) {
 				return nil, s.wrongPort()
 			}
+			if errors.Is(err, tuf.ErrNotServed) {
+				return nil, fmt.Errorf("--trust-root: %w; if it is a Fleet Server, which has no such files, pass --trust-key with the key that signs the packages", err)
+			}
 			return nil, fmt.Errorf("--trust-root: %w", err)
 		}
 	}
@@ -179,7 +183,11 @@ func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running 
 
 func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	full := running.FullVersion()
-	s.server.Version = full
+	cfg, err := config.Load(d, top)
+	if err != nil {
+		return nil, err
+	}
+	s.server.Version, s.server.NamedVersion = full, cfg.Server.UserAgentVersion
 	resp, err := s.server.Enroll(ctx, s.Token, agentapi.EnrollRequest{
 		Type: "PERMANENT",
 		Metadata: agentapi.EnrollMetadata{

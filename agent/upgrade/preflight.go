@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -259,6 +260,10 @@ func (e *Executor) CheckRollback(ctx context.Context, version string) error {
 // urls returns the URLs of a file, in the order in which they are tried.
 func (w *work) urls(name string) []string {
 	bases := w.Sources
+	if uri := w.policySource(); uri != "" {
+		last := max(0, len(bases)-1)
+		bases = slices.Insert(slices.Clone(bases), last, uri)
+	}
 	if uri := w.j.Request.SourceURI; uri != "" {
 		bases = append([]string{uri}, bases...)
 	}
@@ -267,6 +272,23 @@ func (w *work) urls(name string) []string {
 		urls[i] = strings.TrimRight(base, "/") + "/" + name
 	}
 	return urls
+}
+
+// policySource returns the source that the policy names, unless the server may not name it.
+// The upgrade then uses the others.
+func (w *work) policySource() string {
+	if w.PolicySource == nil {
+		return ""
+	}
+	uri := w.PolicySource()
+	if uri == "" {
+		return ""
+	}
+	if err := w.Downloader.CheckNamed(uri); err != nil {
+		w.log().Warn("the policy's source of packages is not used", "error", err)
+		return ""
+	}
+	return uri
 }
 
 func (w *work) archive() string { return w.path(path.Join(layout.DownloadsDir, w.j.Archive)) }

@@ -87,6 +87,9 @@ type Executor struct {
 	// Sources are base URLs of packages, in the order in which they are tried. The
 	// source that an action names comes first.
 	Sources []string
+	// PolicySource returns the base URL that the policy names, or "": it is tried before
+	// the last of Sources, the agent's own server. nil means none.
+	PolicySource func() string
 	// Rules and Restart are written into the marker.
 	Rules   handoff.Rules
 	Restart handoff.Restart

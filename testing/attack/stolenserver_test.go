@@ -153,7 +153,7 @@ func (v *victim) start() {
 	o := daemon.Options{
 		Top: v.top, Running: v.running(), GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: v.config,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: v.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: client, Other: other, Trust: v.ring,
+		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, Muster: true, HTTP: client, Other: other, Trust: v.ring,
 		Lock: daemon.FileLock, Watchers: v, Control: socket, Exec: func() error { return nil },
 	}
 	ctx, cancel := context.WithCancel(context.Background())

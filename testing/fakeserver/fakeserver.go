@@ -39,9 +39,10 @@ type Server struct {
 	CAPin string
 	// Hold is how long a poll is parked; 0 means ten seconds.
 	Hold time.Duration
-	// KeepOlder leaves an older poll of an agent parked when a newer one arrives, as Fleet
-	// Server does.
-	KeepOlder bool
+	// Fleet makes the server as strict as a Fleet Server, and lets it lose subscriptions as
+	// that does: an older poll stays parked when a newer one arrives, and when it ends it
+	// takes the newer one's subscription away.
+	Fleet bool
 	// Before is called before a request is handled. It returns true if it has answered
 	// the request.
 	Before func(w http.ResponseWriter, r *http.Request) bool
@@ -52,6 +53,10 @@ type Server struct {
 	changed chan struct{}
 	state   State
 	polls   map[string]chan struct{}
+	// subscribed holds the channel of the poll that gets an agent's actions; only with
+	// Fleet.
+	subscribed map[string]chan struct{}
+	lost       int
 }
 
 // State is the state of a server, from which another one can continue. It must not be
@@ -81,7 +86,7 @@ func NewHandler(m State) *Server {
 	}
 	// Clipped, so that appending does not change the state of another server.
 	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
-	return &Server{state: m, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
+	return &Server{state: m, polls: map[string]chan struct{}{}, subscribed: map[string]chan struct{}{}, changed: make(chan struct{})}
 }
 
 // State returns the server's current state.
@@ -163,6 +168,13 @@ func (s *Server) Acks() []agentapi.AckEvent {
 	return slices.Clone(s.state.acks)
 }
 
+// Lost returns how many polls have lost their subscription.
+func (s *Server) Lost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
 // Wait waits until ok holds. It calls ok after every change.
 func (s *Server) Wait(t testing.TB, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
@@ -230,6 +242,9 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "unauthorized")
 		return
 	}
+	if s.Fleet && refusesUserAgent(w, r) {
+		return
+	}
 	s.mu.Lock()
 	s.state.agents++
 	id := fmt.Sprintf("agent-%d", s.state.agents)
@@ -256,12 +271,16 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 		Refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 		return
 	}
+	if s.Fleet && refusesCheckin(w, r, req) {
+		return
+	}
 	replaced := make(chan struct{})
 	s.mu.Lock()
-	if older := s.polls[agent]; older != nil && !s.KeepOlder {
+	if older := s.polls[agent]; older != nil && !s.Fleet {
 		close(older)
 	}
 	s.polls[agent] = replaced
+	s.subscribed[agent] = replaced
 	s.state.checkins = append(s.state.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
 	s.wake()
 	s.mu.Unlock()
@@ -271,8 +290,14 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), hold)
 	defer cancel()
-	resp := s.park(ctx, req.AckToken, replaced)
+	resp := s.park(ctx, agent, req.AckToken, replaced)
 	s.mu.Lock()
+	if s.Fleet {
+		if s.subscribed[agent] != replaced && s.subscribed[agent] != nil {
+			s.lost++
+		}
+		delete(s.subscribed, agent)
+	}
 	if s.polls[agent] == replaced {
 		delete(s.polls, agent)
 	}
@@ -282,13 +307,13 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 
 // park waits for an action after the token, which is the number of actions that the agent
 // has received.
-func (s *Server) park(ctx context.Context, token string, replaced <-chan struct{}) agentapi.CheckinResponse {
+func (s *Server) park(ctx context.Context, agent, token string, replaced chan struct{}) agentapi.CheckinResponse {
 	resp := agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}
 	seen := 0
 	_, _ = fmt.Sscan(token, &seen) // without a token seen is 0
-	for {
+	for first := true; ; first = false {
 		s.mu.Lock()
-		if len(s.state.actions) > seen {
+		if deaf := s.Fleet && !first && s.subscribed[agent] != replaced; len(s.state.actions) > seen && !deaf {
 			resp.Actions = slices.Clone(s.state.actions[seen:])
 			resp.AckToken = fmt.Sprint(len(s.state.actions))
 		}
@@ -314,6 +339,9 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp := agentapi.AckResponse{Action: "acks"}
+	if s.Fleet && refusesAcks(w, req) {
+		return
+	}
 	s.mu.Lock()
 	for _, e := range req.Events {
 		s.state.acks = append(s.state.acks, e)

@@ -57,7 +57,7 @@ func (h *host) runAgent(p *process) {
 func (p *process) options() (daemon.Options, error) {
 	o := daemon.Options{
 		Top: top, GOOS: goos, GOARCH: goarch, PID: p.pid, Host: hostinfo.Info{Hostname: "host"},
-		Disk: p.disk, HTTP: &http.Client{Transport: link{p}}, Other: &http.Client{Transport: link{p}},
+		Disk: p.disk, Muster: true, HTTP: &http.Client{Transport: link{p}}, Other: &http.Client{Transport: link{p}},
 		Control: p.control, Lock: p.agentLock, Watchers: units{p}, Exec: p.exec, Service: serviceName,
 		Components: []daemon.Component{workload{p.program.life}},
 		Rand:       func() float64 { return 0.5 }, Log: p.host.log.With("process", p.String()),

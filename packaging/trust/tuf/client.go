@@ -108,7 +108,7 @@ func (c *Client) followTimestamp(ctx context.Context, ch *chain, l local) error 
 	}
 	data, err := c.fetch(ctx, TimestampFile, MaxOnlineSize)
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w: no package has been published with signed metadata yet", err)
+		return fmt.Errorf("%w: no package has been published with signed metadata yet, or the server is not Muster's; enrol this host there with --trust-key, which needs only the signatures beside the packages", err)
 	}
 	if err != nil {
 		return err

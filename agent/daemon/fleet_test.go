@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/handoff"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// A Fleet Server checks what agents send more strictly than Muster's, does not end an older
+// poll, and serves no packages.
+func TestAgentOfAFleetServerIsUpgraded(t *testing.T) {
+	m := newMachine(t)
+	m.server.Fleet = true
+	m.publish("1.1.0")
+	m.start()
+	m.server.Send(agentapi.Action{ID: "policy:p:1", Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"id":"p","revision":1,"agent":{},"fleet":{"hosts":[]}}}`)})
+	m.server.Send(agentapi.Action{ID: "r1", Type: agentapi.ActionPolicyReassign, Data: json.RawMessage(`{"policy_id":"p"}`)})
+	if a := m.ack("r1"); a.Error != "" {
+		t.Errorf("reassign: %+v", a)
+	}
+	m.server.Send(agentapi.Action{ID: "s1", Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":"debug"}`)})
+	m.lastIs("the new log level is reported", func(c fakeserver.Checkin) bool {
+		return c.PolicyRevisionIdx == 1 && strings.Contains(string(c.LocalMeta), `"log_level":"debug"`) && m.level.Level() == slog.LevelDebug
+	})
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool {
+		return state(c) == agentapi.UpgradeWatching && strings.Contains(string(c.LocalMeta), `"version":"1.1.0"`)
+	})
+	if a := m.ack("a1"); a.Error != "" {
+		t.Errorf("ack %+v", a)
+	}
+	m.end(handoff.Committed, nil)
+	m.lastIs("nothing is left to say", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil })
+	// The server knows no action of an upgrade that is requested on the host.
+	err := probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), probe.UpgradeRequest{Version: "9.9.9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.server.Upgrade("a2", "8.8.8")
+	if a := m.ack("a2"); a.Error == "" {
+		t.Errorf("a version that nobody has: %+v", a)
+	}
+	for _, c := range m.server.Checkins() {
+		if c.UserAgent != gateway.UserAgent(gateway.CompatibleVersion) || c.Message == "" {
+			t.Errorf("check-in of %q with message %q", c.UserAgent, c.Message)
+		}
+	}
+	if n := m.server.Lost(); n > 0 {
+		t.Errorf("%d polls lost their subscription", n)
+	}
+}
+
+// A policy's source is tried, if the server may name it.
+func TestPackagesComeFromTheSourceOfThePolicy(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	var mu sync.Mutex
+	asked := map[string]int{}
+	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[strings.Split(r.URL.Path, "muster-agent-")[0]]++
+		return false
+	}
+	m.start()
+	send := func(id, source string) {
+		m.server.Send(agentapi.Action{ID: id, Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"agent":{"download":{"sourceURI":"` + source + `"}}}}`)})
+		m.ack(id)
+	}
+	send("policy:p:1", m.server.URL+"/mirror/")
+	send("policy:p:2", "file:///etc")
+	send("policy:p:3", m.server.URL+"/artifacts/other/")
+	m.server.Upgrade("a1", "1.1.0")
+	m.ack("a1")
+	mu.Lock()
+	defer mu.Unlock()
+	if asked["/artifacts/other/"] == 0 || asked["/artifacts/"] == 0 || asked["/mirror/"] != 0 {
+		t.Errorf("asked %v", asked)
+	}
+}
+
+// The agent moves to the servers of its policy that its authority has issued a certificate
+// for, and remembers that. A stolen server cannot move it elsewhere.
+func TestAgentFollowsTheServersOfItsPolicy(t *testing.T) {
+	m := newMachine(t)
+	stranger := fakeserver.New(t)
+	id := identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL}
+	var err error
+	if m.sw, err = (gateway.Trust{Fingerprint: m.server.CAPin}).Switch(m.server.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.client = m.sw.Client()
+	if err := identity.Save(disk.OS{}, m.top, id); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	hosts := map[string]int{}
+	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.HasSuffix(r.URL.Path, "/checkin") {
+			hosts["https://"+r.Host]++
+		}
+		return false
+	}
+	m.start()
+	send := func(action, list string) {
+		m.server.Send(agentapi.Action{ID: action, Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"fleet":{"hosts":[` + list + `]}}}`)})
+		m.ack(action)
+	}
+	send("policy:p:1", `"`+stranger.URL+`","http://127.0.0.1:1","https://me:secret@127.0.0.1:1"`)
+	moved := strings.Replace(m.server.URL, "127.0.0.1", "localhost", 1)
+	send("policy:p:2", `"`+stranger.URL+`","`+moved+`"`)
+	m.server.Wait(t, "the agent checks in at the other address", 10*time.Second, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return hosts[moved] > 0
+	})
+	if got, err := identity.Load(disk.OS{}, m.top); err != nil || got.ServerURL != moved || got.APIKey != id.APIKey {
+		t.Errorf("identity %+v, %v", got, err)
+	}
+	if len(stranger.Checkins()) > 0 {
+		t.Error("the agent has checked in at a server of another authority, which its policy names first")
+	}
+	h, err := probe.Client{Dial: probe.DialSocket(m.top)}.Health(context.Background())
+	if err != nil || h.Fleet.URL != moved {
+		t.Errorf("status says %+v, %v", h.Fleet, err)
+	}
+}
