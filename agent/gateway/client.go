@@ -146,7 +146,14 @@ func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi
 		return agentapi.AckResponse{}, err
 	}
 	var out agentapi.AckResponse
-	if json.Unmarshal(body, &out) == nil && out.Action == "acks" && len(out.Items) == len(events) {
+	known := json.Unmarshal(body, &out) == nil
+	if known && resp.StatusCode == http.StatusOK && out.Action == "acks" && out.Items == nil && !out.Errors {
+		// Fleet Servers of version 7 do not answer for each result.
+		for range events {
+			out.Items = append(out.Items, agentapi.AckItem{Status: http.StatusOK})
+		}
+	}
+	if known && out.Action == "acks" && len(out.Items) == len(events) {
 		if backoff.RetryAfter(resp.Header, time.Now()) > 0 {
 			return out, statusError(resp, body)
 		}

@@ -175,6 +175,31 @@ func TestAcksWithItemsAreAcceptedWithAnyStatus(t *testing.T) {
 	}
 }
 
+// Fleet Servers of version 7 answer {"action":"acks"}.
+func TestAcksWithoutItemsAreAcceptedIfTheServerReportsNoError(t *testing.T) {
+	s := fakeserver.New(t)
+	status, body := http.StatusOK, `{"action":"acks"}`
+	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+		return true
+	}
+	c := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin})
+	if resp, err := c.Acks(context.Background(), make([]agentapi.AckEvent, 2)); err != nil || len(resp.Items) != 2 || resp.Items[1].Status != 200 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	for _, bad := range []string{`{"action":"acks","errors":true}`, `{"action":"acks","items":[]}`, `{"action":"acks","items":[{"status":200}]}`, `{}`, `<html>`} {
+		body = bad
+		if _, err := c.Acks(context.Background(), make([]agentapi.AckEvent, 2)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	status, body = http.StatusBadRequest, `{"action":"acks"}`
+	if _, err := c.Acks(context.Background(), make([]agentapi.AckEvent, 2)); err == nil {
+		t.Error("an answer of status 400 is accepted")
+	}
+}
+
 func TestAcksReturnRetryAfterWithTheItems(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {

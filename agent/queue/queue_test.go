@@ -483,6 +483,30 @@ func TestPolicyThatIsSentAgainIsAppliedAgain(t *testing.T) {
 	}
 }
 
+func TestPolicyActionsOfFleetServers(t *testing.T) {
+	for _, c := range []struct {
+		action, policy, id string
+		revision           int64
+		refused            bool
+	}{
+		{action: "policy:a:3", policy: "a", id: "a", revision: 3},
+		{action: "policy:a:3:1", policy: "a", id: "a", revision: 3}, // of version 7.17
+		{action: "policy:a:b:3", policy: "a:b", id: "a:b", revision: 3},
+		{action: "policy:a:3", id: "a", revision: 3},
+		{action: "policy:a:3", policy: "other", id: "a", revision: 3},
+		{action: "policy:a:x", policy: "a", refused: true},
+		{action: "policy:a", policy: "a", refused: true},
+		{action: "a:3", policy: "a", refused: true},
+	} {
+		s := newTestQueue(t, t.TempDir())
+		s.accept(agentapi.Action{ID: c.action, Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"id":"` + c.policy + `"}}`)})
+		id, revision := s.Policy()
+		if id != c.id || revision != c.revision || (s.Acks(1)[0].Error != "") != c.refused {
+			t.Errorf("%s of policy %q: %s revision %d, %+v", c.action, c.policy, id, revision, s.Acks(1))
+		}
+	}
+}
+
 func TestEveryResultHasAMessage(t *testing.T) {
 	s := newTestQueue(t, t.TempDir())
 	for i, a := range []agentapi.Action{

@@ -129,18 +129,9 @@ func supersededBy(id string) Result {
 // acceptPolicy stores the revision, which check-ins report to the server, and what the agent
 // follows of a policy. The rest is for other agents.
 func (s *state) acceptPolicy(a agentapi.Action) Result {
-	rest, ok := strings.CutPrefix(a.ID, "policy:")
-	colon := strings.LastIndexByte(rest, ':')
-	if !ok || colon < 0 {
-		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", a.ID)}
-	}
-	revision, err := strconv.ParseInt(rest[colon+1:], 10, 64)
-	if err != nil {
-		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", a.ID)}
-	}
-	s.PolicyID, s.PolicyRevision = rest[:colon], revision
 	var data struct {
 		Policy struct {
+			ID    string `json:"id"`
 			Agent struct {
 				Download struct {
 					SourceURI string `json:"sourceURI"`
@@ -151,15 +142,39 @@ func (s *state) acceptPolicy(a agentapi.Action) Result {
 			} `json:"fleet"`
 		} `json:"policy"`
 	}
+	var unread error
 	if len(a.Data) > 0 {
+		unread = json.Unmarshal(a.Data, &data)
+	}
+	id, revision, ok := parsePolicyAction(a.ID, data.Policy.ID)
+	if !ok {
+		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", a.ID)}
+	}
+	s.PolicyID, s.PolicyRevision = id, revision
+	if unread != nil {
 		// Not an error of the action: the server would send it again for ever.
-		if err := json.Unmarshal(a.Data, &data); err != nil {
-			return Result{Message: "policy received, its source and servers are not followed: " + err.Error()}
-		}
+		return Result{Message: "policy received, its source and servers are not followed: " + unread.Error()}
 	}
 	hosts := data.Policy.Fleet.Hosts
 	s.Settings.SourceURI, s.Settings.Hosts = data.Policy.Agent.Download.SourceURI, hosts[:min(len(hosts), MaxHosts)]
 	return Result{Message: "policy received"}
+}
+
+// parsePolicyAction parses policy:<id>:<revision>, and the older policy:<id>:<revision>:<coordinator>
+// of Fleet Servers, if the policy's own id is known.
+func parsePolicyAction(action, policy string) (id string, revision int64, ok bool) {
+	rest, ok := strings.CutPrefix(action, "policy:")
+	colon := strings.LastIndexByte(rest, ':')
+	if !ok || colon < 0 {
+		return "", 0, false
+	}
+	id, number := rest[:colon], rest[colon+1:]
+	if older, found := strings.CutPrefix(rest, policy+":"); found && policy != "" {
+		id = policy
+		number, _, _ = strings.Cut(older, ":")
+	}
+	revision, err := strconv.ParseInt(number, 10, 64)
+	return id, revision, err == nil
 }
 
 // acceptSettings stores the log level.

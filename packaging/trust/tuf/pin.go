@@ -36,6 +36,9 @@ func FetchRoot(ctx context.Context, get Fetch, digest string) ([]byte, error) {
 	}
 	for version := int64(1); version <= MaxRootRotations; version++ {
 		data, err := fetch(ctx, get, FileName(RoleRoot, version), MaxRootSize)
+		if errors.Is(err, ErrNotServed) && version == 1 {
+			return nil, fmt.Errorf("%w %s: %w", ErrDigest, digest, err)
+		}
 		if errors.Is(err, ErrNotServed) {
 			return nil, fmt.Errorf("%w %s: none of the server's %d root files has it: compare it with the publisher's, and check which server this is", ErrDigest, digest, version-1)
 		}
