@@ -108,6 +108,14 @@ func (w *work) checkRights() error {
 // checkPackage checks the publishers' statement and the sources' answer about the
 // archive.
 func (w *work) checkPackage(ctx context.Context) error {
+	err := w.askSources(ctx)
+	if _, refused := w.policySource(); err != nil && refused != nil {
+		return fmt.Errorf("%w; the policy's source (agent.download.sourceURI) is not used: %w", err, refused)
+	}
+	return err
+}
+
+func (w *work) askSources(ctx context.Context) error {
 	expect, err := w.Trust.Expect(ctx, w.j.Archive, func(ctx context.Context, name string) ([]byte, error) {
 		data, err := w.Downloader.Small(ctx, w.urls(name))
 		return data, transientLink(err)
@@ -260,7 +268,7 @@ func (e *Executor) CheckRollback(ctx context.Context, version string) error {
 // urls returns the URLs of a file, in the order in which they are tried.
 func (w *work) urls(name string) []string {
 	bases := w.Sources
-	if uri := w.policySource(); uri != "" {
+	if uri, err := w.policySource(); err == nil && uri != "" {
 		last := max(0, len(bases)-1)
 		bases = slices.Insert(slices.Clone(bases), last, uri)
 	}
@@ -274,21 +282,17 @@ func (w *work) urls(name string) []string {
 	return urls
 }
 
-// policySource returns the source that the policy names, unless the server may not name it.
-// The upgrade then uses the others.
-func (w *work) policySource() string {
+// policySource returns the source that the policy names, or "", and an error if the server
+// may not name it. The upgrade then uses the others.
+func (w *work) policySource() (string, error) {
 	if w.PolicySource == nil {
-		return ""
+		return "", nil
 	}
 	uri := w.PolicySource()
 	if uri == "" {
-		return ""
+		return "", nil
 	}
-	if err := w.Downloader.CheckNamed(uri); err != nil {
-		w.log().Warn("the policy's source of packages is not used", "error", err)
-		return ""
-	}
-	return uri
+	return uri, w.Downloader.CheckNamed(uri)
 }
 
 func (w *work) archive() string { return w.path(path.Join(layout.DownloadsDir, w.j.Archive)) }

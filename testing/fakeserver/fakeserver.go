@@ -56,7 +56,7 @@ type Server struct {
 	// subscribed holds the channel of the poll that gets an agent's actions; only with
 	// Fleet.
 	subscribed map[string]chan struct{}
-	lost       int
+	refused    []string
 }
 
 // State is the state of a server, from which another one can continue. It must not be
@@ -168,11 +168,11 @@ func (s *Server) Acks() []agentapi.AckEvent {
 	return slices.Clone(s.state.acks)
 }
 
-// Lost returns how many polls have lost their subscription.
-func (s *Server) Lost() int {
+// Refused returns what Fleet has refused, as "code: message".
+func (s *Server) Refused() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lost
+	return slices.Clone(s.refused)
 }
 
 // Wait waits until ok holds. It calls ok after every change.
@@ -242,7 +242,7 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "unauthorized")
 		return
 	}
-	if s.Fleet && refusesUserAgent(w, r) {
+	if s.Fleet && s.refusesUserAgent(w, r) {
 		return
 	}
 	s.mu.Lock()
@@ -271,7 +271,7 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 		Refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 		return
 	}
-	if s.Fleet && refusesCheckin(w, r, req) {
+	if s.Fleet && s.refusesCheckin(w, r, req) {
 		return
 	}
 	replaced := make(chan struct{})
@@ -292,12 +292,7 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 	defer cancel()
 	resp := s.park(ctx, agent, req.AckToken, replaced)
 	s.mu.Lock()
-	if s.Fleet {
-		if s.subscribed[agent] != replaced && s.subscribed[agent] != nil {
-			s.lost++
-		}
-		delete(s.subscribed, agent)
-	}
+	delete(s.subscribed, agent)
 	if s.polls[agent] == replaced {
 		delete(s.polls, agent)
 	}
@@ -339,7 +334,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp := agentapi.AckResponse{Action: "acks"}
-	if s.Fleet && refusesAcks(w, req) {
+	if s.Fleet && s.refusesAcks(w, req) {
 		return
 	}
 	s.mu.Lock()

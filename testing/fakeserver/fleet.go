@@ -13,34 +13,42 @@ import (
 // FleetVersion is the version of a server with Fleet.
 const FleetVersion = "8.15.0"
 
+// refuse is Refuse, and remembers it.
+func (s *Server) refuse(w http.ResponseWriter, status int, code, message string) {
+	s.mu.Lock()
+	s.refused = append(s.refused, code+": "+message)
+	s.mu.Unlock()
+	Refuse(w, status, code, message)
+}
+
 // refusesUserAgent answers as a Fleet Server if that supports no such agent.
-func refusesUserAgent(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) refusesUserAgent(w http.ResponseWriter, r *http.Request) bool {
 	agent := strings.ToLower(r.UserAgent())
 	version, ok := strings.CutPrefix(agent, "elastic agent ")
 	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "-")
 	var major, minor, patch int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); !ok || n != 3 {
-		Refuse(w, http.StatusBadRequest, "InvalidUserAgent", "user-agent is invalid")
+		s.refuse(w, http.StatusBadRequest, "InvalidUserAgent", "user-agent is invalid")
 		return true
 	}
 	if order := cmp.Or(cmp.Compare(major, 7), cmp.Compare(minor, 13)); order < 0 || cmp.Or(cmp.Compare(major, 8), cmp.Compare(minor, 15)) > 0 {
-		Refuse(w, http.StatusBadRequest, "UnsupportedVersion", "version is not supported")
+		s.refuse(w, http.StatusBadRequest, "UnsupportedVersion", "version is not supported")
 		return true
 	}
 	return false
 }
 
 // refusesCheckin answers as a Fleet Server if that does not accept the check-in.
-func refusesCheckin(w http.ResponseWriter, r *http.Request, req agentapi.CheckinRequest) bool {
-	if refusesUserAgent(w, r) {
+func (s *Server) refusesCheckin(w http.ResponseWriter, r *http.Request, req agentapi.CheckinRequest) bool {
+	if s.refusesUserAgent(w, r) {
 		return true
 	}
 	if _, err := time.ParseDuration(req.PollTimeout); req.PollTimeout != "" && err != nil {
-		Refuse(w, http.StatusBadRequest, "BadRequest", "poll_timeout cannot be parsed as duration")
+		s.refuse(w, http.StatusBadRequest, "BadRequest", "poll_timeout cannot be parsed as duration")
 		return true
 	}
 	if req.Status == "" || req.Message == "" {
-		Refuse(w, http.StatusBadRequest, "BadRequest", "status and message are required")
+		s.refuse(w, http.StatusBadRequest, "BadRequest", "status and message are required")
 		return true
 	}
 	bad := ""
@@ -57,16 +65,16 @@ func refusesCheckin(w http.ResponseWriter, r *http.Request, req agentapi.Checkin
 		}
 	}
 	if bad != "" {
-		Refuse(w, http.StatusInternalServerError, "BadRequest", bad)
+		s.refuse(w, http.StatusInternalServerError, "BadRequest", bad)
 	}
 	return bad != ""
 }
 
 // refusesAcks answers as a Fleet Server if that does not accept the results.
-func refusesAcks(w http.ResponseWriter, req agentapi.AckRequest) bool {
+func (s *Server) refusesAcks(w http.ResponseWriter, req agentapi.AckRequest) bool {
 	for _, e := range req.Events {
 		if e.Type != agentapi.AckType || e.Subtype != agentapi.AckSubtype || e.AgentID == "" || e.ActionID == "" || e.Message == "" || e.Timestamp.IsZero() {
-			Refuse(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("event of %q lacks a field", e.ActionID))
+			s.refuse(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("event of %q lacks a field", e.ActionID))
 			return true
 		}
 	}
