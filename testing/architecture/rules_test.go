@@ -210,7 +210,7 @@ var bans = []ban{
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one", "packaging/build", "packaging/install", "server/backup", "testing/fakepkg"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/fakepkg"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),
