@@ -332,6 +332,30 @@ func (e OrderKind) Valid() bool {
 	}
 }
 
+// Defines values for OutputType.
+const (
+	Elasticsearch       OutputType = "elasticsearch"
+	Kafka               OutputType = "kafka"
+	Logstash            OutputType = "logstash"
+	RemoteElasticsearch OutputType = "remote_elasticsearch"
+)
+
+// Valid indicates whether the value is a known member of the OutputType enum.
+func (e OutputType) Valid() bool {
+	switch e {
+	case Elasticsearch:
+		return true
+	case Kafka:
+		return true
+	case Logstash:
+		return true
+	case RemoteElasticsearch:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PlanLateJoiners.
 const (
 	LateIgnore PlanLateJoiners = "ignore"
@@ -1045,6 +1069,16 @@ type AgentsOfActionsRequest struct {
 	ActionIds []string `json:"actionIds"`
 }
 
+// AgentsSetup defines model for AgentsSetup.
+type AgentsSetup struct {
+	IsReady bool `json:"isReady"`
+
+	// IsSecretsStorageEnabled Whether secrets have ids; Muster keeps them with their objects
+	IsSecretsStorageEnabled bool     `json:"is_secrets_storage_enabled"`
+	MissingOptionalFeatures []string `json:"missing_optional_features"`
+	MissingRequirements     []string `json:"missing_requirements"`
+}
+
 // Artifact defines model for Artifact.
 type Artifact struct {
 	Arch *string `json:"arch,omitempty"`
@@ -1290,6 +1324,19 @@ type Cell struct {
 	Values []string `json:"values"`
 }
 
+// CheckPermissions defines model for CheckPermissions.
+type CheckPermissions struct {
+	Success bool `json:"success"`
+}
+
+// ClientSSL defines model for ClientSSL.
+type ClientSSL struct {
+	Certificate            *string   `json:"certificate,omitempty"`
+	CertificateAuthorities *[]string `json:"certificate_authorities,omitempty"`
+	Key                    *string   `json:"key,omitempty"`
+	VerificationMode       *string   `json:"verification_mode,omitempty"`
+}
+
 // Component defines model for Component.
 type Component struct {
 	Id      string `json:"id"`
@@ -1452,6 +1499,11 @@ type DeletePolicyRequest struct {
 	Force *bool `json:"force,omitempty"`
 }
 
+// DeletedObject defines model for DeletedObject.
+type DeletedObject struct {
+	Id string `json:"id"`
+}
+
 // DeletedPolicy defines model for DeletedPolicy.
 type DeletedPolicy struct {
 	Id   string `json:"id"`
@@ -1476,6 +1528,29 @@ type DiagnosticsRequest struct {
 
 	// ExcludeEventsLog Without the log of events; Kibana's API does not have it
 	ExcludeEventsLog *bool `json:"exclude_events_log,omitempty"`
+}
+
+// DownloadSource defines model for DownloadSource.
+type DownloadSource struct {
+	Host      string     `json:"host"`
+	Id        string     `json:"id"`
+	IsDefault bool       `json:"is_default"`
+	Name      string     `json:"name"`
+	ProxyId   *string    `json:"proxy_id,omitempty"`
+	Ssl       *ClientSSL `json:"ssl,omitempty"`
+}
+
+// DownloadSourceItem defines model for DownloadSourceItem.
+type DownloadSourceItem struct {
+	Item DownloadSource `json:"item"`
+}
+
+// DownloadSourceList defines model for DownloadSourceList.
+type DownloadSourceList struct {
+	Items   []DownloadSource `json:"items"`
+	Page    int              `json:"page"`
+	PerPage int              `json:"perPage"`
+	Total   int              `json:"total"`
 }
 
 // Drift How the fleet differs from a preview
@@ -1666,6 +1741,81 @@ type FailureRule struct {
 	Retries *int `json:"retries,omitempty"`
 }
 
+// FleetProxy defines model for FleetProxy.
+type FleetProxy struct {
+	Certificate            *string                 `json:"certificate,omitempty"`
+	CertificateAuthorities *string                 `json:"certificate_authorities,omitempty"`
+	CertificateKey         *string                 `json:"certificate_key,omitempty"`
+	Id                     string                  `json:"id"`
+	IsPreconfigured        bool                    `json:"is_preconfigured"`
+	Name                   string                  `json:"name"`
+	ProxyHeaders           *map[string]interface{} `json:"proxy_headers,omitempty"`
+	Url                    string                  `json:"url"`
+}
+
+// FleetProxyItem defines model for FleetProxyItem.
+type FleetProxyItem struct {
+	Item FleetProxy `json:"item"`
+}
+
+// FleetProxyList defines model for FleetProxyList.
+type FleetProxyList struct {
+	Items   []FleetProxy `json:"items"`
+	Page    int          `json:"page"`
+	PerPage int          `json:"perPage"`
+	Total   int          `json:"total"`
+}
+
+// FleetServerHost defines model for FleetServerHost.
+type FleetServerHost struct {
+	HostUrls        []string `json:"host_urls"`
+	Id              string   `json:"id"`
+	IsDefault       bool     `json:"is_default"`
+	IsInternal      *bool    `json:"is_internal,omitempty"`
+	IsPreconfigured bool     `json:"is_preconfigured"`
+	Name            string   `json:"name"`
+	ProxyId         *string  `json:"proxy_id,omitempty"`
+	Ssl             *HostSSL `json:"ssl,omitempty"`
+}
+
+// FleetServerHostItem defines model for FleetServerHostItem.
+type FleetServerHostItem struct {
+	Item FleetServerHost `json:"item"`
+}
+
+// FleetServerHostList defines model for FleetServerHostList.
+type FleetServerHostList struct {
+	Items   []FleetServerHost `json:"items"`
+	Page    int               `json:"page"`
+	PerPage int               `json:"perPage"`
+	Total   int               `json:"total"`
+}
+
+// FleetSettings defines model for FleetSettings.
+type FleetSettings struct {
+	DeleteUnenrolledAgents struct {
+		Enabled         bool `json:"enabled"`
+		IsPreconfigured bool `json:"is_preconfigured"`
+	} `json:"delete_unenrolled_agents"`
+	HasSeenAddDataNotice               bool     `json:"has_seen_add_data_notice"`
+	Id                                 string   `json:"id"`
+	OutputSecretStorageRequirementsMet bool     `json:"output_secret_storage_requirements_met"`
+	PreconfiguredFields                []string `json:"preconfigured_fields"`
+	PrereleaseIntegrationsEnabled      bool     `json:"prerelease_integrations_enabled"`
+	SecretStorageRequirementsMet       bool     `json:"secret_storage_requirements_met"`
+}
+
+// FleetSettingsItem defines model for FleetSettingsItem.
+type FleetSettingsItem struct {
+	Item FleetSettings `json:"item"`
+}
+
+// FleetSetup defines model for FleetSetup.
+type FleetSetup struct {
+	IsInitialized  bool                     `json:"isInitialized"`
+	NonFatalErrors []map[string]interface{} `json:"nonFatalErrors"`
+}
+
 // Freeze defines model for Freeze.
 type Freeze struct {
 	CreatedAt time.Time `json:"created_at"`
@@ -1720,6 +1870,20 @@ type HealthRule struct {
 	Wait *Duration `json:"wait,omitempty"`
 }
 
+// HostSSL defines model for HostSSL.
+type HostSSL struct {
+	AgentCertificate            *string   `json:"agent_certificate,omitempty"`
+	AgentCertificateAuthorities *[]string `json:"agent_certificate_authorities,omitempty"`
+	AgentKey                    *string   `json:"agent_key,omitempty"`
+	Certificate                 *string   `json:"certificate,omitempty"`
+	CertificateAuthorities      *[]string `json:"certificate_authorities,omitempty"`
+	ClientAuth                  *string   `json:"client_auth,omitempty"`
+	EsCertificate               *string   `json:"es_certificate,omitempty"`
+	EsCertificateAuthorities    *[]string `json:"es_certificate_authorities,omitempty"`
+	EsKey                       *string   `json:"es_key,omitempty"`
+	Key                         *string   `json:"key,omitempty"`
+}
+
 // Incident A problem that needs an operator
 type Incident struct {
 	// Acked Who did something, when and why
@@ -1771,6 +1935,11 @@ type IncidentList struct {
 // IncidentState defines model for IncidentState.
 type IncidentState string
 
+// IntegrationList defines model for IntegrationList.
+type IntegrationList struct {
+	Items []map[string]interface{} `json:"items"`
+}
+
 // KeptVersion defines model for KeptVersion.
 type KeptVersion struct {
 	ValidUntil time.Time `json:"valid_until"`
@@ -1781,7 +1950,11 @@ type KeptVersion struct {
 type KibanaStatus struct {
 	// Limits Limits of this server and their use. Requests beyond a limit wait, or are answered with 429
 	Limits *ServerLimits `json:"limits,omitempty"`
-	Name   string        `json:"name"`
+	Muster struct {
+		// Version Muster's own version
+		Version string `json:"version"`
+	} `json:"muster"`
+	Name   string `json:"name"`
 	Status struct {
 		Overall struct {
 			// Level Example: available
@@ -1790,9 +1963,11 @@ type KibanaStatus struct {
 		} `json:"overall"`
 	} `json:"status"`
 	Version struct {
-		BuildHash     *string `json:"build_hash,omitempty"`
-		BuildSnapshot bool    `json:"build_snapshot"`
-		Number        string  `json:"number"`
+		BuildFlavor   string `json:"build_flavor"`
+		BuildSnapshot bool   `json:"build_snapshot"`
+
+		// Number The version of Kibana whose API this is, admin.kibana_version of the configuration
+		Number string `json:"number"`
 	} `json:"version"`
 }
 
@@ -1867,6 +2042,9 @@ type Migration struct {
 // MigrationType defines model for Migration.Type.
 type MigrationType string
 
+// ObjectFields Fields of the object. An absent one keeps its value, null removes it
+type ObjectFields map[string]interface{}
+
 // Order A command on targets that is not executed yet
 type Order struct {
 	// Agents default: all targets that the kind applies to; for a retry, all failed targets
@@ -1880,6 +2058,103 @@ type Order struct {
 
 // OrderKind defines model for Order.Kind.
 type OrderKind string
+
+// Output defines model for Output.
+type Output struct {
+	AllowEdit                   *[]string       `json:"allow_edit,omitempty"`
+	AuthType                    *string         `json:"auth_type,omitempty"`
+	BrokerTimeout               *float64        `json:"broker_timeout,omitempty"`
+	CaSha256                    *string         `json:"ca_sha256,omitempty"`
+	CaTrustedFingerprint        *string         `json:"ca_trusted_fingerprint,omitempty"`
+	ClientId                    *string         `json:"client_id,omitempty"`
+	Compression                 *string         `json:"compression,omitempty"`
+	CompressionLevel            *float64        `json:"compression_level,omitempty"`
+	ConfigYaml                  *string         `json:"config_yaml,omitempty"`
+	ConnectionType              *string         `json:"connection_type,omitempty"`
+	Hash                        *OutputHash     `json:"hash,omitempty"`
+	Headers                     *[]OutputHeader `json:"headers,omitempty"`
+	Hosts                       []string        `json:"hosts"`
+	Id                          string          `json:"id"`
+	IsDefault                   bool            `json:"is_default"`
+	IsDefaultMonitoring         bool            `json:"is_default_monitoring"`
+	IsInternal                  *bool           `json:"is_internal,omitempty"`
+	IsPreconfigured             *bool           `json:"is_preconfigured,omitempty"`
+	Key                         *string         `json:"key,omitempty"`
+	KibanaApiKey                *string         `json:"kibana_api_key,omitempty"`
+	KibanaUrl                   *string         `json:"kibana_url,omitempty"`
+	Name                        string          `json:"name"`
+	Partition                   *string         `json:"partition,omitempty"`
+	Password                    *string         `json:"password,omitempty"`
+	Preset                      *string         `json:"preset,omitempty"`
+	ProxyId                     *string         `json:"proxy_id,omitempty"`
+	Random                      *OutputEvents   `json:"random,omitempty"`
+	RequiredAcks                *int            `json:"required_acks,omitempty"`
+	RoundRobin                  *OutputEvents   `json:"round_robin,omitempty"`
+	Sasl                        *OutputSASL     `json:"sasl,omitempty"`
+	ServiceToken                *string         `json:"service_token,omitempty"`
+	Shipper                     *OutputShipper  `json:"shipper,omitempty"`
+	Ssl                         *ClientSSL      `json:"ssl,omitempty"`
+	SyncIntegrations            *bool           `json:"sync_integrations,omitempty"`
+	SyncUninstalledIntegrations *bool           `json:"sync_uninstalled_integrations,omitempty"`
+	Timeout                     *float64        `json:"timeout,omitempty"`
+	Topic                       *string         `json:"topic,omitempty"`
+	Type                        OutputType      `json:"type"`
+	Username                    *string         `json:"username,omitempty"`
+	Version                     *string         `json:"version,omitempty"`
+	WriteToLogsStreams          *bool           `json:"write_to_logs_streams,omitempty"`
+}
+
+// OutputType defines model for Output.Type.
+type OutputType string
+
+// OutputEvents defines model for OutputEvents.
+type OutputEvents struct {
+	GroupEvents *float64 `json:"group_events,omitempty"`
+}
+
+// OutputHash defines model for OutputHash.
+type OutputHash struct {
+	Hash   *string `json:"hash,omitempty"`
+	Random *bool   `json:"random,omitempty"`
+}
+
+// OutputHeader defines model for OutputHeader.
+type OutputHeader struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// OutputItem defines model for OutputItem.
+type OutputItem struct {
+	Item Output `json:"item"`
+}
+
+// OutputList defines model for OutputList.
+type OutputList struct {
+	Items   []Output `json:"items"`
+	Page    int      `json:"page"`
+	PerPage int      `json:"perPage"`
+	Total   int      `json:"total"`
+}
+
+// OutputSASL defines model for OutputSASL.
+type OutputSASL struct {
+	Mechanism *string `json:"mechanism,omitempty"`
+}
+
+// OutputShipper defines model for OutputShipper.
+type OutputShipper struct {
+	CompressionLevel            *float64 `json:"compression_level,omitempty"`
+	DiskQueueCompressionEnabled *bool    `json:"disk_queue_compression_enabled,omitempty"`
+	DiskQueueEnabled            *bool    `json:"disk_queue_enabled,omitempty"`
+	DiskQueueEncryptionEnabled  *bool    `json:"disk_queue_encryption_enabled,omitempty"`
+	DiskQueueMaxSize            *float64 `json:"disk_queue_max_size,omitempty"`
+	DiskQueuePath               *string  `json:"disk_queue_path,omitempty"`
+	Loadbalance                 *bool    `json:"loadbalance,omitempty"`
+	MaxBatchBytes               *float64 `json:"max_batch_bytes,omitempty"`
+	MemQueueEvents              *float64 `json:"mem_queue_events,omitempty"`
+	QueueFlushTimeout           *float64 `json:"queue_flush_timeout,omitempty"`
+}
 
 // Pace defines model for Pace.
 type Pace struct {
@@ -1943,6 +2218,14 @@ type PackageItem struct {
 // PackageList defines model for PackageList.
 type PackageList struct {
 	Items []Package `json:"items"`
+}
+
+// PackagePolicyList defines model for PackagePolicyList.
+type PackagePolicyList struct {
+	Items   []map[string]interface{} `json:"items"`
+	Page    int                      `json:"page"`
+	PerPage int                      `json:"perPage"`
+	Total   int                      `json:"total"`
 }
 
 // PauseRolloutRequest defines model for PauseRolloutRequest.
@@ -2874,6 +3157,28 @@ type UnenrollRequest struct {
 	Revoke *bool `json:"revoke,omitempty"`
 }
 
+// UninstallToken defines model for UninstallToken.
+type UninstallToken struct {
+	Id         string    `json:"id"`
+	Namespaces *[]string `json:"namespaces,omitempty"`
+	PolicyId   string    `json:"policy_id"`
+	PolicyName string    `json:"policy_name"`
+	Token      *string   `json:"token,omitempty"`
+}
+
+// UninstallTokenItem defines model for UninstallTokenItem.
+type UninstallTokenItem struct {
+	Item UninstallToken `json:"item"`
+}
+
+// UninstallTokenList defines model for UninstallTokenList.
+type UninstallTokenList struct {
+	Items   []UninstallToken `json:"items"`
+	Page    int              `json:"page"`
+	PerPage int              `json:"perPage"`
+	Total   int              `json:"total"`
+}
+
 // UpdateAgentRequest defines model for UpdateAgentRequest.
 type UpdateAgentRequest struct {
 	Tags *[]string `json:"tags,omitempty"`
@@ -3440,6 +3745,11 @@ type GetAgentParams struct {
 	WithMetrics *bool `form:"withMetrics,omitempty" json:"withMetrics,omitempty"`
 }
 
+// CheckPermissionsParams defines parameters for CheckPermissions.
+type CheckPermissionsParams struct {
+	FleetServerSetup *bool `form:"fleetServerSetup,omitempty" json:"fleetServerSetup,omitempty"`
+}
+
 // ListEnrollmentKeysParams defines parameters for ListEnrollmentKeys.
 type ListEnrollmentKeysParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
@@ -3453,6 +3763,47 @@ type ListEnrollmentKeysParams struct {
 type RevokeEnrollmentKeyParams struct {
 	// ForceDelete Remove the key as well; default: false
 	ForceDelete *bool `form:"forceDelete,omitempty" json:"forceDelete,omitempty"`
+}
+
+// ListIntegrationCategoriesParams defines parameters for ListIntegrationCategories.
+type ListIntegrationCategoriesParams struct {
+	Category                 *string `form:"category,omitempty" json:"category,omitempty"`
+	Prerelease               *bool   `form:"prerelease,omitempty" json:"prerelease,omitempty"`
+	ExcludeInstallStatus     *bool   `form:"excludeInstallStatus,omitempty" json:"excludeInstallStatus,omitempty"`
+	WithPackagePoliciesCount *bool   `form:"withPackagePoliciesCount,omitempty" json:"withPackagePoliciesCount,omitempty"`
+	IncludePolicyTemplates   *bool   `form:"include_policy_templates,omitempty" json:"include_policy_templates,omitempty"`
+}
+
+// ListIntegrationsParams defines parameters for ListIntegrations.
+type ListIntegrationsParams struct {
+	Category                 *string `form:"category,omitempty" json:"category,omitempty"`
+	Prerelease               *bool   `form:"prerelease,omitempty" json:"prerelease,omitempty"`
+	ExcludeInstallStatus     *bool   `form:"excludeInstallStatus,omitempty" json:"excludeInstallStatus,omitempty"`
+	WithPackagePoliciesCount *bool   `form:"withPackagePoliciesCount,omitempty" json:"withPackagePoliciesCount,omitempty"`
+	IncludePolicyTemplates   *bool   `form:"include_policy_templates,omitempty" json:"include_policy_templates,omitempty"`
+}
+
+// ListPackagePoliciesParams defines parameters for ListPackagePolicies.
+type ListPackagePoliciesParams struct {
+	Page            *int    `form:"page,omitempty" json:"page,omitempty"`
+	PerPage         *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
+	SortField       *string `form:"sortField,omitempty" json:"sortField,omitempty"`
+	SortOrder       *string `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
+	ShowUpgradeable *bool   `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
+	Kuery           *string `form:"kuery,omitempty" json:"kuery,omitempty"`
+	Format          *string `form:"format,omitempty" json:"format,omitempty"`
+	WithAgentCount  *bool   `form:"withAgentCount,omitempty" json:"withAgentCount,omitempty"`
+}
+
+// ListUninstallTokensParams defines parameters for ListUninstallTokens.
+type ListUninstallTokensParams struct {
+	// PolicyId Part of the id of a policy
+	PolicyId *string `form:"policyId,omitempty" json:"policyId,omitempty"`
+
+	// Search Part of the id or the name of a policy
+	Search  *string `form:"search,omitempty" json:"search,omitempty"`
+	Page    *int    `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
 // ListAdminKeysParams defines parameters for ListAdminKeys.
@@ -3552,6 +3903,12 @@ type ListTargetsParams struct {
 	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// CreateDownloadSourceJSONRequestBody defines body for CreateDownloadSource for application/json ContentType.
+type CreateDownloadSourceJSONRequestBody = ObjectFields
+
+// UpdateDownloadSourceJSONRequestBody defines body for UpdateDownloadSource for application/json ContentType.
+type UpdateDownloadSourceJSONRequestBody = ObjectFields
+
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
 type CreatePolicyJSONRequestBody = PolicyRequest
 
@@ -3623,6 +3980,27 @@ type UpgradeAgentJSONRequestBody = UpgradeRequest
 
 // CreateEnrollmentKeyJSONRequestBody defines body for CreateEnrollmentKey for application/json ContentType.
 type CreateEnrollmentKeyJSONRequestBody = CreateEnrollmentKeyRequest
+
+// CreateFleetServerHostJSONRequestBody defines body for CreateFleetServerHost for application/json ContentType.
+type CreateFleetServerHostJSONRequestBody = ObjectFields
+
+// UpdateFleetServerHostJSONRequestBody defines body for UpdateFleetServerHost for application/json ContentType.
+type UpdateFleetServerHostJSONRequestBody = ObjectFields
+
+// CreateOutputJSONRequestBody defines body for CreateOutput for application/json ContentType.
+type CreateOutputJSONRequestBody = ObjectFields
+
+// UpdateOutputJSONRequestBody defines body for UpdateOutput for application/json ContentType.
+type UpdateOutputJSONRequestBody = ObjectFields
+
+// CreateFleetProxyJSONRequestBody defines body for CreateFleetProxy for application/json ContentType.
+type CreateFleetProxyJSONRequestBody = ObjectFields
+
+// UpdateFleetProxyJSONRequestBody defines body for UpdateFleetProxy for application/json ContentType.
+type UpdateFleetProxyJSONRequestBody = ObjectFields
+
+// UpdateSettingsJSONRequestBody defines body for UpdateSettings for application/json ContentType.
+type UpdateSettingsJSONRequestBody = ObjectFields
 
 // CreateAdminKeyJSONRequestBody defines body for CreateAdminKey for application/json ContentType.
 type CreateAdminKeyJSONRequestBody = CreateAdminKeyRequest

@@ -126,6 +126,8 @@ type AgentsConfig struct {
 type AdminConfig struct {
 	Listen string `yaml:"listen"`
 	URL    string `yaml:"url"`
+	// KibanaVersion is what clients are told that compare Kibana's version.
+	KibanaVersion string `yaml:"kibana_version"`
 }
 
 // TLSConfig selects the server's certificate.
@@ -204,6 +206,7 @@ agents:
 admin:
   listen: ":8221"           # admin API and web UI
   # url: https://fleet.example.com:8221
+  kibana_version: 9.1.0     # the version that clients of Kibana's Fleet API read at /api/status; some want the version of their agents
 tls:
   names: []                 # more names and addresses for the server's certificate
   # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate
@@ -236,12 +239,17 @@ log:
   level: info               # debug, info, warn or error
 `
 
+// defaultKibanaVersion is the version of Kibana whose Fleet API the admin API is.
+const defaultKibanaVersion = "9.1.0"
+
+var kibanaVersion = regexp.MustCompile(`^\d+\.\d+\.\d+(-SNAPSHOT)?$`)
+
 // Defaults returns the configuration of an empty file.
 func Defaults() Config {
 	return Config{
 		Data:       defaultData(),
 		Agents:     AgentsConfig{Listen: ":8220"},
-		Admin:      AdminConfig{Listen: ":8221"},
+		Admin:      AdminConfig{Listen: ":8221", KibanaVersion: defaultKibanaVersion},
 		Check:      CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
 		Enrollment: EnrollmentConfig{ReadableKeys: true},
 	}
@@ -323,6 +331,9 @@ func (c Config) Validate() error {
 		if p, err := url.Parse(l.url); l.url != "" && (err != nil || p.Scheme != "https" || p.Host == "" || strings.Trim(p.Path, "/") != "") {
 			bad(l.name+".url", "is %q, want https://host:port", l.url)
 		}
+	}
+	if !kibanaVersion.MatchString(c.Admin.KibanaVersion) {
+		bad("admin.kibana_version", "is %q, want a version such as %s", c.Admin.KibanaVersion, defaultKibanaVersion)
 	}
 	if (c.TLS.Certificate == "") != (c.TLS.Key == "") {
 		bad("tls", "certificate and key go together: give both or neither")

@@ -41,6 +41,7 @@ type services struct {
 	events     *event.Stream
 	access     *access.Service
 	policies   *policy.Service
+	infra      *infra.Service
 	policyFeed *policy.Feed
 	enrollment *enrollment.Service
 	trust      *repository.Service
@@ -149,7 +150,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	return &services{
-		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
+		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: &infra.Service{Objects: objects, Policies: policies, Now: now}, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
 		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil

@@ -68,13 +68,16 @@ func (a API) New() *gin.Engine {
 	e.NoRoute(func(c *gin.Context) {
 		a.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
 	})
-	e.NoMethod(func(c *gin.Context) {
-		c.AbortWithStatusJSON(http.StatusMethodNotAllowed, agentapi.Error{
-			StatusCode: http.StatusMethodNotAllowed, Code: http.StatusText(http.StatusMethodNotAllowed),
-			Message: fmt.Sprintf("%s does not support %s", c.Request.URL.Path, c.Request.Method),
-		})
-	})
+	e.NoMethod(MethodNotAllowed)
 	return e
+}
+
+// MethodNotAllowed answers 405.
+func MethodNotAllowed(c *gin.Context) {
+	c.AbortWithStatusJSON(http.StatusMethodNotAllowed, agentapi.Error{
+		StatusCode: http.StatusMethodNotAllowed, Code: http.StatusText(http.StatusMethodNotAllowed),
+		Message: fmt.Sprintf("%s does not support %s", c.Request.URL.Path, c.Request.Method),
+	})
 }
 
 // statusClientGone is logged for a request whose client has closed the connection, as in

@@ -66,12 +66,20 @@ type object[T any] interface {
 	Secrets() map[string]*string
 }
 
+// head has what all kinds have in common.
+type head struct {
+	id        *string
+	isDefault *bool // nil: there is no default of this kind
+	sealed    *[]byte
+	revision  *int64
+}
+
 // Set reads the objects of one kind.
 type Set[T any, P object[T]] struct {
 	objects Objects
 	noun    string // in messages and in the audit trail
 	stored  store.Collection[T]
-	head    func(*T) (id *string, isDefault *bool, sealed *[]byte)
+	head    func(*T) head
 	// builtIn is the object that exists unless another is stored under its id; nil: none.
 	builtIn *T
 }
@@ -80,7 +88,7 @@ type Set[T any, P object[T]] struct {
 func (o Objects) Hosts() Set[fleet.FleetServerHost, *fleet.FleetServerHost] {
 	s := Set[fleet.FleetServerHost, *fleet.FleetServerHost]{
 		objects: o, noun: "Fleet server", stored: o.Store.FleetServerHosts(),
-		head: func(v *fleet.FleetServerHost) (*string, *bool, *[]byte) { return &v.ID, &v.Default, &v.Sealed },
+		head: func(v *fleet.FleetServerHost) head { return head{&v.ID, &v.Default, &v.Sealed, &v.Revision} },
 	}
 	if o.Server.AgentsURL != "" {
 		s.builtIn = new(o.Server.host())
@@ -92,7 +100,7 @@ func (o Objects) Hosts() Set[fleet.FleetServerHost, *fleet.FleetServerHost] {
 func (o Objects) Sources() Set[fleet.DownloadSource, *fleet.DownloadSource] {
 	s := Set[fleet.DownloadSource, *fleet.DownloadSource]{
 		objects: o, noun: "Agent binary source", stored: o.Store.DownloadSources(),
-		head: func(v *fleet.DownloadSource) (*string, *bool, *[]byte) { return &v.ID, &v.Default, &v.Sealed },
+		head: func(v *fleet.DownloadSource) head { return head{&v.ID, &v.Default, &v.Sealed, &v.Revision} },
 	}
 	if o.Server.AgentsURL != "" {
 		s.builtIn = new(o.Server.source())
@@ -104,7 +112,7 @@ func (o Objects) Sources() Set[fleet.DownloadSource, *fleet.DownloadSource] {
 func (o Objects) Proxies() Set[fleet.FleetProxy, *fleet.FleetProxy] {
 	return Set[fleet.FleetProxy, *fleet.FleetProxy]{
 		objects: o, noun: "Proxy", stored: o.Store.FleetProxies(),
-		head: func(v *fleet.FleetProxy) (*string, *bool, *[]byte) { return &v.ID, nil, &v.Sealed },
+		head: func(v *fleet.FleetProxy) head { return head{&v.ID, nil, &v.Sealed, &v.Revision} },
 	}
 }
 
@@ -112,7 +120,7 @@ func (o Objects) Proxies() Set[fleet.FleetProxy, *fleet.FleetProxy] {
 func (o Objects) Outputs() Set[fleet.Output, *fleet.Output] {
 	return Set[fleet.Output, *fleet.Output]{
 		objects: o, noun: "Output", stored: o.Store.Outputs(),
-		head: func(v *fleet.Output) (*string, *bool, *[]byte) { return &v.ID, &v.Default, &v.Sealed },
+		head: func(v *fleet.Output) head { return head{&v.ID, &v.Default, &v.Sealed, &v.Revision} },
 	}
 }
 
@@ -129,11 +137,14 @@ func (s Set[T, P]) List(ctx context.Context) ([]T, error) {
 	}
 	if s.builtIn != nil {
 		own := *s.builtIn
-		id, isDefault, _ := s.head(&own)
-		if s.index(all, *id) < 0 {
-			*isDefault = s.defaultIndex(all) < 0
+		i := s.index(all, *s.head(&own).id)
+		if i < 0 {
+			i = len(all)
 			all = append(all, own)
 		}
+		// It is the default whenever no other is.
+		*s.head(&all[i]).isDefault = false
+		*s.head(&all[i]).isDefault = s.defaultIndex(all) < 0
 	}
 	if i := s.defaultIndex(all); i > 0 {
 		first := all[i]
@@ -143,11 +154,11 @@ func (s Set[T, P]) List(ctx context.Context) ([]T, error) {
 }
 
 func (s Set[T, P]) index(all []T, id string) int {
-	return slices.IndexFunc(all, func(v T) bool { own, _, _ := s.head(&v); return *own == id })
+	return slices.IndexFunc(all, func(v T) bool { return *s.head(&v).id == id })
 }
 
 func (s Set[T, P]) defaultIndex(all []T) int {
-	return slices.IndexFunc(all, func(v T) bool { _, isDefault, _ := s.head(&v); return isDefault != nil && *isDefault })
+	return slices.IndexFunc(all, func(v T) bool { d := s.head(&v).isDefault; return d != nil && *d })
 }
 
 // Get returns one object.
@@ -179,7 +190,7 @@ func (s Set[T, P]) For(ctx context.Context, id string) (v T, ok bool, err error)
 	return all[i], true, nil
 }
 
-func (s Set[T, P]) owner(v *T) string { id, _, _ := s.head(v); return s.noun + " " + *id }
+func (s Set[T, P]) owner(v *T) string { return s.noun + " " + *s.head(v).id }
 
 // seal moves the secret values of v into its sealed field.
 func (s Set[T, P]) seal(v *T) error {
@@ -190,7 +201,7 @@ func (s Set[T, P]) seal(v *T) error {
 			*secret = ""
 		}
 	}
-	_, _, sealed := s.head(v)
+	sealed := s.head(v).sealed
 	*sealed = nil
 	if len(values) == 0 {
 		return nil
@@ -211,7 +222,7 @@ func (s Set[T, P]) seal(v *T) error {
 
 // open puts the sealed values into their fields.
 func (s Set[T, P]) open(v *T) error {
-	_, _, sealed := s.head(v)
+	sealed := s.head(v).sealed
 	if len(*sealed) == 0 {
 		return nil
 	}

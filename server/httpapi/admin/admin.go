@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -43,6 +44,7 @@ type Handlers struct {
 	Access     *access.Service
 	Enrollment *enrollment.Service
 	Policies   *policy.Service
+	Infra      *infra.Service
 	Actions    *action.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
@@ -59,6 +61,8 @@ type Handlers struct {
 	UI http.Handler
 	// Server describes the server, with what a host needs to enrol.
 	Server adminapi.Server
+	// KibanaVersion is the version of Kibana whose API this is, for clients that ask.
+	KibanaVersion string
 	// Limits admits requests. Parked returns the number of parked agents.
 	Limits *limit.Admission
 	Parked func() int
@@ -84,11 +88,18 @@ func (h *Handlers) routes() *gin.Engine {
 			return
 		}
 		if isAPI(c.Request.URL.Path) {
-			h.API.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
+			h.API.Fail(c, nothingAt(c.Request))
 			return
 		}
 		c.Status(http.StatusOK) // gin has set 404; the UI sets its own status
 		h.UI.ServeHTTP(c.Writer, c.Request)
+	})
+	e.NoMethod(func(c *gin.Context) {
+		if insteadOf(c.Request.URL.Path) != "" {
+			h.API.Fail(c, nothingAt(c.Request))
+			return
+		}
+		httpapi.MethodNotAllowed(c)
 	})
 	on := h.API.Handle
 
@@ -123,6 +134,8 @@ func (h *Handlers) routes() *gin.Engine {
 	h.routeRollouts(authed.Group("/api/v1"))
 
 	fl := authed.Group("/api/fleet", h.xsrf, h.checkQuery)
+	h.routeInfra(fl)
+	h.routeSetup(fl)
 	fl.GET("/agent_status", on(h.agentStatus))
 	fl.GET("/agents", on(h.listAgents))
 	fl.GET("/agents/tags", on(h.agentTags))
@@ -353,7 +366,9 @@ func (h *Handlers) session(c *gin.Context) error {
 
 func (h *Handlers) kibanaStatus(c *gin.Context) error {
 	s := adminapi.KibanaStatus{Name: "muster"}
-	s.Version.Number, s.Version.BuildSnapshot = strings.CutSuffix(h.Server.Version, "-SNAPSHOT")
+	s.Version.Number, s.Version.BuildSnapshot = strings.CutSuffix(h.KibanaVersion, "-SNAPSHOT")
+	s.Version.BuildFlavor = "traditional" // as opposed to serverless, which has another API
+	s.Muster.Version = h.Server.Version
 	s.Status.Overall.Level, s.Status.Overall.Summary = "available", "The server answers"
 	if err := h.Health.Away(); err != nil {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", err.Error()

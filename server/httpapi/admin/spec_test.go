@@ -200,7 +200,7 @@ var changesNothing = []string{
 	"POST /api/fleet/agents/actions",
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
-	"POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
+	"POST /api/fleet/setup", "POST /api/fleet/agents/setup", "PUT /api/fleet/settings", "POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
 }
 
 func entries(t *testing.T, s *apptest.Server) []fleet.AuditEntry {
@@ -288,6 +288,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 		return v
 	}
 	do("GET /api/status", nil)
+	tryInfra(do)
 	do("GET /api/v1/server", nil)
 	do("GET /api/v1/session", nil)
 	do("POST /api/v1/session", map[string]string{"api_key": s.AdminKey})

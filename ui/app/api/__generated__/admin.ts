@@ -66,8 +66,186 @@ export interface paths {
         };
         /** Get an agent */
         get: operations["getAgent"];
-        put?: never;
+        /** Set an agent's tags, and add to its user metadata */
+        put: operations["updateAgent"];
         post?: never;
+        /**
+         * Unenrol an agent at once
+         * @description Its keys no longer work. The agent stays in the list as unenrolled.
+         */
+        delete: operations["deleteAgent"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/reassign": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give an agent another policy */
+        post: operations["reassignAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_reassign": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give many agents another policy */
+        post: operations["bulkReassignAgents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_update_agent_tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add and remove tags of many agents
+         * @description The action is complete at once.
+         */
+        post: operations["bulkTagAgents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/privilege_level_change": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove the root privilege of an agent
+         * @description From version 9.3.0 of the Elastic Agent on.
+         */
+        post: operations["changeAgentPrivilege"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_privilege_level_change": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove the root privilege of many agents */
+        post: operations["bulkChangeAgentPrivilege"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/migrate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Move an agent to another server
+         * @description From version 9.2.0 of the Elastic Agent on.
+         */
+        post: operations["migrateAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_migrate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Move many agents to another server */
+        post: operations["bulkMigrateAgents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create an action for an agent */
+        post: operations["createAction"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * List the agents of actions
+         * @description Unknown actions have none.
+         */
+        post: operations["listAgentsOfActions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -111,6 +289,107 @@ export interface paths {
          */
         post: operations["bulkUnenrollAgents"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/request_diagnostics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Request the diagnostics of an agent
+         * @description The agent collects them and sends them to this server, where they are kept for 90 days. The request expires after three hours. The body is optional.
+         */
+        post: operations["requestDiagnostics"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_request_diagnostics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Request the diagnostics of many agents with one action */
+        post: operations["bulkRequestDiagnostics"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/{agentId}/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the diagnostics that were requested of an agent, newest first
+         * @description The latest five requests are listed, and their files kept.
+         */
+        get: operations["listUploads"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/files/{fileId}/{fileName}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                fileId: string;
+                /** @description The name that the download gets */
+                fileName: string;
+            };
+            cookie?: never;
+        };
+        /** Download a file that an agent has sent */
+        get: operations["getUpload"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/files/{fileId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                fileId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete a file that an agent has sent */
+        delete: operations["deleteUpload"];
         options?: never;
         head?: never;
         patch?: never;
@@ -324,6 +603,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/agent_policies/_bulk_get": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get policies by their ids */
+        post: operations["bulkGetPolicies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete a policy that has no agents, and revoke its enrollment keys */
+        post: operations["deletePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/outputs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** List the outputs of policies */
+        post: operations["listPolicyOutputs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/fleet/agent_policies/{policyId}": {
         parameters: {
             query?: never;
@@ -335,6 +665,419 @@ export interface paths {
         };
         /** Get a policy */
         get: operations["getPolicy"];
+        /**
+         * Change a policy
+         * @description Absent fields keep their values, except inactivity_timeout, which gets its default. null clears a field.
+         */
+        put: operations["updatePolicy"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/copy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create a policy with the settings of another */
+        post: operations["copyPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/full": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        /** Get the policy as agents get it */
+        get: operations["getFullPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        /** Download the policy as agents get it */
+        get: operations["downloadPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/outputs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        /** Get the outputs of a policy */
+        get: operations["getPolicyOutputs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        /** Count the agents of a policy by version, as automatic upgrades see them */
+        get: operations["getAutoUpgradeStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/fleet_server_hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all objects of the kind host of Fleet Server */
+        get: operations["listFleetServerHosts"];
+        put?: never;
+        /** Create a host of Fleet Server */
+        post: operations["createFleetServerHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/fleet_server_hosts/{itemId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        /** Get a host of Fleet Server */
+        get: operations["getFleetServerHost"];
+        /** Change a host of Fleet Server */
+        put: operations["updateFleetServerHost"];
+        post?: never;
+        /** Delete a host of Fleet Server, and its id from what refers to it */
+        delete: operations["deleteFleetServerHost"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_download_sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all objects of the kind source of packages */
+        get: operations["listDownloadSources"];
+        put?: never;
+        /** Create a source of packages */
+        post: operations["createDownloadSource"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_download_sources/{sourceId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sourceId: string;
+            };
+            cookie?: never;
+        };
+        /** Get a source of packages */
+        get: operations["getDownloadSource"];
+        /** Change a source of packages */
+        put: operations["updateDownloadSource"];
+        post?: never;
+        /** Delete a source of packages, and its id from what refers to it */
+        delete: operations["deleteDownloadSource"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/proxies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all objects of the kind proxy */
+        get: operations["listFleetProxies"];
+        put?: never;
+        /** Create a proxy */
+        post: operations["createFleetProxy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/proxies/{itemId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        /** Get a proxy */
+        get: operations["getFleetProxy"];
+        /** Change a proxy */
+        put: operations["updateFleetProxy"];
+        post?: never;
+        /** Delete a proxy, and its id from what refers to it */
+        delete: operations["deleteFleetProxy"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/outputs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all objects of the kind output */
+        get: operations["listOutputs"];
+        put?: never;
+        /** Create an output */
+        post: operations["createOutput"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/outputs/{outputId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        /** Get an output */
+        get: operations["getOutput"];
+        /** Change an output */
+        put: operations["updateOutput"];
+        post?: never;
+        /** Delete an output, and its id from what refers to it */
+        delete: operations["deleteOutput"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/setup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Report whether the server is set up */
+        get: operations["getSetup"];
+        put?: never;
+        /** Set the server up; it always is */
+        post: operations["setup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/setup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Report what agents need */
+        get: operations["getAgentsSetup"];
+        put?: never;
+        /** Set up what agents need; it always is */
+        post: operations["setupAgents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the settings */
+        get: operations["getSettings"];
+        /** Change the settings; refuses those without an effect */
+        put: operations["updateSettings"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/check-permissions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Report whether the caller may manage agents */
+        get: operations["checkPermissions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/epm/packages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List integrations; there are none */
+        get: operations["listIntegrations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/epm/categories": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List categories of integrations; there are none */
+        get: operations["listIntegrationCategories"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/package_policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List package policies; there are none */
+        get: operations["listPackagePolicies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/uninstall_tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the uninstall tokens of policies, without the tokens themselves */
+        get: operations["listUninstallTokens"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/uninstall_tokens/{uninstallTokenId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                uninstallTokenId: string;
+            };
+            cookie?: never;
+        };
+        /** Get an uninstall token */
+        get: operations["getUninstallToken"];
         put?: never;
         post?: never;
         delete?: never;
@@ -461,7 +1204,7 @@ export interface paths {
         get?: never;
         /**
          * Publish a package
-         * @description The body is the archive. It is accepted only if it has a signature of a known publisher key and its manifest matches its name. If a root is published, the signature is optional: the signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409.
+         * @description The body is the archive. It is accepted only if it has a signature of a known publisher key and its manifest matches its name. If a root is published, the signature is optional: the signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409. An archive of Elastic's, named elastic-agent-8.15.5-linux-x86_64.tar.gz for example, needs its digest and its OpenPGP signature instead; only Elastic Agents install it.
          */
         put: operations["pushPackage"];
         post?: never;
@@ -1358,6 +2101,8 @@ export interface components {
         AgentStatus: "online" | "error" | "degraded" | "offline" | "inactive" | "unenrolled" | "uninstalled" | "orphaned" | "updating" | "enrolling" | "unenrolling";
         Agent: {
             id: string;
+            /** @description In lists: its position, for searchAfter */
+            sort?: (string | null)[];
             /** @example PERMANENT */
             type: string;
             active: boolean;
@@ -1508,6 +2253,18 @@ export interface components {
             type: string;
             status: string;
             message: string;
+            /** @description Its inputs and outputs; absent if the agent reports none */
+            units?: components["schemas"]["ComponentUnit"][];
+        };
+        ComponentUnit: {
+            id: string;
+            /** @description input or output */
+            type: string;
+            status: string;
+            message: string;
+            payload?: {
+                [key: string]: unknown;
+            };
         };
         /** @enum {string} */
         UpgradeState: "UPG_REQUESTED" | "UPG_SCHEDULED" | "UPG_DOWNLOADING" | "UPG_EXTRACTING" | "UPG_REPLACING" | "UPG_RESTARTING" | "UPG_WATCHING" | "UPG_ROLLBACK" | "UPG_FAILED";
@@ -1558,6 +2315,10 @@ export interface components {
             total: number;
             page: number;
             perPage: number;
+            /** @description The sort of the last agent */
+            nextSearchAfter?: string;
+            /** @description The id of the point in time */
+            pit?: string;
             statusSummary?: components["schemas"]["StatusSummary"];
         };
         /** @description The number of agents in each status */
@@ -1600,7 +2361,7 @@ export interface components {
             revoke?: boolean;
             batchSize?: number;
             includeInactive?: boolean;
-            /** @description Only count the agents that would be unenrolled */
+            /** @description Only count the agents that are named or selected and exist */
             dryRun?: boolean;
         };
         UnenrollPreviewRequest: {
@@ -1659,7 +2420,7 @@ export interface components {
             start_time?: string;
             batchSize?: number;
             includeInactive?: boolean;
-            /** @description Only count the agents that would be upgraded */
+            /** @description Only count the agents that are named or selected and exist */
             dryRun?: boolean;
             /** @description Also during a freeze; needs why */
             override_freeze?: boolean;
@@ -1796,6 +2557,8 @@ export interface components {
             outcome: components["schemas"]["ActionState"];
             hasRolloutPeriod: boolean;
             is_automatic?: boolean;
+            /** @description The policy of a POLICY_REASSIGN */
+            newPolicyId?: string;
             /** @description The admin key that created it */
             created_by?: string;
             latestErrors: components["schemas"]["ActionError"][];
@@ -1835,6 +2598,7 @@ export interface components {
             sha512: string;
             /** @description The publisher key that signed it; empty if it has no signature of its own */
             key_id: string;
+            maker?: components["schemas"]["Maker"];
             /** @description The signed targets file names it, so hosts that trust the root install it; absent if no root is published */
             signed?: boolean;
             /** @description Why hosts that trust the root do not install it */
@@ -1843,6 +2607,11 @@ export interface components {
             pushed_at: string;
             pushed_by?: string;
         };
+        /**
+         * @description Whose agents it is for; absent for Muster's
+         * @enum {string}
+         */
+        Maker: "elastic";
         PackageItem: {
             item: components["schemas"]["Package"];
         };
@@ -1853,10 +2622,11 @@ export interface components {
             /** @description 16 hexadecimal digits */
             id: string;
             /**
-             * @description The minisign form
+             * @description The minisign form, or an armored OpenPGP key if maker is elastic
              * @example RWQ…
              */
             public_key: string;
+            maker?: components["schemas"]["Maker"];
             name: string;
             /** Format: date-time */
             added_at: string;
@@ -1977,17 +2747,65 @@ export interface components {
         Policy: {
             id: string;
             name: string;
+            /** @example default */
             namespace: string;
             description?: string;
+            /** @description Only "default" exists */
+            space_ids?: string[];
+            /**
+             * @description Seconds; 0: never inactive
+             * @default 1209600
+             */
+            inactivity_timeout: number;
+            /**
+             * Format: int64
+             * @description Seconds
+             */
+            unenroll_timeout?: number | null;
+            /** @description logs, metrics, traces */
+            monitoring_enabled?: string[];
+            keep_monitoring_alive?: boolean | null;
+            monitoring_pprof_enabled?: boolean;
+            /** @description enabled, host, port, buffer.enabled */
+            monitoring_http?: {
+                [key: string]: unknown;
+            };
+            /** @description limit, uploader */
+            monitoring_diagnostics?: {
+                [key: string]: unknown;
+            };
+            data_output_id?: string | null;
+            monitoring_output_id?: string | null;
+            download_source_id?: string | null;
+            fleet_server_host_id?: string | null;
+            agent_features?: components["schemas"]["AgentFeature"][];
+            global_data_tags?: components["schemas"]["GlobalDataTag"][];
+            /** @description Versions that agents are upgraded to automatically */
+            required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Settings of agents such as agent_logging_level */
+            advanced_settings?: {
+                [key: string]: unknown;
+            };
+            /** @description Replaces parts of the agent policy, except inputs */
+            overrides?: {
+                [key: string]: unknown;
+            };
+            is_protected: boolean;
+            /** @description Changed only with force */
+            is_managed: boolean;
+            is_default?: boolean;
+            is_default_fleet_server?: boolean;
+            has_fleet_server?: boolean;
+            /** @description Only false */
+            supports_agentless?: boolean | null;
+            /** @description resources.requests.memory, resources.requests.cpu */
+            agentless?: {
+                [key: string]: unknown;
+            };
             /** Format: int64 */
             revision: number;
             /** @example active */
             status: string;
-            is_managed: boolean;
-            is_protected: boolean;
-            monitoring_enabled?: string[];
-            /** @description seconds */
-            inactivity_timeout?: number;
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
@@ -1997,22 +2815,156 @@ export interface components {
         PolicyItem: {
             item: components["schemas"]["Policy"];
         };
+        PolicyItems: {
+            items: components["schemas"]["Policy"][];
+        };
         PolicyList: {
             items: components["schemas"]["Policy"][];
             total: number;
             page: number;
             perPage: number;
         };
-        CreatePolicyRequest: {
+        PolicyRequest: {
             id?: string;
             name: string;
             /** @example default */
             namespace: string;
             description?: string;
-            monitoring_enabled?: string[];
-            /** @default 1209600 */
+            /** @description Only "default" exists */
+            space_ids?: string[];
+            /**
+             * @description Seconds; 0: never inactive
+             * @default 1209600
+             */
             inactivity_timeout: number;
+            /**
+             * Format: int64
+             * @description Seconds
+             */
+            unenroll_timeout?: number | null;
+            /** @description logs, metrics, traces */
+            monitoring_enabled?: string[];
+            keep_monitoring_alive?: boolean | null;
+            monitoring_pprof_enabled?: boolean;
+            /** @description enabled, host, port, buffer.enabled */
+            monitoring_http?: {
+                [key: string]: unknown;
+            };
+            /** @description limit, uploader */
+            monitoring_diagnostics?: {
+                [key: string]: unknown;
+            };
+            data_output_id?: string | null;
+            monitoring_output_id?: string | null;
+            download_source_id?: string | null;
+            fleet_server_host_id?: string | null;
+            agent_features?: components["schemas"]["AgentFeature"][];
+            global_data_tags?: components["schemas"]["GlobalDataTag"][];
+            /** @description Versions that agents are upgraded to automatically */
+            required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Settings of agents such as agent_logging_level */
+            advanced_settings?: {
+                [key: string]: unknown;
+            };
+            /** @description Replaces parts of the agent policy, except inputs */
+            overrides?: {
+                [key: string]: unknown;
+            };
             is_protected?: boolean;
+            /** @description Changed only with force */
+            is_managed?: boolean;
+            is_default?: boolean;
+            is_default_fleet_server?: boolean;
+            has_fleet_server?: boolean;
+            /** @description Only false */
+            supports_agentless?: boolean | null;
+            /** @description resources.requests.memory, resources.requests.cpu */
+            agentless?: {
+                [key: string]: unknown;
+            };
+            /** @description Change even a managed policy */
+            force?: boolean;
+        };
+        UpdatePolicyRequest: components["schemas"]["PolicyRequest"] & {
+            /**
+             * @description Whether agents learn of the change
+             * @default true
+             */
+            bumpRevision: boolean;
+        };
+        AgentFeature: {
+            name: string;
+            enabled: boolean;
+        };
+        GlobalDataTag: {
+            name: string;
+            /** @description A string or a number */
+            value: unknown;
+        };
+        RequiredVersion: {
+            version: string;
+            /** Format: double */
+            percentage: number;
+        };
+        BulkGetPoliciesRequest: {
+            ids: string[];
+            full?: boolean;
+            ignoreMissing?: boolean;
+        };
+        DeletePolicyRequest: {
+            agentPolicyId: string;
+            /** @description Delete even a managed policy */
+            force?: boolean;
+        };
+        DeletedPolicy: {
+            id: string;
+            name: string;
+        };
+        CopyPolicyRequest: {
+            name: string;
+            description?: string;
+        };
+        FullPolicyItem: {
+            /** @description The agent policy */
+            item: {
+                [key: string]: unknown;
+            };
+        };
+        PolicyOutputsRequest: {
+            ids: string[];
+        };
+        PolicyOutputsItem: {
+            item: components["schemas"]["PolicyOutputs"];
+        };
+        PolicyOutputsList: {
+            items: components["schemas"]["PolicyOutputs"][];
+        };
+        PolicyOutputs: {
+            agentPolicyId?: string;
+            monitoring: {
+                output: components["schemas"]["PolicyOutput"];
+            };
+            data: {
+                output: components["schemas"]["PolicyOutput"];
+                integrations: Record<string, never>[];
+            };
+        };
+        PolicyOutput: {
+            id: string;
+            name: string;
+        };
+        AutoUpgradeStatus: {
+            currentVersions: components["schemas"]["AutoUpgradeVersion"][];
+            totalAgents: number;
+        };
+        AutoUpgradeVersion: {
+            version: string;
+            /** @description Agents that run it */
+            agents: number;
+            /** @description Agents whose upgrade to it failed */
+            failedUpgradeAgents: number;
+            /** @description Agents that are being upgraded to it */
+            inProgressUpgradeAgents: number;
         };
         /**
          * @description Go duration
@@ -2789,7 +3741,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
             type: string;
             /** @description Id of the agent, action, package, key, policy, rollout or incident */
             subject: string;
@@ -2802,9 +3754,14 @@ export interface components {
         KibanaStatus: {
             name: string;
             version: {
+                /** @description The version of Kibana whose API this is, admin.kibana_version of the configuration */
                 number: string;
                 build_snapshot: boolean;
-                build_hash?: string;
+                build_flavor: string;
+            };
+            muster: {
+                /** @description Muster's own version */
+                version: string;
             };
             status: {
                 overall: {
@@ -2922,6 +3879,391 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
         };
+        /** @enum {string} */
+        DiagnosticsMetric: "CPU";
+        DiagnosticsRequest: {
+            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
+            /** @description Without the log of events; Kibana's API does not have it */
+            exclude_events_log?: boolean;
+        };
+        BulkDiagnosticsRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            batchSize?: number;
+            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
+            exclude_events_log?: boolean;
+            /** @description Only count the agents that would get the action */
+            dryRun?: boolean;
+        };
+        /** @enum {string} */
+        UploadStatus: "IN_PROGRESS" | "AWAITING_UPLOAD" | "READY" | "UPLOAD_ERROR" | "EXPIRED" | "FAILED";
+        Upload: {
+            /** @description Of the file; of the action while there is none */
+            id: string;
+            name: string;
+            /** @description Where it is downloaded; empty while there is no file */
+            filePath: string;
+            /**
+             * Format: date-time
+             * @description When it was requested
+             */
+            createTime: string;
+            status: components["schemas"]["UploadStatus"];
+            actionId: string;
+            /** @description Why the agent could not send it */
+            error?: string;
+        };
+        UploadList: {
+            items: components["schemas"]["Upload"][];
+        };
+        UploadDeleted: {
+            id: string;
+            deleted: boolean;
+        };
+        UpdateAgentRequest: {
+            tags?: string[];
+            /** @description Merged into what there is */
+            user_provided_metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        ReassignRequest: {
+            policy_id: string;
+        };
+        BulkReassignRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            policy_id: string;
+            batchSize?: number;
+            includeInactive?: boolean;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
+        };
+        BulkTagRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            tagsToAdd?: string[];
+            tagsToRemove?: string[];
+            batchSize?: number;
+            includeInactive?: boolean;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
+        };
+        CreateActionRequest: {
+            action: {
+                /** @description UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS */
+                type: string;
+                data?: {
+                    [key: string]: unknown;
+                };
+                ack_data?: {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        CreatedActionItem: {
+            item: components["schemas"]["CreatedAction"];
+        };
+        CreatedAction: {
+            id: string;
+            type: string;
+            data?: {
+                [key: string]: unknown;
+            };
+            ack_data?: {
+                [key: string]: unknown;
+            };
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            expiration?: string;
+            agents: string[];
+        };
+        AgentsOfActionsRequest: {
+            actionIds: string[];
+        };
+        AgentsOfActions: {
+            items: string[];
+        };
+        PrivilegeUser: {
+            username?: string;
+            groupname?: string;
+            password?: string;
+        };
+        PrivilegeRequest: {
+            user_info?: components["schemas"]["PrivilegeUser"];
+        };
+        BulkPrivilegeRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            user_info?: components["schemas"]["PrivilegeUser"];
+            batchSize?: number;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
+        };
+        ActionOrMessage: {
+            actionId?: string;
+            /** @description Why there is nothing to do */
+            message?: string;
+        };
+        MigrateSettings: {
+            ca_sha256?: string;
+            certificate_authorities?: string;
+            elastic_agent_cert?: string;
+            elastic_agent_cert_key?: string;
+            elastic_agent_cert_key_passphrase?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            insecure?: boolean;
+            proxy_disabled?: boolean;
+            proxy_headers?: {
+                [key: string]: string;
+            };
+            proxy_url?: string;
+            staging?: string;
+            tags?: string[];
+            /** @description Not for many agents */
+            replace_token?: string;
+        };
+        MigrateRequest: {
+            uri: string;
+            enrollment_token: string;
+            settings?: components["schemas"]["MigrateSettings"];
+        };
+        BulkMigrateRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            uri: string;
+            enrollment_token: string;
+            settings?: components["schemas"]["MigrateSettings"];
+            batchSize?: number;
+        };
+        /** @description Fields of the object. An absent one keeps its value, null removes it */
+        ObjectFields: {
+            [key: string]: unknown;
+        };
+        DeletedObject: {
+            id: string;
+        };
+        HostSSL: {
+            certificate_authorities?: string[];
+            certificate?: string;
+            key?: string;
+            es_certificate_authorities?: string[];
+            es_certificate?: string;
+            es_key?: string;
+            agent_certificate_authorities?: string[];
+            agent_certificate?: string;
+            agent_key?: string;
+            client_auth?: string;
+        };
+        ClientSSL: {
+            certificate_authorities?: string[];
+            certificate?: string;
+            key?: string;
+            verification_mode?: string;
+        };
+        FleetServerHost: {
+            id: string;
+            name: string;
+            host_urls: string[];
+            is_default: boolean;
+            is_internal?: boolean;
+            is_preconfigured: boolean;
+            proxy_id?: string;
+            ssl?: components["schemas"]["HostSSL"];
+        };
+        DownloadSource: {
+            id: string;
+            name: string;
+            host: string;
+            is_default: boolean;
+            proxy_id?: string;
+            ssl?: components["schemas"]["ClientSSL"];
+        };
+        FleetProxy: {
+            id: string;
+            name: string;
+            url: string;
+            proxy_headers?: {
+                [key: string]: unknown;
+            };
+            certificate_authorities?: string;
+            certificate?: string;
+            certificate_key?: string;
+            is_preconfigured: boolean;
+        };
+        OutputShipper: {
+            disk_queue_enabled?: boolean | null;
+            disk_queue_path?: string | null;
+            /** Format: double */
+            disk_queue_max_size?: number | null;
+            disk_queue_encryption_enabled?: boolean | null;
+            disk_queue_compression_enabled?: boolean | null;
+            /** Format: double */
+            compression_level?: number | null;
+            loadbalance?: boolean | null;
+            /** Format: double */
+            mem_queue_events?: number | null;
+            /** Format: double */
+            queue_flush_timeout?: number | null;
+            /** Format: double */
+            max_batch_bytes?: number | null;
+        };
+        OutputSASL: {
+            mechanism?: string;
+        };
+        OutputEvents: {
+            /** Format: double */
+            group_events?: number;
+        };
+        OutputHash: {
+            hash?: string;
+            random?: boolean;
+        };
+        OutputHeader: {
+            key: string;
+            value: string;
+        };
+        Output: {
+            id: string;
+            name: string;
+            /** @enum {string} */
+            type: "elasticsearch" | "remote_elasticsearch" | "logstash" | "kafka";
+            hosts: string[];
+            is_default: boolean;
+            is_default_monitoring: boolean;
+            is_internal?: boolean;
+            is_preconfigured?: boolean;
+            ca_sha256?: string;
+            ca_trusted_fingerprint?: string;
+            config_yaml?: string;
+            ssl?: components["schemas"]["ClientSSL"];
+            proxy_id?: string;
+            shipper?: components["schemas"]["OutputShipper"];
+            allow_edit?: string[];
+            preset?: string;
+            write_to_logs_streams?: boolean;
+            service_token?: string;
+            kibana_url?: string;
+            kibana_api_key?: string;
+            sync_integrations?: boolean;
+            sync_uninstalled_integrations?: boolean;
+            version?: string;
+            key?: string;
+            compression?: string;
+            /** Format: double */
+            compression_level?: number;
+            client_id?: string;
+            auth_type?: string;
+            connection_type?: string;
+            username?: string;
+            password?: string;
+            sasl?: components["schemas"]["OutputSASL"];
+            partition?: string;
+            random?: components["schemas"]["OutputEvents"];
+            round_robin?: components["schemas"]["OutputEvents"];
+            hash?: components["schemas"]["OutputHash"];
+            topic?: string;
+            headers?: components["schemas"]["OutputHeader"][];
+            /** Format: double */
+            timeout?: number;
+            /** Format: double */
+            broker_timeout?: number;
+            required_acks?: number;
+        };
+        FleetServerHostItem: {
+            item: components["schemas"]["FleetServerHost"];
+        };
+        FleetServerHostList: {
+            items: components["schemas"]["FleetServerHost"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        DownloadSourceItem: {
+            item: components["schemas"]["DownloadSource"];
+        };
+        DownloadSourceList: {
+            items: components["schemas"]["DownloadSource"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        FleetProxyItem: {
+            item: components["schemas"]["FleetProxy"];
+        };
+        FleetProxyList: {
+            items: components["schemas"]["FleetProxy"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        OutputItem: {
+            item: components["schemas"]["Output"];
+        };
+        OutputList: {
+            items: components["schemas"]["Output"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        FleetSetup: {
+            isInitialized: boolean;
+            nonFatalErrors: {
+                [key: string]: unknown;
+            }[];
+        };
+        AgentsSetup: {
+            isReady: boolean;
+            missing_requirements: string[];
+            missing_optional_features: string[];
+            /** @description Whether secrets have ids; Muster keeps them with their objects */
+            is_secrets_storage_enabled: boolean;
+        };
+        FleetSettings: {
+            id: string;
+            has_seen_add_data_notice: boolean;
+            prerelease_integrations_enabled: boolean;
+            preconfigured_fields: string[];
+            secret_storage_requirements_met: boolean;
+            output_secret_storage_requirements_met: boolean;
+            delete_unenrolled_agents: {
+                enabled: boolean;
+                is_preconfigured: boolean;
+            };
+        };
+        FleetSettingsItem: {
+            item: components["schemas"]["FleetSettings"];
+        };
+        CheckPermissions: {
+            success: boolean;
+        };
+        IntegrationList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+        };
+        PackagePolicyList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        UninstallToken: {
+            id: string;
+            policy_id: string;
+            policy_name: string;
+            namespaces?: string[];
+            token?: string;
+        };
+        UninstallTokenItem: {
+            item: components["schemas"]["UninstallToken"];
+        };
+        UninstallTokenList: {
+            items: components["schemas"]["UninstallToken"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
     };
     responses: {
         /** @description Refused. message names the field or file and says what to do. */
@@ -2983,8 +4325,21 @@ export interface operations {
                 /** @description Only agents that run a version below the newest package */
                 showUpgradeable?: boolean;
                 getStatusSummary?: boolean;
-                sortField?: "enrolled_at" | "last_checkin" | "local_metadata.host.hostname" | "agent.version" | "policy_id";
+                /** @description Accepted; agents have no metrics here */
+                withMetrics?: boolean;
+                /** @description Accepted; every agent here has a host */
+                showAgentless?: boolean;
+                /** @description A field of agents with one value, a text or a time, such as enrolled_at, last_checkin, agent.version, policy_id or local_metadata.host.hostname, with or without .keyword */
+                sortField?: string;
                 sortOrder?: "asc" | "desc";
+                /** @description Only the agents after this one: its sort, or nextSearchAfter of the last page, for the same sortField and sortOrder; without page */
+                searchAfter?: string;
+                /** @description Answer with the id of a point in time: lists that name it have the statuses of that time, and no agents that enrolled later. It can be used for a day */
+                openPit?: boolean;
+                /** @description The point in time to list the agents of */
+                pitId?: string;
+                /** @description Required with openPit and pitId, such as 1m */
+                pitKeepAlive?: string;
             };
             header?: never;
             path?: never;
@@ -3032,7 +4387,10 @@ export interface operations {
     };
     getAgent: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Accepted; agents have no metrics here */
+                withMetrics?: boolean;
+            };
             header?: never;
             path: {
                 agentId: components["parameters"]["agentId"];
@@ -3048,6 +4406,289 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateAgentRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    reassignAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReassignRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkReassignAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkReassignRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkTagAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkTagRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    changeAgentPrivilege: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PrivilegeRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionOrMessage"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkChangeAgentPrivilege: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkPrivilegeRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    migrateAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MigrateRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkMigrateAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkMigrateRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createAction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateActionRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedActionItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAgentsOfActions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgentsOfActionsRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsOfActions"];
                 };
             };
             default: components["responses"]["Error"];
@@ -3100,6 +4741,129 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    requestDiagnostics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DiagnosticsRequest"];
+            };
+        };
+        responses: {
+            /** @description The action that was created */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionCreated"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkRequestDiagnostics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkDiagnosticsRequest"];
+            };
+        };
+        responses: {
+            /** @description The action; with dryRun a count */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listUploads: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The requests with their files */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getUpload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                fileId: string;
+                /** @description The name that the download gets */
+                fileName: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteUpload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                fileId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadDeleted"];
                 };
             };
             default: components["responses"]["Error"];
@@ -3211,6 +4975,10 @@ export interface operations {
                 /** @description Zero-based, as in Kibana */
                 page?: number;
                 perPage?: number;
+                /** @description Only actions created within a day from this time; takes precedence over latest */
+                date?: string;
+                /** @description Only actions created in the last so many milliseconds */
+                latest?: number;
                 /** @description Number of latest errors to show of each action */
                 errorSize?: number;
             };
@@ -3279,7 +5047,10 @@ export interface operations {
     getAgentStatus: {
         parameters: {
             query?: {
+                /** @description Only the agents of this policy */
                 policyId?: string;
+                /** @description Only the agents of these policies */
+                policyIds?: string[];
                 /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
             };
@@ -3408,6 +5179,19 @@ export interface operations {
                 perPage?: number;
                 /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
+                /** @description A field of queries about policies */
+                sortField?: string;
+                sortOrder?: "asc" | "desc";
+                /** @description Answer with agents: 0 instead of counting them */
+                noAgentCount?: boolean;
+                /** @description Opposite of noAgentCount */
+                withAgentCount?: boolean;
+                /** @description Accepted and without effect as in Kibana */
+                showUpgradeable?: boolean;
+                /** @description With package policies, of which there are none */
+                full?: boolean;
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
             };
             header?: never;
             path?: never;
@@ -3429,14 +5213,17 @@ export interface operations {
     };
     createPolicy: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only false: there are no packages */
+                sys_monitoring?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CreatePolicyRequest"];
+                "application/json": components["schemas"]["PolicyRequest"];
             };
         };
         responses: {
@@ -3452,9 +5239,90 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    getPolicy: {
+    bulkGetPolicies: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkGetPoliciesRequest"];
+            };
+        };
+        responses: {
+            /** @description The policies */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItems"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deletePolicy: {
         parameters: {
             query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeletePolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedPolicy"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPolicyOutputs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PolicyOutputsRequest"];
+            };
+        };
+        responses: {
+            /** @description The outputs of each policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyOutputsList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getPolicy: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
             header?: never;
             path: {
                 policyId: string;
@@ -3470,6 +5338,934 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updatePolicy: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description The policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    copyPolicy: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CopyPolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description The new policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFullPolicy: {
+        parameters: {
+            query?: {
+                download?: boolean;
+                /** @description Only false: the server has no policies of agents that it does not manage */
+                standalone?: boolean;
+                /** @description Only false */
+                kubernetes?: boolean;
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FullPolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    downloadPolicy: {
+        parameters: {
+            query?: {
+                download?: boolean;
+                /** @description Only false: the server has no policies of agents that it does not manage */
+                standalone?: boolean;
+                /** @description Only false */
+                kubernetes?: boolean;
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description elastic-agent.yml */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/x-yaml": string;
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getPolicyOutputs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The outputs */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyOutputsItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAutoUpgradeStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AutoUpgradeStatus"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleetServerHosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetServerHostList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createFleetServerHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetServerHostItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleetServerHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetServerHostItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateFleetServerHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetServerHostItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteFleetServerHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedObject"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listDownloadSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DownloadSourceList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createDownloadSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DownloadSourceItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getDownloadSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sourceId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DownloadSourceItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateDownloadSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sourceId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DownloadSourceItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteDownloadSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sourceId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedObject"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleetProxies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetProxyList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createFleetProxy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetProxyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleetProxy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetProxyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateFleetProxy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetProxyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteFleetProxy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                itemId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedObject"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listOutputs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedObject"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getSetup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSetup"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    setup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSetup"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAgentsSetup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsSetup"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    setupAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSetup"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getSettings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSettingsItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updateSettings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectFields"];
+            };
+        };
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSettingsItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    checkPermissions: {
+        parameters: {
+            query?: {
+                fleetServerSetup?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckPermissions"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listIntegrations: {
+        parameters: {
+            query?: {
+                category?: string;
+                prerelease?: boolean;
+                excludeInstallStatus?: boolean;
+                withPackagePoliciesCount?: boolean;
+                include_policy_templates?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IntegrationList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listIntegrationCategories: {
+        parameters: {
+            query?: {
+                category?: string;
+                prerelease?: boolean;
+                excludeInstallStatus?: boolean;
+                withPackagePoliciesCount?: boolean;
+                include_policy_templates?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IntegrationList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPackagePolicies: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+                sortField?: string;
+                sortOrder?: string;
+                showUpgradeable?: boolean;
+                kuery?: string;
+                format?: string;
+                withAgentCount?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PackagePolicyList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listUninstallTokens: {
+        parameters: {
+            query?: {
+                /** @description Part of the id of a policy */
+                policyId?: string;
+                /** @description Part of the id or the name of a policy */
+                search?: string;
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UninstallTokenList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getUninstallToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                uninstallTokenId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UninstallTokenItem"];
                 };
             };
             default: components["responses"]["Error"];
@@ -3626,6 +6422,10 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description The digest in the .sha512 file of an archive of Elastic's, in hexadecimal digits */
+                "Muster-Sha512"?: string;
+                /** @description The .asc file of an archive of Elastic's, in base64 */
+                "Muster-Openpgp-Signature"?: string;
                 /** @description The .minisig file in base64; optional if a root is published */
                 "Muster-Signature"?: string;
             };

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/infra"
+)
+
+// routeInfra adds the routes of the objects that agents' policies are made from.
+func (h *Handlers) routeInfra(fl *gin.RouterGroup) {
+	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(*gin.Context) (infra.Editor[fleet.FleetServerHost, *fleet.FleetServerHost], error) {
+		return h.Infra.EditHosts(), nil
+	})
+	routeObjects(h, fl.Group("/agent_download_sources"), "sourceId", func(*gin.Context) (infra.Editor[fleet.DownloadSource, *fleet.DownloadSource], error) {
+		return h.Infra.EditSources(), nil
+	})
+	routeObjects(h, fl.Group("/proxies"), "itemId", func(c *gin.Context) (infra.Editor[fleet.FleetProxy, *fleet.FleetProxy], error) {
+		return h.Infra.EditProxies(c.Request.Context())
+	})
+	routeObjects(h, fl.Group("/outputs"), "outputId", func(*gin.Context) (infra.Editor[fleet.Output, *fleet.Output], error) {
+		return h.Infra.EditOutputs(), nil
+	})
+}
+
+// editor is an infra.Editor.
+type editor[T any] interface {
+	List(ctx context.Context) ([]T, error)
+	Get(ctx context.Context, id string) (T, error)
+	Create(ctx context.Context, given infra.Fields, actor string) (T, error)
+	Update(ctx context.Context, id string, given infra.Fields, actor string) (T, error)
+	Delete(ctx context.Context, id, actor string) error
+}
+
+// routeObjects adds the five routes of one kind of object.
+func routeObjects[T any, E editor[T]](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (E, error)) {
+	handle := func(f func(c *gin.Context, e E) (any, error)) gin.HandlerFunc {
+		return h.API.Handle(func(c *gin.Context) error {
+			if err := onlyQuery(c); err != nil {
+				return err
+			}
+			e, err := open(c)
+			if err != nil {
+				return err
+			}
+			answer, err := f(c, e)
+			if err != nil {
+				return err
+			}
+			c.JSON(http.StatusOK, answer)
+			return nil
+		})
+	}
+	item := func(v T, err error) (any, error) { return map[string]T{"item": v}, err }
+	// All objects are on one page, as in Kibana.
+	group.GET("", handle(func(c *gin.Context, e E) (any, error) {
+		all, err := e.List(c.Request.Context())
+		return objectPage[T]{Items: all, Total: len(all), Page: 1, PerPage: maxObjects}, err
+	}))
+	group.POST("", handle(func(c *gin.Context, e E) (any, error) {
+		given, err := decodeFields[T](c)
+		if err != nil {
+			return nil, err
+		}
+		return item(e.Create(c.Request.Context(), given, actor(c)))
+	}))
+	group.GET("/:"+param, handle(func(c *gin.Context, e E) (any, error) { return item(e.Get(c.Request.Context(), c.Param(param))) }))
+	group.PUT("/:"+param, handle(func(c *gin.Context, e E) (any, error) {
+		given, err := decodeFields[T](c)
+		if err != nil {
+			return nil, err
+		}
+		return item(e.Update(c.Request.Context(), c.Param(param), given, actor(c)))
+	}))
+	group.DELETE("/:"+param, handle(func(c *gin.Context, e E) (any, error) {
+		id := c.Param(param)
+		return adminapi.DeletedObject{Id: id}, e.Delete(c.Request.Context(), id, actor(c))
+	}))
+}
+
+// maxObjects is the size of the one page of a list of objects, which is Kibana's.
+const maxObjects = 10_000
+
+type objectPage[T any] struct {
+	Items   []T `json:"items"`
+	Total   int `json:"total"`
+	Page    int `json:"page"`
+	PerPage int `json:"perPage"`
+}
+
+// decodeFields reads the fields of an object, and checks that those of T have its types.
+func decodeFields[T any](c *gin.Context) (infra.Fields, error) {
+	var given infra.Fields
+	if err := decode(c, &given); err != nil {
+		return nil, err
+	}
+	if given == nil {
+		return nil, fleet.FieldError("body", "expected a plain object value, but found [null] instead.")
+	}
+	// Package infra names the unknown fields of the object itself, which depend on its type.
+	known := maps.Clone(given)
+	fields := fieldNames(reflect.TypeFor[T]())
+	maps.DeleteFunc(known, func(name string, _ json.RawMessage) bool { return !fields[name] })
+	plain, err := json.Marshal(known)
+	if err != nil {
+		return nil, err
+	}
+	if err := httpapi.DecodeStrictJSON(bytes.NewReader(plain), new(T)); err != nil {
+		return nil, err
+	}
+	return given, nil
+}
+
+func fieldNames(t reflect.Type) map[string]bool {
+	out := map[string]bool{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		out[name] = true
+	}
+	return out
+}

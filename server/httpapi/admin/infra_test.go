@@ -1,0 +1,338 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/infra"
+)
+
+// objectKinds are the kinds of objects, with the fields of one and a change to it.
+var objectKinds = []struct{ path, fields, change string }{
+	{"fleet_server_hosts", `"name":"Berlin","host_urls":["https://berlin.example.com:8220"]`, `{"name":"Berlin 2"}`},
+	{"agent_download_sources", `"name":"Mirror","host":"https://mirror.example.com/"`, `{"name":"Mirror 2","host":"https://mirror.example.com/"}`},
+	{"proxies", `"name":"Proxy","url":"http://proxy.example.com:3128","proxy_headers":{"X-Site":"berlin"}`, `{"name":"Proxy 2"}`},
+	{"outputs", `"name":"Logs","type":"logstash","hosts":["logs.example.com:5044"]`, `{"name":"Logs 2"}`},
+}
+
+// tryInfra makes the calls of the specification on objects, and those before the others.
+func tryInfra(do func(call string, body any, params ...string) map[string]any) {
+	for _, k := range objectKinds {
+		param := map[string]string{"agent_download_sources": "{sourceId}", "outputs": "{outputId}"}[k.path]
+		if param == "" {
+			param = "{itemId}"
+		}
+		all, one := "/api/fleet/"+k.path, "/api/fleet/"+k.path+"/"+param
+		do("POST "+all, "{\"id\":\"mine\","+k.fields+"}")
+		do("GET "+all, nil)
+		do("GET "+one, nil, "mine")
+		do("PUT "+one, k.change, "mine")
+		do("DELETE "+one, nil, "mine")
+	}
+	for _, path := range []string{"setup", "agents/setup"} {
+		do("GET /api/fleet/"+path, nil)
+		do("POST /api/fleet/"+path, nil)
+	}
+	do("GET /api/fleet/settings", nil)
+	do("PUT /api/fleet/settings", `{"prerelease_integrations_enabled":false}`)
+	for _, path := range []string{"check-permissions", "epm/packages", "epm/categories", "package_policies"} {
+		do("GET /api/fleet/"+path, nil)
+	}
+	token := do("GET /api/fleet/uninstall_tokens", nil)["items"].([]any)[0].(map[string]any)["id"].(string)
+	do("GET /api/fleet/uninstall_tokens/{uninstallTokenId}", nil, token)
+}
+
+func TestObjectsAreCreatedChangedAndDeleted(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, k := range objectKinds {
+		path := "/api/fleet/" + k.path
+		created := s.Admin("POST", path, `{"id":"mine",`+k.fields+`}`)
+		item, _ := object(t, created.Body)["item"].(map[string]any)
+		for name, want := range object(t, []byte("{"+k.fields+"}")) {
+			if created.Status != 200 || !reflect.DeepEqual(item[name], want) {
+				t.Errorf("%s: %s is %v, want %v: %d", path, name, item[name], want, created.Status)
+			}
+		}
+		if got := s.Admin("POST", path, `{"id":"mine",`+k.fields+`}`); got.Status != 409 && got.Status != 400 {
+			t.Errorf("%s: the same id again: %d %s", path, got.Status, got.Body)
+		}
+		changed := object(t, s.Admin("PUT", path+"/mine", k.change).Body)["item"].(map[string]any)
+		if !strings.HasSuffix(changed["name"].(string), " 2") || changed["id"] != "mine" {
+			t.Errorf("%s: changed to %v", path, changed)
+		}
+		if got := s.Admin("PUT", path+"/mine", `{"name":null}`); got.Status != 400 || !strings.Contains(got.ErrorBody().Message, "expected value of type [string] but got [null]") {
+			t.Errorf("%s: without its name: %d %s", path, got.Status, got.Body)
+		}
+		list := object(t, s.Admin("GET", path, nil).Body)
+		if n := float64(len(list["items"].([]any))); list["total"] != n || list["page"] != 1.0 || list["perPage"] == 0.0 || n == 0 {
+			t.Errorf("%s: the list is %v", path, list)
+		}
+		if got := s.Admin("DELETE", path+"/mine", nil); got.Status != 200 || string(got.Body) != `{"id":"mine"}` {
+			t.Errorf("%s: deletion answers %d %s", path, got.Status, got.Body)
+		}
+		for _, method := range []string{"GET", "PUT", "DELETE"} {
+			if got := s.Admin(method, path+"/mine", k.change); got.Status != 404 || !strings.HasSuffix(got.ErrorBody().Message, " mine not found") {
+				t.Errorf("%s of a deleted one in %s: %d %s", method, path, got.Status, got.Body)
+			}
+		}
+		if got := s.Admin("GET", path+"?page=2", nil); got.Status != 400 {
+			t.Errorf("%s: an unknown parameter is accepted: %d", path, got.Status)
+		}
+	}
+}
+
+func TestObjectErrorSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	many := strings.TrimSuffix(strings.Repeat(`"https://a:1",`, 11), ",")
+	for _, c := range []struct{ path, body, says string }{
+		{"fleet_server_hosts", `{"host_urls":["https://a"]}`, "[request body.name]: expected value of type [string] but got [undefined]"},
+		{"fleet_server_hosts", `{"name":"a"}`, "[request body.host_urls]: expected value of type [array] but got [undefined]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":[]}`, "[request body.host_urls]: array size is [0], but cannot be smaller than [1]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":[` + many + `]}`, "array size is [11], but cannot be greater than [10]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["ftp://a"]}`, "expected URI with scheme [http|https]."},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"x":1}`, "[request body.x]: definition for this key is missing"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"sealed":"AA=="}`, "[request body.sealed]: definition for this key is missing"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"ssl":{"x":1}}`, "[request body.ssl.x]"},
+		{"fleet_server_hosts", `{"name":7,"host_urls":["https://a"]}`, "[request body.name]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"proxy_id":"nobody"}`, "Proxy nobody not found"},
+		{"fleet_server_hosts", `{"id":"../x","name":"a","host_urls":["https://a"]}`, "[request body.id]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"ssl":{"key":"k"},"secrets":{"ssl":{"key":"k"}}}`, "Cannot specify both ssl.key and secrets.ssl.key"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"secrets":{"ssl":{"key":{"id":"s"}}}}`, "[request body.secrets.ssl.key]"},
+		{"fleet_server_hosts", `{"name":"a","host_urls":["https://a"],"secrets":{"x":"y"}}`, "[request body.secrets.x]: definition for this key is missing"},
+		{"fleet_server_hosts", `null`, "expected a plain object"},
+		{"agent_download_sources", `{"name":"a","host":"mirror"}`, "[request body.host]: value must be a valid URI"},
+		{"agent_download_sources", `{"name":"Muster","host":"https://a"}`, "Download Source 'fleet-default-download-source' already exists with name 'Muster'"},
+		{"proxies", `{"name":"a","url":"proxy"}`, "[request body.url]: Invalid URL"},
+		{"proxies", `{"name":"a","url":"http://p:1","proxy_headers":{"a":{}}}`, "[request body.proxy_headers.a]"},
+		{"outputs", `{"name":"a","type":"file","hosts":["a"]}`, "[request body.type]"},
+		{"outputs", `{"name":"a","type":"elasticsearch","hosts":["es:9200"]}`, "[request body.hosts]"},
+		{"outputs", `{"name":"a","type":"elasticsearch","hosts":["https://es"],"topic":"t"}`, "[request body.topic]: definition for this key is missing"},
+		{"outputs", `{"name":"a","type":"elasticsearch","hosts":["https://es"],"preset":"balanced","config_yaml":"bulk_max_size: 3"}`, "preset cannot be balanced when config_yaml contains one of bulk_max_size"},
+		{"outputs", `{"name":"a","type":"elasticsearch","hosts":["https://es"],"config_yaml":"a: ["}`, "[request body.config_yaml]"},
+		{"outputs", `{"name":"a","type":"logstash","hosts":["https://l:5044"]}`, "Host address must begin with a domain name or IP address"},
+		{"outputs", `{"name":"a","type":"kafka","hosts":["k"],"auth_type":"none"}`, `Expected "host:port" without protocol`},
+		{"outputs", `{"name":"a","type":"kafka","hosts":["k:99999"],"auth_type":"none"}`, "Invalid port number"},
+		{"outputs", `{"name":"a","type":"kafka","hosts":["k:1"]}`, "[request body.auth_type]"},
+	} {
+		got := s.Admin("POST", "/api/fleet/"+c.path, c.body)
+		if got.Status != 400 || !strings.Contains(got.ErrorBody().Message, c.says) {
+			t.Errorf("%s %s: %d %s, want %s", c.path, c.body, got.Status, got.Body, c.says)
+		}
+	}
+}
+
+// A policy that names no host follows the default one.
+func TestNewDefaultReplacesOldOneAndReachesAgents(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	revision := func() float64 {
+		return object(t, s.Admin("GET", "/api/fleet/agent_policies/default", nil).Body)["item"].(map[string]any)["revision"].(float64)
+	}
+	hosts := func() (defaults []string) {
+		var list struct{ Items []fleet.FleetServerHost }
+		if err := json.Unmarshal(s.Admin("GET", "/api/fleet/fleet_server_hosts", nil).Body, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range list.Items {
+			if h.Default {
+				defaults = append(defaults, h.ID)
+			}
+		}
+		return defaults
+	}
+	start := revision()
+	if got := hosts(); !slices.Equal(got, []string{infra.DefaultHostID}) {
+		t.Fatalf("at the first start the defaults are %v", got)
+	}
+	for i, id := range []string{"a", "b"} {
+		s.Admin("POST", "/api/fleet/fleet_server_hosts", fmt.Sprintf(`{"id":%q,"name":%q,"host_urls":["https://%s"],"is_default":true}`, id, id, id))
+		if got := hosts(); !slices.Equal(got, []string{id}) {
+			t.Errorf("after %s the defaults are %v", id, got)
+		}
+		if got := revision(); got != start+float64(i)+1 {
+			t.Errorf("after %s the revision is %v, want %v", id, got, start+float64(i)+1)
+		}
+	}
+	full := object(t, s.Admin("GET", "/api/fleet/agent_policies/default/full", nil).Body)["item"].(map[string]any)
+	if got := full["fleet"].(map[string]any)["hosts"]; !reflect.DeepEqual(got, []any{"https://b:443"}) {
+		t.Errorf("agents check in at %v", got)
+	}
+	for id, says := range map[string]string{"b": "Default Fleet Server hosts b cannot be deleted.", infra.DefaultHostID: "made from the server's configuration"} {
+		if got := s.Admin("DELETE", "/api/fleet/fleet_server_hosts/"+id, nil); got.Status != 400 || !strings.Contains(got.ErrorBody().Message, says) {
+			t.Errorf("deletion of %s: %d %s", id, got.Status, got.Body)
+		}
+	}
+	if got := s.Admin("PUT", "/api/fleet/fleet_server_hosts/b", `{"is_default":false}`); got.Status != 200 || !slices.Equal(hosts(), []string{infra.DefaultHostID}) {
+		t.Errorf("without another default: %d %s, the defaults are %v", got.Status, got.Body, hosts())
+	}
+	if got := s.Admin("PUT", "/api/fleet/fleet_server_hosts/"+infra.DefaultHostID, `{"is_default":false}`); got.Status != 400 {
+		t.Errorf("the last default gives way: %d %s", got.Status, got.Body)
+	}
+	if got := s.Admin("PUT", "/api/fleet/fleet_server_hosts/"+infra.DefaultHostID, `{"host_urls":["https://lb.example.com"]}`); got.Status != 200 || !bytes.Contains(got.Body, []byte("https://lb.example.com:443")) || !slices.Equal(hosts(), []string{infra.DefaultHostID}) {
+		t.Errorf("the built-in host can be changed: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestDefaultOutputStaysUntilAnotherIsDefault(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Admin("POST", "/api/fleet/outputs", `{"id":"a","name":"a","type":"elasticsearch","hosts":["https://es"],"is_default":true,"is_default_monitoring":true}`)
+	for method, says := range map[string]string{
+		"PUT":    "Default output a cannot be set to is_default=false or is_default_monitoring=false manually. Make another output the default first.",
+		"DELETE": "Default output a cannot be deleted.",
+	} {
+		if got := s.Admin(method, "/api/fleet/outputs/a", `{"is_default":false}`); got.Status != 400 || got.ErrorBody().Message != says {
+			t.Errorf("%s: %d %s", method, got.Status, got.Body)
+		}
+	}
+	s.Admin("POST", "/api/fleet/outputs", `{"id":"b","name":"b","type":"elasticsearch","hosts":["https://es"],"is_default":true}`)
+	if got := s.Admin("DELETE", "/api/fleet/outputs/a", nil); got.Status != 400 || got.ErrorBody().Message != "Default monitoring output a cannot be deleted." {
+		t.Errorf("it still gets the agents' own logs: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestKafkaOutputIsCompletedAsInKibana(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	got := s.Admin("POST", "/api/fleet/outputs", `{"id":"k","name":"k","type":"kafka","hosts":["k:9092"],"auth_type":"user_pass","username":"u","secrets":{"password":"p"},"partition":"random"}`)
+	var item struct{ Item fleet.Output }
+	if err := json.Unmarshal(got.Body, &item); err != nil || got.Status != 200 {
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
+	o := item.Item
+	if o.Version != "1.0.0" || o.Compression != "gzip" || *o.CompressionLevel != 4 || o.ClientID != "Elastic" || o.SASL.Mechanism != "PLAIN" ||
+		*o.Random.GroupEvents != 1 || *o.Timeout != 30 || *o.BrokerTimeout != 10 || *o.RequiredAcks != 1 || o.Password != "p" {
+		t.Errorf("the output is %s", got.Body)
+	}
+	// A change of the type removes what the new type does not have.
+	got = s.Admin("PUT", "/api/fleet/outputs/k", `{"type":"elasticsearch","hosts":["https://es"]}`)
+	if got.Status != 200 || bytes.Contains(got.Body, []byte("username")) || bytes.Contains(got.Body, []byte("password")) || !bytes.Contains(got.Body, []byte(`"preset":"balanced"`)) {
+		t.Errorf("as Elasticsearch: %d %s", got.Status, got.Body)
+	}
+}
+
+// A reader of the store, or of its backups, must not learn the secrets of objects.
+func TestSecretsOfObjectsAreEncryptedInTheStore(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Admin("POST", "/api/fleet/proxies", `{"id":"p","name":"p","url":"http://p:1","certificate_key":"hush"}`)
+	s.Admin("POST", "/api/fleet/agent_download_sources", `{"id":"d","name":"d","host":"https://d","ssl":{"certificate":"c"},"secrets":{"ssl":{"key":"hush"}}}`)
+	s.Admin("POST", "/api/fleet/outputs", `{"id":"o","name":"o","type":"remote_elasticsearch","hosts":["https://o"],"service_token":"hush","kibana_api_key":"hush","ssl":{"key":"hush"}}`)
+	s.Admin("PUT", "/api/fleet/outputs/o", `{"name":"other"}`)
+	ctx := t.Context()
+	proxy, err1 := s.Store.FleetProxies().Get(ctx, "p")
+	source, err2 := s.Store.DownloadSources().Get(ctx, "d")
+	output, err3 := s.Store.Outputs().Get(ctx, "o")
+	stored, err := json.Marshal([]any{proxy, source, output})
+	if err != nil || err1 != nil || err2 != nil || err3 != nil || bytes.Contains(stored, []byte("hush")) || !bytes.Contains(stored, []byte(`"name":"other"`)) {
+		t.Errorf("%v %v %v: the store has %s", err1, err2, err3, stored)
+	}
+	for path, n := range map[string]int{"proxies/p": 1, "agent_download_sources/d": 1, "outputs/o": 3} {
+		got := s.Admin("GET", "/api/fleet/"+path, nil)
+		if bytes.Count(got.Body, []byte("hush")) != n || bytes.Contains(got.Body, []byte("sealed")) {
+			t.Errorf("%s is %s", path, got.Body)
+		}
+	}
+}
+
+func TestDeletedObjectLeavesWhatRefersToIt(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Admin("POST", "/api/fleet/proxies", `{"id":"p","name":"p","url":"http://p:1"}`)
+	s.Admin("POST", "/api/fleet/agent_download_sources", `{"id":"d","name":"d","host":"https://d","proxy_id":"p"}`)
+	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"default","download_source_id":"d"}`)
+	policy := func() map[string]any {
+		return object(t, s.Admin("GET", "/api/fleet/agent_policies/web", nil).Body)["item"].(map[string]any)
+	}
+	other := object(t, s.Admin("GET", "/api/fleet/agent_policies/default", nil).Body)
+	steps := []struct{ method, path, body string }{
+		{"PUT", "proxies/p", `{"url":"http://p:2"}`}, {"DELETE", "proxies/p", ""}, {"DELETE", "agent_download_sources/d", ""},
+	}
+	for i, step := range steps {
+		if got := s.Admin(step.method, "/api/fleet/"+step.path, step.body); got.Status != 200 {
+			t.Fatalf("%v: %d %s", step, got.Status, got.Body)
+		}
+		if got := policy()["revision"]; got != float64(i+2) {
+			t.Errorf("after %v the policy has revision %v, want %d", step, got, i+2)
+		}
+	}
+	if got := policy()["download_source_id"]; got != nil {
+		t.Errorf("the policy still names the source: %v", got)
+	}
+	if now := object(t, s.Admin("GET", "/api/fleet/agent_policies/default", nil).Body); !reflect.DeepEqual(other["item"], now["item"]) {
+		t.Errorf("another policy changed from %v to %v", other, now)
+	}
+}
+
+func TestUninstallTokens(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, id := range []string{"web", "web-2", "db"} {
+		s.Admin("POST", "/api/fleet/agent_policies", fmt.Sprintf(`{"id":%q,"name":"The %s","namespace":"default"}`, id, id))
+	}
+	list := func(query string) adminapi.UninstallTokenList {
+		return apptest.Decode[adminapi.UninstallTokenList](t, s.Admin("GET", "/api/fleet/uninstall_tokens?"+query, nil))
+	}
+	for query, want := range map[string]int{"": 4, "policyId=web": 2, "policyId=web-2": 1, "search=THE": 3, "policyId=no": 0, "page=2&perPage=5": 0} {
+		if got := list(query); len(got.Items) != min(want, got.PerPage) && want != 0 || want == 0 && len(got.Items) != 0 {
+			t.Errorf("?%s lists %+v, want %d", query, got, want)
+		}
+	}
+	one := list("policyId=db").Items[0]
+	if one.Token != nil || one.PolicyName != "The db" {
+		t.Errorf("the list has %+v", one)
+	}
+	got := apptest.Decode[adminapi.UninstallTokenItem](t, s.Admin("GET", "/api/fleet/uninstall_tokens/"+one.Id, nil)).Item
+	if got.Token == nil || len(*got.Token) != 32 || got.PolicyId != "db" {
+		t.Errorf("the token is %+v", got)
+	}
+	for path, status := range map[string]int{"/none": 404, "?policyId=a&search=b": 400, "?perPage=4": 400, "?x=1": 400, "?search=" + strings.Repeat("a", 51): 400} {
+		if got := s.Admin("GET", "/api/fleet/uninstall_tokens"+path, nil); got.Status != status {
+			t.Errorf("%s: %d %s", path, got.Status, got.Body)
+		}
+	}
+}
+
+func TestStatusHasVersionOfKibanaBesideMusters(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	got := apptest.Decode[adminapi.KibanaStatus](t, s.Admin("GET", "/api/status", nil))
+	if got.Version.Number != "9.1.0" || got.Version.BuildSnapshot || got.Muster.Version == "" || got.Muster.Version == "9.1.0" || got.Status.Overall.Level != "available" {
+		t.Errorf("status is %+v", got)
+	}
+}
+
+func TestAbsentPartsOfKibanaSayWhatMusterHasInstead(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for call, says := range map[string]string{
+		"POST /api/fleet/package_policies":            "integrations",
+		"DELETE /api/fleet/package_policies/nginx":    "integrations",
+		"GET /api/fleet/epm/packages/nginx":           "integrations",
+		"POST /api/fleet/service_tokens":              "enrollment token",
+		"POST /api/fleet/health_check":                "no connection",
+		"POST /api/fleet/logstash_api_keys":           "config_yaml",
+		"GET /api/fleet/something":                    "/api/openapi.yaml",
+		"GET /s/default/api/fleet/package_policies/x": "integrations",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if got := s.Admin(method, path, nil); got.Status != 404 || !strings.Contains(got.ErrorBody().Message, says) {
+			t.Errorf("%s: %d %s", call, got.Status, got.Body)
+		}
+	}
+	for body, status := range map[string]int{`{}`: 200, `{"delete_unenrolled_agents":{"enabled":true,"is_preconfigured":false}}`: 400, `{"x":1}`: 400} {
+		if got := s.Admin("PUT", "/api/fleet/settings", body); got.Status != status {
+			t.Errorf("settings %s: %d %s", body, got.Status, got.Body)
+		}
+	}
+}
