@@ -69,7 +69,7 @@ func TestMakerAndSystemAreDerivedFromWhatAgentsReport(t *testing.T) {
 		`{"elastic":{"agent":{"build":{"original":"8.15.5"}}},"os":{"platform":"darwin","family":"darwin"}}`:   {MakerElastic, "darwin"},
 		`{"elastic":{"agent":{"build":{"original":"8.15.5"}}},"os":{"platform":"amzn","family":"redhat"}}`:     {MakerElastic, "linux"},
 		`{"elastic":{"agent":{"build":{"original":"8.15.5"}}},"os":{"platform":"new","family":"debian"}}`:      {MakerElastic, "linux"},
-		`{"elastic":{"agent":{"build":{"original":"8.15.5"}}},"os":{"platform":"templeos"}}`:                   {MakerElastic, ""},
+		`{"elastic":{"agent":{"build":{"original":"8.15.5"}}},"os":{"platform":"haiku"}}`:                      {MakerElastic, ""},
 		`{"elastic":{"agent":{"build":{"original":"1.1.0-3f2a9c"}}},"os":{"type":"linux","family":"debian"}}`:  {MakerMuster, "linux"},
 		`{"elastic":{"agent":{"version":"1.0.0"}},"os":{"type":"plan9"}}`:                                      {MakerMuster, "plan9"},
 		``: {MakerMuster, ""},
@@ -99,7 +99,7 @@ func TestNoAgentIsOfferedAPackageOfTheOtherMakerOrOfAnUnknownSystem(t *testing.T
 	}
 	muster := &Agent{ID: "m1", Active: true, Version: "1.0.0", LocalMetadata: json.RawMessage(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"host":{"architecture":"x86_64"},"os":{"type":"linux"}}`)}
 	unknown := elasticAgent("8.15.5")
-	unknown.LocalMetadata = json.RawMessage(strings.ReplaceAll(string(unknown.LocalMetadata), `"debian"`, `"templeos"`))
+	unknown.LocalMetadata = json.RawMessage(strings.ReplaceAll(string(unknown.LocalMetadata), `"debian"`, `"haiku"`))
 	for _, c := range []struct {
 		agent   *Agent
 		version string
@@ -111,7 +111,7 @@ func TestNoAgentIsOfferedAPackageOfTheOtherMakerOrOfAnUnknownSystem(t *testing.T
 		{elasticAgent("8.15.5"), "8.17.0", c, "no package of version 8.17.0 for linux/x86_64"},
 		{elasticAgent("0.9.0"), "1.1.0", c, "is an Elastic Agent, and version 1.1.0 is published for Muster's agents only"},
 		{muster, "8.16.0", c, "is Muster's agent, and version 8.16.0 is published for Elastic Agents only"},
-		{unknown, "8.16.0", c, `reports no operating system that is known (platform "templeos", family "templeos")`},
+		{unknown, "8.16.0", c, `reports no operating system that is known (platform "haiku", family "haiku")`},
 	} {
 		err := c.agent.CheckUpgrade(UpgradeRequest{Version: c.version}, c.catalog)
 		if c.refusal == "" && err != nil || c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)) {
