@@ -99,8 +99,10 @@ func queriedFleet() []fleet.Agent {
 			a.LocalMetadata = []byte(pick(metadata))
 		} else {
 			a.LocalMetadata = []byte(asText(map[string]any{
-				"elastic": map[string]any{"agent": map[string]any{"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0,
-					"unprivileged": i%3 == 0, "log_level": pick(oddTexts), "build": map[string]any{"original": pick(oddTexts)}}},
+				"elastic": map[string]any{"agent": map[string]any{
+					"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0,
+					"unprivileged": i%3 == 0, "log_level": pick(oddTexts), "build": map[string]any{"original": pick(oddTexts)},
+				}},
 				"host": map[string]any{"hostname": pick(oddTexts), "name": pick(oddTexts), "ip": []string{pick(oddTexts), "10.0.0.1/24"}, "mac": []string{pick(oddTexts)}, "architecture": "x86_64"},
 				"os":   map[string]any{"platform": pick(oddTexts), "name": pick(oddTexts), "version": pick(oddTexts), "kernel": pick(oddTexts)},
 			}))
