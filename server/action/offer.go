@@ -25,6 +25,7 @@ type Offer struct {
 	AgentIDs   []string
 	Expiration time.Time
 	Actor      string
+	Automatic  bool
 }
 
 // ErrOtherOffer refuses an agent because the action of that id exists and is for other
@@ -58,7 +59,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 	}
 	now := s.Now.UTC()
 	a := fleet.Action{
-		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Expiration: &o.Expiration,
+		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Automatic: o.Automatic, Expiration: &o.Expiration,
 		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: o.Force && !o.Rollback}),
 	}
 	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {

@@ -2678,6 +2678,9 @@ type Rollout struct {
 	Generation int64  `json:"generation"`
 	Id         string `json:"id"`
 
+	// IsAutomatic The server created it because a policy requires a version
+	IsAutomatic *bool `json:"is_automatic,omitempty"`
+
 	// Orders Commands on targets that are not executed yet
 	Orders *[]Order `json:"orders,omitempty"`
 

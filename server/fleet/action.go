@@ -33,6 +33,8 @@ type Action struct {
 	RolloutSeconds int        `json:"rollout_duration_seconds,omitempty"`
 	Expiration     *time.Time `json:"expiration,omitempty"`
 	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
+	// Automatic means that it belongs to a rollout which the server has created.
+	Automatic bool `json:"is_automatic,omitempty"`
 	// OverrideFreeze: it was ordered in spite of freezes, so a new one does not cancel it.
 	OverrideFreeze bool `json:"override_freeze,omitempty"`
 	// InputType and Timeout are those of an INPUT_ACTION.

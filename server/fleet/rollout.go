@@ -50,8 +50,10 @@ type Rollout struct {
 	// first.
 	Exposure *Exposure `json:"exposure,omitempty"`
 
-	CreatedAt time.Time  `json:"created_at"`
-	CreatedBy string     `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	// Automatic means that the server has created it, because a policy requires a version.
+	Automatic bool       `json:"is_automatic,omitempty"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	StartedBy string     `json:"started_by,omitempty"`
 	// RunningSince is nil while it does not run. Deadlines of waits count from it, so

@@ -94,7 +94,7 @@ func TestCommandsInEveryState(t *testing.T) {
 			}
 			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", v.name, c.state, r.Stop, want)
 			before := r
-			text, err := v.do(&r, Request{"kim", "I looked"}, rollouttest.Hour)
+			text, err := v.do(&r, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour)
 			switch words, refused := strings.CutPrefix(want, "!"); {
 			case refused:
 				if err == nil || fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), words) {
@@ -111,7 +111,7 @@ func TestCommandsInEveryState(t *testing.T) {
 					t.Errorf("%s: %q, it is now %s", name, text, r.State)
 				}
 				again := r
-				if text, err := v.do(&again, Request{"kim", "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
+				if text, err := v.do(&again, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
 					t.Errorf("%s: asked again it says %q, %v", name, text, err)
 				}
 			}
@@ -144,7 +144,7 @@ func TestOverridingAGateNeedsAReason(t *testing.T) {
 
 func TestResumeForgivesFailures(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	text, err := resume(&r, Request{"kim", "three old hosts"}, rollouttest.Hour)
+	text, err := resume(&r, Request{Actor: "kim", Why: "three old hosts"}, rollouttest.Hour)
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
@@ -152,14 +152,14 @@ func TestResumeForgivesFailures(t *testing.T) {
 		t.Errorf("what was withdrawn does not return: %+v", r.Orders)
 	}
 	r = rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	if _, err := force(&r, Request{"kim", "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+	if _, err := force(&r, Request{Actor: "kim", Why: "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
 		t.Errorf("forced: %+v, %v", r, err)
 	}
 }
 
 func TestPauseNowWithdrawsOffers(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
-	if _, err := pause(&r, true, Request{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
+	if _, err := pause(&r, true, Request{Actor: "kim", Why: "the site is on fire"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
 	}
 	s := r.Stop

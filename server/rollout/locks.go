@@ -35,6 +35,11 @@ func (l Locks) holders(ctx context.Context, except ...string) (map[string]previe
 	return held, nil
 }
 
+// OfPolicies returns the active rollout that holds each policy, by policy.
+func (l Locks) OfPolicies(ctx context.Context) (map[string]preview.Holder, error) {
+	return l.holders(ctx)
+}
+
 func holderOf(r *fleet.Rollout) preview.Holder { return preview.Holder{ID: r.ID, Name: r.Plan.Name} }
 
 // rollouts returns the active rollouts that hold policies, by policy, without those in

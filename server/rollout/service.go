@@ -56,7 +56,11 @@ type Manifests interface {
 }
 
 // Request says who gives a command, and why.
-type Request struct{ Actor, Why string }
+type Request struct {
+	Actor, Why string
+	// Automatic marks what it creates as the server's own work.
+	Automatic bool
+}
 
 // maxWhy bounds a reason, in bytes, because documents, audit entries and notifications
 // repeat it.
@@ -98,7 +102,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 		return fleet.Rollout{}, err
 	}
 	now := s.Now.UTC()
-	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: req.Actor}
+	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: req.Actor, Automatic: req.Automatic}
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}

@@ -37,6 +37,7 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed, NbAgentsDone: s.Done(), Outcome: adminapi.ActionState(s.Outcome()),
 			NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
 		}
+		a.IsAutomatic = ptr(s.Automatic)
 		if s.State == fleet.ActionComplete || s.State == fleet.ActionFailed {
 			a.CompletionTime = ptr(s.Counts.Last)
 		}

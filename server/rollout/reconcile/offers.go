@@ -85,7 +85,7 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 		if len(which) > 0 {
 			p := &run.rollout.Plan
 			refused, err := r.actions.Offer(ctx, action.Offer{
-				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name,
+				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Automatic: run.rollout.Automatic,
 				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
 			})
 			if err != nil {

@@ -25,7 +25,7 @@ func rollout(id string, state fleet.RolloutState) fleet.Rollout {
 		Pin: &fleet.Pin{Hash: "sha256:aa", Targets: 111, At: base}, Policies: []string{"default"},
 		Orders:  []fleet.Order{{ID: "o", Kind: fleet.OrderRetry, Agents: []string{"a"}, Decision: fleet.Decision{By: "admin", At: base, Why: "again"}}},
 		Batches: []fleet.Batch{{Index: 0, Kind: fleet.BatchCanary, StartedAt: atPtr(time.Minute)}, {Index: 1, Kind: fleet.BatchRegular}},
-		Waiting: []fleet.Wait{{Code: fleet.WhySoak, Text: "soaks", Since: base, Until: atPtr(time.Hour)}}, CreatedAt: base, CreatedBy: "admin",
+		Waiting: []fleet.Wait{{Code: fleet.WhySoak, Text: "soaks", Since: base, Until: atPtr(time.Hour)}}, CreatedAt: base, CreatedBy: "admin", Automatic: true,
 	}
 }
 

@@ -1,0 +1,183 @@
+package automatic_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/automatic"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/storehealth"
+)
+
+// world is a server with a policy that requires 1.1.0 for half of its agents.
+type world struct {
+	*automatic.Service
+	t  *testing.T
+	db store.Store
+}
+
+func newWorld(t *testing.T, agents int) *world {
+	t.Helper()
+	db := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
+	clock := func() time.Time { return now }
+	log := slog.New(slog.DiscardHandler)
+	events := &event.Stream{Store: db.Events(), Log: log, Now: clock}
+	feed, err := action.NewFeed(t.Context(), db.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	actions := &action.Service{Store: db, Feed: feed, Health: &storehealth.Monitor{}, Events: events, Log: log, Now: clock, Locks: rollout.Locks{Store: db}, Guards: rollout.Guards{Store: db}}
+	w := &world{t: t, db: db, Service: &automatic.Service{
+		Store: db, Rollouts: &rollout.Service{Store: db, Actions: actions, Events: events, Log: log, Now: clock},
+		Lease: &lease.Holder{Leases: db.Leases(), Name: "here", Now: clock}, Log: log, Now: clock,
+	}}
+	w.must(db.Packages().Create(t.Context(), fleet.Package{
+		File: "muster-agent-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", OS: "linux", Arch: "amd64", Size: 1000, SHA512: strings.Repeat("ab", 64), SHA256: strings.Repeat("ab", 32),
+	}))
+	w.must(db.Policies().Create(t.Context(), fleet.Policy{
+		ID: "web", Name: "Web", Namespace: "default", InactivityTimeout: fleet.DefaultInactivityTimeout, RequiredVersions: requires("1.1.0", 50.0),
+	}))
+	for i := range agents {
+		id := fmt.Sprintf("a%02d", i)
+		meta := `{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"host":{"hostname":"` + id + `","architecture":"x86_64"},"os":{"type":"linux"}}`
+		w.must(db.Agents().Create(t.Context(), fleet.Agent{
+			ID: id, Type: "PERMANENT", Active: true, PolicyID: "web", AccessKeyID: "key-" + id, AccessKeyHash: "h", EnrolledAt: now,
+			Version: "1.0.0", LocalMetadata: json.RawMessage(meta), Tags: []string{}, Last: fleet.LastSeen{At: &now, Status: "online"},
+		}))
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) rollouts() []fleet.Rollout {
+	w.t.Helper()
+	list, _, err := w.db.Rollouts().List(w.t.Context(), 0, 0)
+	w.must(err)
+	return list
+}
+
+func TestRoundStartsARolloutForTheShareOfAPolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 30)
+	w.must(w.Round(t.Context()))
+	list := w.rollouts()
+	if len(list) != 1 {
+		t.Fatalf("there are %d rollouts", len(list))
+	}
+	r := list[0]
+	if !r.Automatic || r.State != fleet.RolloutRunning || r.Counts.Total != 15 || r.Plan.Version != "1.1.0" || r.Plan.Strategy.Kind != fleet.Rolling ||
+		r.CreatedBy != "automatic upgrades of policy Web" || r.StartedBy != r.CreatedBy || !strings.Contains(r.Plan.Name, "policy Web to 1.1.0") {
+		t.Errorf("the rollout is %+v", r)
+	}
+	w.must(w.Round(t.Context()))
+	if n := len(w.rollouts()); n != 1 {
+		t.Errorf("while a rollout holds the policy, another round starts one: there are %d", n)
+	}
+}
+
+func TestFewAgentsAreUpgradedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	w.must(w.Round(t.Context()))
+	if r := w.rollouts()[0]; r.Plan.Strategy.Kind != fleet.AllAtOnce || r.Counts.Total != 2 {
+		t.Errorf("the rollout is %+v", r)
+	}
+}
+
+func TestNothingStartsWithoutARequirementThatCanBeMet(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*fleet.Policy){
+		"managed":       func(p *fleet.Policy) { p.Managed = true },
+		"no version":    func(p *fleet.Policy) { p.RequiredVersions = nil },
+		"not published": func(p *fleet.Policy) { p.RequiredVersions = requires("9.9.9", 100.0) },
+		"no share":      func(p *fleet.Policy) { p.RequiredVersions[0].Percentage = 1 },
+	} {
+		w := newWorld(t, 3)
+		p, err := w.db.Policies().Get(t.Context(), "web")
+		w.must(err)
+		change(&p)
+		w.must(w.db.Policies().Update(t.Context(), p))
+		w.must(w.Round(t.Context()))
+		if list := w.rollouts(); len(list) != 0 {
+			t.Errorf("%s: there is %+v", what, list)
+		}
+	}
+}
+
+func TestRefusedUpgradeLeavesNoDraft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 30)
+	_, err := w.Rollouts.SetExposure(t.Context(), fleet.ExposureRule{Enabled: true, Percent: 1, HealthyHours: 24}, rollout.Request{Actor: "kim", Why: "careful"})
+	w.must(err)
+	w.must(w.Round(t.Context()))
+	if list := w.rollouts(); len(list) != 0 {
+		t.Errorf("there is %+v", list)
+	}
+}
+
+func TestHostsWhereTheVersionFailedAreLeftOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	a, err := w.db.Agents().Get(t.Context(), "a00")
+	w.must(err)
+	a.FailedVersions, a.UpgradeTarget, a.UpgradeStatus = []fleet.FailedVersion{{Version: "1.1.0", At: now}}, "1.1.0", fleet.UpgradeRolledBack
+	_, err = w.db.Agents().Update(t.Context(), a)
+	w.must(err)
+	w.must(w.Round(t.Context()))
+	r := w.rollouts()[0]
+	if r.Counts.Total != 1 || r.Plan.Select.Agents[0] == "a00" {
+		t.Errorf("of 4 agents, one of which keeps its place, the rollout is for %v", r.Plan.Select.Agents)
+	}
+}
+
+func TestInterruptedDraftIsRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	plan := fleet.Plan{Name: "left", Version: "1.1.0", Select: fleet.Selector{Agents: []string{"a00"}}, Strategy: fleet.Strategy{Kind: fleet.AllAtOnce}}
+	_, err := w.Rollouts.Create(t.Context(), plan, rollout.Request{Actor: "automatic upgrades of policy Web", Automatic: true})
+	w.must(err)
+	own, err := w.Rollouts.Create(t.Context(), plan, rollout.Request{Actor: "kim"})
+	w.must(err)
+	w.must(w.Round(t.Context()))
+	var drafts []string
+	for _, r := range w.rollouts() {
+		if r.State == fleet.RolloutDraft {
+			drafts = append(drafts, r.ID)
+		}
+	}
+	if len(drafts) != 1 || drafts[0] != own.ID || len(w.rollouts()) != 2 {
+		t.Errorf("the drafts are %v, want only %s", drafts, own.ID)
+	}
+}
+
+func TestOneServerUpgrades(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	other := *w.Service
+	other.Lease = &lease.Holder{Leases: w.db.Leases(), Name: "there", Now: w.Now}
+	w.must(w.Round(t.Context()))
+	r := w.rollouts()[0]
+	_, err := w.Rollouts.Cancel(t.Context(), r.ID, rollout.Request{Actor: "kim"})
+	w.must(err)
+	w.must(other.Round(t.Context()))
+	if n := len(w.rollouts()); n != 1 {
+		t.Errorf("a server without the lease started a rollout: there are %d", n)
+	}
+}
