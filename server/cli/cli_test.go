@@ -316,6 +316,12 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 		t.Errorf("there are %d policies", got.Total)
 	}
 
+	lab := strings.TrimSpace(o.run("policies", "copy", "web", "lab"))
+	o.contains(o.run("policies", "show", lab), "lab  "+lab, "after 336h0m0s of silence", "agents       0")
+	o.fails(2, []string{"policies", "copy", "web"}, "the name of the new one")
+	o.contains(o.run("policies", "delete", lab), "deleted "+lab+" (lab)")
+	o.fails(1, []string{"policies", "show", lab}, "Agent policy not found")
+
 	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "--trust-root <digest of the publishers' root>")
 	p := s.Publisher()
 	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
