@@ -50,6 +50,15 @@ func TestOffers(t *testing.T) {
 			t.Errorf("a refused agent has the result %+v", r)
 		}
 	})
+	t.Run("of a rollout that the server created are marked", func(t *testing.T) {
+		w := newWorld(t, "a")
+		o := offer(w, "r-g1-1", "1.1.0", "a")
+		o.Automatic = true
+		w.offer(o)
+		if a := w.action("r-g1-1"); !a.Automatic {
+			t.Errorf("the action is %+v", a)
+		}
+	})
 	t.Run("are created once", func(t *testing.T) {
 		w := newWorld(t, "a", "late")
 		w.change("late", func(a *fleet.Agent) { a.Version = "1.1.0" })

@@ -292,7 +292,7 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 	seconds := fleet.DefaultInactivityTimeout // also of a change that does not give it, as in Kibana
 	if raw, ok := given["inactivity_timeout"]; ok {
 		var n int64
-		if err := json.Unmarshal(raw, &n); err != nil || n > policy.MaxTimeout {
+		if err := json.Unmarshal(raw, &n); err != nil || n < 0 || n > policy.MaxTimeout {
 			return nil, fleet.FieldError("body.inactivity_timeout", "is %s, want a number of seconds from 0 to %d", raw, policy.MaxTimeout)
 		}
 		seconds = time.Duration(n) * time.Second

@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // fullPolicy gives every field that Kibana takes, except name and namespace.
@@ -87,6 +90,7 @@ func TestRefusedPolicyFieldIsNamed(t *testing.T) {
 		`{"name":"x","namespace":"default","description":null}`:                                                                            "[request body.description]: ",
 		`{"name":"x","namespace":"default","unenroll_timeout":-1}`:                                                                         "[request body.unenroll_timeout]: ",
 		`{"name":"x","namespace":"default","unenroll_timeout":"1h"}`:                                                                       "[request body.unenroll_timeout]: ",
+		`{"name":"x","namespace":"default","inactivity_timeout":-9223372036854775808}`:                                                     "[request body.inactivity_timeout]: ",
 		`{"name":"x","namespace":"default","inactivity_timeout":99999999999999}`:                                                           "[request body.inactivity_timeout]: ",
 		`{"name":"x","namespace":"default","monitoring_enabled":["logs","rocks"]}`:                                                         "[request body.monitoring_enabled[1]]: ",
 		`{"name":"x","namespace":"default","global_data_tags":[{"name":"a","value":true}]}`:                                                "[request body.global_data_tags[0].value]: ",
@@ -338,5 +342,27 @@ func TestAutoUpgradeStatusCountsVersions(t *testing.T) {
 	got = apptest.Decode[adminapi.AutoUpgradeStatus](t, s.Admin("GET", "/api/fleet/agent_policies/none/auto_upgrade_agents_status", nil))
 	if got.TotalAgents != 0 || got.CurrentVersions == nil {
 		t.Errorf("of no policy the status is %+v", got)
+	}
+}
+
+func TestActionsOfAutomaticUpgradesAreMarked(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for id, automatic := range map[string]bool{"by-hand": false, "by-policy": true} {
+		_, err := s.Store.Actions().Create(t.Context(), fleet.Action{
+			ID: id, Type: agentapi.ActionUpgrade, Data: json.RawMessage(`{"version":"1.1.0"}`), Agents: []string{"a"}, Actioned: 1, CreatedAt: time.Now().UTC(), Automatic: automatic,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil))
+	if len(list.Items) != 2 {
+		t.Fatalf("actions are %+v", list.Items)
+	}
+	for _, a := range list.Items {
+		if marked := a.IsAutomatic != nil && *a.IsAutomatic; marked != (a.ActionId == "by-policy") {
+			t.Errorf("%s: is_automatic is %v", a.ActionId, marked)
+		}
 	}
 }
