@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 

@@ -60,19 +60,23 @@ func TestDecideUpgradesAShareOfTheLowestVersions(t *testing.T) {
 		{"too many failures", one, [][]automatic.Member{run(3, "0.9.0", one, failedLast(999*time.Hour, 8)), run(7, "1.0.0", one, nil)}, "1.1.0:"},
 		{
 			"a version that failed on the host", one,
-			[][]automatic.Member{run(3, "0.9.0", one, func(m *automatic.Member) { failedLast(999*time.Hour, 1)(m); m.Accepts[0] = false }), run(7, "1.0.0", one, nil)}, "1.1.0:",
+			[][]automatic.Member{run(3, "0.9.0", one, func(m *automatic.Member) { failedLast(999*time.Hour, 1)(m); m.Accepts[0] = false }), run(7, "1.0.0", one, nil)},
+			"1.1.0:",
 		},
 		{
 			"a failure at another version does not matter", one,
-			[][]automatic.Member{run(3, "0.9.0", one, func(m *automatic.Member) { m.Failed = "1.0.5" }), run(7, "1.0.0", one, nil)}, "1.1.0: 0.9.0-00 0.9.0-01 0.9.0-02",
+			[][]automatic.Member{run(3, "0.9.0", one, func(m *automatic.Member) { m.Failed = "1.0.5" }), run(7, "1.0.0", one, nil)},
+			"1.1.0: 0.9.0-00 0.9.0-01 0.9.0-02",
 		},
 		{
-			"two versions", requires("1.1.0", 50.0, "1.2.0", 50.0), [][]automatic.Member{run(3, "1.0.0", requires("1.1.0", 50.0, "1.2.0", 50.0), nil)},
+			"two versions", requires("1.1.0", 50.0, "1.2.0", 50.0),
+			[][]automatic.Member{run(3, "1.0.0", requires("1.1.0", 50.0, "1.2.0", 50.0), nil)},
 			"1.1.0: 1.0.0-00; 1.2.0: 1.0.0-01 1.0.0-02",
 		},
 		{
 			"a version keeps its share", requires("1.1.0", 50.0, "1.2.0", 50.0),
-			[][]automatic.Member{run(4, "1.1.0", requires("1.1.0", 50.0, "1.2.0", 50.0), nil)}, "1.2.0: 1.1.0-00 1.1.0-01",
+			[][]automatic.Member{run(4, "1.1.0", requires("1.1.0", 50.0, "1.2.0", 50.0), nil)},
+			"1.2.0: 1.1.0-00 1.1.0-01",
 		},
 	} {
 		var got []string
