@@ -3214,6 +3214,8 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             created_by: string;
+            /** @description The server created it because a policy requires a version */
+            is_automatic?: boolean;
             /** Format: date-time */
             started_at?: string;
             started_by?: string;
