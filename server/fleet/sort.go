@@ -3,7 +3,6 @@ package fleet
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/muster-fleet/muster/server/kql"
 )
@@ -13,7 +12,7 @@ import (
 var severalValues = []string{"tags", "local_metadata.host.ip", "local_metadata.host.mac", "namespaces", "packages", "unhealthy_reason"}
 
 // sortFields are the fields by which lists of agents are sorted, by name.
-var sortFields = sync.OnceValue(func() map[string]*kql.Field {
+var sortFields = func() map[string]*kql.Field {
 	out := map[string]*kql.Field{}
 	for _, f := range agentFields {
 		if (f.Type == kql.TypeKeyword || f.Type == kql.TypeDate) && !slices.Contains(severalValues, strings.TrimSuffix(f.Name, KeywordSuffix)) {
@@ -21,14 +20,13 @@ var sortFields = sync.OnceValue(func() map[string]*kql.Field {
 		}
 	}
 	return out
-})
+}()
 
 // SortField returns the field that a list is sorted by, or nil if agents have no such
 // order. A field and its keyword are the same order; keywords are compared by their bytes.
 func SortField(name string) *kql.Field {
-	fields := sortFields()
 	for _, n := range []string{name, name + KeywordSuffix, strings.TrimSuffix(name, KeywordSuffix)} {
-		if f := fields[n]; f != nil {
+		if f := sortFields[n]; f != nil {
 			return f
 		}
 	}
