@@ -510,8 +510,13 @@ func TestPolicyActionsOfFleetServers(t *testing.T) {
 func TestEveryResultHasAMessage(t *testing.T) {
 	s := newTestQueue(t, t.TempDir())
 	for i, a := range []agentapi.Action{
-		{Type: agentapi.ActionPolicyReassign}, {Type: agentapi.ActionUnenroll}, {Type: agentapi.ActionCancel}, {Type: "INPUT_ACTION"},
-		{Type: agentapi.ActionMigrate}, {Type: agentapi.ActionPolicyChange}, {Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":"loud"}`)},
+		{Type: agentapi.ActionPolicyReassign},
+		{Type: agentapi.ActionUnenroll},
+		{Type: agentapi.ActionCancel},
+		{Type: "INPUT_ACTION"},
+		{Type: agentapi.ActionMigrate},
+		{Type: agentapi.ActionPolicyChange},
+		{Type: agentapi.ActionSettings, Data: json.RawMessage(`{"log_level":"loud"}`)},
 	} {
 		a.ID = fmt.Sprint("x", i)
 		s.accept(a)

@@ -55,7 +55,7 @@ func TestServersOnElasticsearchServeEachOthersPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := first.Enroll("web-01", "1.0.0")
+	a := first.EnrollWithoutPolicy("web-01", "1.0.0")
 	url := agentapi.PathArtifacts + filepath.Base(archive)
 	for name, s := range map[string]*apptest.Server{"the one it was pushed to": first, "the other": second} {
 		if got := s.Agents(http.MethodGet, url, a.Key, nil); got.Status != http.StatusOK || !bytes.Equal(got.Body, want) {

@@ -92,7 +92,7 @@ func TestStoreMigrateMovesToElasticsearch(t *testing.T) {
 
 	t.Run("copies while the server runs", func(t *testing.T) {
 		text := o.run(move("--dry-run")...)
-		o.contains(text, "agents            2\n", "actions           1\n", "which is empty")
+		o.contains(text, "agents               2\n", "actions              1\n", "which is empty")
 		got := o.try(move("-o", "json")...)
 		var m migration
 		if err := json.Unmarshal([]byte(got.out), &m); err != nil {

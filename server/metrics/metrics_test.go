@@ -154,7 +154,7 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 		now := time.Now().UTC()
 		for n, status := range []string{"online", "online", "degraded", ""} {
 			id := fmt.Sprint("a", n)
-			if err := w.s.Agents().Create(t.Context(), fleet.Agent{ID: id, AccessKeyID: id, Active: true, EnrolledAt: now}); err != nil {
+			if err := w.s.Agents().Create(t.Context(), fleet.Agent{ID: id, AccessKeyID: id, Active: true, EnrolledAt: now, PolicyRev: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if status != "" {

@@ -505,7 +505,9 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
 		return err
 	}
-	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.AuditUnenroll(ctx, a.ID, req.Reason, req.Timestamp) }); err != nil {
+	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error {
+		return h.Enrollment.AuditUnenroll(ctx, a.ID, req.Reason, req.Timestamp)
+	}); err != nil {
 		return err
 	}
 	c.Status(http.StatusOK)

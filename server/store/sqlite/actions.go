@@ -192,7 +192,7 @@ func (c actions) List(ctx context.Context, q store.ActionQuery) ([]fleet.Action,
 	}
 	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq IN (
 			SELECT seq FROM actions INDEXED BY actions_listed
-			WHERE type NOT IN (SELECT value FROM json_each(?)) AND created_at BETWEEN ? AND ? ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0
+			WHERE type NOT IN (SELECT value FROM json_each(?) j) AND created_at BETWEEN ? AND ? ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0
 		) ORDER BY seq DESC`, except, from, until, max(q.Limit, 0), max(q.Offset, 0))
 }
 

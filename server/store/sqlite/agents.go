@@ -117,7 +117,9 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		a.ID, f.Active, f.Unenrolling, times.upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
 		f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
 		a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
-		times.startedAt, times.upgradedAt, tags, named, sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0}, sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
+		times.startedAt, times.upgradedAt, tags, named,
+		sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
+		sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
 	}, nil
 }
 

@@ -146,6 +146,7 @@ func scanAllowed(step, query string) bool {
 	case strings.HasPrefix(step, "SCAN j VIRTUAL TABLE"): // a list of ids
 	case query == censusQuery: // of the whole fleet
 	case step == "SCAN rollouts USING COVERING INDEX rollouts_active": // only active rollouts
+	case step == "SCAN actions USING COVERING INDEX actions_listed": // from the end, until the page is full
 	case step == "SCAN rollouts": // from the end
 		return query == rolloutPage
 	case strings.HasPrefix(step, "SCAN f USING") && strings.Contains(query, "LIMIT"): // along the index of the sort
