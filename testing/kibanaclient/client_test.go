@@ -49,7 +49,7 @@ func (s *story) run() {
 	s.Log("the host is unenrolled, so its policy can be deleted")
 	s.must(s.DeletePolicy(s.Context(), policy.ID))
 	_, err := s.GetPolicy(s.Context(), policy.ID)
-	s.refused(err, policy.ID)
+	s.refused(err, "not found")
 }
 
 func (s *story) must(err error) {

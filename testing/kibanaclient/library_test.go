@@ -11,12 +11,18 @@ import (
 	_ "github.com/stretchr/testify/require"
 )
 
+// notHere are the client's own tests that cannot pass:
+//   - TestFleetPackage installs an integration, and Muster has none.
+//   - TestCreateFleetServerHosts expects a URL without a port; Kibana adds the port
+//     (normalizeHostsForAgents in server/services/fleet_server_host.ts), and so does Muster.
+//   - TestCreateFleetProxy compares values of two Go types, which are never equal.
+//   - TestGetUrl needs no server, and expects how an older version of Go parses URLs.
+const notHere = "^(TestFleetPackage|TestCreateFleetServerHosts|TestCreateFleetProxy|TestGetUrl)$"
+
 // TestOwnTestsOfTheClient runs the tests that are in the client's module, its integration
-// tests among them. It leaves out TestFleetPackage, which installs an integration, as
-// Muster has none, and TestGetUrl, which needs no server and expects how an older version
-// of Go parses URLs.
+// tests among them.
 func TestOwnTestsOfTheClient(t *testing.T) {
-	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-skip=^TestFleetPackage$|^TestGetUrl$", "-v", "github.com/elastic/elastic-agent-libs/kibana")
+	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-skip="+notHere, "-v", "github.com/elastic/elastic-agent-libs/kibana")
 	c.Env = append(os.Environ(), "SSL_CERT_FILE="+caFile(),
 		"KIBANA_HOST="+fleet.server.Info.AdminURL, "KIBANA_USERNAME="+fleet.id, "KIBANA_PASSWORD="+fleet.secret)
 	out, err := c.CombinedOutput()

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// start starts a server with the packages 1.0.0 and 1.1.0 and a host for each client.
+// start starts a server with the packages 1.0.0 and 1.1.0, a host for each client, which
+// the client unenrols, and one that stays.
 func start(ctx context.Context, dir string) error {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -86,8 +89,8 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	fleet.id, fleet.secret, _ = strings.Cut(string(key), ":")
-	for c := range clients {
-		h, err := fleet.Install(ctx, fleet.server, publisher, archives[0], c, harness.HostOptions{})
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(clients)), []string{"stays"}) {
+		h, err := fleet.Install(ctx, fleet.server, publisher, archives[0], name, harness.HostOptions{})
 		if err != nil {
 			return err
 		}

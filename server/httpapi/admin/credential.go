@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -12,7 +13,8 @@ import (
 // Bearer with an admin key, Basic with its id as the name and its secret as the password. As
 // in Kibana, whatever cannot be read is 401.
 func credential(c *gin.Context) (fleet.Credential, error) {
-	headers := c.Request.Header.Values("Authorization")
+	// elastic-agent-libs/kibana sends the same header twice, of which Kibana reads one.
+	headers := slices.Compact(c.Request.Header.Values("Authorization"))
 	switch {
 	case len(headers) == 0 || headers[0] == "":
 		return fleet.Credential{}, fleet.Errorf(fleet.Unauthorized, "the Authorization header is missing: send \"ApiKey <admin key>\"")
