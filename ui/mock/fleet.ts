@@ -454,7 +454,7 @@ function pkg(version: string, arch: string, at: number): Package {
 
 function policy(id: string, name: string, at: number): Policy {
   return {
-    id, name, namespace: "default", revision: 2, status: "active", is_managed: false, is_protected: false,
+    id, name, namespace: "default", revision: 2, status: "active", inactivity_timeout: 1209600, is_managed: false, is_protected: false,
     updated_at: iso(at), updated_by: "first admin key", package_policies: [], agents: 0,
   };
 }
