@@ -37,12 +37,15 @@ type schema struct {
 }
 
 type operation struct {
-	OperationID string `yaml:"operationId"`
-	Responses   map[string]struct {
-		Content map[string]struct {
-			Schema *schema `yaml:"schema"`
-		} `yaml:"content"`
-	} `yaml:"responses"`
+	OperationID string             `yaml:"operationId"`
+	RequestBody content            `yaml:"requestBody"`
+	Responses   map[string]content `yaml:"responses"`
+}
+
+type content struct {
+	Content map[string]struct {
+		Schema *schema `yaml:"schema"`
+	} `yaml:"content"`
 }
 
 type spec struct {
