@@ -389,7 +389,10 @@ export class MockFleet {
       user_provided_metadata: {}, tags: edge ? ["edge", name.slice(5, 8)] : name.startsWith("db") ? ["prod", "stateful"] : ["prod"],
       packages: [],
       components: [
-        { id: "collector", type: "process", status: bad ? "DEGRADED" : "HEALTHY", message: bad ? "2 of 3 outputs are reachable" : "Healthy" },
+        { id: "collector", type: "process", status: bad ? "DEGRADED" : "HEALTHY", message: bad ? "2 of 3 outputs are reachable" : "Healthy", units: [
+          { id: "logs", type: "input", status: "HEALTHY", message: "Healthy" },
+          { id: "archive", type: "output", status: bad ? "DEGRADED" : "HEALTHY", message: bad ? "connection refused" : "Healthy" },
+        ] },
         { id: "heartbeat", type: "process", status: "HEALTHY", message: "Healthy" },
       ],
       upgrade_started_at: null, upgraded_at: i === 3 ? iso(this.now() - 72e5) : null, upgrade_status: null, upgrade_details: null,

@@ -235,15 +235,22 @@ function Components({ agent }: { agent: Agent }) {
         <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Message</Table.Th></Table.Tr>
       </Table.Thead>
       <Table.Tbody>
-        {agent.components.map((c) => (
-          <Table.Tr key={c.id}>
-            <Table.Th scope="row" fw={500} className={classes.cell}>{c.id}<div className={classes.sub}>{c.type}</div></Table.Th>
-            <Table.Td><span className={classes.health} data-health={healthOf(c.status)}>{c.status || "UNKNOWN"}</span></Table.Td>
-            <Table.Td className={classes.cell}>{c.message}</Table.Td>
-          </Table.Tr>
-        ))}
+        {agent.components.flatMap((c) => [
+          <ComponentRow key={c.id} {...c} />,
+          ...(c.units ?? []).map((u) => <ComponentRow key={`${c.id} ${u.type} ${u.id}`} {...u} unit />),
+        ])}
       </Table.Tbody>
     </Table>
+  );
+}
+
+function ComponentRow({ id, type, status, message, unit = false }: { id: string; type: string; status: string; message: string; unit?: boolean }) {
+  return (
+    <Table.Tr>
+      <Table.Th scope="row" fw={unit ? 400 : 500} pl={unit ? "xl" : undefined} className={classes.cell}>{id}<div className={classes.sub}>{type}</div></Table.Th>
+      <Table.Td><span className={classes.health} data-health={healthOf(status)}>{status || "UNKNOWN"}</span></Table.Td>
+      <Table.Td className={classes.cell}>{message}</Table.Td>
+    </Table.Tr>
   );
 }
 
