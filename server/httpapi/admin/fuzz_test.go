@@ -78,7 +78,11 @@ type fuzzer struct {
 
 // odd are values that few schemas allow.
 var odd = []any{
-	nil, true, "", 0, -1, 1e300, 0.5, []any{}, map[string]any{}, []any{nil}, map[string]any{"": nil},
+	nil, true, "", 0, -1, 1e300, 0.5,
+	[]any{},
+	map[string]any{},
+	[]any{nil},
+	map[string]any{"": nil},
 	"\x00", "\u202e", strings.Repeat("x", 5000), "../..", "1.0.0-", "P1D", "9999999999h", "https://", "2026-99-99T00:00:00Z",
 }
 
