@@ -142,7 +142,7 @@ func (s *Store) populate(ctx context.Context, ids []string) error {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("agent-%06d", i)
 		a := fleet.Agent{
-			ID: ids[i], Type: "PERMANENT", Active: true, PolicyID: fmt.Sprintf("policy-%d", i%10), AccessKeyID: "key-" + ids[i], EnrolledAt: time.Now(),
+			ID: ids[i], Type: "PERMANENT", Active: true, PolicyRev: 1, PolicyID: fmt.Sprintf("policy-%d", i%10), AccessKeyID: "key-" + ids[i], EnrolledAt: time.Now(),
 			Version: "1.0.0", Tags: []string{"site=berlin", "prod"},
 			LocalMetadata: fmt.Appendf(nil, `{"host":{"hostname":"host-%06d","architecture":"x86_64"},"os":{"type":"linux"}}`, i/2),
 		}
