@@ -78,6 +78,7 @@ type Handlers struct {
 func (h *Handlers) Handler() http.Handler { return inDefaultSpace(h.routes()) }
 
 func (h *Handlers) routes() *gin.Engine {
+	queryParameters() // reads the specification now, and not in the first request
 	e := h.API.New()
 	e.Use(secure, h.apiVersion)
 	e.NoRoute(func(c *gin.Context) {
