@@ -92,7 +92,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	info := newInfo(o, certs, listeners)
-	services, err := newServices(ctx, o, admission, infra.Server{AgentsURL: info.AgentURL, CA: string(certs.pem)})
+	services, err := newServices(ctx, o, admission, infra.Server{AgentsURL: info.AgentURL, Guessed: o.Config.Agents.URL == "", CA: string(certs.pem)})
 	if err != nil {
 		listeners.close()
 		return nil, err

@@ -202,7 +202,7 @@ const Example = `# Muster server. Every key may be left out; the values here are
 
 agents:
   listen: ":8220"           # where agents connect
-  # url: https://fleet.example.com:8220   # the address for agents; without it, made from the host's name
+  # url: https://fleet.example.com:8220   # the address for agents, to which their policies send them; without it, made from the host's name
 admin:
   listen: ":8221"           # admin API and web UI
   # url: https://fleet.example.com:8221

@@ -25,6 +25,9 @@ const (
 type Server struct {
 	// AgentsURL is where agents reach the installation.
 	AgentsURL string
+	// Guessed says that AgentsURL is made from the machine's name, since the configuration
+	// has none. Agents may not reach it.
+	Guessed bool
 	// CA is the PEM of the certificate that agents pin.
 	CA string
 }
@@ -94,6 +97,18 @@ func (o Objects) Hosts() Set[fleet.FleetServerHost, *fleet.FleetServerHost] {
 		s.builtIn = new(o.Server.host())
 	}
 	return s
+}
+
+// HostFor returns the host of Fleet Server that the agents of a policy are sent to, by the
+// id that the policy names. It is empty if they stay where they are: a guessed address would
+// take agents from a load balancer, and Elastic Agents refuse a policy whose host they do
+// not reach.
+func (o Objects) HostFor(ctx context.Context, id string) (fleet.FleetServerHost, error) {
+	h, ok, err := o.Hosts().For(ctx, id)
+	if builtIn := h.Revision == 0; err != nil || !ok || builtIn && o.Server.Guessed {
+		return fleet.FleetServerHost{}, err
+	}
+	return h, nil
 }
 
 // Sources returns the sources of packages.

@@ -33,7 +33,7 @@ func (s *Service) Render(ctx context.Context, policyID string) (Rendered, error)
 	if objects.Tokens != nil {
 		parts.UninstallTokenHash = objects.Tokens.Hash(p.ID)
 	}
-	if parts.Host, _, err = objects.Hosts().For(ctx, p.FleetServerHostID); err != nil {
+	if parts.Host, err = objects.HostFor(ctx, p.FleetServerHostID); err != nil {
 		return Rendered{}, err
 	}
 	if parts.Source, _, err = objects.Sources().For(ctx, p.DownloadSourceID); err != nil {

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,23 @@ func TestAgentWithoutOutputsIsSentToThisServer(t *testing.T) {
 	}
 	if p := got.Agent.Protection; p["enabled"] != false || p["uninstall_token_hash"] != s.Objects.Tokens.Hash("web") || p["signing_key"] != "" {
 		t.Errorf("protection is %v", p)
+	}
+}
+
+// An address that was made from the machine's name would take agents from a load balancer.
+func TestAgentsAreNotSentToGuessedAddress(t *testing.T) {
+	s := renderingService(t)
+	s.Objects.Server.Guessed = true
+	stored(t, s, fleet.Policy{ID: "web"})
+	if got := render(t, s, "web"); got.Fleet.Hosts != nil {
+		t.Errorf("the agent checks in at %v, want that it stays where it is", got.Fleet.Hosts)
+	}
+	balancer := fleet.FleetServerHost{ID: infra.DefaultHostID, Name: "Default", HostURLs: []string{"https://lb.example.com:8220"}, Default: true}
+	if err := s.Store.FleetServerHosts().Create(t.Context(), balancer); err != nil {
+		t.Fatal(err)
+	}
+	if got := render(t, s, "web"); !slices.Equal(got.Fleet.Hosts, balancer.HostURLs) {
+		t.Errorf("the agent checks in at %v, want the stored %v", got.Fleet.Hosts, balancer.HostURLs)
 	}
 }
 
