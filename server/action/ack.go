@@ -82,9 +82,10 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	retry := e.Payload != nil && e.Payload.Retry
 	// An upgrade that was cancelled has no result, whether it had begun or not.
 	cancelled := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
+	host := agent.Host()
 	var results []fleet.Result
 	if !retry && !cancelled {
-		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}
+		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.HostnameOn(host), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
 	err = s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
 		r := store.Report{Results: results}
@@ -93,7 +94,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		}
 		return r
 	})
-	if err == nil && a.Type == agentapi.ActionUpgrade && s.Release != nil && agent.Host().Maker == fleet.MakerElastic {
+	if err == nil && a.Type == agentapi.ActionUpgrade && s.Release != nil && host.Maker == fleet.MakerElastic {
 		// It acknowledges an upgrade that failed as one that succeeded, and reports which of
 		// them it was in its next poll.
 		s.Release(agent.ID)
@@ -101,9 +102,9 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	return err
 }
 
-// ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. It is
-// the only word of older agents about the revision that they have, so without it they would
-// get the policy again with every check-in. As in Fleet Server, one of another policy
+// ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. Older
+// agents report their revision only by it; without it they would get the policy again with
+// every check-in. As in Fleet Server, one of another policy
 // than the agent's, or of an earlier revision, changes nothing.
 func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	if e.Error != "" {

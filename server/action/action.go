@@ -90,8 +90,8 @@ type UpgradeOrder struct {
 	AgentIDs []string
 	// Selected means that a query has selected the agents, so there may be MaxSelected.
 	Selected bool
-	// Single makes Upgrade fail with a Refused if an agent is refused; else the refusal
-	// becomes an error result of the action, as that there is no package always does.
+	// Single makes Upgrade fail with a Refused if an agent is refused. Otherwise, and always
+	// if only a package is missing, the refusal becomes an error result of the action.
 	Single         bool
 	StartTime      *time.Time
 	RolloutSeconds int
@@ -236,10 +236,11 @@ func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func
 
 // CheckUpgradeRequest returns an error if a request to upgrade is wrong, whatever
 // packages are published.
-func CheckUpgradeRequest(r fleet.UpgradeRequest) error { return hasSource(r).Check(nil) }
+func CheckUpgradeRequest(r fleet.UpgradeRequest) error { return withSource(r).Check(nil) }
 
-// hasSource returns the request with a source, which spares it the checks of packages.
-func hasSource(r fleet.UpgradeRequest) fleet.UpgradeRequest {
+// withSource returns the request with a source_uri, so that Check and CheckUpgrade do not
+// look at the published packages.
+func withSource(r fleet.UpgradeRequest) fleet.UpgradeRequest {
 	if r.SourceURI == "" {
 		r.SourceURI = "https://elsewhere/"
 	}
@@ -252,6 +253,12 @@ func hasSource(r fleet.UpgradeRequest) fleet.UpgradeRequest {
 type noPackage struct{ error }
 
 func (e noPackage) Unwrap() error { return e.error }
+
+// newAction returns an action that expires after fleet.DefaultExpiration.
+func newAction(kind agentapi.ActionType, actor string, now time.Time) fleet.Action {
+	expiration := now.Add(fleet.DefaultExpiration)
+	return fleet.Action{ID: fleet.NewID(), Type: kind, CreatedAt: now, CreatedBy: actor, Expiration: &expiration}
+}
 
 // checkUpgrade returns a function that reports why an agent cannot follow the order, or
 // an error if no agent can.
@@ -272,16 +279,17 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 		missing = fleet.Errorf(of.Kind, "%s", of.Message) // without the field of the request
 	}
 	return func(a *fleet.Agent) error {
-		if err := a.CheckUpgrade(hasSource(o.UpgradeRequest), catalog); err != nil {
-			return err
+		err := a.CheckUpgrade(o.UpgradeRequest, catalog)
+		if err == nil && missing == nil {
+			return nil
+		}
+		if refused := a.CheckUpgrade(withSource(o.UpgradeRequest), catalog); refused != nil {
+			return refused
 		}
 		if missing != nil {
-			return noPackage{missing}
+			err = missing
 		}
-		if err := a.CheckUpgrade(o.UpgradeRequest, catalog); err != nil {
-			return noPackage{err}
-		}
-		return nil
+		return noPackage{err}
 	}, nil
 }
 

@@ -18,8 +18,8 @@ type ReassignOrder struct {
 	Actor string
 }
 
-// Reassign gives the agents the policy and creates one POLICY_REASSIGN action, which tells
-// them. They have no revision of the policy until they report one. Agents that have the
+// Reassign gives the agents the policy and creates one POLICY_REASSIGN action, which is
+// delivered to them. They have no revision of the policy until they report one. Agents that have the
 // policy already become error results of the action, unless the order is Single.
 func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, error) {
 	do, err := s.reassignStep(ctx, o)
@@ -35,12 +35,9 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 			return fleet.Action{}, fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
 		}
 	}
-	now := s.Now.UTC()
-	expiration := now.Add(fleet.DefaultExpiration)
-	return s.order(ctx, fleet.Action{
-		ID: fleet.NewID(), Type: agentapi.ActionPolicyReassign, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expiration,
-		Data: event.Data(agentapi.PolicyReassignData{PolicyID: o.PolicyID}),
-	}, o.AgentIDs, nil, do)
+	a := newAction(agentapi.ActionPolicyReassign, o.Actor, s.Now.UTC())
+	a.Data = event.Data(agentapi.PolicyReassignData{PolicyID: o.PolicyID})
+	return s.order(ctx, a, o.AgentIDs, nil, do)
 }
 
 // CheckPolicy returns an error unless the policy exists.
@@ -55,8 +52,8 @@ func (s *Service) CheckPolicy(ctx context.Context, id string) error {
 	return err
 }
 
-// reassignStep permits agents of a running rollout: it holds its agents by their ids, under
-// whatever policy.
+// reassignStep permits agents of a running rollout, because a rollout holds its agents by
+// their ids, whatever their policy is.
 func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, error) {
 	if err := s.CheckPolicy(ctx, o.PolicyID); err != nil {
 		return step{}, err

@@ -12,19 +12,19 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// MaxTags bounds the tags that one request names, as in Kibana.
-const MaxTags = 10
+// maxTags bounds the tags that one request names, as in Kibana.
+const maxTags = 10
 
-// maxTag bounds the characters of a tag: longer ones fit no list.
-const maxTag = 256
+// maxTagLength bounds a tag, in characters, because lists show tags.
+const maxTagLength = 256
 
 func checkTags(field string, tags []string) error {
-	if len(tags) > MaxTags {
-		return fleet.FieldError(field, "array size is [%d], but cannot be greater than [%d]", len(tags), MaxTags)
+	if len(tags) > maxTags {
+		return fleet.FieldError(field, "array size is [%d], but cannot be greater than [%d]", len(tags), maxTags)
 	}
 	for _, t := range tags {
-		if utf8.RuneCountInString(t) > maxTag {
-			return fleet.FieldError(field, "has a tag of %d characters, at most %d are accepted", utf8.RuneCountInString(t), maxTag)
+		if utf8.RuneCountInString(t) > maxTagLength {
+			return fleet.FieldError(field, "has a tag of %d characters, at most %d are accepted", utf8.RuneCountInString(t), maxTagLength)
 		}
 	}
 	return nil
@@ -40,7 +40,7 @@ type TagsOrder struct {
 }
 
 // Tag changes the tags of the agents, and records it as an UPDATE_TAGS action, which is
-// complete at once: agents are not told. Agents that do not exist become error results.
+// complete at once: it is not delivered to agents. Agents that do not exist become error results.
 func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 	if err := checkTags("body.tagsToAdd", o.Add); err != nil {
 		return fleet.Action{}, err
@@ -51,18 +51,16 @@ func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
-	now := s.Now.UTC()
-	expiration := now.Add(fleet.DefaultExpiration) // after it, retention may remove the action
-	return s.order(ctx, fleet.Action{ID: fleet.NewID(), Type: agentapi.ActionUpdateTags, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expiration},
-		o.AgentIDs, nil, step{
-			check: func(*fleet.Agent) error { return nil },
-			begin: func(a *fleet.Agent) {
-				kept := slices.DeleteFunc(slices.Clone(a.Tags), func(t string) bool { return slices.Contains(o.Remove, t) })
-				a.Tags = unique(append(kept, o.Add...))
-			},
-			locked: true,
-			done:   "its tags were changed",
-		})
+	// It expires so that retention may remove it.
+	return s.order(ctx, newAction(agentapi.ActionUpdateTags, o.Actor, s.Now.UTC()), o.AgentIDs, nil, step{
+		check: func(*fleet.Agent) error { return nil },
+		begin: func(a *fleet.Agent) {
+			kept := slices.DeleteFunc(slices.Clone(a.Tags), func(t string) bool { return slices.Contains(o.Remove, t) })
+			a.Tags = unique(append(kept, o.Add...))
+		},
+		locked: true,
+		done:   "its tags were changed",
+	})
 }
 
 // unique returns the texts without repetitions, in their order.

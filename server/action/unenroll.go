@@ -41,8 +41,7 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 		return fleet.Action{}, err
 	}
 	now := s.Now.UTC()
-	expiration := now.Add(fleet.DefaultExpiration)
-	a := fleet.Action{ID: fleet.NewID(), Type: agentapi.ActionUnenroll, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expiration}
+	a := newAction(agentapi.ActionUnenroll, o.Actor, now)
 	if o.Revoke {
 		a.Type = agentapi.ActionForceUnenroll
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -343,8 +342,8 @@ func EncodeAction(a Action) EncodedAction {
 	// Quotes within JSON strings are escaped, and the field comes before Data, so this only
 	// matches the field.
 	const field = `"agent_id":`
-	before, behind, _ := bytes.Cut(b, []byte(field+`""`))
-	return EncodedAction{a.ID, slices.Concat(before, []byte(field)), behind}
+	at := bytes.Index(b, []byte(field+`""`)) + len(field)
+	return EncodedAction{a.ID, b[:at:at], b[at+len(`""`):]}
 }
 
 // AppendTo appends the action of an agent to b.

@@ -52,6 +52,9 @@ func (r *resends) send(agentID, actionID string, now time.Time) bool {
 		return false
 	}
 	r.sweep(now)
+	if r.by == nil {
+		r.by = map[string]resend{}
+	}
 	r.by[agentID] = resend{actionID, is.times + 1, now}
 	return true
 }
@@ -59,13 +62,10 @@ func (r *resends) send(agentID, actionID string, now time.Time) bool {
 // sweep forgets agents that no pause concerns any more, once in maxResend. Nearly all have
 // their policy by then.
 func (r *resends) sweep(now time.Time) {
-	if r.by != nil && now.Sub(r.swept) < maxResend {
+	if now.Sub(r.swept) < maxResend {
 		return
 	}
 	old := now.Add(-2 * maxResend)
 	maps.DeleteFunc(r.by, func(_ string, is resend) bool { return is.at.Before(old) })
 	r.swept = now
-	if r.by == nil {
-		r.by = map[string]resend{}
-	}
 }

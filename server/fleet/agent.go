@@ -149,7 +149,7 @@ type osMetadata struct {
 	Platform string `json:"platform"` // debian
 	Family   string `json:"family"`
 	// Type is Go's name of the system, such as linux. Where the agent does not report it,
-	// it is derived from platform and family, and empty if these do not tell.
+	// it is derived from platform and family, and is empty if these are not known.
 	Type string `json:"type"`
 }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,15 +123,10 @@ func nest(m map[string]any) map[string]any {
 		}
 	}
 	// In order, so that the result does not depend on that of the map.
-	var keys []string
-	for k := range m {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if dotted(k) {
-			keys = append(keys, k)
+			put(out, strings.Split(k, "."), nestValue(m[k]))
 		}
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		put(out, strings.Split(k, "."), nestValue(m[k]))
 	}
 	return out
 }
@@ -147,7 +143,8 @@ func nestValue(v any) any {
 	return v
 }
 
-// put sets the value at a path unless there is one.
+// put sets the value at a path. If both it and v are objects, they are merged; any other value
+// that is there stays.
 func put(m map[string]any, path []string, v any) {
 	for _, name := range path[:len(path)-1] {
 		inner, ok := m[name].(map[string]any)

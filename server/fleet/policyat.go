@@ -36,7 +36,7 @@ func ParseChange(actionID string) (PolicyAt, bool) {
 func (a *Agent) Policy() PolicyAt { return PolicyAt{a.PolicyID, a.PolicyRev} }
 
 // ReportedPolicy returns the revision of its policy that the agent has, given what its
-// check-in says. An agent that says which policy it has knows best: it may have lost a
+// check-in says. What an agent reports takes precedence over the document: it may have lost a
 // revision that it acknowledged, with the version that it was rolled back from. Older
 // agents say nothing, and their acknowledgements count.
 func (a *Agent) ReportedPolicy(policyID string, revision int64) PolicyAt {

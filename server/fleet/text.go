@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,16 @@ func CheckText(field, text string) error {
 		return nil
 	}
 	return FieldError(field, "is %q, which has characters that act on a terminal: want one line of plain text", text)
+}
+
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// CheckID refuses an id, chosen by a client, that is not safe in a path.
+func CheckID(field, id string) error {
+	if idForm.MatchString(id) {
+		return nil
+	}
+	return FieldError(field, "is %q, want up to 100 letters, digits, '.', '_' or '-'", id)
 }
 
 // CheckTexts is CheckText for all texts and keys in a JSON value.

@@ -54,8 +54,8 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
 	changed := a.Version != version && version != ""
 	if changed {
-		if details == nil && a.wentBack(version, now) {
-			a.endBack(fmt.Sprintf("the agent runs %s again and has reported no reason", version))
+		if details == nil && a.rolledBackSilently(version, now) {
+			a.endSilentRollback(fmt.Sprintf("the agent runs %s again and has reported no reason", version))
 			a.runs(version, now)
 			return true
 		}
@@ -186,15 +186,15 @@ func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
 // pauses of up to 90 seconds.
 const silentWatch = 30 * time.Minute
 
-// wentBack reports whether an agent that runs version from now on, and reports no upgrade,
+// rolledBackSilently reports whether an agent that now runs version, and reports no upgrade,
 // was rolled back by its watcher. Elastic's agents before 9.2 remove the watcher's report.
-func (a *Agent) wentBack(version string, now time.Time) bool {
+func (a *Agent) rolledBackSilently(version string, now time.Time) bool {
 	return a.UpgradedAt != nil && now.Sub(*a.UpgradedAt) < silentWatch && a.runsTarget() && version == a.UpgradeFrom &&
 		a.Host().Maker == MakerElastic
 }
 
-// endBack ends an upgrade that the host has undone without a report.
-func (a *Agent) endBack(why string) {
+// endSilentRollback ends an upgrade that the host has undone without a report.
+func (a *Agent) endSilentRollback(why string) {
 	a.endBadly(UpgradeRolledBack)
 	a.UpgradeDetails = &agentapi.UpgradeDetails{
 		TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID, State: agentapi.UpgradeRollback,
@@ -456,20 +456,14 @@ func (c Catalog) Has(version string, host HostMetadata) bool {
 
 // of returns the packages of a full version.
 func (c Catalog) of(version string) Catalog {
-	var out Catalog
-	for _, p := range c {
-		if p.Version == version {
-			out = append(out, p)
-		}
-	}
-	return out
+	return c.only(func(p Package) bool { return p.Version == version })
 }
 
-// For returns the packages for a host.
-func (c Catalog) For(host HostMetadata) Catalog {
+// only returns the packages for which keep is true.
+func (c Catalog) only(keep func(Package) bool) Catalog {
 	var out Catalog
 	for _, p := range c {
-		if p.Fits(host) {
+		if keep(p) {
 			out = append(out, p)
 		}
 	}
@@ -504,10 +498,11 @@ func (c Catalog) checkFits(agentID, version string, host HostMetadata) error {
 	switch {
 	case host.OS.Type == "":
 		return Errorf(Invalid, "agent %s reports no operating system that is known (platform %q, family %q), so no package can be chosen for it: say in source_uri where its package is", agentID, host.OS.Platform, host.OS.Family)
-	case len(c) > 0 && !slices.ContainsFunc(c, func(p Package) bool { return p.Maker == host.Maker }) && host.Maker == MakerElastic:
-		return Errorf(Invalid, "agent %s is an Elastic Agent, and version %s is published for Muster's agents only: publish Elastic's package with `muster package push --elastic`", agentID, version)
 	case len(c) > 0 && !slices.ContainsFunc(c, func(p Package) bool { return p.Maker == host.Maker }):
-		return Errorf(Invalid, "agent %s is Muster's agent, and version %s is published for Elastic Agents only", agentID, version)
+		if host.Maker != MakerElastic {
+			return Errorf(Invalid, "agent %s is Muster's agent, and version %s is published for Elastic Agents only", agentID, version)
+		}
+		return Errorf(Invalid, "agent %s is an Elastic Agent, and version %s is published for Muster's agents only: publish Elastic's package with `muster package push --elastic`", agentID, version)
 	}
 	return Errorf(Invalid, "there is no package of version %s for %s/%s", version, host.OS.Type, host.Host.Architecture)
 }
@@ -590,7 +585,11 @@ func (w UpgradeRequest) Check(c Catalog) error {
 // requested, or nil. The text is shown to operators as it is.
 func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	host := a.Host()
-	fitting := c.of(w.Version).For(host)
+	var published, fitting Catalog // of the version; empty if the package comes from elsewhere
+	if w.SourceURI == "" {
+		published = c.of(w.Version)
+		fitting = published.only(func(p Package) bool { return p.Fits(host) })
+	}
 	switch {
 	case !a.Active:
 		return Errorf(Invalid, "agent %s is unenrolled", a.ID)
@@ -599,10 +598,10 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	case !host.Elastic.Agent.Upgradeable:
 		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container or on Windows, or was not installed", a.ID)
 	case w.SourceURI == "" && len(fitting) == 0:
-		return c.of(w.Version).checkFits(a.ID, w.Version, host)
+		return published.checkFits(a.ID, w.Version, host)
 	case w.Force:
 		return nil
-	case w.SourceURI == "" && fitting.checkSigned() != nil:
+	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
 	case a.CheckFailedBefore(w.Version, c) != nil:
 		return a.CheckFailedBefore(w.Version, c)

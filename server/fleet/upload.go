@@ -53,7 +53,7 @@ type DiagnosticsRequest struct {
 }
 
 // MaxDiagnostics bounds the requests for diagnostics that an agent's document keeps, and the
-// files that are kept for it: somebody compares a few, and each may have 100 MiB.
+// files that are kept for it: a comparison needs a few, and each may have 100 MiB.
 const MaxDiagnostics = 5
 
 // DiagnosticsExpiration is how long a request for diagnostics waits for the agent, as in

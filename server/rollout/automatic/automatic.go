@@ -144,7 +144,7 @@ func (s *Service) upgrade(ctx context.Context, p fleet.Policy, catalog fleet.Cat
 		var refusal *fleet.Error
 		switch {
 		case errors.As(err, &refusal) && refusal.Kind != fleet.Unavailable && refusal.Kind != fleet.Internal:
-			// An exposure budget that is used up, or somebody who was faster.
+			// Such as an exposure budget that is used up, or a rollout that has taken the policy since.
 			s.Log.Warn("an automatic upgrade waits", "policy", p.ID, "version", u.Version, "agents", len(u.Agents), "error", err)
 		case err != nil:
 			return err

@@ -53,7 +53,7 @@ func sortColumn(by store.AgentSort) (string, error) {
 func (l listing) after(p store.AgentPosition) (string, []any) {
 	value := p.Value
 	if t, ok := value.(time.Time); ok {
-		if strings.HasPrefix(l.column, "CAST(round") {
+		if l.byDoc { // documents are sorted by milliseconds
 			t = t.Round(time.Millisecond)
 		}
 		value = fromTime(t)
@@ -63,9 +63,9 @@ func (l listing) after(p store.AgentPosition) (string, []any) {
 	}
 	switch {
 	case value == nil && l.direction == "":
-		return fmt.Sprintf("(%[1]s IS NOT NULL OR f.id > ?)", l.column), []any{p.ID}
+		return fmt.Sprintf("(%s IS NOT NULL OR f.id > ?)", l.column), []any{p.ID}
 	case value == nil:
-		return fmt.Sprintf("(%[1]s IS NULL AND f.id < ?)", l.column), []any{p.ID}
+		return fmt.Sprintf("(%s IS NULL AND f.id < ?)", l.column), []any{p.ID}
 	case l.direction == "":
 		return fmt.Sprintf("(%[1]s >= ? AND (%[1]s > ? OR f.id > ?))", l.column), []any{value, value, p.ID}
 	}
@@ -180,10 +180,17 @@ func newListing(q store.AgentQuery) (l listing, err error) {
 	return l, err
 }
 
+// sorted returns the condition with the tables that the order needs.
+func (l listing) sorted() condition {
+	c := l.cond
+	c.lastSeen, c.doc = c.lastSeen || l.byLast, c.doc || l.byDoc
+	return c
+}
+
 func (l listing) queries() (page, total string) {
 	cond := l.cond
 	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
-	cond.lastSeen, cond.doc = cond.lastSeen || l.byLast, cond.doc || l.byDoc
+	cond = l.sorted()
 	// The inner query selects the page, so that only its documents are read.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
 		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
@@ -249,7 +256,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		return nil, 0, g.s.fault("list agents", err)
 	}
 	defer tx.Rollback() // nothing was written
-	l.cond.lastSeen, l.cond.doc = l.cond.lastSeen || l.byLast, l.cond.doc || l.byDoc
+	l.cond = l.sorted()
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY %s%[5]s, f.id%[5]s`,
 		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
 	var found []int64
