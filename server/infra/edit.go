@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -72,8 +71,6 @@ type rules[T any] struct {
 	unset func(object, other *T) bool
 }
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-
 // changeTries bounds the attempts to write over concurrent changes.
 const changeTries = 4
 
@@ -125,8 +122,8 @@ func (e Editor[T, P]) moveSecrets(out Fields, at string, raw json.RawMessage) er
 func (f Fields) put(path string, value json.RawMessage) error {
 	outer, inner, nested := strings.Cut(path, ".")
 	if !nested {
-		if _, ok := f[outer]; ok && string(f[outer]) != "null" && string(f[outer]) != `""` {
-			return fleet.Errorf(fleet.Invalid, "Cannot specify both %s and secrets.%s", path, path)
+		if err := notBoth(f[outer], path); err != nil {
+			return err
 		}
 		f[outer] = value
 		return nil
@@ -137,13 +134,21 @@ func (f Fields) put(path string, value json.RawMessage) error {
 			return fleet.FieldError("body."+outer, "expected a plain object value")
 		}
 	}
-	if own, ok := object[inner]; ok && string(own) != "null" && string(own) != `""` {
-		return fleet.Errorf(fleet.Invalid, "Cannot specify both %s and secrets.%s", path, path)
+	if err := notBoth(object[inner], path); err != nil {
+		return err
 	}
 	object[inner] = value
 	raw, err := json.Marshal(object)
 	f[outer] = raw
 	return err
+}
+
+// notBoth returns an error if a secret field is also given outside of secrets.
+func notBoth(raw json.RawMessage, path string) error {
+	if s := string(raw); s != "" && s != "null" && s != `""` {
+		return fleet.Errorf(fleet.Invalid, "Cannot specify both %s and secrets.%s", path, path)
+	}
+	return nil
 }
 
 // overlay returns v with the given fields.
@@ -211,11 +216,10 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 		return v, err
 	}
 	id := e.head(&v).id
-	switch {
-	case *id == "":
+	if *id == "" {
 		*id = fleet.NewID()
-	case !idForm.MatchString(*id):
-		return v, fleet.FieldError("body.id", "is %q, want up to 100 letters, digits, '.', '_' or '-'", *id)
+	} else if err := fleet.CheckID("body.id", *id); err != nil {
+		return v, err
 	}
 	if e.rules.prepare != nil {
 		e.rules.prepare(&v)
@@ -231,7 +235,7 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 	if err := e.record(ctx, actor, "create", "created", *id); err != nil {
 		return v, err
 	}
-	if err := e.makeWay(ctx, &v); err != nil {
+	if err := e.clearDefault(ctx, &v); err != nil {
 		return v, err
 	}
 	sealed, err := e.sealed(v)
@@ -241,7 +245,7 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 	if err := e.stored.Create(ctx, sealed); err != nil {
 		return v, err
 	}
-	if err := e.bump(ctx, &v, actor); err != nil {
+	if err := e.bump(ctx, actor, &v); err != nil {
 		return v, err
 	}
 	return e.Get(ctx, *id)
@@ -295,7 +299,7 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 	if err := e.record(ctx, actor, "update", "changed", id); err != nil {
 		return old, err
 	}
-	if err := e.makeWay(ctx, &v); err != nil {
+	if err := e.clearDefault(ctx, &v); err != nil {
 		return old, err
 	}
 	sealed, err := e.sealed(v)
@@ -310,7 +314,7 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 	if err != nil {
 		return old, err
 	}
-	if err := e.service.Policies.Bump(ctx, func(p fleet.Policy) bool { return e.rules.uses(p, &old) || e.rules.uses(p, &v) }, actor); err != nil {
+	if err := e.bump(ctx, actor, &old, &v); err != nil {
 		return v, err
 	}
 	return e.Get(ctx, id)
@@ -374,9 +378,9 @@ func (e Editor[T, P]) dropFrom(ctx context.Context, all []fleet.Policy, id strin
 	return nil
 }
 
-// makeWay makes the present default no longer one, if v becomes it. Until v is stored, the
-// built-in object or none is the default.
-func (e Editor[T, P]) makeWay(ctx context.Context, v *T) error {
+// clearDefault clears the default flags of the other stored objects that v takes over. Until v
+// is stored, the built-in object or none is the default.
+func (e Editor[T, P]) clearDefault(ctx context.Context, v *T) error {
 	if e.rules.unset == nil {
 		return nil
 	}
@@ -395,8 +399,11 @@ func (e Editor[T, P]) makeWay(ctx context.Context, v *T) error {
 	return nil
 }
 
-func (e Editor[T, P]) bump(ctx context.Context, v *T, actor string) error {
-	return e.service.Policies.Bump(ctx, func(p fleet.Policy) bool { return e.rules.uses(p, v) }, actor)
+// bump gives a new revision to the policies that use one of the objects.
+func (e Editor[T, P]) bump(ctx context.Context, actor string, objects ...*T) error {
+	return e.service.Policies.Bump(ctx, func(p fleet.Policy) bool {
+		return slices.ContainsFunc(objects, func(v *T) bool { return e.rules.uses(p, v) })
+	}, actor)
 }
 
 // sealed returns v as it is stored.

@@ -36,7 +36,7 @@ func (s *Service) EditHosts() Editor[fleet.FleetServerHost, *fleet.FleetServerHo
 			if v.SSL != nil && !slices.Contains([]string{"", "optional", "required", "none"}, v.SSL.ClientAuth) {
 				return fleet.FieldError("body.ssl.client_auth", "is %q, want optional, required or none", v.SSL.ClientAuth)
 			}
-			if err := stays(old != nil && old.Default && old.ID == DefaultHostID, v.Default, given, "Fleet server host", v.ID); err != nil {
+			if err := keepDefault(old != nil && old.Default && old.ID == DefaultHostID, v.Default, given, "Fleet server host", v.ID); err != nil {
 				return err
 			}
 			return s.checkProxy(ctx, v.ProxyID)
@@ -47,14 +47,16 @@ func (s *Service) EditHosts() Editor[fleet.FleetServerHost, *fleet.FleetServerHo
 			}
 			return nil
 		},
-		uses: func(p fleet.Policy, v *fleet.FleetServerHost) bool {
-			return p.FleetServerHostID == v.ID || v.Default && p.FleetServerHostID == ""
-		},
+		uses: usesHost,
 		drop: func(p *fleet.Policy, id string) bool { return clearID(&p.FleetServerHostID, id) },
 		unset: func(v, other *fleet.FleetServerHost) bool {
 			return clearFlag(&v.Default, other.Default)
 		},
 	}}
+}
+
+func usesHost(p fleet.Policy, v *fleet.FleetServerHost) bool {
+	return p.FleetServerHostID == v.ID || v.Default && p.FleetServerHostID == ""
 }
 
 // EditSources changes the sources of packages.
@@ -78,7 +80,7 @@ func (s *Service) EditSources() Editor[fleet.DownloadSource, *fleet.DownloadSour
 					return fleet.Errorf(fleet.Invalid, "Download Source '%s' already exists with name '%s'", other.ID, v.Name)
 				}
 			}
-			if err := stays(old != nil && old.Default && old.ID == DefaultSourceID, v.Default, given, "Download source", v.ID); err != nil {
+			if err := keepDefault(old != nil && old.Default && old.ID == DefaultSourceID, v.Default, given, "Download source", v.ID); err != nil {
 				return err
 			}
 			return s.checkProxy(ctx, v.ProxyID)
@@ -89,14 +91,16 @@ func (s *Service) EditSources() Editor[fleet.DownloadSource, *fleet.DownloadSour
 			}
 			return nil
 		},
-		uses: func(p fleet.Policy, v *fleet.DownloadSource) bool {
-			return p.DownloadSourceID == v.ID || v.Default && p.DownloadSourceID == ""
-		},
+		uses: usesSource,
 		drop: func(p *fleet.Policy, id string) bool { return clearID(&p.DownloadSourceID, id) },
 		unset: func(v, other *fleet.DownloadSource) bool {
 			return clearFlag(&v.Default, other.Default)
 		},
 	}}
+}
+
+func usesSource(p fleet.Policy, v *fleet.DownloadSource) bool {
+	return p.DownloadSourceID == v.ID || v.Default && p.DownloadSourceID == ""
 }
 
 // EditProxies changes the proxies.
@@ -146,14 +150,14 @@ func (s *Service) proxyUsers(ctx context.Context) (map[string]func(fleet.Policy)
 		return nil, err
 	}
 	for _, v := range hosts {
-		add(v.ProxyID, func(p fleet.Policy) bool { return s.EditHosts().rules.uses(p, &v) })
+		add(v.ProxyID, func(p fleet.Policy) bool { return usesHost(p, &v) })
 	}
 	sources, err := s.Sources().List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range sources {
-		add(v.ProxyID, func(p fleet.Policy) bool { return s.EditSources().rules.uses(p, &v) })
+		add(v.ProxyID, func(p fleet.Policy) bool { return usesSource(p, &v) })
 	}
 	outputs, err := s.Outputs().List(ctx)
 	if err != nil {
@@ -273,8 +277,8 @@ func usesOutput(p fleet.Policy, v *fleet.Output) bool {
 }
 
 func checkOutput(v *fleet.Output) error {
-	if n := len(v.Hosts); n < 1 || n > maxHosts {
-		return sizeError("body.hosts", n)
+	if err := checkCount("body.hosts", len(v.Hosts)); err != nil {
+		return err
 	}
 	oneOf := func(field, value string, allowed ...string) error {
 		if value == "" || slices.Contains(allowed, value) {
@@ -438,8 +442,9 @@ func reserved(config map[string]any) bool {
 	return visit("", config)
 }
 
-// stays refuses that the built-in object stops being the default while no other is.
-func stays(wasDefault, isDefault bool, given Fields, noun, id string) error {
+// keepDefault returns an error if a request clears the default flag of the built-in object: it
+// is the default as long as no other is.
+func keepDefault(wasDefault, isDefault bool, given Fields, noun, id string) error {
 	if wasDefault && !isDefault && string(given["is_default"]) == "false" {
 		return fleet.Errorf(fleet.Invalid, "%s %s is the default as long as no other is: make another the default first.", noun, id)
 	}
@@ -462,11 +467,15 @@ func clearFlag(at *bool, taken bool) bool {
 	return true
 }
 
-func sizeError(field string, n int) error {
-	if n == 0 {
+// checkCount refuses too few or too many addresses.
+func checkCount(field string, n int) error {
+	switch {
+	case n < 1:
 		return fleet.FieldError(field, "array size is [0], but cannot be smaller than [1]")
+	case n > maxHosts:
+		return fleet.FieldError(field, "array size is [%d], but cannot be greater than [%d]", n, maxHosts)
 	}
-	return fleet.FieldError(field, "array size is [%d], but cannot be greater than [%d]", n, maxHosts)
+	return nil
 }
 
 func checkURI(field, text string) error {
@@ -483,8 +492,8 @@ func checkURI(field, text string) error {
 // normalize adds the port to each URL that has none: agents would take another than the
 // scheme's.
 func normalize(field string, urls []string) error {
-	if n := len(urls); n < 1 || n > maxHosts {
-		return sizeError(field, n)
+	if err := checkCount(field, len(urls)); err != nil {
+		return err
 	}
 	for i, text := range urls {
 		if err := checkURI(field, text); err != nil {

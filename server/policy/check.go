@@ -17,15 +17,14 @@ import (
 )
 
 var (
-	idForm         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-	namespaceWrong = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
-	inputsOverride = regexp.MustCompile(`^inputs(\.|$)`)
+	invalidNamespace = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
+	inputsOverride   = regexp.MustCompile(`^inputs(\.|$)`)
 )
 
-// Check returns what is wrong with a policy. Its errors name the field of the request, and
+// checkPolicy returns what is wrong with a policy. Its errors name the field of the request, and
 // have Kibana's words where clients know them.
-func Check(p *fleet.Policy) error {
-	for _, check := range []func(*fleet.Policy) error{checkWords, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkObjects, checkPlaces} {
+func checkPolicy(p *fleet.Policy) error {
+	for _, check := range []func(*fleet.Policy) error{checkNameAndID, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkObjects, checkDeployment} {
 		if err := check(p); err != nil {
 			return err
 		}
@@ -33,12 +32,12 @@ func Check(p *fleet.Policy) error {
 	return nil
 }
 
-func checkWords(p *fleet.Policy) error {
-	switch {
-	case strings.TrimSpace(p.Name) == "":
+func checkNameAndID(p *fleet.Policy) error {
+	if strings.TrimSpace(p.Name) == "" {
 		return fleet.FieldError("body.name", "is missing: give the policy a name")
-	case p.ID != "" && !idForm.MatchString(p.ID):
-		return fleet.FieldError("body.id", "is %q, want up to 100 letters, digits, '.', '_' or '-'", p.ID)
+	}
+	if p.ID != "" {
+		return fleet.CheckID("body.id", p.ID)
 	}
 	return nil
 }
@@ -54,7 +53,7 @@ func checkNamespace(p *fleet.Policy) error {
 		return fleet.FieldError("body.namespace", `Namespace is required: say "default"`)
 	case ns != strings.ToLower(ns):
 		return fleet.FieldError("body.namespace", "Namespace must be lowercase")
-	case namespaceWrong.MatchString(ns):
+	case invalidNamespace.MatchString(ns):
 		return fleet.FieldError("body.namespace", "Namespace contains invalid characters")
 	case len(ns) > maxNamespace:
 		return fleet.FieldError("body.namespace", "Namespace cannot be more than 100 bytes")
@@ -145,8 +144,9 @@ func checkVersions(p *fleet.Policy) error {
 	return nil
 }
 
-// checkPlaces refuses what only a part of Elastic's deployments has.
-func checkPlaces(p *fleet.Policy) error {
+// checkDeployment refuses settings that only some of Elastic's deployments have: other
+// spaces, and agentless policies.
+func checkDeployment(p *fleet.Policy) error {
 	for i, id := range p.SpaceIDs {
 		if id != "default" {
 			return fleet.FieldError(fmt.Sprintf("body.space_ids[%d]", i), "is %q: the server has one space, default", id)
@@ -158,7 +158,7 @@ func checkPlaces(p *fleet.Policy) error {
 	return nil
 }
 
-// A rule says what is wrong with a JSON value; empty: nothing.
+// A rule returns an error if the JSON value of the field at is not valid.
 type rule func(at string, raw json.RawMessage) error
 
 // value returns a rule for values that fit.
@@ -226,38 +226,38 @@ func isWhole(raw json.RawMessage) bool {
 }
 
 var (
-	text     = value("a string", isText)
-	number   = value("a number", isNumber)
-	whole    = value("a whole number that is not below 0", isWhole)
-	yesNo    = value("true or false", isBool)
-	duration = value("a string with a time unit, e.g. 30s, 5m, 2h", matches(`^(\d+[smh])?$`))
+	textRule     = value("a string", isText)
+	numberRule   = value("a number", isNumber)
+	wholeRule    = value("a whole number that is not below 0", isWhole)
+	boolRule     = value("true or false", isBool)
+	durationRule = value("a string with a time unit, e.g. 30s, 5m, 2h", matches(`^(\d+[smh])?$`))
 
 	// advancedSettings are those of Kibana's agent policies.
 	advancedSettings = object(map[string]rule{
-		"agent_limits_go_max_procs":             orNull(whole),
-		"agent_download_timeout":                orNull(duration),
-		"agent_download_target_directory":       orNull(text),
-		"agent_logging_metrics_period":          orNull(duration),
+		"agent_limits_go_max_procs":             orNull(wholeRule),
+		"agent_download_timeout":                orNull(durationRule),
+		"agent_download_target_directory":       orNull(textRule),
+		"agent_logging_metrics_period":          orNull(durationRule),
 		"agent_logging_level":                   orNull(value("error, warning, info or debug", matches(`^(error|warning|info|debug)$`))),
-		"agent_logging_to_files":                orNull(yesNo),
-		"agent_logging_files_rotateeverybytes":  orNull(whole),
-		"agent_logging_files_keepfiles":         orNull(whole),
-		"agent_logging_files_interval":          orNull(duration),
+		"agent_logging_to_files":                orNull(boolRule),
+		"agent_logging_files_rotateeverybytes":  orNull(wholeRule),
+		"agent_logging_files_keepfiles":         orNull(wholeRule),
+		"agent_logging_files_interval":          orNull(durationRule),
 		"agent_monitoring_runtime_experimental": orNull(value("process, otel or an empty string", matches(`^(process|otel)?$`))),
 		"agent_internal":                        orNull(value("a valid YAML string with a map", isYAML)),
 	})
 	monitoringHTTP = object(map[string]rule{
-		"enabled": yesNo,
-		"host":    text,
+		"enabled": boolRule,
+		"host":    textRule,
 		"port": value("a port", func(raw json.RawMessage) bool {
 			n, ok := as[float64](raw)
 			return ok && n >= 0 && n <= 65353 // Kibana's bound
 		}),
-		"buffer": object(map[string]rule{"enabled": yesNo}),
+		"buffer": object(map[string]rule{"enabled": boolRule}),
 	})
 	monitoringDiagnostics = object(map[string]rule{
-		"limit":    object(map[string]rule{"interval": text, "burst": number}),
-		"uploader": object(map[string]rule{"max_retries": number, "init_dur": text, "max_dur": text}),
+		"limit":    object(map[string]rule{"interval": textRule, "burst": numberRule}),
+		"uploader": object(map[string]rule{"max_retries": numberRule, "init_dur": textRule, "max_dur": textRule}),
 	})
 	agentless = object(map[string]rule{
 		"resources": object(map[string]rule{"requests": object(map[string]rule{
@@ -265,7 +265,7 @@ var (
 			"cpu":    value("a number of cores such as 1, 0.5 or 500m", matches(`^(\d+m|\d+(\.\d+)?)$`)),
 		})}),
 	})
-	overrides rule = func(at string, raw json.RawMessage) error {
+	overridesRule rule = func(at string, raw json.RawMessage) error {
 		in, ok := as[map[string]json.RawMessage](raw)
 		if !ok {
 			return fleet.FieldError(at, "is %s, want an object", raw)
@@ -295,7 +295,7 @@ func checkObjects(p *fleet.Policy) error {
 		{"agentless", p.Agentless, agentless},
 		{"monitoring_diagnostics", p.MonitoringDiagnostics, monitoringDiagnostics},
 		{"monitoring_http", p.MonitoringHTTP, monitoringHTTP},
-		{"overrides", p.Overrides, overrides},
+		{"overrides", p.Overrides, overridesRule},
 	} {
 		if len(part.raw) == 0 {
 			continue

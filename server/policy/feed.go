@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// FeedInterval is how often the store is asked for policies that other servers
+	// feedInterval is how often the store is asked for policies that other servers
 	// changed; changes of this process are signalled. Fleet Server waits a second too.
-	FeedInterval = time.Second
+	feedInterval = time.Second
 	// wakeEvery and wakeAtOnce pace the wakes of a change: 5,000 agents a second, so that
 	// 100,000 parked agents have their policy within 20 s, and their answers and
 	// acknowledgements leave room for those of actions, which cannot wait.
@@ -54,10 +54,10 @@ func (f *Feed) Signal() {
 	}
 }
 
-// Run runs a round at every signal and every FeedInterval, and wakes agents at their pace,
+// Run runs a round at every signal and every feedInterval, and wakes agents at their pace,
 // until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
-	tick := time.NewTicker(FeedInterval)
+	tick := time.NewTicker(feedInterval)
 	defer tick.Stop()
 	var wake <-chan time.Time // nil while there is nobody to wake
 	for {

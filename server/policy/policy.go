@@ -64,7 +64,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fle
 
 func (s *Service) create(ctx context.Context, p fleet.Policy, text, actor string) (fleet.Policy, error) {
 	p.Name = strings.TrimSpace(p.Name)
-	if err := Check(&p); err != nil {
+	if err := checkPolicy(&p); err != nil {
 		return p, err
 	}
 	if err := s.checkName(ctx, &p); err != nil {
@@ -156,7 +156,7 @@ func textOf(fields []string) string {
 
 // checkChange returns an error if a policy may not be changed so.
 func (s *Service) checkChange(ctx context.Context, old, p *fleet.Policy, fields []string, force bool) error {
-	if err := Check(p); err != nil {
+	if err := checkPolicy(p); err != nil {
 		return err
 	}
 	if p.Name != old.Name {
@@ -197,8 +197,7 @@ func (s *Service) Delete(ctx context.Context, id string, force bool, actor strin
 	case p.IsDefault():
 		return p, fleet.Errorf(fleet.Invalid, "The default agent policy cannot be deleted")
 	}
-	// An empty page has the total.
-	_, agents, err := s.Store.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: id, ActiveOnly: true}})
+	agents, err := s.CountAgents(ctx, id)
 	if err != nil {
 		return p, err
 	}
@@ -227,6 +226,13 @@ func (s *Service) Delete(ctx context.Context, id string, force bool, actor strin
 	}
 	s.publish(ctx, fleet.EventPolicyDeleted, &p)
 	return p, nil
+}
+
+// CountAgents returns how many agents, without unenrolled ones, a policy has.
+func (s *Service) CountAgents(ctx context.Context, id string) (int, error) {
+	// An empty page has the total.
+	_, n, err := s.Store.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: id, ActiveOnly: true}})
+	return n, err
 }
 
 // Bump increases the revision of the policies that use a stored object which has changed,
@@ -275,7 +281,7 @@ func (s *Service) record(ctx context.Context, p *fleet.Policy, verb, text string
 	return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: p.UpdatedBy, Verb: verb, Subject: p.ID, Text: text})
 }
 
-// publish tells the rest of the server that a policy was written.
+// publish signals the feed, and publishes the event of a change.
 func (s *Service) publish(ctx context.Context, typ string, p *fleet.Policy) {
 	s.changed()
 	s.Events.Publish(ctx, fleet.Event{

@@ -17,9 +17,7 @@ import (
 type Rendered struct {
 	ID       string
 	Revision int64
-	// Coordinator is 0: no coordinator changes policies between two revisions.
-	Coordinator int64
-	Body        json.RawMessage
+	Body     json.RawMessage
 }
 
 // Render returns a policy as agents receive it.
@@ -29,7 +27,7 @@ func (s *Service) Render(ctx context.Context, policyID string) (Rendered, error)
 		return Rendered{}, err
 	}
 	objects := s.Objects
-	parts := Parts{Policy: p, Proxies: map[string]fleet.FleetProxy{}}
+	parts := renderer{Policy: p, Proxies: map[string]fleet.FleetProxy{}}
 	if objects.Tokens != nil {
 		parts.UninstallTokenHash = objects.Tokens.Hash(p.ID)
 	}
@@ -53,8 +51,8 @@ func (s *Service) Render(ctx context.Context, policyID string) (Rendered, error)
 	return Rendered{ID: p.ID, Revision: p.PolicyRev, Body: body}, err
 }
 
-// Parts are what an agent's policy is made from.
-type Parts struct {
+// renderer has what an agent's policy is rendered from.
+type renderer struct {
 	Policy fleet.Policy
 	// Host and Source are empty if there is none.
 	Host   fleet.FleetServerHost
@@ -73,7 +71,7 @@ type doc = map[string]any
 // values, which an agent removes from its diagnostics. There are no inputs, since Muster
 // has no integrations. The signed part is empty, and so is the key to check it with: an
 // agent that has such a key also refuses actions that are not signed, as Muster's are not.
-func (p Parts) render() (json.RawMessage, error) {
+func (p renderer) render() (json.RawMessage, error) {
 	secrets := []string{}
 	outputs, permissions := doc{}, doc{}
 	for _, o := range []*fleet.Output{p.Data, p.Monitoring} {
@@ -144,9 +142,9 @@ func (p Parts) render() (json.RawMessage, error) {
 	return json.Marshal(whole)
 }
 
-// monitoring has no use for logs and metrics without an output, with which an agent would
-// fail.
-func (p Parts) monitoring() (doc, error) {
+// monitoring returns agent.monitoring. Logs and metrics stay off without an output: an agent
+// would fail with them.
+func (p renderer) monitoring() (doc, error) {
 	var http doc
 	var diagnostics struct {
 		Limit    doc `json:"limit"`
@@ -198,7 +196,7 @@ func (p Parts) monitoring() (doc, error) {
 	return m, nil
 }
 
-func (p Parts) download() doc {
+func (p renderer) download() doc {
 	d := doc{"sourceURI": p.Source.Host}
 	if ssl := p.Source.SSL; ssl != nil {
 		d["ssl"] = clientSSL(ssl.CertificateAuthorities, ssl.Certificate, ssl.Key)
@@ -215,7 +213,7 @@ func (p Parts) download() doc {
 	return d
 }
 
-func (p Parts) fleet() doc {
+func (p renderer) fleet() doc {
 	f := doc{"hosts": p.Host.HostURLs}
 	ssl := doc{}
 	if s := p.Host.SSL; s != nil {
@@ -234,7 +232,7 @@ func (p Parts) fleet() doc {
 	return f
 }
 
-func (p Parts) output(o *fleet.Output) (doc, error) {
+func (p renderer) output(o *fleet.Output) (doc, error) {
 	out := doc{}
 	if o.ConfigYAML != "" {
 		if err := yaml.Unmarshal([]byte(o.ConfigYAML), &out); err != nil {
@@ -411,7 +409,7 @@ var settingPlaces = map[string]string{
 }
 
 // advanced sets the advanced settings, except for empty ones.
-func (p Parts) advanced(whole doc) error {
+func (p renderer) advanced(whole doc) error {
 	if len(p.Policy.AdvancedSettings) == 0 {
 		return nil
 	}

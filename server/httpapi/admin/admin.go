@@ -433,6 +433,12 @@ func page(c *gin.Context, first int) (number, size int, err error) {
 	return number, size, err
 }
 
+// pageIn returns a page of a list. The first page has the number 1.
+func pageIn[T any](list []T, number, size int) []T {
+	from := min((number-1)*size, len(list))
+	return list[from:min(from+size, len(list))]
+}
+
 func queryInt(c *gin.Context, name string, def, low, high int) (int, error) {
 	s := c.Query(name)
 	if s == "" {

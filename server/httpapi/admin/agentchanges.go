@@ -70,15 +70,6 @@ func (h *Handlers) reassignAgent(c *gin.Context) error {
 	return nil
 }
 
-// answerAction answers with the id of a bulk action.
-func answerAction(c *gin.Context, a fleet.Action, err error) error {
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
-	return nil
-}
-
 func (h *Handlers) bulkReassign(c *gin.Context) error {
 	ctx := c.Request.Context()
 	var req adminapi.BulkReassignRequest
@@ -88,32 +79,21 @@ func (h *Handlers) bulkReassign(c *gin.Context) error {
 	if err := h.Actions.CheckPolicy(ctx, req.PolicyId); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
-	if err != nil {
-		return err
-	}
-	if isSet(req.DryRun) {
-		return h.answerFound(c, ids)
-	}
-	a, err := h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Selected: selected, Actor: actor(c)})
-	return answerAction(c, a, err)
+	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+		return h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Selected: selected, Actor: actor(c)})
+	})
 }
 
 func (h *Handlers) bulkTag(c *gin.Context) error {
-	ctx := c.Request.Context()
 	var req adminapi.BulkTagRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
-	if err != nil {
-		return err
-	}
-	if isSet(req.DryRun) {
-		return h.answerFound(c, ids)
-	}
-	a, err := h.Actions.Tag(ctx, action.TagsOrder{Add: deref(req.TagsToAdd), Remove: deref(req.TagsToRemove), AgentIDs: ids, Selected: selected, Actor: actor(c)})
-	return answerAction(c, a, err)
+	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+		return h.Actions.Tag(c.Request.Context(), action.TagsOrder{
+			Add: deref(req.TagsToAdd), Remove: deref(req.TagsToRemove), AgentIDs: ids, Selected: selected, Actor: actor(c),
+		})
+	})
 }
 
 func (h *Handlers) createAction(c *gin.Context) error {
@@ -257,30 +237,19 @@ func (h *Handlers) changePrivilege(c *gin.Context) error {
 		c.JSON(http.StatusOK, adminapi.ActionOrMessage{Message: ptr(err.Error())})
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionOrMessage{ActionId: &a.ID})
-	return nil
+	return answerAction(c, a, err)
 }
 
 func (h *Handlers) bulkChangePrivilege(c *gin.Context) error {
-	ctx := c.Request.Context()
 	var req adminapi.BulkPrivilegeRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, nil)
-	if err != nil {
-		return err
-	}
-	if isSet(req.DryRun) {
-		return h.answerFound(c, ids)
-	}
-	o := privilegeOrder(req.UserInfo, ids, selected)
-	o.Actor = actor(c)
-	a, err := h.Actions.Create(ctx, o)
-	return answerAction(c, a, err)
+	return h.bulk(c, req.Agents, nil, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+		o := privilegeOrder(req.UserInfo, ids, selected)
+		o.Actor = actor(c)
+		return h.Actions.Create(c.Request.Context(), o)
+	})
 }
 
 // migrateOrder returns the order of a migration. An agent of a protected policy stays, as
@@ -341,18 +310,15 @@ func (h *Handlers) bulkMigrate(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, nil)
-	if err != nil {
-		return err
-	}
-	if s := req.Settings; s != nil && s.ReplaceToken != nil {
-		return fleet.FieldError("body.settings.replace_token", "definition for this key is missing")
-	}
-	o, err := h.migrateOrder(ctx, req.Uri, req.EnrollmentToken, req.Settings, ids, selected)
-	if err != nil {
-		return err
-	}
-	o.Actor = actor(c)
-	a, err := h.Actions.Create(ctx, o)
-	return answerAction(c, a, err)
+	return h.bulk(c, req.Agents, nil, nil, func(ids []string, selected bool) (fleet.Action, error) {
+		if s := req.Settings; s != nil && s.ReplaceToken != nil {
+			return fleet.Action{}, fleet.FieldError("body.settings.replace_token", "definition for this key is missing")
+		}
+		o, err := h.migrateOrder(ctx, req.Uri, req.EnrollmentToken, req.Settings, ids, selected)
+		if err != nil {
+			return fleet.Action{}, err
+		}
+		o.Actor = actor(c)
+		return h.Actions.Create(ctx, o)
+	})
 }

@@ -212,6 +212,25 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 		return h.answerFound(c, ids)
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), o)
+	return answerAction(c, a, err)
+}
+
+// bulk answers a call for the agents that it names or selects. create creates the action for
+// them, unless the call is a dry run.
+func (h *Handlers) bulk(c *gin.Context, agents json.RawMessage, includeInactive, dryRun *bool, create func(ids []string, selected bool) (fleet.Action, error)) error {
+	ids, selected, err := h.selection(c.Request.Context(), agents, includeInactive)
+	if err != nil {
+		return err
+	}
+	if isSet(dryRun) {
+		return h.answerFound(c, ids)
+	}
+	a, err := create(ids, selected)
+	return answerAction(c, a, err)
+}
+
+// answerAction answers with the id of an action, or returns err.
+func answerAction(c *gin.Context, a fleet.Action, err error) error {
 	if err != nil {
 		return err
 	}

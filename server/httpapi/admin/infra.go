@@ -19,21 +19,21 @@ import (
 
 // routeInfra adds the routes of the objects that agents' policies are made from.
 func (h *Handlers) routeInfra(fl *gin.RouterGroup) {
-	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(*gin.Context) (infra.Editor[fleet.FleetServerHost, *fleet.FleetServerHost], error) {
+	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(*gin.Context) (editor[fleet.FleetServerHost], error) {
 		return h.Infra.EditHosts(), nil
 	})
-	routeObjects(h, fl.Group("/agent_download_sources"), "sourceId", func(*gin.Context) (infra.Editor[fleet.DownloadSource, *fleet.DownloadSource], error) {
+	routeObjects(h, fl.Group("/agent_download_sources"), "sourceId", func(*gin.Context) (editor[fleet.DownloadSource], error) {
 		return h.Infra.EditSources(), nil
 	})
-	routeObjects(h, fl.Group("/proxies"), "itemId", func(c *gin.Context) (infra.Editor[fleet.FleetProxy, *fleet.FleetProxy], error) {
+	routeObjects(h, fl.Group("/proxies"), "itemId", func(c *gin.Context) (editor[fleet.FleetProxy], error) {
 		return h.Infra.EditProxies(c.Request.Context())
 	})
-	routeObjects(h, fl.Group("/outputs"), "outputId", func(*gin.Context) (infra.Editor[fleet.Output, *fleet.Output], error) {
+	routeObjects(h, fl.Group("/outputs"), "outputId", func(*gin.Context) (editor[fleet.Output], error) {
 		return h.Infra.EditOutputs(), nil
 	})
 }
 
-// editor is an infra.Editor.
+// editor is what the routes use of an infra.Editor.
 type editor[T any] interface {
 	List(ctx context.Context) ([]T, error)
 	Get(ctx context.Context, id string) (T, error)
@@ -43,8 +43,8 @@ type editor[T any] interface {
 }
 
 // routeObjects adds the five routes of one kind of object.
-func routeObjects[T any, E editor[T]](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (E, error)) {
-	handle := func(f func(c *gin.Context, e E) (any, error)) gin.HandlerFunc {
+func routeObjects[T any](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (editor[T], error)) {
+	handle := func(f func(c *gin.Context, e editor[T]) (any, error)) gin.HandlerFunc {
 		return h.API.Handle(func(c *gin.Context) error {
 			if err := onlyQuery(c); err != nil {
 				return err
@@ -63,33 +63,32 @@ func routeObjects[T any, E editor[T]](h *Handlers, group *gin.RouterGroup, param
 	}
 	item := func(v T, err error) (any, error) { return map[string]T{"item": v}, err }
 	// All objects are on one page, as in Kibana.
-	group.GET("", handle(func(c *gin.Context, e E) (any, error) {
+	group.GET("", handle(func(c *gin.Context, e editor[T]) (any, error) {
 		all, err := e.List(c.Request.Context())
-		return objectPage[T]{Items: all, Total: len(all), Page: 1, PerPage: maxObjects}, err
+		return objectPage[T]{Items: all, Total: len(all), Page: 1, PerPage: maxPerPage}, err
 	}))
-	group.POST("", handle(func(c *gin.Context, e E) (any, error) {
+	group.POST("", handle(func(c *gin.Context, e editor[T]) (any, error) {
 		given, err := decodeFields[T](c)
 		if err != nil {
 			return nil, err
 		}
 		return item(e.Create(c.Request.Context(), given, actor(c)))
 	}))
-	group.GET("/:"+param, handle(func(c *gin.Context, e E) (any, error) { return item(e.Get(c.Request.Context(), c.Param(param))) }))
-	group.PUT("/:"+param, handle(func(c *gin.Context, e E) (any, error) {
+	group.GET("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
+		return item(e.Get(c.Request.Context(), c.Param(param)))
+	}))
+	group.PUT("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
 		given, err := decodeFields[T](c)
 		if err != nil {
 			return nil, err
 		}
 		return item(e.Update(c.Request.Context(), c.Param(param), given, actor(c)))
 	}))
-	group.DELETE("/:"+param, handle(func(c *gin.Context, e E) (any, error) {
+	group.DELETE("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
 		id := c.Param(param)
 		return adminapi.DeletedObject{Id: id}, e.Delete(c.Request.Context(), id, actor(c))
 	}))
 }
-
-// maxObjects is the size of the one page of a list of objects, which is Kibana's.
-const maxObjects = 10_000
 
 type objectPage[T any] struct {
 	Items   []T `json:"items"`

@@ -38,11 +38,11 @@ func (h *Handlers) routePolicies(fl *gin.RouterGroup) {
 	one.GET("/auto_upgrade_agents_status", on(h.autoUpgradeStatus))
 }
 
-// maxPolicies is how many policies a page may have, as in Kibana.
+// maxPolicies is how many ids a call may name, as in Kibana.
 const maxPolicies = 10_000
 
-// onlyQuery refuses parameters that a call does not have, so that a misspelt one is not
-// ignored. All calls have the parameter why.
+// onlyQuery refuses parameters that a call other than GET does not have; checkQuery does so
+// for GET. All such calls have the parameter why.
 func onlyQuery(c *gin.Context, names ...string) error {
 	for name := range c.Request.URL.Query() {
 		if name != "why" && !slices.Contains(names, name) {
@@ -78,14 +78,7 @@ func queryOff(c *gin.Context, why string, names ...string) error {
 }
 
 func (h *Handlers) listPolicies(c *gin.Context) error {
-	if err := onlyQuery(c, "page", "perPage", "sortField", "sortOrder", "showUpgradeable", "kuery", "noAgentCount", "withAgentCount", "full", "format"); err != nil {
-		return err
-	}
-	number, err := queryInt(c, "page", 1, 1, maxPage)
-	if err != nil {
-		return err
-	}
-	size, err := queryInt(c, "perPage", 20, 1, maxPolicies)
+	number, size, err := page(c, 1)
 	if err != nil {
 		return err
 	}
@@ -96,15 +89,18 @@ func (h *Handlers) listPolicies(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := matching(c, h.Store.Policies(), fleet.PolicySchema(), (*fleet.Policy).Values, h.Now.UTC())
+	query, err := queryFilter(c, fleet.PolicySchema(), h.Now.UTC())
+	if err != nil {
+		return err
+	}
+	list, err := matching(c.Request.Context(), h.Store.Policies(), query, (*fleet.Policy).Values)
 	if err != nil {
 		return err
 	}
 	if err := sortPolicies(c, list); err != nil {
 		return err
 	}
-	from := min((number-1)*size, len(list))
-	items, err := h.renderPolicies(c.Request.Context(), list[from:min(from+size, len(list))], !uncounted)
+	items, err := h.renderPolicies(c.Request.Context(), pageIn(list, number, size), !uncounted)
 	if err != nil {
 		return err
 	}
@@ -182,7 +178,8 @@ func compareFirst(a, b []any, sign int) int {
 	return 0
 }
 
-// renderPolicies answers with policies. It counts their agents in one pass.
+// renderPolicies returns policies as the API has them. If counted, it counts their agents, in
+// one pass.
 func (h *Handlers) renderPolicies(ctx context.Context, list []fleet.Policy, counted bool) ([]adminapi.Policy, error) {
 	agents := map[string]int{}
 	if counted && len(list) > 0 {
@@ -194,8 +191,7 @@ func (h *Handlers) renderPolicies(ctx context.Context, list []fleet.Policy, coun
 }
 
 func (h *Handlers) answerPolicy(c *gin.Context, p fleet.Policy) error {
-	// An empty page has the total.
-	_, n, err := h.Store.Agents().List(c.Request.Context(), store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: p.ID, ActiveOnly: true}})
+	n, err := h.Policies.CountAgents(c.Request.Context(), p.ID)
 	if err != nil {
 		return err
 	}
@@ -239,7 +235,7 @@ func filled[S ~[]E, E any](s S) *S {
 }
 
 func (h *Handlers) getPolicy(c *gin.Context) error {
-	if err := cmp.Or(onlyQuery(c, "format"), queryFormat(c)); err != nil {
+	if err := queryFormat(c); err != nil {
 		return err
 	}
 	p, err := h.Policies.Get(c.Request.Context(), c.Param("policyId"))
@@ -443,7 +439,7 @@ func (h *Handlers) bulkGetPolicies(c *gin.Context) error {
 		return err
 	}
 	var req adminapi.BulkGetPoliciesRequest
-	if err := httpapi.DecodeStrict(c, maxBody, &req); err != nil {
+	if err := decodeStrict(c, &req); err != nil {
 		return err
 	}
 	if len(req.Ids) == 0 {
@@ -466,7 +462,7 @@ func (h *Handlers) listPolicyOutputs(c *gin.Context) error {
 		return err
 	}
 	var req adminapi.PolicyOutputsRequest
-	if err := httpapi.DecodeStrict(c, maxBody, &req); err != nil {
+	if err := decodeStrict(c, &req); err != nil {
 		return err
 	}
 	found, err := h.namedPolicies(c.Request.Context(), req.Ids, false)
@@ -485,9 +481,6 @@ func (h *Handlers) listPolicyOutputs(c *gin.Context) error {
 }
 
 func (h *Handlers) getPolicyOutputs(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	p, err := h.Policies.Get(c.Request.Context(), c.Param("policyId"))
 	if err != nil {
 		return err
@@ -517,10 +510,7 @@ func policyOutput(o *fleet.Output) adminapi.PolicyOutput {
 
 // rendered returns the policy of the request as agents get it.
 func (h *Handlers) rendered(c *gin.Context) (policy.Rendered, error) {
-	err := cmp.Or(
-		onlyQuery(c, "download", "standalone", "kubernetes"),
-		queryOff(c, "the server has only policies for agents that it manages: leave it out", "standalone", "kubernetes"),
-	)
+	err := queryOff(c, "the server has only policies for agents that it manages: leave it out", "standalone", "kubernetes")
 	if err != nil {
 		return policy.Rendered{}, err
 	}
@@ -556,9 +546,6 @@ func (h *Handlers) downloadPolicy(c *gin.Context) error {
 // autoUpgradeStatus counts the agents of a policy, without the inactive ones, by version.
 // An unknown policy has none, as in Kibana.
 func (h *Handlers) autoUpgradeStatus(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	ctx := c.Request.Context()
 	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {

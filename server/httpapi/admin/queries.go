@@ -67,28 +67,32 @@ func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive 
 // pageOf returns a page of the items of a small collection that match the query of the
 // request.
 func pageOf[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, values func(*T, *kql.Field) []any, number, size int, now time.Time) ([]T, int, error) {
-	f, err := kql.Compile(c.Query("kuery"), schema, now)
+	f, err := queryFilter(c, schema, now)
 	if err != nil {
-		return nil, 0, badQuery("query.kuery", err)
+		return nil, 0, err
 	}
 	if _, everything := f.(kql.Everything); everything {
 		return all.List(c.Request.Context(), (number-1)*size, size)
 	}
-	list, err := matching(c, all, schema, values, now)
+	list, err := matching(c.Request.Context(), all, f, values)
 	if err != nil {
 		return nil, 0, err
 	}
-	from := min((number-1)*size, len(list))
-	return list[from:min(from+size, len(list))], len(list), nil
+	return pageIn(list, number, size), len(list), nil
 }
 
-// matching returns the items of a small collection that match the query of the request.
-func matching[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, values func(*T, *kql.Field) []any, now time.Time) ([]T, error) {
+// queryFilter compiles the query of the request.
+func queryFilter(c *gin.Context, schema *kql.Schema, now time.Time) (kql.Filter, error) {
 	f, err := kql.Compile(c.Query("kuery"), schema, now)
 	if err != nil {
 		return nil, badQuery("query.kuery", err)
 	}
-	list, _, err := all.List(c.Request.Context(), 0, 0)
+	return f, nil
+}
+
+// matching returns the items of a small collection that match f.
+func matching[T any](ctx context.Context, all store.Collection[T], f kql.Filter, values func(*T, *kql.Field) []any) ([]T, error) {
+	list, _, err := all.List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
 	}

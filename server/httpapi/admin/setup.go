@@ -29,35 +29,33 @@ func (h *Handlers) routeSetup(fl *gin.RouterGroup) {
 	fl.GET("/uninstall_tokens/:uninstallTokenId", on(h.getUninstallToken))
 }
 
-// absent says what Muster has instead of a part of Kibana's Fleet, by the first words of
+// absent says what Muster has instead of a part of Kibana's Fleet, by the first segment of
 // the path below /api/fleet.
-var absent = []struct{ path, instead string }{
-	{"epm", "Muster has no integrations: it upgrades agents, and packages of agents are published with `muster package push`"},
-	{"package_policies", "Muster has no integrations, so policies have no package policies: create agent policies at /api/fleet/agent_policies"},
-	{"agentless_policies", "Muster has no integrations, so it has no agentless policies"},
-	{"service_tokens", "Muster needs no service tokens: agents check in with Muster itself, which is the Fleet Server. Hosts enrol with an enrollment token, see /api/fleet/enrollment_api_keys"},
-	{"service-tokens", "Muster needs no service tokens: agents check in with Muster itself, which is the Fleet Server. Hosts enrol with an enrollment token, see /api/fleet/enrollment_api_keys"},
-	{"logstash_api_keys", "Muster makes no keys for Elasticsearch or Logstash: put the credentials into config_yaml of the output"},
-	{"health_check", "Muster opens no connection to an address that it is given: ask GET /api/status of the Fleet Server itself, on the port of the agents"},
-	{"kubernetes", "Muster renders no manifests for Kubernetes: enrol agents with an enrollment token, see /api/fleet/enrollment_api_keys"},
-	{"message_signing_service", "Muster signs no messages to agents: packages are signed by their publishers"},
-	{"space_settings", "Muster has one space, default, without settings of its own"},
-	{"data_streams", "Muster keeps no data of agents: see the outputs' own systems"},
-	{"cloud_connectors", "Muster has no integrations, so it has no cloud connectors"},
-	{"remote_synced_integrations", "Muster has no integrations to synchronise"},
+var absent = map[string]string{
+	"epm":                        "Muster has no integrations: it upgrades agents, and packages of agents are published with `muster package push`",
+	"package_policies":           "Muster has no integrations, so policies have no package policies: create agent policies at /api/fleet/agent_policies",
+	"agentless_policies":         "Muster has no integrations, so it has no agentless policies",
+	"service_tokens":             "Muster needs no service tokens: agents check in with Muster itself, which is the Fleet Server. Hosts enrol with an enrollment token, see /api/fleet/enrollment_api_keys",
+	"service-tokens":             "Muster needs no service tokens: agents check in with Muster itself, which is the Fleet Server. Hosts enrol with an enrollment token, see /api/fleet/enrollment_api_keys",
+	"logstash_api_keys":          "Muster makes no keys for Elasticsearch or Logstash: put the credentials into config_yaml of the output",
+	"health_check":               "Muster opens no connection to an address that it is given: ask GET /api/status of the Fleet Server itself, on the port of the agents",
+	"kubernetes":                 "Muster renders no manifests for Kubernetes: enrol agents with an enrollment token, see /api/fleet/enrollment_api_keys",
+	"message_signing_service":    "Muster signs no messages to agents: packages are signed by their publishers",
+	"space_settings":             "Muster has one space, default, without settings of its own",
+	"data_streams":               "Muster keeps no data of agents: see the outputs' own systems",
+	"cloud_connectors":           "Muster has no integrations, so it has no cloud connectors",
+	"remote_synced_integrations": "Muster has no integrations to synchronise",
 }
 
 // insteadOf says what Muster has instead of a path of Kibana's Fleet, "" if it has that
 // part.
 func insteadOf(path string) string {
 	rest, ok := strings.CutPrefix(path, "/api/fleet/")
-	first, _, _ := strings.Cut(rest, "/")
-	for _, a := range absent {
-		if ok && first == a.path {
-			return a.instead
-		}
+	if !ok {
+		return ""
 	}
-	return ""
+	part, _, _ := strings.Cut(rest, "/")
+	return absent[part]
 }
 
 // nothingAt is the error for a path that is not served.
@@ -82,9 +80,6 @@ func (h *Handlers) setup(c *gin.Context) error {
 }
 
 func (h *Handlers) agentsSetup(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	missing := []string{}
 	if h.Infra.Tokens == nil {
 		missing = append(missing, "encrypted_saved_object_encryption_key_required")
@@ -98,15 +93,11 @@ func (h *Handlers) agentsSetup(c *gin.Context) error {
 var fleetSettings = adminapi.FleetSettings{Id: "fleet-default-settings", PreconfiguredFields: []string{}}
 
 func (h *Handlers) getSettings(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	c.JSON(http.StatusOK, adminapi.FleetSettingsItem{Item: fleetSettings})
 	return nil
 }
 
-// putSettings accepts the settings as they are, and refuses to change what has no effect
-// here.
+// putSettings accepts values that change nothing, and refuses the others.
 func (h *Handlers) putSettings(c *gin.Context) error {
 	var req struct {
 		HasSeenAddDataNotice *bool     `json:"has_seen_add_data_notice"`
@@ -150,9 +141,6 @@ func (h *Handlers) putSettings(c *gin.Context) error {
 
 // checkPermissions succeeds: an admin key may do everything.
 func (h *Handlers) checkPermissions(c *gin.Context) error {
-	if err := onlyQuery(c, "fleetServerSetup"); err != nil {
-		return err
-	}
 	if _, err := queryBool(c, "fleetServerSetup"); err != nil {
 		return err
 	}
@@ -161,18 +149,11 @@ func (h *Handlers) checkPermissions(c *gin.Context) error {
 }
 
 func (h *Handlers) listIntegrations(c *gin.Context) error {
-	err := onlyQuery(c, "category", "prerelease", "excludeInstallStatus", "withPackagePoliciesCount", "include_policy_templates")
-	if err != nil {
-		return err
-	}
 	c.JSON(http.StatusOK, adminapi.IntegrationList{Items: []map[string]any{}})
 	return nil
 }
 
 func (h *Handlers) listPackagePolicies(c *gin.Context) error {
-	if err := onlyQuery(c, "page", "perPage", "sortField", "sortOrder", "showUpgradeable", "kuery", "format", "withAgentCount"); err != nil {
-		return err
-	}
 	number, size, err := page(c, 1)
 	if err != nil {
 		return err
@@ -185,9 +166,6 @@ func (h *Handlers) listPackagePolicies(c *gin.Context) error {
 const tokenSearch = 50
 
 func (h *Handlers) listUninstallTokens(c *gin.Context) error {
-	if err := onlyQuery(c, "policyId", "search", "page", "perPage"); err != nil {
-		return err
-	}
 	for _, name := range []string{"policyId", "search"} {
 		if n := len(c.Query(name)); n > tokenSearch {
 			return fleet.FieldError("query."+name, "value has length [%d] but it must have a maximum length of [%d].", n, tokenSearch)
@@ -211,12 +189,8 @@ func (h *Handlers) listUninstallTokens(c *gin.Context) error {
 	policies = slices.DeleteFunc(policies, func(p fleet.Policy) bool {
 		return !strings.Contains(p.ID, policyID) || search != "" && !strings.Contains(p.ID, search) && !strings.Contains(strings.ToLower(p.Name), strings.ToLower(search))
 	})
-	out := adminapi.UninstallTokenList{Items: []adminapi.UninstallToken{}, Total: len(policies), Page: number, PerPage: size}
-	from := min((number-1)*size, len(policies))
-	for _, p := range policies[from:min(from+size, len(policies))] {
-		out.Items = append(out.Items, h.uninstallToken(p))
-	}
-	c.JSON(http.StatusOK, out)
+	items := each(pageIn(policies, number, size), h.uninstallToken)
+	c.JSON(http.StatusOK, adminapi.UninstallTokenList{Items: items, Total: len(policies), Page: number, PerPage: size})
 	return nil
 }
 
@@ -230,17 +204,10 @@ func (h *Handlers) tokenPolicies(c *gin.Context) ([]fleet.Policy, error) {
 }
 
 func (h *Handlers) uninstallToken(p fleet.Policy) adminapi.UninstallToken {
-	out := adminapi.UninstallToken{Id: h.Infra.Tokens.ID(p.ID), PolicyId: p.ID, PolicyName: p.Name}
-	if len(p.SpaceIDs) > 0 {
-		out.Namespaces = &p.SpaceIDs
-	}
-	return out
+	return adminapi.UninstallToken{Id: h.Infra.Tokens.ID(p.ID), PolicyId: p.ID, PolicyName: p.Name, Namespaces: filled(p.SpaceIDs)}
 }
 
 func (h *Handlers) getUninstallToken(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
 	policies, err := h.tokenPolicies(c)
 	if err != nil {
 		return err

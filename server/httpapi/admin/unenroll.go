@@ -39,25 +39,15 @@ func (h *Handlers) unenrollOne(c *gin.Context, o action.UnenrollOrder) error {
 }
 
 func (h *Handlers) bulkUnenroll(c *gin.Context) error {
-	ctx := c.Request.Context()
 	var req adminapi.BulkUnenrollRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
-	if err != nil {
-		return err
-	}
-	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c)}
-	if isSet(req.DryRun) {
-		return h.answerFound(c, ids)
-	}
-	a, err := h.Actions.Unenroll(ctx, o)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
-	return nil
+	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+		return h.Actions.Unenroll(c.Request.Context(), action.UnenrollOrder{
+			AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c),
+		})
+	})
 }
 
 func (h *Handlers) previewUnenroll(c *gin.Context) error {

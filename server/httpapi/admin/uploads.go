@@ -63,7 +63,6 @@ func (h *Handlers) requestDiagnostics(c *gin.Context) error {
 }
 
 func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
-	ctx := c.Request.Context()
 	var req adminapi.BulkDiagnosticsRequest
 	if err := decodeStrict(c, &req); err != nil {
 		return err
@@ -72,30 +71,16 @@ func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, nil)
-	if err != nil {
-		return err
-	}
-	o := action.DiagnosticsOrder{AgentIDs: ids, Selected: selected, RequestDiagnosticsData: data, Actor: actor(c)}
-	if isSet(req.DryRun) {
-		return h.answerFound(c, ids)
-	}
-	a, err := h.Actions.RequestDiagnostics(ctx, o)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
-	return nil
+	return h.bulk(c, req.Agents, nil, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+		return h.Actions.RequestDiagnostics(c.Request.Context(), action.DiagnosticsOrder{AgentIDs: ids, Selected: selected, RequestDiagnosticsData: data, Actor: actor(c)})
+	})
 }
 
 func (h *Handlers) listUploads(c *gin.Context) error {
 	ctx := c.Request.Context()
 	a, err := h.Store.Agents().Get(ctx, c.Param("agentId"))
 	if err != nil {
-		if fleet.KindOf(err) == fleet.NotFound {
-			err = fleet.Errorf(fleet.NotFound, "Agent %s not found", c.Param("agentId"))
-		}
-		return err
+		return agentNotFound(err, c.Param("agentId"))
 	}
 	files, err := h.Uploads.List(ctx, a)
 	if err != nil {
@@ -134,9 +119,8 @@ func (h *Handlers) getUpload(c *gin.Context) error {
 	c.Header("Content-Type", "application/octet-stream")
 	c.Header("Content-Disposition", attachment)
 	c.Header("Content-Length", strconv.FormatInt(u.Size, 10))
-	out := &lazyWriter{c: c}
-	err = h.Uploads.Copy(c.Request.Context(), u, out)
-	if err != nil && !out.begun {
+	err = h.Uploads.Copy(c.Request.Context(), u, lazyWriter{c.Writer})
+	if err != nil && !c.Writer.Written() {
 		for _, name := range []string{"Content-Disposition", "Content-Length"} {
 			c.Writer.Header().Del(name)
 		}
@@ -149,18 +133,15 @@ func (h *Handlers) getUpload(c *gin.Context) error {
 	return nil
 }
 
-// lazyWriter writes the status before the first byte, so that an error before can be
-// answered.
-type lazyWriter struct {
-	c     *gin.Context
-	begun bool
-}
+// lazyWriter does not pass on empty writes, with which gin would send the status, so that an
+// error before the first byte can still be answered.
+type lazyWriter struct{ gin.ResponseWriter }
 
-func (w *lazyWriter) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		w.begun = true
+func (w lazyWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
 	}
-	return w.c.Writer.Write(p)
+	return w.ResponseWriter.Write(p)
 }
 
 func (h *Handlers) deleteUpload(c *gin.Context) error {
