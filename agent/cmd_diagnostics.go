@@ -20,7 +20,7 @@ func diagnosticsCommand() *cobra.Command {
 		Use:   "diagnostics",
 		Short: "Write what explains the state of the agent on this host to a zip file, without keys and tokens",
 		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) (err error) {
+		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := resolveTop(top)
 			if err != nil {
 				return err

@@ -307,17 +307,17 @@ func (d *daemon) serveControl(ctx context.Context) {
 	}
 }
 
-// runGateway runs the gateway and the ack sender until ctx ends, or the server has
-// unenrolled this agent and received the acknowledgement.
+// runGateway runs what talks to the server, or follows it, until ctx ends, or the server
+// has unenrolled this agent and received the acknowledgement.
 func (d *daemon) runGateway(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var both sync.WaitGroup
-	both.Go(func() { d.loop.Run(ctx) })
-	both.Go(func() { d.acks.Run(ctx) })
-	both.Go(func() { d.diagnose(ctx) })
-	both.Go(func() { d.followSettings(ctx) })
-	both.Go(func() { d.followHosts(ctx) })
+	var parts sync.WaitGroup
+	parts.Go(func() { d.loop.Run(ctx) })
+	parts.Go(func() { d.acks.Run(ctx) })
+	parts.Go(func() { d.diagnose(ctx) })
+	parts.Go(func() { d.followSettings(ctx) })
+	parts.Go(func() { d.followHosts(ctx) })
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
 		if d.queue.Unenrolled() && len(d.queue.Acks(1)) == 0 {
@@ -330,7 +330,7 @@ func (d *daemon) runGateway(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	both.Wait()
+	parts.Wait()
 }
 
 // deliver stores an answer of the server.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/agent/diagnostics"
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -31,12 +32,7 @@ func (d *daemon) diagnose(ctx context.Context) {
 		}
 		if err := d.queue.Finish(a.ID, r, time.Now()); err != nil {
 			d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
-			timer := time.NewTimer(queueRetry)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
+			_ = backoff.Sleep(ctx, queueRetry) // the loop ends with ctx
 		}
 	}
 }
@@ -51,7 +47,7 @@ func (d *daemon) sendDiagnostics(ctx context.Context, a agentapi.Action) queue.R
 	if err := s.Collect(&b); err != nil {
 		return queue.Result{Error: fmt.Sprintf("the diagnostics could not be collected: %v", err)}
 	}
-	id, err := d.client().Upload(ctx, a.ID, diagnostics.FileName(now), "application/zip", b.Bytes())
+	id, err := d.client().Upload(ctx, a.ID, diagnostics.FileName(now), b.Bytes())
 	if err != nil {
 		d.log.Warn("the diagnostics were not sent", "action", a.ID, "error", err)
 		return queue.Result{Error: fmt.Sprintf("the diagnostics could not be sent: %v", err)}
@@ -68,6 +64,6 @@ func (d *daemon) sendDiagnostics(ctx context.Context, a agentapi.Action) queue.R
 func (d *daemon) description() any {
 	return map[string]any{
 		"version": d.Running.FullVersion(), "build": d.Running.Identity.String(), "home": d.Running.Home, "top": d.Top,
-		"os": d.GOOS, "arch": d.GOARCH, "service": d.Service, "host": d.Host, "server": d.serverURL(),
+		"os": d.GOOS, "arch": d.GOARCH, "service": d.Service, "host": d.Host, "server": d.client().Address(),
 	}
 }

@@ -105,7 +105,7 @@ func TestAgentFollowsTheServersOfItsPolicy(t *testing.T) {
 	stranger := fakeserver.New(t)
 	id := identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL}
 	var err error
-	if m.sw, err = (gateway.Trust{Fingerprint: m.server.CAPin}).Switch(m.server.URL, nil); err != nil {
+	if m.sw, err = (gateway.Trust{Fingerprint: m.server.CAPin}).Switch(m.server.URL); err != nil {
 		t.Fatal(err)
 	}
 	m.client = m.sw.Client()

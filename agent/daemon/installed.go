@@ -151,7 +151,7 @@ func (o *Options) enrolled() error {
 	if o.Config.Server.URL != "" {
 		server = o.Config.Server.URL
 	}
-	if o.Switch, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(server, nil); err != nil {
+	if o.Switch, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(server); err != nil {
 		return err
 	}
 	o.HTTP = o.Switch.Client()

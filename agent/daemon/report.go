@@ -121,7 +121,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 	h := d.health()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),
-		Message:        cmp.Or(h.Message, said[h.State]),
+		Message:        cmp.Or(h.Message, defaultMessages[h.State]),
 		AckToken:       d.queue.AckToken(),
 		LocalMeta:      d.metadata(),
 		Components:     wireComponents(h.Components),
@@ -133,8 +133,8 @@ func (d *daemon) report() agentapi.CheckinRequest {
 	return r
 }
 
-// said is the message of a state that needs no explanation. Fleet Servers require one.
-var said = map[probe.State]string{
+// defaultMessages are the messages of states that have none. Fleet Servers require one.
+var defaultMessages = map[probe.State]string{
 	probe.Healthy: "Running", probe.Starting: "Starting", probe.Stopping: "Stopping", probe.Degraded: "Degraded", probe.Failed: "Failed",
 }
 
@@ -146,8 +146,8 @@ func (d *daemon) metadata() []byte {
 	})
 }
 
-// wireUpgrade returns the upgrade as the server is told. A Fleet Server may fail a check-in
-// whose upgrade has no action that it knows, as one that was requested on the host.
+// wireUpgrade returns the upgrade to report. A Fleet Server may fail a check-in whose upgrade
+// has an action that it does not know, such as one that was requested on the host.
 func (d *daemon) wireUpgrade() *agentapi.UpgradeDetails {
 	u := d.currentUpgrade()
 	if u != nil && u.ActionID == "" && !d.Muster {
@@ -172,7 +172,7 @@ func wireStatus(s probe.State) string {
 func wireComponents(list []probe.Component) json.RawMessage {
 	out := make([]agentapi.Component, 0, len(list))
 	for _, c := range list {
-		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: cmp.Or(c.Message, said[c.State])})
+		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: cmp.Or(c.Message, defaultMessages[c.State])})
 	}
 	b, err := json.Marshal(out)
 	if err != nil {

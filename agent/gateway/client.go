@@ -256,15 +256,16 @@ func (c *Client) do(ctx context.Context, method, path, key string, in any) (*htt
 			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	resp, answer, err := c.send(ctx, method, path, key, body)
+	resp, answer, err := c.send(ctx, method, path, key, nil, body)
 	if err == nil && c.NamedVersion == "" && resp.StatusCode == http.StatusBadRequest &&
 		statusError(resp, answer).Code == codeUnsupportedVersion && c.compatible.CompareAndSwap(false, true) {
-		return c.send(ctx, method, path, key, body)
+		return c.send(ctx, method, path, key, nil, body)
 	}
 	return resp, answer, err
 }
 
-func (c *Client) send(ctx context.Context, method, path, key string, in []byte) (*http.Response, []byte, error) {
+// send sends one request. header may replace what it sets.
+func (c *Client) send(ctx context.Context, method, path, key string, header http.Header, in []byte) (*http.Response, []byte, error) {
 	var body io.Reader
 	if in != nil {
 		body = bytes.NewReader(in)
@@ -281,6 +282,9 @@ func (c *Client) send(ctx context.Context, method, path, key string, in []byte) 
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range header {
+		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {

@@ -405,7 +405,7 @@ func TestVersionThatTheServerRefusesIsExplained(t *testing.T) {
 func TestSwitchSendsRequestsToWhereTheServerIs(t *testing.T) {
 	s, stranger := fakeserver.New(t), fakeserver.New(t)
 	moved := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
-	sw, err := (gateway.Trust{Fingerprint: s.CAPin}).Switch(s.URL, nil)
+	sw, err := (gateway.Trust{Fingerprint: s.CAPin}).Switch(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

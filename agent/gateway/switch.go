@@ -15,17 +15,16 @@ import (
 // first address go to where it is now, so that nobody else needs to know.
 type Switch struct {
 	trust Trust
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 	base  *url.URL
 
-	mu        sync.Mutex
-	current   *url.URL
-	transport http.RoundTripper
+	mu      sync.Mutex
+	current *url.URL
+	client  *http.Client // with the transport to current
 }
 
-// Switch returns a transport to the server at rawURL. If dial is nil it uses the network.
-func (t Trust) Switch(rawURL string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*Switch, error) {
-	s := &Switch{trust: t, dial: dial}
+// Switch returns a transport to the server at rawURL.
+func (t Trust) Switch(rawURL string) (*Switch, error) {
+	s := &Switch{trust: t}
 	if err := s.Move(rawURL); err != nil {
 		return nil, err
 	}
@@ -47,7 +46,7 @@ func (s *Switch) URL() string {
 
 // Move sends the following requests to rawURL, with the same rules for certificates.
 func (s *Switch) Move(rawURL string) error {
-	c, err := s.trust.HTTPClient(rawURL, s.dial)
+	c, err := s.trust.HTTPClient(rawURL, nil)
 	if err != nil {
 		return err
 	}
@@ -57,18 +56,17 @@ func (s *Switch) Move(rawURL string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Polls that are open there end by themselves.
-	if old, ok := s.transport.(*http.Transport); ok {
-		old.CloseIdleConnections()
+	if s.client != nil {
+		s.client.CloseIdleConnections() // polls that are open there end by themselves
 	}
-	s.current, s.transport = u, c.Transport
+	s.current, s.client = u, c
 	return nil
 }
 
 // Try returns an error unless a server of the protocol answers at rawURL. It sends no
 // credentials.
 func (s *Switch) Try(ctx context.Context, rawURL string) error {
-	c, err := s.trust.HTTPClient(rawURL, s.dial)
+	c, err := s.trust.HTTPClient(rawURL, nil)
 	if err != nil {
 		return err
 	}
@@ -89,21 +87,22 @@ func (s *Switch) CheckHost(rawURL string) error {
 		return errors.New("holds a user or a password: want https://host:port")
 	case u.Scheme == "https" && u.Host != "":
 		return nil
-	case u.Scheme == "http" && loopback(u) && s.base.Scheme == "http" && loopback(s.base):
+	case u.Scheme == "http" && IsLoopback(u.Hostname()) && s.base.Scheme == "http" && IsLoopback(s.base.Hostname()):
 		return nil
 	}
 	return fmt.Errorf("is %q: want https://host:port", rawURL)
 }
 
-func loopback(u *url.URL) bool {
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+// IsLoopback reports whether the host name of a URL is this host's own.
+func IsLoopback(hostname string) bool {
+	ip := net.ParseIP(hostname)
+	return hostname == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (s *Switch) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	to, transport := s.current, s.transport
+	to, transport := s.current, s.client.Transport
 	s.mu.Unlock()
 	if to != s.base && r.URL.Scheme == s.base.Scheme && r.URL.Host == s.base.Host {
 		r = r.Clone(r.Context())
@@ -118,7 +117,5 @@ func (s *Switch) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *Switch) CloseIdleConnections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, ok := s.transport.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
+	s.client.CloseIdleConnections()
 }

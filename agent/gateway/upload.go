@@ -1,20 +1,15 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -30,13 +25,13 @@ const (
 	maxChunkSize = 64 << 20
 )
 
-// Upload sends a file for an action and returns the id that the server has given it. It
+// Upload sends a zip file for an action and returns the id that the server has given it. It
 // repeats requests that may succeed later.
-func (c *Client) Upload(ctx context.Context, actionID, name, mimeType string, data []byte) (uploadID string, err error) {
+func (c *Client) Upload(ctx context.Context, actionID, name string, data []byte) (uploadID string, err error) {
 	size := int64(len(data))
 	begin, err := json.Marshal(agentapi.UploadBegin{
 		ActionID: actionID, AgentID: c.AgentID, Source: agentapi.UploadSource,
-		File: agentapi.UploadFile{Name: name, Ext: "zip", MIMEType: mimeType, Size: &size},
+		File: agentapi.UploadFile{Name: name, Ext: "zip", MIMEType: "application/zip", Size: &size},
 	})
 	if err != nil {
 		return "", err
@@ -56,7 +51,7 @@ func (c *Client) Upload(ctx context.Context, actionID, name, mimeType string, da
 		data = data[len(chunk):]
 		sum := sha256.Sum256(chunk)
 		transit.Write(sum[:])
-		header := http.Header{agentapi.HeaderChunk: {hex.EncodeToString(sum[:])}}
+		header := http.Header{agentapi.HeaderChunk: {hex.EncodeToString(sum[:])}, "Content-Type": {"application/octet-stream"}}
 		if _, err := c.sendPart(ctx, http.MethodPut, fmt.Sprint(path, "/", n), header, chunk); err != nil {
 			return "", err
 		}
@@ -89,31 +84,9 @@ func (c *Client) sendPart(ctx context.Context, method, path string, header http.
 func (c *Client) tryPart(ctx context.Context, method, path string, header http.Header, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.URL, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	for name, values := range header {
-		req.Header[http.CanonicalHeaderKey(name)] = values
-	}
-	c.Authorize(req)
-	req.Header.Set(agentapi.HeaderAPIVersion, agentapi.APIVersion)
-	req.Header.Set(agentapi.HeaderRequestID, uuid.NewString())
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPut {
-		req.Header.Set("Content-Type", "application/octet-stream")
-	}
-	resp, err := c.HTTP.Do(req)
-	if err != nil {
-		return nil, explain(err, c.URL)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil {
-		return nil, explain(err, c.URL)
-	}
-	if resp.StatusCode != http.StatusOK {
+	resp, answer, err := c.send(ctx, method, path, c.APIKey, header, body)
+	if err == nil && resp.StatusCode != http.StatusOK {
 		return nil, statusError(resp, answer)
 	}
-	return answer, nil
+	return answer, err
 }

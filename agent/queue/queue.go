@@ -108,7 +108,7 @@ type state struct {
 	Unenrolled     bool     `json:"unenrolled,omitempty"`
 }
 
-// Settings are what the server has told the agent about itself.
+// Settings are what the last policy and the last SETTINGS have set.
 type Settings struct {
 	// SourceURI is the policy's source of packages; empty if it names none.
 	SourceURI string `json:"source_uri,omitempty"`

@@ -291,8 +291,8 @@ func hasID(id string) func(agentapi.Action) bool {
 	return func(a agentapi.Action) bool { return a.ID == id }
 }
 
-// done ends an action that may have ended before, and then only queues the result again,
-// unless it waits.
+// done records the result of an action. If the action had ended before, it only queues the
+// result again, unless one is queued already.
 func (s *state) done(id string, r Result, now time.Time) {
 	waits := slices.ContainsFunc(s.Acks, func(e agentapi.AckEvent) bool { return e.ActionID == id })
 	switch {

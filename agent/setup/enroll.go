@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -50,7 +49,7 @@ func (e Enrollment) check() (trust.Keyring, error) {
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
 		return nil, fmt.Errorf("--url is %q, want https://host:port", e.URL)
-	case u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !gateway.IsLoopback(u.Hostname()):
 		return nil, fmt.Errorf("--url is %q: the token and the agent's key would travel in the clear, use https", e.URL)
 	case e.Token == "":
 		return nil, errors.New("no enrollment token: pass --token, or set MUSTER_ENROLLMENT_TOKEN")
@@ -77,11 +76,6 @@ func (e Enrollment) check() (trust.Keyring, error) {
 func isToken(s string) bool {
 	b, err := base64.StdEncoding.DecodeString(s)
 	return err == nil && bytes.Contains(b, []byte(":"))
-}
-
-func loopback(hostname string) bool {
-	ip := net.ParseIP(hostname)
-	return hostname == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // ParseKeys parses publisher keys, each a text or the name of a file.

@@ -19,8 +19,8 @@ func TestElasticsLinkAndUnmappedFilesAreSkippedOnlyInElasticsPackages(t *testing
 	link := fakepkg.Entry{Name: top + "/elastic-agent", Kind: fakepkg.Symlink, Link: home + "/elastic-agent"}
 	outside := fakepkg.Entry{Name: top + "/data/other/file", Body: "x"}
 	for name, c := range map[string]struct {
-		more        []fakepkg.Entry
-		elastic, we string // why it is refused; empty if it is not
+		more            []fakepkg.Entry
+		elastic, muster string // why it is refused; empty if it is not
 	}{
 		"as it is":             {nil, "", ""},
 		"a link at the top":    {[]fakepkg.Entry{link}, "", "is a symbolic link"},
@@ -32,7 +32,7 @@ func TestElasticsLinkAndUnmappedFilesAreSkippedOnlyInElasticsPackages(t *testing
 	} {
 		t.Run(name, func(t *testing.T) {
 			archive := fakepkg.Write(t, t.TempDir(), top+".tar.gz", append(append([]fakepkg.Entry{}, sound...), c.more...))
-			wantRefused := func(who string, contents *Contents, err error, why string) {
+			check := func(who string, contents *Contents, err error, why string) {
 				if why == "" && (err != nil || contents.Top != top || contents.Manifest.Package.Version != "8.15.5") {
 					t.Errorf("%s: %v", who, err)
 				}
@@ -41,9 +41,9 @@ func TestElasticsLinkAndUnmappedFilesAreSkippedOnlyInElasticsPackages(t *testing
 				}
 			}
 			contents, err := InspectElastic(t.Context(), disk.OS{}, archive)
-			wantRefused("Elastic's", contents, err, c.elastic)
+			check("Elastic's", contents, err, c.elastic)
 			contents, err = Inspect(t.Context(), archive)
-			wantRefused("ours", contents, err, c.we)
+			check("Muster's", contents, err, c.muster)
 		})
 	}
 }

@@ -85,6 +85,9 @@ func cleanName(raw string) (string, error) {
 	return name, nil
 }
 
+// symbolicLink is why a symbolic link is not unpacked.
+const symbolicLink = "is a symbolic link"
+
 // forbiddenKind returns why an entry of its type must not be unpacked, or "".
 func forbiddenKind(f archiver.FileInfo) string {
 	switch h := f.Header.(type) {
@@ -101,7 +104,7 @@ func forbiddenTar(flag byte) string {
 	case tar.TypeReg, tar.TypeDir:
 		return ""
 	case tar.TypeSymlink:
-		return "is a symbolic link"
+		return symbolicLink
 	case tar.TypeLink:
 		return "is a hard link"
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
@@ -115,7 +118,7 @@ func forbiddenZip(h zip.FileHeader) string {
 	mode := h.Mode()
 	switch {
 	case mode&fs.ModeSymlink != 0:
-		return "is a symbolic link"
+		return symbolicLink
 	case !mode.IsDir() && !mode.IsRegular():
 		return "is a device or a pipe"
 	case h.Flags&encrypted != 0:
@@ -131,12 +134,5 @@ func forbiddenZip(h zip.FileHeader) string {
 // isTopLink reports whether the entry is a symbolic link in the archive's top folder.
 func isTopLink(f archiver.FileInfo) bool {
 	name, err := cleanName(f.NameInArchive)
-	link := false
-	switch h := f.Header.(type) {
-	case *tar.Header:
-		link = h.Typeflag == tar.TypeSymlink
-	case zip.FileHeader:
-		link = h.Mode()&fs.ModeSymlink != 0
-	}
-	return err == nil && link && strings.Count(name, "/") == 1
+	return err == nil && strings.Count(name, "/") == 1 && forbiddenKind(f) == symbolicLink
 }

@@ -83,11 +83,7 @@ func Inspect(ctx context.Context, archivePath string) (*Contents, error) {
 
 // InspectOn is Inspect for an archive on d.
 func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
-	a, err := Open(ctx, d, archivePath, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &a.Contents, a.Close()
+	return inspect(ctx, d, archivePath, defaultLimits())
 }
 
 // InspectElastic is Inspect for a package of Elastic's own. It skips what those have and
@@ -96,6 +92,10 @@ func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents,
 func InspectElastic(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
 	l := defaultLimits()
 	l.elastic = true
+	return inspect(ctx, d, archivePath, l)
+}
+
+func inspect(ctx context.Context, d disk.Disk, archivePath string, l limits) (*Contents, error) {
 	a, err := open(ctx, d, archivePath, nil, l)
 	if err != nil {
 		return nil, err

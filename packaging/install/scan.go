@@ -199,8 +199,9 @@ func (s seen) add(e checkedEntry) error {
 }
 
 // plan returns the path in the versioned home of each of the archive's files that
-// the manifest maps. With skip it leaves out those that map outside the home.
-func plan(files []Entry, p manifest.Package, skip bool) (map[string]string, error) {
+// the manifest maps. For a package of Elastic's it leaves out those that map outside the
+// home.
+func plan(files []Entry, p manifest.Package, elastic bool) (map[string]string, error) {
 	home := p.Home() + "/"
 	places := make(map[string]string, len(files))
 	sources := make(map[string]string, len(files))
@@ -210,7 +211,7 @@ func plan(files []Entry, p manifest.Package, skip bool) (map[string]string, erro
 			continue
 		}
 		inHome, ok := strings.CutPrefix(mapped, home)
-		if !ok && skip {
+		if !ok && elastic {
 			continue
 		}
 		if !ok {

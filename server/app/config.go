@@ -126,7 +126,7 @@ type AgentsConfig struct {
 type AdminConfig struct {
 	Listen string `yaml:"listen"`
 	URL    string `yaml:"url"`
-	// KibanaVersion is what clients are told that compare Kibana's version.
+	// KibanaVersion is the version that clients of Kibana's Fleet API read at /api/status.
 	KibanaVersion string `yaml:"kibana_version"`
 }
 

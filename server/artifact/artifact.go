@@ -92,8 +92,8 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	})
 }
 
-// push publishes an archive that verify accepts and completes the record of. as has what
-// is known of it before its bytes have come.
+// push publishes an archive if verify accepts it; verify also completes the record. as is
+// the record as it is known before the bytes arrive.
 func (s *Service) push(ctx context.Context, as fleet.Package, body io.Reader, actor string, verify func(path string, p *fleet.Package) error) (fleet.Package, error) {
 	file := as.File
 	if err := s.Disk.MkdirAll("packages", s.Dir, 0o700); err != nil {

@@ -55,7 +55,11 @@ func elasticPackage(file string) (fleet.Package, error) {
 	if m == nil {
 		return refuse("want Elastic's own name, such as elastic-agent-8.15.5-linux-x86_64.tar.gz: its agents ask for that one")
 	}
-	if format := map[bool]string{true: "zip", false: "tar.gz"}[m[2] == "windows"]; m[4] != format {
+	format := "tar.gz"
+	if m[2] == "windows" {
+		format = "zip"
+	}
+	if m[4] != format {
 		return refuse("Elastic's packages for %s are %s files", m[2], format)
 	}
 	if _, err := manifest.ParseVersion(m[1]); err != nil {

@@ -125,10 +125,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 				}
 				for _, c := range g.Components {
 					row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
-					if c.Units == nil {
-						continue
-					}
-					for _, u := range *c.Units {
+					for _, u := range deref(c.Units) {
 						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
 					}
 				}

@@ -101,7 +101,6 @@ func inactiveAfter(seconds int) string {
 }
 
 func (a *client) newPoliciesCopy() *cobra.Command {
-	var req adminapi.CopyPolicyRequest
 	return &cobra.Command{
 		Use:   "copy ID NAME",
 		Short: "Create a policy with the settings of another, without its required versions",
@@ -112,8 +111,8 @@ func (a *client) newPoliciesCopy() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Name = args[1]
-			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPost, "/api/fleet/agent_policies/"+url.PathEscape(args[0])+"/copy", req)
+			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPost, "/api/fleet/agent_policies/"+url.PathEscape(args[0])+"/copy",
+				adminapi.CopyPolicyRequest{Name: args[1]})
 			if err != nil {
 				return err
 			}

@@ -331,8 +331,9 @@ func TestAgentWithoutReplaceTokenIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A host whose enrolment was answered into the void enrols again under the same
-// enrollment_id, and leaves no agent that never checks in. One that has checked in stays.
+// A host that did not receive the answer to its enrolment enrols again with the same
+// enrollment_id. The agent of the first attempt, which never checked in, is deleted; one that
+// has checked in stays.
 func TestEnrollmentIDReplacesAgentThatNeverCheckedIn(t *testing.T) {
 	w := newWorld(t)
 	k := w.key("web")

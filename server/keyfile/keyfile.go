@@ -1,7 +1,7 @@
 // Package keyfile has the keys that all servers of an installation share and that the store
-// must not have: they are files in the folder of the online key, so that a reader of the
-// store, or of its backups, can neither sign nor decrypt. The store has a digest of each, by
-// which a server finds at its start that its key is another than the installation's.
+// must not have. They are files in the folder of the online key, so that a reader of the
+// store, or of its backups, can neither sign nor decrypt. The store has a digest of each, so
+// that a server notices at its start that its key is not the installation's.
 package keyfile
 
 import (

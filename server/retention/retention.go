@@ -1,7 +1,7 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
 // their targets and previews, the audit trail, incidents, dead letters, events and uploaded
-// diagnostics. One server does so, the holder of a lease. It never removes what is open, whatever its age or
-// number.
+// diagnostics. One server does so, the holder of a lease. It never removes what is open,
+// whatever its age or number.
 package retention
 
 import (
