@@ -889,7 +889,7 @@ type AdminKey struct {
 	// Active Whether it has not been revoked; it may have expired
 	Active bool `json:"active"`
 
-	// ApiKey base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off.
+	// ApiKey base64(id:secret), only in the response that created it
 	ApiKey    *string    `json:"api_key,omitempty"`
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy *string    `json:"created_by,omitempty"`
@@ -958,7 +958,7 @@ type Agent struct {
 	UnenrolledReason      *string    `json:"unenrolled_reason,omitempty"`
 	UnenrollmentStartedAt *time.Time `json:"unenrollment_started_at,omitempty"`
 
-	// UnhealthyReason What of the agent is unhealthy: input, output, other; absent if nothing is
+	// UnhealthyReason What is unhealthy: input, output, other; absent if the agent is healthy
 	UnhealthyReason *[]string       `json:"unhealthy_reason,omitempty"`
 	Upgrade         *AgentUpgrade   `json:"upgrade,omitempty"`
 	UpgradeDetails  *UpgradeDetails `json:"upgrade_details"`
@@ -1596,7 +1596,7 @@ type Empty = map[string]interface{}
 type EnrollmentKey struct {
 	Active bool `json:"active"`
 
-	// ApiKey base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off.
+	// ApiKey base64(id:secret). After the creation it is absent if the server cannot read it: the key was made by an older version or with enrollment.readable_keys: false, or the server lacks the encryption key.
 	ApiKey    *string    `json:"api_key,omitempty"`
 	ApiKeyId  string     `json:"api_key_id"`
 	CreatedAt time.Time  `json:"created_at"`
@@ -2023,7 +2023,7 @@ type MigrateSettings struct {
 	ProxyHeaders                  *map[string]string `json:"proxy_headers,omitempty"`
 	ProxyUrl                      *string            `json:"proxy_url,omitempty"`
 
-	// ReplaceToken Not for many agents
+	// ReplaceToken Only for one agent; bulk_migrate refuses it
 	ReplaceToken *string   `json:"replace_token,omitempty"`
 	Staging      *string   `json:"staging,omitempty"`
 	Tags         *[]string `json:"tags,omitempty"`
@@ -2344,7 +2344,7 @@ type Policy struct {
 	// Status Example: active
 	Status string `json:"status"`
 
-	// SupportsAgentless Only false
+	// SupportsAgentless Must be false
 	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
 
 	// UnenrollTimeout Seconds
@@ -2457,7 +2457,7 @@ type PolicyRequest struct {
 	// SpaceIds Only "default" exists
 	SpaceIds *[]string `json:"space_ids,omitempty"`
 
-	// SupportsAgentless Only false
+	// SupportsAgentless Must be false
 	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
 
 	// UnenrollTimeout Seconds
@@ -3199,7 +3199,7 @@ type UpdatePolicyRequest struct {
 	// Agentless resources.requests.memory, resources.requests.cpu
 	Agentless *json.RawMessage `json:"agentless,omitempty"`
 
-	// BumpRevision Whether agents learn of the change
+	// BumpRevision Whether the policy gets a new revision, which is sent to its agents
 	BumpRevision      *bool   `json:"bumpRevision,omitempty"`
 	DataOutputId      *string `json:"data_output_id,omitempty"`
 	Description       *string `json:"description,omitempty"`
@@ -3246,7 +3246,7 @@ type UpdatePolicyRequest struct {
 	// SpaceIds Only "default" exists
 	SpaceIds *[]string `json:"space_ids,omitempty"`
 
-	// SupportsAgentless Only false
+	// SupportsAgentless Must be false
 	SupportsAgentless *bool `json:"supports_agentless,omitempty"`
 
 	// UnenrollTimeout Seconds
@@ -3585,7 +3585,7 @@ type ListPoliciesParams struct {
 	// ShowUpgradeable Accepted and without effect as in Kibana
 	ShowUpgradeable *bool `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
 
-	// Full With package policies, of which there are none
+	// Full Include package policies; there are none, so it has no effect
 	Full *bool `form:"full,omitempty" json:"full,omitempty"`
 
 	// Format Form of package policies, of which there are none
@@ -3600,7 +3600,7 @@ type ListPoliciesParamsFormat string
 
 // CreatePolicyParams defines parameters for CreatePolicy.
 type CreatePolicyParams struct {
-	// SysMonitoring Only false: there are no packages
+	// SysMonitoring Must be false: there are no integrations
 	SysMonitoring *bool `form:"sys_monitoring,omitempty" json:"sys_monitoring,omitempty"`
 }
 
@@ -3644,10 +3644,10 @@ type CopyPolicyParamsFormat string
 type DownloadPolicyParams struct {
 	Download *bool `form:"download,omitempty" json:"download,omitempty"`
 
-	// Standalone Only false: the server has no policies of agents that it does not manage
+	// Standalone Must be false: the server has no policies for standalone agents
 	Standalone *bool `form:"standalone,omitempty" json:"standalone,omitempty"`
 
-	// Kubernetes Only false
+	// Kubernetes Must be false
 	Kubernetes *bool `form:"kubernetes,omitempty" json:"kubernetes,omitempty"`
 }
 
@@ -3655,10 +3655,10 @@ type DownloadPolicyParams struct {
 type GetFullPolicyParams struct {
 	Download *bool `form:"download,omitempty" json:"download,omitempty"`
 
-	// Standalone Only false: the server has no policies of agents that it does not manage
+	// Standalone Must be false: the server has no policies for standalone agents
 	Standalone *bool `form:"standalone,omitempty" json:"standalone,omitempty"`
 
-	// Kubernetes Only false
+	// Kubernetes Must be false
 	Kubernetes *bool `form:"kubernetes,omitempty" json:"kubernetes,omitempty"`
 }
 
@@ -3707,7 +3707,7 @@ type ListAgentsParams struct {
 	// OpenPit Answer with the id of a point in time: lists that name it have the statuses of that time, and no agents that enrolled later. It can be used for a day
 	OpenPit *bool `form:"openPit,omitempty" json:"openPit,omitempty"`
 
-	// PitId The point in time to list the agents of
+	// PitId The id of the point in time whose agents are listed
 	PitId *string `form:"pitId,omitempty" json:"pitId,omitempty"`
 
 	// PitKeepAlive Required with openPit and pitId, such as 1m
@@ -3723,7 +3723,7 @@ type ListActionStatusParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// Date Only actions created within a day from this time; takes precedence over latest
+	// Date Only actions created in the day that begins at this time; takes precedence over latest
 	Date *string `form:"date,omitempty" json:"date,omitempty"`
 
 	// Latest Only actions created in the last so many milliseconds
@@ -3764,7 +3764,7 @@ type ListEnrollmentKeysParams struct {
 
 // RevokeEnrollmentKeyParams defines parameters for RevokeEnrollmentKey.
 type RevokeEnrollmentKeyParams struct {
-	// ForceDelete Remove the key as well; default: false
+	// ForceDelete Delete the key instead of only revoking it
 	ForceDelete *bool `form:"forceDelete,omitempty" json:"forceDelete,omitempty"`
 }
 

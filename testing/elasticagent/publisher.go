@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func Entries(file, version string) []fakepkg.Entry {
 	base, snapshot := strings.CutSuffix(base, "-SNAPSHOT")
 	home := "data/elastic-agent-" + hash[:6]
 	to := "data/elastic-agent-" + version + "-" + hash[:6]
-	manifest := "version: co.elastic.agent/v1\nkind: PackageManifest\npackage:\n  version: " + base + "\n  snapshot: " + map[bool]string{true: "true", false: "false"}[snapshot] +
+	manifest := "version: co.elastic.agent/v1\nkind: PackageManifest\npackage:\n  version: " + base + "\n  snapshot: " + strconv.FormatBool(snapshot) +
 		"\n  hash: " + hash + "\n  fips: false\n  versioned-home: " + home + "\n  path-mappings:\n    - " + home + ": " + to + "\n      manifest.yaml: " + to + "/manifest.yaml\n" +
 		"  flavors:\n    basic: [agentbeat]\n"
 	return []fakepkg.Entry{

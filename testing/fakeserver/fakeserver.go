@@ -39,9 +39,9 @@ type Server struct {
 	CAPin string
 	// Hold is how long a poll is parked; 0 means ten seconds.
 	Hold time.Duration
-	// Fleet makes the server as strict as a Fleet Server, and lets it lose subscriptions as
-	// that does: an older poll stays parked when a newer one arrives, and when it ends it
-	// takes the newer one's subscription away.
+	// Fleet makes the server behave as a Fleet Server: it validates requests strictly, keeps
+	// an older poll parked when a newer one arrives, and stops delivering actions to the newer
+	// poll when the older one ends.
 	Fleet bool
 	// Before is called before a request is handled. It returns true if it has answered
 	// the request.
@@ -53,8 +53,8 @@ type Server struct {
 	changed chan struct{}
 	state   State
 	polls   map[string]chan struct{}
-	// subscribed holds the channel of the poll that gets an agent's actions; only with
-	// Fleet.
+	// subscribed holds, for each agent, the channel of the poll that gets its actions; it has
+	// an effect only with Fleet.
 	subscribed map[string]chan struct{}
 	refused    []string
 }
@@ -308,7 +308,7 @@ func (s *Server) park(ctx context.Context, agent, token string, replaced chan st
 	_, _ = fmt.Sscan(token, &seen) // without a token seen is 0
 	for first := true; ; first = false {
 		s.mu.Lock()
-		if deaf := s.Fleet && !first && s.subscribed[agent] != replaced; len(s.state.actions) > seen && !deaf {
+		if unsubscribed := s.Fleet && !first && s.subscribed[agent] != replaced; len(s.state.actions) > seen && !unsubscribed {
 			resp.Actions = slices.Clone(s.state.actions[seen:])
 			resp.AckToken = fmt.Sprint(len(s.state.actions))
 		}

@@ -10,9 +10,6 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// FleetVersion is the version of a server with Fleet.
-const FleetVersion = "8.15.0"
-
 // refuse is Refuse, and remembers it.
 func (s *Server) refuse(w http.ResponseWriter, status int, code, message string) {
 	s.mu.Lock()
@@ -21,7 +18,8 @@ func (s *Server) refuse(w http.ResponseWriter, status int, code, message string)
 	Refuse(w, status, code, message)
 }
 
-// refusesUserAgent answers as a Fleet Server if that supports no such agent.
+// refusesUserAgent answers as Fleet Server 8.15 does if the User-Agent is not that of an
+// Elastic Agent from 7.13 to 8.15.
 func (s *Server) refusesUserAgent(w http.ResponseWriter, r *http.Request) bool {
 	agent := strings.ToLower(r.UserAgent())
 	version, ok := strings.CutPrefix(agent, "elastic agent ")

@@ -1,6 +1,7 @@
 package kibanaclient
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -20,25 +21,25 @@ func TestEveryCallOfTheClient(t *testing.T) {
 			t.Parallel()
 			c := config()
 			set(&c)
-			client, err := kibana.NewClientWithConfig(&c, "story", "1.0.0", "", "")
+			client, err := kibana.NewClientWithConfig(&c, "scenario", "1.0.0", "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			host := fleet.hosts[slices.IndexFunc(fleet.hosts, func(h *harness.Host) bool { return h.Name == name })]
-			(&story{T: t, Client: client, name: name, host: host}).run()
+			(&scenario{T: t, Client: client, name: name, host: host}).run()
 		})
 	}
 }
 
-// story is one client's.
-type story struct {
+// scenario is what one client does with its host.
+type scenario struct {
 	*testing.T
 	*kibana.Client
 	name string
 	host *harness.Host
 }
 
-func (s *story) run() {
+func (s *scenario) run() {
 	if serverless, err := s.KibanaIsServerless(); err != nil || serverless {
 		s.Errorf("serverless: %t, %v", serverless, err)
 	}
@@ -52,7 +53,7 @@ func (s *story) run() {
 	s.refused(err, "not found")
 }
 
-func (s *story) must(err error) {
+func (s *scenario) must(err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatal(err)
@@ -61,14 +62,14 @@ func (s *story) must(err error) {
 
 // refused checks that a call failed with the server's message: the client takes a refusal
 // without one for success.
-func (s *story) refused(err error, says string) {
+func (s *scenario) refused(err error, says string) {
 	s.Helper()
 	if err == nil || !strings.Contains(err.Error(), says) {
 		s.Errorf("the answer is %v, want a refusal with %q", err, says)
 	}
 }
 
-func (s *story) policy() kibana.PolicyResponse {
+func (s *scenario) policy() kibana.PolicyResponse {
 	created, err := s.CreatePolicy(s.Context(), kibana.AgentPolicy{
 		Name: "policy of " + s.name, Namespace: "default", Description: "original",
 		MonitoringEnabled: []kibana.MonitoringEnabledOption{kibana.MonitoringEnabledLogs},
@@ -95,7 +96,7 @@ func (s *story) policy() kibana.PolicyResponse {
 	return updated
 }
 
-func (s *story) key(policy kibana.PolicyResponse) {
+func (s *scenario) key(policy kibana.PolicyResponse) {
 	key, err := s.CreateEnrollmentAPIKey(s.Context(), kibana.CreateEnrollmentAPIKeyRequest{PolicyID: policy.ID})
 	s.must(err)
 	if !key.Active || key.APIKey == "" || key.PolicyID != policy.ID || key.Name == "" {
@@ -103,7 +104,7 @@ func (s *story) key(policy kibana.PolicyResponse) {
 	}
 }
 
-func (s *story) infrastructure(policy kibana.PolicyResponse) {
+func (s *scenario) infrastructure(policy kibana.PolicyResponse) {
 	hosts, err := s.ListFleetServerHosts(s.Context(), kibana.ListFleetServerHostsRequest{})
 	s.must(err)
 	if !slices.ContainsFunc(hosts.Items, func(h kibana.FleetServerHost) bool {
@@ -153,8 +154,8 @@ func (s *story) infrastructure(policy kibana.PolicyResponse) {
 	s.refused(err, "integration")
 }
 
-// agent is the story of the host's agent.
-func (s *story) agent(policy kibana.PolicyResponse) {
+// agent reassigns, upgrades and unenrols the host's agent.
+func (s *scenario) agent(policy kibana.PolicyResponse) {
 	id := s.host.ID
 	list, err := s.ListAgents(s.Context(), kibana.ListAgentsRequest{})
 	s.must(err)
@@ -196,9 +197,11 @@ func (s *story) agent(policy kibana.PolicyResponse) {
 
 // wait waits until ok returns true for the server's view of the host, and returns the
 // client's.
-func (s *story) wait(what string, ok func(adminapi.Agent) bool) kibana.GetAgentResponse {
+func (s *scenario) wait(what string, ok func(adminapi.Agent) bool) kibana.GetAgentResponse {
 	s.Helper()
-	_, err := fleet.server.Wait(s.Context(), s.host.ID, s.name+" "+what, ok)
+	ctx, cancel := context.WithTimeout(s.Context(), waitLimit)
+	defer cancel()
+	_, err := fleet.server.Wait(ctx, s.host.ID, s.name+" "+what, ok)
 	s.must(err)
 	a, err := s.GetAgent(s.Context(), kibana.GetAgentRequest{ID: s.host.ID})
 	s.must(err)

@@ -1,6 +1,7 @@
 package kibanaclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"flag"
@@ -122,7 +123,7 @@ func waitOnline(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d hosts are online: %w", online, len(fleet.hosts), err)
+			return fmt.Errorf("%d of %d hosts are online: %w", online, len(fleet.hosts), cmp.Or(err, ctx.Err()))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -124,7 +125,7 @@ func Enrol(ctx context.Context, server string, config *tls.Config, token, host, 
 	}
 	c.AgentID, c.APIKey = resp.Item.ID, resp.Item.AccessAPIKey
 	_, err = c.Acks(ctx, []agentapi.AckEvent{{
-		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: c.AgentID, ActionID: "policy:" + resp.Item.PolicyID + ":1", Timestamp: time.Now().UTC(),
+		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: c.AgentID, ActionID: fleet.PolicyAt{ID: resp.Item.PolicyID, Revision: 1}.ChangeID(), Timestamp: time.Now().UTC(),
 	}})
 	return resp.Item, err
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -154,7 +155,7 @@ func (e *enroller) enrol(number int) (a *agent, took time.Duration, limited int,
 			return nil, 0, limited, fmt.Errorf("enrol %s: the answer has no agent: %q", a.host, clip(text))
 		}
 		a.id, a.key = got.Item.ID, got.Item.AccessAPIKey
-		if err := e.takePolicy(a.id, a.key, got.Item.PolicyID); err != nil {
+		if err := e.ackPolicy(a.id, a.key, got.Item.PolicyID); err != nil {
 			return nil, 0, limited, fmt.Errorf("enrol %s: %w", a.host, err)
 		}
 		return a, took, limited, nil
@@ -162,10 +163,10 @@ func (e *enroller) enrol(number int) (a *agent, took time.Duration, limited int,
 	return nil, 0, limited, fmt.Errorf("enrol %s: answered 429 %d times", a.host, enrolTries)
 }
 
-// takePolicy acknowledges the agent's policy before it is sent: it would be the agent's first
-// action, and is none that a scenario counts.
-func (e *enroller) takePolicy(id, key, policyID string) error {
-	body := appendAcks(nil, id, time.Now().UTC().Format(time.RFC3339), []string{"policy:" + policyID + ":1"})
+// ackPolicy acknowledges the agent's policy before the server sends it. Otherwise it would be
+// the agent's first action, and scenarios would count it.
+func (e *enroller) ackPolicy(id, key, policyID string) error {
+	body := appendAcks(nil, id, time.Now().UTC().Format(time.RFC3339), []string{fleet.PolicyAt{ID: policyID, Revision: 1}.ChangeID()})
 	req, err := http.NewRequestWithContext(e.g.ctx, http.MethodPost, e.g.Server+strings.ReplaceAll(agentapi.PathAcks, "{id}", id), bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -176,8 +177,11 @@ func (e *enroller) takePolicy(id, key, policyID string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the acknowledgement of the policy was answered %d: %w", resp.StatusCode, err)
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return fmt.Errorf("acknowledge the policy: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("acknowledge the policy: answered %d", resp.StatusCode)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ function EnrollInstructions({ server, token, onClose }: { server: Server; token:
       <CopyBlock text={enrollCommand(server, token)} label="Command that enrols a host" />
       {server.publisher_keys.length === 0 && !server.trust_root ? (
         <Callout kind="warning" title="These agents will refuse every upgrade">
-          The server has no publisher key, so the command names none to trust. Add one under Packages first, then create this command again.
+          The server has no publisher key, so the command names none to trust. Add one under Packages before you run the command; it is then part of the command under Enrollment, or of that of a new key.
         </Callout>
       ) : null}
       <Text size="xs" c="dimmed">

@@ -14,7 +14,7 @@ export function eventText(e: SeenEvent): string {
     case "agent.status":
       return e.status ? `Status became ${e.status}` : "Status changed";
     case "agent.policy":
-      return e.reason ? `Could not apply its policy: ${e.reason}` : "Has its policy";
+      return e.reason ? `Could not apply its policy: ${e.reason}` : "Acknowledged its policy";
     case "agent.upgrade":
       return upgradeText(e, to);
     case "agent.watch":

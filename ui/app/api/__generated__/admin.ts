@@ -779,10 +779,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all objects of the kind host of Fleet Server */
+        /** List Fleet Server hosts */
         get: operations["listFleetServerHosts"];
         put?: never;
-        /** Create a host of Fleet Server */
+        /** Create a Fleet Server host */
         post: operations["createFleetServerHost"];
         delete?: never;
         options?: never;
@@ -799,12 +799,12 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a host of Fleet Server */
+        /** Get a Fleet Server host */
         get: operations["getFleetServerHost"];
-        /** Change a host of Fleet Server */
+        /** Change a Fleet Server host */
         put: operations["updateFleetServerHost"];
         post?: never;
-        /** Delete a host of Fleet Server, and its id from what refers to it */
+        /** Delete a Fleet Server host, and remove its id from the objects that refer to it */
         delete: operations["deleteFleetServerHost"];
         options?: never;
         head?: never;
@@ -818,7 +818,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all objects of the kind source of packages */
+        /** List sources of packages */
         get: operations["listDownloadSources"];
         put?: never;
         /** Create a source of packages */
@@ -843,7 +843,7 @@ export interface paths {
         /** Change a source of packages */
         put: operations["updateDownloadSource"];
         post?: never;
-        /** Delete a source of packages, and its id from what refers to it */
+        /** Delete a source of packages, and remove its id from the objects that refer to it */
         delete: operations["deleteDownloadSource"];
         options?: never;
         head?: never;
@@ -857,7 +857,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all objects of the kind proxy */
+        /** List proxies */
         get: operations["listFleetProxies"];
         put?: never;
         /** Create a proxy */
@@ -882,7 +882,7 @@ export interface paths {
         /** Change a proxy */
         put: operations["updateFleetProxy"];
         post?: never;
-        /** Delete a proxy, and its id from what refers to it */
+        /** Delete a proxy, and remove its id from the objects that refer to it */
         delete: operations["deleteFleetProxy"];
         options?: never;
         head?: never;
@@ -896,7 +896,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all objects of the kind output */
+        /** List outputs */
         get: operations["listOutputs"];
         put?: never;
         /** Create an output */
@@ -921,7 +921,7 @@ export interface paths {
         /** Change an output */
         put: operations["updateOutput"];
         post?: never;
-        /** Delete an output, and its id from what refers to it */
+        /** Delete an output, and remove its id from the objects that refer to it */
         delete: operations["deleteOutput"];
         options?: never;
         head?: never;
@@ -938,7 +938,7 @@ export interface paths {
         /** Report whether the server is set up */
         get: operations["getSetup"];
         put?: never;
-        /** Set the server up; it always is */
+        /** Do nothing, since the server is always set up */
         post: operations["setup"];
         delete?: never;
         options?: never;
@@ -956,7 +956,7 @@ export interface paths {
         /** Report what agents need */
         get: operations["getAgentsSetup"];
         put?: never;
-        /** Set up what agents need; it always is */
+        /** Do nothing, since what agents need is always set up */
         post: operations["setupAgents"];
         delete?: never;
         options?: never;
@@ -973,7 +973,7 @@ export interface paths {
         };
         /** Get the settings */
         get: operations["getSettings"];
-        /** Change the settings; refuses those without an effect */
+        /** Check changes of the settings; none can be changed, and a value that would change one is 400 */
         put: operations["updateSettings"];
         post?: never;
         delete?: never;
@@ -2133,7 +2133,7 @@ export interface components {
             packages: string[];
             /** @description The spaces that the agent is in: default */
             namespaces?: string[];
-            /** @description What of the agent is unhealthy: input, output, other; absent if nothing is */
+            /** @description What is unhealthy: input, output, other; absent if the agent is healthy */
             unhealthy_reason?: string[];
             components: components["schemas"]["Component"][];
             access_api_key_id?: string;
@@ -2712,7 +2712,7 @@ export interface components {
             id: string;
             active: boolean;
             api_key_id: string;
-            /** @description base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off. */
+            /** @description base64(id:secret). After the creation it is absent if the server cannot read it: the key was made by an older version or with enrollment.readable_keys: false, or the server lacks the encryption key. */
             api_key?: string;
             name: string;
             policy_id: string;
@@ -2796,7 +2796,7 @@ export interface components {
             is_default?: boolean;
             is_default_fleet_server?: boolean;
             has_fleet_server?: boolean;
-            /** @description Only false */
+            /** @description Must be false */
             supports_agentless?: boolean | null;
             /** @description resources.requests.memory, resources.requests.cpu */
             agentless?: {
@@ -2876,7 +2876,7 @@ export interface components {
             is_default?: boolean;
             is_default_fleet_server?: boolean;
             has_fleet_server?: boolean;
-            /** @description Only false */
+            /** @description Must be false */
             supports_agentless?: boolean | null;
             /** @description resources.requests.memory, resources.requests.cpu */
             agentless?: {
@@ -2887,7 +2887,7 @@ export interface components {
         };
         UpdatePolicyRequest: components["schemas"]["PolicyRequest"] & {
             /**
-             * @description Whether agents learn of the change
+             * @description Whether the policy gets a new revision, which is sent to its agents
              * @default true
              */
             bumpRevision: boolean;
@@ -3838,7 +3838,7 @@ export interface components {
             id: string;
             /** @description Whether it has not been revoked; it may have expired */
             active: boolean;
-            /** @description base64(id:secret). Absent after the creation if only the secret's hash is stored: made by an older version, or with enrollment.readable_keys off. */
+            /** @description base64(id:secret), only in the response that created it */
             api_key?: string;
             name: string;
             /** Format: date-time */
@@ -4021,7 +4021,7 @@ export interface components {
             proxy_url?: string;
             staging?: string;
             tags?: string[];
-            /** @description Not for many agents */
+            /** @description Only for one agent; bulk_migrate refuses it */
             replace_token?: string;
         };
         MigrateRequest: {
@@ -4338,7 +4338,7 @@ export interface operations {
                 searchAfter?: string;
                 /** @description Answer with the id of a point in time: lists that name it have the statuses of that time, and no agents that enrolled later. It can be used for a day */
                 openPit?: boolean;
-                /** @description The point in time to list the agents of */
+                /** @description The id of the point in time whose agents are listed */
                 pitId?: string;
                 /** @description Required with openPit and pitId, such as 1m */
                 pitKeepAlive?: string;
@@ -4977,7 +4977,7 @@ export interface operations {
                 /** @description Zero-based, as in Kibana */
                 page?: number;
                 perPage?: number;
-                /** @description Only actions created within a day from this time; takes precedence over latest */
+                /** @description Only actions created in the day that begins at this time; takes precedence over latest */
                 date?: string;
                 /** @description Only actions created in the last so many milliseconds */
                 latest?: number;
@@ -5151,7 +5151,7 @@ export interface operations {
     revokeEnrollmentKey: {
         parameters: {
             query?: {
-                /** @description Remove the key as well; default: false */
+                /** @description Delete the key instead of only revoking it */
                 forceDelete?: boolean;
             };
             header?: never;
@@ -5190,7 +5190,7 @@ export interface operations {
                 withAgentCount?: boolean;
                 /** @description Accepted and without effect as in Kibana */
                 showUpgradeable?: boolean;
-                /** @description With package policies, of which there are none */
+                /** @description Include package policies; there are none, so it has no effect */
                 full?: boolean;
                 /** @description Form of package policies, of which there are none */
                 format?: "simplified" | "legacy";
@@ -5216,7 +5216,7 @@ export interface operations {
     createPolicy: {
         parameters: {
             query?: {
-                /** @description Only false: there are no packages */
+                /** @description Must be false: there are no integrations */
                 sys_monitoring?: boolean;
             };
             header?: never;
@@ -5409,9 +5409,9 @@ export interface operations {
         parameters: {
             query?: {
                 download?: boolean;
-                /** @description Only false: the server has no policies of agents that it does not manage */
+                /** @description Must be false: the server has no policies for standalone agents */
                 standalone?: boolean;
-                /** @description Only false */
+                /** @description Must be false */
                 kubernetes?: boolean;
             };
             header?: never;
@@ -5438,9 +5438,9 @@ export interface operations {
         parameters: {
             query?: {
                 download?: boolean;
-                /** @description Only false: the server has no policies of agents that it does not manage */
+                /** @description Must be false: the server has no policies for standalone agents */
                 standalone?: boolean;
-                /** @description Only false */
+                /** @description Must be false */
                 kubernetes?: boolean;
             };
             header?: never;

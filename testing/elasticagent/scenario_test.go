@@ -242,7 +242,7 @@ func TestAcknowledgementReleasesThePollOfAnElasticAgent(t *testing.T) {
 	}
 }
 
-func TestRollbackOfAnElasticAgentIsAFailureAlsoWithoutAReason(t *testing.T) {
+func TestElasticAgentRollbackWithoutAReasonIsAFailure(t *testing.T) {
 	w := newWorld(t)
 	w.published("8.16.0")
 	a := w.enrolled("db-1", "8.15.5")
@@ -265,7 +265,7 @@ func TestRollbackOfAnElasticAgentIsAFailureAlsoWithoutAReason(t *testing.T) {
 	}
 }
 
-// Agents before 8.12 report no phases, and their watchers nothing of a rollback.
+// Agents before 8.12 report neither the phases of an upgrade nor a rollback.
 func TestElasticAgentWithoutPhasesIsDoneOnlyWhenItsVersionRuns(t *testing.T) {
 	w := newWorld(t)
 	w.published("8.16.0")
@@ -353,7 +353,7 @@ func TestElasticPackagesAreServedWithoutCredentials(t *testing.T) {
 	}
 }
 
-func TestMusterAgentsGetNothingOfElasticsAndTheOtherWayRound(t *testing.T) {
+func TestAgentsGetOnlyPackagesOfTheirOwnMaker(t *testing.T) {
 	w := newWorld(t)
 	w.published("8.16.0")
 	w.Publisher().Publish("1.1.0")
@@ -532,7 +532,7 @@ func TestElasticsNamesOfPlatformsAreKnown(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNoOpenPGPKeysAreRefused(t *testing.T) {
+func TestInvalidOpenPGPKeysAreRefused(t *testing.T) {
 	s := apptest.Start(t)
 	one := elasticagent.NewPublisher(t).PublicKey
 	for what, key := range map[string]string{
