@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,7 +110,7 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 // not be stopped.
 func sameWork(a, b agentapi.Action) bool {
 	var x, y agentapi.UpgradeData
-	return json.Unmarshal(a.Data, &x) == nil && json.Unmarshal(b.Data, &y) == nil && x == y
+	return json.Unmarshal(a.Data, &x) == nil && json.Unmarshal(b.Data, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // stop stops a running upgrade and stores the reason, if it can still be stopped.

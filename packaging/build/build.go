@@ -196,8 +196,8 @@ func describe(p manifest.Package, files []source) manifest.Manifest {
 	if p.Hash == "" {
 		p.Hash = contentHash(files)
 	}
-	p.VersionedHome = layout.Home(p.Identity().ShortHash())
-	home := layout.Home(p.Identity().String())
+	p.VersionedHome = p.HomeOf(p.Identity().ShortHash())
+	home := p.HomeOf(p.Identity().String())
 	p.PathMappings = []map[string]string{{
 		p.VersionedHome:   home,
 		manifest.FileName: home + "/" + manifest.FileName,
@@ -267,5 +267,5 @@ func newFolders(dir string, seen map[string]bool) []entry {
 
 // TopFolder returns the name of the one folder at the top of a package's archive.
 func TopFolder(p manifest.Package) string {
-	return strings.TrimSuffix(manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, ""), ".")
+	return strings.TrimSuffix(p.ArchiveName(""), ".")
 }

@@ -44,6 +44,9 @@ func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
 	if m.Package.Home() != home {
 		return none, damaged(fmt.Errorf("its %s is the one of %s", manifest.FileName, m.Package.Home()))
 	}
+	if m.Package.Component != nil {
+		return m.Package, nil // what it has to hold only its runtime knows
+	}
 	program := filepath.Join(full, layout.AgentLink)
 	fi, err := d.Lstat(opReadHome, program)
 	if err == nil && (!fi.Mode().IsRegular() || fi.Size() == 0) {

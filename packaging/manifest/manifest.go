@@ -67,6 +67,9 @@ type Package struct {
 	PathMappings []map[string]string `yaml:"path-mappings,omitempty"`
 	// Checks are run by the watcher while it observes this version.
 	Checks []Check `yaml:"checks,omitempty"`
+	// Component makes it the package of a component instead of an agent's. The checks are
+	// then run by the agent, which observes the component.
+	Component *Component `yaml:"component,omitempty"`
 }
 
 // Identity identifies a package: two packages with the same Identity are the same.
@@ -207,6 +210,11 @@ func (m *Manifest) Validate() error {
 	for i, c := range p.Checks {
 		if err := c.Validate(); err != nil {
 			bad(fmt.Sprintf("package.checks[%d]", i), "%q: %v", c.Name, err)
+		}
+	}
+	if p.Component != nil {
+		if err := p.Component.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", FileName, err))
 		}
 	}
 	// The clean-up of old versions removes whole homes, so no home may contain

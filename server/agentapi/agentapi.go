@@ -182,6 +182,7 @@ type Component struct {
 	Status  string          `json:"status"`
 	Message string          `json:"message"`
 	Units   json.RawMessage `json:"units,omitempty"`
+	ComponentReport
 }
 
 // UpgradeState is a phase of an upgrade.
@@ -241,6 +242,8 @@ type UpgradeMetadata struct {
 	Reason string `json:"reason,omitempty"`
 	// ReasonCode is Muster's typed reason, such as crash_loop.
 	ReasonCode string `json:"reason_code,omitempty"`
+	// Phase is that of a component's upgrade.
+	Phase string `json:"phase,omitempty"`
 }
 
 // Rate is in bytes per second. Elastic's agents send a number or text such as
@@ -375,6 +378,8 @@ type UpgradeData struct {
 	// Force installs a version even if it was rolled back on the host before. Elastic's
 	// agents ignore it.
 	Force bool `json:"force,omitempty"`
+	// Component makes it the upgrade of a component; nil: the agent upgrades itself.
+	Component *ComponentData `json:"component,omitempty"`
 }
 
 // CancelData is the data of a CANCEL.

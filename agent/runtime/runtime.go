@@ -1,0 +1,140 @@
+// Package runtime defines how an agent runs components: one [Adapter] for each way, such as
+// a process of its own, a unit of systemd, or a container. Package primitive acts through
+// adapters and does not know which one; package component chooses it by the name in the
+// component's signed manifest. The adapters are in the folders below; a new one is a folder
+// and an entry in the agent's table.
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// Release is one version of a component on a host. Its package is verified and unpacked.
+type Release struct {
+	// Name is the component's.
+	Name string
+	// Dir is the component's folder, absolute. The link current in it leads to the home of
+	// the installed version, and only package primitive moves it.
+	Dir string
+	// Home is the folder of this version's package, absolute.
+	Home string
+	manifest.Identity
+	// Component is the signed description.
+	Component manifest.Component
+}
+
+// CurrentLink is the name of the link in the component's folder to the home of the version
+// that is installed.
+const CurrentLink = "current"
+
+// Current returns the path of the link to the installed version. What an adapter has the
+// service manager start is below it, so that going back is one rename.
+func (r *Release) Current() string { return filepath.Join(r.Dir, CurrentLink) }
+
+// DecodeSettings decodes the settings of the manifest into v, strictly: a field that v lacks
+// is an error which names it.
+func (r *Release) DecodeSettings(v any) error {
+	b, err := json.Marshal(r.Component.Settings)
+	if err != nil {
+		return fmt.Errorf("settings of component %s: %w", r.Name, err)
+	}
+	if len(b) > manifest.MaxSettings {
+		return fmt.Errorf("settings of component %s have %d bytes, want at most %d", r.Name, len(b), manifest.MaxSettings)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("settings of component %s: %w", r.Name, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("settings of component %s: more than one value", r.Name)
+	}
+	return nil
+}
+
+// Status is what runs.
+type Status struct {
+	Running bool
+	// Ready means that it has started completely, as far as the runtime knows.
+	Ready bool
+	// Home is that of the release which runs, or is to run; empty if the runtime does not
+	// know.
+	Home string
+	PID  int
+	// Since is when it was started, zero if it does not run.
+	Since time.Time
+	// Restarts counts the restarts that nobody asked for, since the runtime began to count.
+	Restarts int
+	// Message says why it does not run, or what is wrong.
+	Message string
+}
+
+var (
+	// ErrUnavailable is wrapped by errors that say that the host lacks the runtime: no
+	// D-Bus, no Docker engine, no rights. Nothing has been changed.
+	ErrUnavailable = errors.New("this host cannot run it")
+	// ErrTransient is wrapped by errors after which the same call may succeed later.
+	ErrTransient = errors.New("may succeed later")
+)
+
+// Adapter runs components in one way. Calls for one component do not overlap, those for
+// different components do. Every call may be repeated, also after a crash in the middle of
+// an earlier one, and returns when ctx ends.
+type Adapter interface {
+	// Check returns an error if this host cannot run the release: invalid settings, a unit
+	// that does not exist, no engine, no rights. It changes nothing, and is called before
+	// anything is.
+	Check(ctx context.Context, r *Release) error
+
+	// Acquire fetches what the release needs besides its package, such as an image. report
+	// gets the progress from 0 to 100. Discard removes what only this release needs.
+	Acquire(ctx context.Context, r *Release, report func(percent float64)) error
+	Acquired(ctx context.Context, r *Release) (bool, error)
+	Discard(ctx context.Context, r *Release) error
+	// Verify returns an error unless what was acquired is what the manifest names.
+	Verify(ctx context.Context, r *Release) error
+
+	// Backup writes what Restore needs beside the packages into the folder dir, which
+	// exists, for the release that is installed now.
+	Backup(ctx context.Context, r *Release, dir string) error
+
+	// Status returns what runs. A component that was never installed does not run; that is
+	// no error.
+	Status(ctx context.Context, r *Release) (Status, error)
+
+	// Stop stops the component and waits for its end, with all of its children. That it
+	// does not run is no error. Start starts the installed release and returns when the
+	// runtime has started it; its health is for the caller to observe.
+	Stop(ctx context.Context, r *Release) error
+	Start(ctx context.Context, r *Release) error
+
+	// Install makes to what Start starts. from is the release that was installed, nil if
+	// none was. The component is stopped. Restore undoes an Install that was complete,
+	// partial or not begun; dir is the folder of Backup. After both the link current leads
+	// to what is installed.
+	Install(ctx context.Context, to, from *Release) error
+	Installed(ctx context.Context, to *Release) (bool, error)
+	Restore(ctx context.Context, to, from *Release, dir string) error
+	// Keep removes what only Restore needs, once the release stays.
+	Keep(ctx context.Context, to, from *Release) error
+
+	// ReloadDaemon has the service manager read its definitions again, if it has any.
+	ReloadDaemon(ctx context.Context) error
+	// Reload has the running component read its configuration again.
+	Reload(ctx context.Context, r *Release) error
+
+	// Remove stops the component and removes what Install made outside Dir.
+	Remove(ctx context.Context, r *Release) error
+
+	// Logs returns the last lines of the component's output, oldest first.
+	Logs(ctx context.Context, r *Release, lines int) ([]string, error)
+}

@@ -1,0 +1,128 @@
+package agentapi
+
+import "time"
+
+// Components of agents: workloads that an agent runs, and upgrades as it upgrades itself.
+// A policy declares them, an UPGRADE with ComponentData installs or upgrades one, and the
+// check-in reports them. Elastic's agents and Fleet Server have none of this.
+
+// PolicyComponent is a component in the policy that a POLICY_CHANGE delivers, in the list
+// "components". What code runs, and how, is in the component's package, which its
+// publishers sign.
+type PolicyComponent struct {
+	Name    string `json:"name"`
+	Runtime string `json:"runtime"`
+	// Version is the full version that the policy's agents are to run. An agent changes
+	// its version only by an UPGRADE.
+	Version string `json:"version,omitempty"`
+	// Artifact is what is installed.
+	Artifact ComponentArtifact `json:"artifact"`
+	// ServerConfig lets the server render the configuration. The package has to allow it
+	// as well.
+	ServerConfig bool `json:"server_config,omitempty"`
+	// Health is how an agent observes the component after an upgrade.
+	Health ComponentHealth `json:"health,omitzero"`
+}
+
+// ComponentArtifact is what is installed: a package of Muster, or a container image that
+// the package's signed manifest names too.
+type ComponentArtifact struct {
+	// Package is the name in the archive's name; empty: the component's.
+	Package string `json:"package,omitempty"`
+	// Image is <repository>@sha256:<digest>.
+	Image string `json:"image,omitempty"`
+}
+
+// ComponentHealth is how an agent observes a component after an upgrade. Zero values mean
+// the agent's defaults.
+type ComponentHealth struct {
+	// WaitSeconds is how long it is observed.
+	WaitSeconds int `json:"wait_seconds,omitempty"`
+	// MaxRestarts is how many restarts within the wait are tolerated.
+	MaxRestarts *int `json:"max_restarts,omitempty"`
+	// Checks are http and tcp checks besides the package's own.
+	Checks []ComponentCheck `json:"checks,omitempty"`
+}
+
+// ComponentCheck is a check in a policy. A policy has no exec checks: what runs on a host is
+// signed by the publishers.
+type ComponentCheck struct {
+	Name           string `json:"name"`
+	HTTP           string `json:"http,omitempty"`
+	TCP            string `json:"tcp,omitempty"`
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
+	Threshold      int    `json:"threshold,omitempty"`
+}
+
+// ComponentData is the part of UpgradeData that makes an UPGRADE that of a component.
+// UpgradeData has its version, source and force. It has no instructions: the agent knows
+// the steps.
+type ComponentData struct {
+	Name string `json:"name"`
+	// UpgradeID identifies what is to be done: an agent that has done it does not do it
+	// again, whatever action asks.
+	UpgradeID string `json:"upgrade_id"`
+	Runtime   string `json:"runtime"`
+	// Checksum pins the artifact: sha512:<hex> of the package, or sha256:<hex>, the digest
+	// of the image. Empty: whatever the publishers have signed under the version's name.
+	Checksum string `json:"checksum,omitempty"`
+	Size     int64  `json:"size,omitempty"` // bytes; 0: not known
+	Image    string `json:"image,omitempty"`
+	// Files are the configuration files that the server has rendered for the agent, all of
+	// them. None: the package's own are written.
+	Files []RenderedFile `json:"files,omitempty"`
+	// Migration is what the version does to the component's state: none, compatible or
+	// breaking; empty: none.
+	Migration string          `json:"migration,omitempty"`
+	Health    ComponentHealth `json:"health,omitzero"`
+}
+
+// RenderedFile is a configuration file for one agent.
+type RenderedFile struct {
+	Path    string `json:"path"`
+	SHA256  string `json:"sha256"` // of Content, hexadecimal
+	Content string `json:"content"`
+	Mode    string `json:"mode,omitempty"` // octal; empty: 0644
+	Owner   string `json:"owner,omitempty"`
+	Group   string `json:"group,omitempty"`
+}
+
+// ComponentReport is what Muster's agents report of a component beside the fields that all
+// agents have; see Component.
+type ComponentReport struct {
+	Name    string `json:"name,omitempty"`
+	Runtime string `json:"runtime,omitempty"`
+	// Version is the full version that is installed, empty: none. Hash is its build's.
+	Version string `json:"version,omitempty"`
+	Hash    string `json:"hash,omitempty"`
+	// Image is the image of a container.
+	Image string `json:"image,omitempty"`
+	// ConfigSHA256 identifies the configuration files that are written, all together.
+	ConfigSHA256 string `json:"config_sha256,omitempty"`
+	// LastHealthyVersion is the last version that ended its observation as healthy.
+	LastHealthyVersion string `json:"last_healthy_version,omitempty"`
+	// Rollbacks are the versions that the host has kept.
+	Rollbacks []string `json:"rollbacks,omitempty"`
+	// Restarts counts those that nobody asked for, since Since, when the version started.
+	Restarts int        `json:"restarts,omitempty"`
+	Since    *time.Time `json:"since,omitempty"`
+	// UpgradeDetails are those of the component's upgrade, as UpgradeDetails of the
+	// check-in are those of the agent's.
+	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
+}
+
+// Phases of a component's upgrade, in UpgradeDetails.Metadata.Phase. The states of
+// UpgradeDetails are the agent's: REQUESTED, SCHEDULED, DOWNLOADING, REPLACING, RESTARTING,
+// WATCHING, ROLLBACK, FAILED.
+const (
+	PhasePreparing = "PREPARING"
+	PhaseStopped   = "STOPPED"
+	PhaseMutating  = "MUTATING"
+	PhaseStarting  = "STARTING"
+	PhaseVerifying = "VERIFYING"
+)
+
+// FailedRollback begins the error of an upgrade that failed and could not be undone, and is
+// the reason code of its details. The agent does nothing more with the component until an
+// operator acts.
+const FailedRollback = "FAILED_ROLLBACK"
