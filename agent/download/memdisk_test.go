@@ -302,6 +302,9 @@ func (f *memFile) Truncate(size int64) error {
 	return nil
 }
 
+func (*memFile) Chmod(fs.FileMode) error { return nil }
+func (*memFile) Chown(int, int) error    { return nil }
+
 func (f *memFile) Stat() (fs.FileInfo, error) {
 	_, err := f.disk.call(f.op, "stat", f.path)
 	return memInfo{inode: f.inode}, err

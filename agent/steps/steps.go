@@ -1,9 +1,10 @@
 // Package steps runs a list of steps on a host and undoes them after an error or a
 // crash. A [Run] does the steps in order and records each in a journal on disk before
 // it acts. When a step fails, the steps that have begun are undone in reverse order.
-// After a crash the caller reads the journal, builds the same Run, and undoes it. The
-// package does not know what the steps do; package upgrade declares those of an
-// upgrade.
+// After a crash the caller reads the journal, builds the same Run, and undoes it, or
+// continues it if the steps can tell what they have done. The package does not know what
+// the steps do; package upgrade declares those of the agent's own upgrade, and package
+// primitive those of a component's.
 package steps
 
 import (
@@ -33,9 +34,14 @@ type Step struct {
 	// Timeout bounds Do, through its context. 0 means no bound: Do is a few calls to the
 	// disk, which nothing can interrupt.
 	Timeout time.Duration
-	// Done reports whether there is nothing to do. nil means that Do always runs.
-	Done func() bool
+	// Done reports whether there is nothing to do, by the state of the host. nil means that
+	// Do always runs.
+	Done func(context.Context) (bool, error)
 	Do   func(context.Context) error
+	// Input identifies what Do works on, by a digest, in a run that is continued after a
+	// crash: a checkpoint that was written for another input is ignored. nil means that the
+	// step has no checkpoint, so that a continued run does it again.
+	Input func() string
 	// Undo restores the state before Do. It may use only the journal and the host,
 	// since nothing else survives a crash, and must handle a Do that was complete,
 	// partial or not begun. nil means that there is nothing to undo. Its context ends
@@ -52,7 +58,21 @@ type Progress struct {
 	Undoing     bool   `json:"undoing,omitempty"`
 	FailedStep  string `json:"failed_step,omitempty"`
 	FailedError string `json:"failed_error,omitempty"`
+	// Checkpoints are those of the steps with an Input, by name.
+	Checkpoints map[string]Checkpoint `json:"checkpoints,omitempty"`
 }
+
+// Checkpoint is how far a step has come.
+type Checkpoint struct {
+	Input string    `json:"input"`
+	Done  bool      `json:"done"` // false: in progress
+	At    time.Time `json:"at"`
+}
+
+// CheckpointTTL is how long a run that was interrupted is continued by its checkpoints. Later
+// the host may have been changed by others, so every step is asked for its state again. The
+// longest step takes five minutes.
+const CheckpointTTL = 10 * time.Minute
 
 // HasBegun reports whether a step has begun.
 func (p *Progress) HasBegun(step string) bool { return slices.Contains(p.Begun, step) }
@@ -91,9 +111,14 @@ type Run struct {
 }
 
 // Do does the steps in order. If one fails, Do returns its name and error. The journal
-// stays, for [Run.Fail] or a later process.
+// stays, for [Run.Fail] or a later process. With the journal of an interrupted run Do
+// continues it: it skips the steps whose checkpoints say that they are done.
 func (r *Run) Do(ctx context.Context) (failed string, err error) {
+	r.forgetOld(time.Now())
 	for _, s := range r.Steps {
+		if r.skips(s) {
+			continue
+		}
 		if r.Begins != nil {
 			r.Begins(s)
 		}
@@ -104,31 +129,84 @@ func (r *Run) Do(ctx context.Context) (failed string, err error) {
 	return "", nil
 }
 
+// forgetOld drops all checkpoints of a run that was interrupted too long ago.
+func (r *Run) forgetOld(now time.Time) {
+	p := r.Journal.progress()
+	var last time.Time
+	for _, c := range p.Checkpoints {
+		if c.At.After(last) {
+			last = c.At
+		}
+	}
+	// A clock that was set back makes none older.
+	if now.Sub(last).Abs() > CheckpointTTL {
+		p.Checkpoints = nil
+	}
+}
+
+func (r *Run) skips(s Step) bool {
+	c, ok := r.Journal.progress().Checkpoints[s.Name]
+	return ok && s.Input != nil && c.Done && c.Input == s.Input()
+}
+
+// checkpoint records in memory how far a step has come.
+func (r *Run) checkpoint(s Step, done bool) {
+	if s.Input == nil {
+		return
+	}
+	p := r.Journal.progress()
+	if p.Checkpoints == nil {
+		p.Checkpoints = map[string]Checkpoint{}
+	}
+	p.Checkpoints[s.Name] = Checkpoint{Input: s.Input(), Done: done, At: time.Now().UTC()}
+}
+
 func (r *Run) do(ctx context.Context, s Step) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	// The step is recorded before it acts, so that a crash during it is undone.
 	p := r.Journal.progress()
-	p.Begun = append(p.Begun, s.Name)
+	if !p.HasBegun(s.Name) {
+		p.Begun = append(p.Begun, s.Name)
+	}
+	r.checkpoint(s, false)
 	if err := r.Save(); err != nil {
 		return err
 	}
-	if s.Done != nil && s.Done() {
+	if err := r.act(ctx, s); err != nil {
+		return err
+	}
+	if s.Input == nil {
 		return nil
 	}
-	r.Log.Info("step begins", "step", s.Name)
+	r.checkpoint(s, true)
+	return r.Save()
+}
+
+// act does a step within its timeout, unless it is done.
+func (r *Run) act(ctx context.Context, s Step) error {
 	limited := ctx
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("%w: %s took longer than %s", ErrTimeout, s.Name, s.Timeout))
 		defer cancel()
 	}
-	err := s.Do(limited)
+	err := r.unlessDone(limited, s)
 	if err != nil && limited.Err() != nil {
 		return context.Cause(limited)
 	}
 	return err
+}
+
+func (r *Run) unlessDone(ctx context.Context, s Step) error {
+	if s.Done != nil {
+		if done, err := s.Done(ctx); err != nil || done {
+			return err
+		}
+	}
+	r.Log.Info("step begins", "step", s.Name)
+	return s.Do(ctx)
 }
 
 // Save writes the journal.

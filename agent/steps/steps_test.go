@@ -122,7 +122,7 @@ func TestUndoFromTheJournalOfAnEarlierProcess(t *testing.T) {
 func TestDoneStepIsSkippedAndUndone(t *testing.T) {
 	w := newWorld(t)
 	s := w.step("a")
-	s.Done = func() bool { return true }
+	s.Done = func(context.Context) (bool, error) { return true, nil }
 	r := w.run(&testJournal{}, s)
 	if failed, err := r.Do(t.Context()); err != nil {
 		t.Fatalf("%s: %v", failed, err)

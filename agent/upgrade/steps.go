@@ -232,7 +232,7 @@ func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 	return nil
 }
 
-func (w *work) unpacked() bool { return w.j.Reused }
+func (w *work) unpacked(context.Context) (bool, error) { return w.j.Reused, nil }
 
 func (w *work) unpack(ctx context.Context) error {
 	_, err := w.pkg.Unpack(ctx, w.Top)

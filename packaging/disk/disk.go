@@ -54,6 +54,9 @@ type File interface {
 	Sync() error
 	Truncate(size int64) error
 	Stat() (fs.FileInfo, error)
+	// Chmod and Chown are those of os.File.
+	Chmod(mode fs.FileMode) error
+	Chown(uid, gid int) error
 }
 
 // Root is an open folder whose methods refuse every path that leaves it, directly or

@@ -3,7 +3,9 @@
 package disk
 
 import (
+	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,3 +41,11 @@ func free(path string) (int64, error) {
 
 // rename is atomic on every Unix file system.
 func rename(from, to string) error { return os.Rename(from, to) }
+
+// OwnerOf returns whose a file is, or Own if the file system does not say.
+func OwnerOf(fi fs.FileInfo) Owner {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return Owner{int(st.Uid), int(st.Gid)}
+	}
+	return Own
+}

@@ -22,6 +22,32 @@ import (
 // new ones, also after a power cut. The temporary file is in the folder of path, since
 // a rename cannot cross file systems.
 func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
+	return replace(d, op, path, data, perm, func(File) error { return nil })
+}
+
+// Owner is whose a file is. A value of -1 means the account of the process.
+type Owner struct {
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+}
+
+// Own is the owner of the files that a process makes.
+var Own = Owner{-1, -1}
+
+// WriteOwned is WriteFile with an owner, and with a mode that the umask does not change. The
+// file has both before it has its name.
+func WriteOwned(d Disk, op, path string, data []byte, perm fs.FileMode, owner Owner) error {
+	return replace(d, op, path, data, 0o600, func(f File) error {
+		if owner != Own {
+			if err := f.Chown(owner.UID, owner.GID); err != nil {
+				return err
+			}
+		}
+		return f.Chmod(perm)
+	})
+}
+
+func replace(d Disk, op, path string, data []byte, perm fs.FileMode, prepare func(File) error) error {
 	tmp := path + layout.NewSuffix
 	// A temporary file left by a crash is removed and not truncated, since its
 	// mode may let others read the new content.
@@ -33,6 +59,9 @@ func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 		return err
 	}
 	_, err = f.Write(data)
+	if err == nil {
+		err = prepare(f)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -154,6 +154,10 @@ func (f *FS) truncate(i ino, size int) {
 	})
 }
 
+func (f *FS) chmod(i ino, mode fs.FileMode) {
+	f.edit(i, func(s *state) { s.mode = s.mode.Type() | mode.Perm() })
+}
+
 // sync makes the content of a file or the names in a folder durable.
 func (f *FS) sync(i ino) {
 	f.edit(i, func(s *state) {

@@ -433,6 +433,16 @@ func (f *file) Truncate(size int64) error {
 	return f.do("truncate", Change, false, func(disk *FS) error { disk.truncate(node, int(size)); return nil })
 }
 
+func (f *file) Chmod(mode fs.FileMode) error {
+	node := f.ino
+	return f.do("chmod", Change, false, func(disk *FS) error { disk.chmod(node, mode); return nil })
+}
+
+// Chown changes nothing: all files are of one account.
+func (f *file) Chown(int, int) error {
+	return f.do("chown", Change, false, func(*FS) error { return nil })
+}
+
 func (f *file) Sync() error {
 	node := f.ino
 	return f.do("sync", Sync, false, func(disk *FS) error { disk.sync(node); return nil })
