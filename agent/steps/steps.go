@@ -38,9 +38,9 @@ type Step struct {
 	// Do always runs.
 	Done func(context.Context) (bool, error)
 	Do   func(context.Context) error
-	// Input identifies what Do works on, by a digest, in a run that is continued after a
-	// crash: a checkpoint that was written for another input is ignored. nil means that the
-	// step has no checkpoint, so that a continued run does it again.
+	// Input identifies what Do works on, by a digest. A run that is continued after a crash
+	// skips a step without Done if its checkpoint says that it is done for the same input.
+	// nil means that the step has no checkpoint.
 	Input func() string
 	// Undo restores the state before Do. It may use only the journal and the host,
 	// since nothing else survives a crash, and must handle a Do that was complete,
@@ -112,7 +112,8 @@ type Run struct {
 
 // Do does the steps in order. If one fails, Do returns its name and error. The journal
 // stays, for [Run.Fail] or a later process. With the journal of an interrupted run Do
-// continues it: it skips the steps whose checkpoints say that they are done.
+// continues it: it asks each step whether it is done, and by its checkpoint one that cannot
+// tell.
 func (r *Run) Do(ctx context.Context) (failed string, err error) {
 	r.forgetOld(time.Now())
 	for _, s := range r.Steps {
@@ -145,8 +146,12 @@ func (r *Run) forgetOld(now time.Time) {
 }
 
 func (r *Run) skips(s Step) bool {
-	c, ok := r.Journal.progress().Checkpoints[s.Name]
-	return ok && s.Input != nil && c.Done && c.Input == s.Input()
+	// The host may have changed since: a reboot starts what was stopped.
+	if s.Done != nil || s.Input == nil {
+		return false
+	}
+	c := r.Journal.progress().Checkpoints[s.Name]
+	return c.Done && c.Input == s.Input()
 }
 
 // checkpoint records in memory how far a step has come.

@@ -1,6 +1,6 @@
 //go:build linux
 
-package host
+package check
 
 import (
 	"context"
@@ -20,28 +20,34 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// checkHost has a versioned home with programs by name.
-func checkHost(t *testing.T, programs map[string]string) *Host {
+// homeWith returns a versioned home with programs by name.
+func homeWith(t *testing.T, programs map[string]string) string {
 	t.Helper()
-	h := &Host{Top: t.TempDir()}
-	must(t, os.MkdirAll(filepath.Join(h.Top, home), 0o700))
+	home := t.TempDir()
 	for name, script := range programs {
-		must(t, os.WriteFile(filepath.Join(h.Top, home, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		must(t, os.WriteFile(filepath.Join(home, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	}
-	return h
+	return home
 }
 
-func try(t *testing.T, h *Host, within time.Duration, c manifest.Check) error {
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func try(t *testing.T, home string, within time.Duration, c manifest.Check) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	return h.Check(ctx, home, c)
+	return Run(ctx, home, c)
 }
 
 const plenty = 20 * time.Second
 
 func TestExecCheck(t *testing.T) {
-	h := checkHost(t, map[string]string{
+	h := homeWith(t, map[string]string{
 		"ok":    `test "$1" = "a b" && test -e ok`, // it runs in the home, and its arguments are not split
 		"bad":   `echo first; echo "no such table" >&2; exit 3`,
 		"chat":  `i=0; while [ $i -lt 2000 ]; do echo "line $i of much"; i=$((i+1)); done; exit 1`,
@@ -80,7 +86,7 @@ func TestExecCheck(t *testing.T) {
 
 // A program that hangs is killed, and so are its children.
 func TestHangingExecCheckIsKilledWithItsChildren(t *testing.T) {
-	h := checkHost(t, map[string]string{"hang": `sleep 300 & echo $! > child; echo waiting for a lock; wait`})
+	h := homeWith(t, map[string]string{"hang": `sleep 300 & echo $! > child; echo waiting for a lock; wait`})
 	begin := time.Now()
 	err := try(t, h, 500*time.Millisecond, manifest.Check{Exec: []string{"hang"}})
 	if err == nil || !strings.Contains(err.Error(), "no end in time, killed") || !strings.Contains(err.Error(), "waiting for a lock") {
@@ -89,16 +95,16 @@ func TestHangingExecCheckIsKilledWithItsChildren(t *testing.T) {
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("took %v, want the timeout and an instant", took)
 	}
-	wantGone(t, filepath.Join(h.Top, home, "child"))
+	wantGone(t, filepath.Join(h, "child"))
 }
 
 // A program whose child holds its output open passes, and the child is killed.
 func TestExecCheckThatLeavesAChildPasses(t *testing.T) {
-	h := checkHost(t, map[string]string{"leave": `sleep 300 & echo $! > child; exit 0`})
+	h := homeWith(t, map[string]string{"leave": `sleep 300 & echo $! > child; exit 0`})
 	if err := try(t, h, plenty, manifest.Check{Exec: []string{"leave"}}); err != nil {
 		t.Errorf("failed: %v", err)
 	}
-	wantGone(t, filepath.Join(h.Top, home, "child"))
+	wantGone(t, filepath.Join(h, "child"))
 }
 
 func wantGone(t *testing.T, pidFile string) {
@@ -111,7 +117,11 @@ func wantGone(t *testing.T, pidFile string) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ")
 	}
-	if !waitFor(5*time.Second, ended) {
+	deadline := time.Now().Add(5 * time.Second)
+	for !ended() && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !ended() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		t.Errorf("its child %d is still there", pid)
 	}
@@ -151,7 +161,7 @@ func TestHTTPCheck(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			err := try(t, &Host{Top: "/nonexistent"}, tc.within, manifest.Check{HTTP: tc.url})
+			err := try(t, "/nonexistent", tc.within, manifest.Check{HTTP: tc.url})
 			if (tc.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("error is %v, want %q", err, tc.want)
 			}
@@ -166,11 +176,11 @@ func TestTCPCheck(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	c := manifest.Check{TCP: l.Addr().String()}
-	if err := try(t, &Host{}, plenty, c); err != nil {
+	if err := try(t, "", plenty, c); err != nil {
 		t.Errorf("open: %v", err)
 	}
 	must(t, l.Close())
-	if err := try(t, &Host{}, plenty, c); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := try(t, "", plenty, c); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -208,7 +218,7 @@ func TestHTTPCheckVerifiesCertificatesOfOtherHosts(t *testing.T) {
 	outside.Listener = listener
 	outside.StartTLS()
 	defer outside.Close()
-	if err := try(t, &Host{Top: "/nonexistent"}, 5*time.Second, manifest.Check{HTTP: outside.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := try(t, "/nonexistent", 5*time.Second, manifest.Check{HTTP: outside.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("on %s: error is %v, want that the certificate is not trusted", other, err)
 	}
 }

@@ -1,0 +1,208 @@
+package primitive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// acquireArtifact brings the version to the host: it downloads the package, unpacks it beside
+// the others, and has the runtime fetch what it needs besides. Only what the publishers have
+// signed is unpacked. A version that the host has kept is used as it is.
+func (c *Change) acquireArtifact() steps.Step {
+	return steps.Step{
+		Name: AcquireArtifact, Timeout: acquireTimeout, Input: func() string { return c.Journal.Order.ID },
+		Done: c.acquired, Do: c.doAcquire, Undo: c.undoAcquire,
+	}
+}
+
+func (c *Change) acquired(ctx context.Context) (bool, error) {
+	if c.Journal.To.Home == "" {
+		return false, nil
+	}
+	to, err := c.to()
+	if err != nil {
+		return false, nil //nolint:nilerr // it is fetched again
+	}
+	if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.Journal.To.Home); err != nil {
+		return false, nil //nolint:nilerr // likewise
+	}
+	return c.Adapter.Acquired(ctx, to)
+}
+
+func (c *Change) doAcquire(ctx context.Context) error {
+	j := c.Journal
+	if j.Order.Rollback {
+		i := slices.IndexFunc(c.Kept, func(k Installed) bool { return k.FullVersion() == j.Order.Version })
+		if i < 0 {
+			return fmt.Errorf("version %s of %s is not kept on this host: upgrade to it instead", j.Order.Version, j.Order.Component)
+		}
+		return c.reuse(ctx, c.Kept[i])
+	}
+	expect, err := c.Packages.Expect(ctx, c.archive())
+	if err != nil {
+		return err
+	}
+	if err := c.Allow(j.Order.Version, expect); err != nil {
+		return err
+	}
+	sha512 := expect.SHA512
+	if pinned, ok := strings.CutPrefix(j.Order.Checksum, "sha512:"); ok {
+		if sha512 != "" && sha512 != pinned {
+			return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), sha512, j.Order.Checksum)
+		}
+		sha512 = pinned
+	}
+	if i := slices.IndexFunc(c.Kept, func(k Installed) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
+		if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.Kept[i].Home); err == nil {
+			return c.reuse(ctx, c.Kept[i])
+		}
+	}
+	if err := c.fetch(ctx, expect, sha512); err != nil {
+		return err
+	}
+	return c.acquireRest(ctx)
+}
+
+// reuse takes a version that is on the host.
+func (c *Change) reuse(ctx context.Context, kept Installed) error {
+	kept.Files, kept.ConfigSHA256 = nil, ""
+	c.Journal.To, c.Journal.Reused = kept, true
+	if err := c.Save(); err != nil {
+		return err
+	}
+	if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, kept.Home); err != nil {
+		return err
+	}
+	return c.acquireRest(ctx)
+}
+
+// acquireRest has the runtime fetch what it needs.
+func (c *Change) acquireRest(ctx context.Context) error {
+	to, err := c.to()
+	if err != nil {
+		return err
+	}
+	return c.Adapter.Acquire(ctx, to, func(percent float64) {
+		c.Report(agentapi.UpgradeMetadata{DownloadPercent: percent})
+	})
+}
+
+func (c *Change) fetch(ctx context.Context, expect *trust.Expectation, sha512 string) error {
+	if err := c.Disk.MkdirAll(AcquireArtifact, c.downloads(), 0o700); err != nil {
+		return err
+	}
+	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
+		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
+		if !p.RetryAt.IsZero() {
+			m.RetryUntil = &p.RetryAt
+		}
+		c.Report(m)
+	})
+	if err != nil {
+		return err
+	}
+	archive, err := install.Open(ctx, c.Disk, filepath.Join(c.downloads(), c.archive()), func(r io.Reader) error {
+		_, err := expect.Verify(r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = c.unpack(ctx, archive, expect)
+	return errors.Join(err, archive.Close())
+}
+
+func (c *Change) unpack(ctx context.Context, archive *install.Archive, expect *trust.Expectation) error {
+	p := archive.Manifest.Package
+	if err := c.checkPackage(p); err != nil {
+		return err
+	}
+	image, _ := p.Component.Settings["image"].(string)
+	to := Installed{Identity: p.Identity(), Home: p.Home(), Archive: expect.Archive, Image: image}
+	there, err := install.CheckIntact(ctx, c.Disk, c.Dir, to.Home)
+	switch {
+	case err == nil && there.Identity() == to.Identity:
+		return c.take(to, true)
+	case errors.Is(err, install.ErrDamagedHome):
+		if err := disk.RemoveHome(c.Disk, c.Dir, to.Home); err != nil {
+			return err
+		}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	// Before the home is there, so that undoing removes it.
+	if err := c.take(to, false); err != nil {
+		return err
+	}
+	_, err = archive.Unpack(ctx, c.Dir)
+	return err
+}
+
+func (c *Change) take(to Installed, reused bool) error {
+	c.Journal.To, c.Journal.Reused = to, reused
+	return c.Save()
+}
+
+// checkPackage compares what a signed package says with what was asked for.
+func (c *Change) checkPackage(p manifest.Package) error {
+	o := c.Journal.Order
+	if err := p.Fits(c.GOOS, c.GOARCH); err != nil {
+		return err
+	}
+	switch {
+	case p.Component == nil:
+		return fmt.Errorf("%s is the package of an agent, not of component %s", c.archive(), o.Component)
+	case p.Component.Name != o.Component:
+		return fmt.Errorf("%s is the package of component %s, %s was asked for", c.archive(), p.Component.Name, o.Component)
+	case p.FullVersion() != o.Version:
+		return fmt.Errorf("package holds version %s, %s was asked for", p.FullVersion(), o.Version)
+	case p.Component.Runtime != o.Runtime:
+		return fmt.Errorf("the package of %s %s runs with %s, and the policy says %s: correct runtime in the policy", o.Component, o.Version, p.Component.Runtime, o.Runtime)
+	}
+	image, _ := p.Component.Settings["image"].(string)
+	if o.Image != "" && o.Image != image {
+		return fmt.Errorf("image: the publishers of %s %s have signed %q, and %q was asked for", o.Component, o.Version, image, o.Image)
+	}
+	if digest, ok := strings.CutPrefix(o.Checksum, "sha256:"); ok && !strings.HasSuffix(image, "@sha256:"+digest) {
+		return fmt.Errorf("checksum: the publishers of %s %s have signed the image %q, and %s was asked for", o.Component, o.Version, image, o.Checksum)
+	}
+	return nil
+}
+
+func (c *Change) undoAcquire(ctx context.Context) error {
+	j := c.Journal
+	if !j.KeepDownload {
+		if err := download.Discard(c.Disk, c.downloads(), c.archive()); err != nil {
+			return err
+		}
+	}
+	if j.To.Home == "" || j.Reused || j.configOnly() {
+		return nil
+	}
+	to, err := c.to()
+	switch {
+	case err == nil:
+		if err := c.Adapter.Discard(ctx, to); err != nil {
+			return err
+		}
+	case !missing(err) && !errors.Is(err, install.ErrDamagedHome):
+		return err
+	}
+	staging := layout.Path(c.Dir, layout.Staging(j.To.Home))
+	return errors.Join(c.Disk.RemoveAll(AcquireArtifact, staging), disk.RemoveHome(c.Disk, c.Dir, j.To.Home))
+}

@@ -1,0 +1,75 @@
+package primitive
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
+)
+
+// installArtifact makes the version the one that is started: the component's link leads to
+// its home, and the runtime knows it. Undoing restores both from the link's old target and
+// the backup.
+func (c *Change) installArtifact() steps.Step {
+	return steps.Step{Name: InstallArtifact, Timeout: installTimeout, Input: c.input, Done: c.installed, Do: c.doInstall, Undo: c.undoInstall}
+}
+
+func (c *Change) link() string { return filepath.Join(c.Dir, runtime.CurrentLink) }
+
+func (c *Change) installed(ctx context.Context) (bool, error) {
+	current, err := c.current()
+	if err != nil || current != c.Journal.To.Home {
+		return false, err
+	}
+	to, err := c.to()
+	if err != nil {
+		return false, err
+	}
+	return c.Adapter.Installed(ctx, to)
+}
+
+func (c *Change) doInstall(ctx context.Context) error {
+	to, from, err := c.both()
+	if err != nil {
+		return err
+	}
+	if err := c.point(c.Journal.To.Home); err != nil {
+		return err
+	}
+	return c.Adapter.Install(ctx, to, from)
+}
+
+func (c *Change) point(home string) error {
+	return disk.Point(c.Disk, InstallArtifact, filepath.FromSlash(home), c.link())
+}
+
+func (c *Change) undoInstall(ctx context.Context) error {
+	if c.Journal.configOnly() {
+		return nil
+	}
+	to, from, err := c.both()
+	if err != nil {
+		return err
+	}
+	if err := c.Disk.Remove(InstallArtifact, c.link()+layout.NewSuffix); err != nil {
+		return err
+	}
+	if from == nil {
+		if err := c.Disk.Remove(InstallArtifact, c.link()); err != nil {
+			return err
+		}
+		if err := c.Disk.SyncDir(InstallArtifact, c.Dir); err != nil {
+			return err
+		}
+	} else if current, err := c.current(); err != nil {
+		return err
+	} else if current != c.Journal.From.Home {
+		if err := c.point(c.Journal.From.Home); err != nil {
+			return err
+		}
+	}
+	return c.Adapter.Restore(ctx, to, from, c.backup())
+}

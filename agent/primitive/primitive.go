@@ -1,0 +1,248 @@
+// Package primitive has the eight actions by which a component is upgraded, one file each, as
+// steps for package steps. They say what happens; an adapter of package runtime says how. The
+// same eight install a component, upgrade it, go back to a version that the host has kept,
+// and write only its configuration. Package component puts them in order, adds the
+// observation of the new version's health, and keeps what they need.
+//
+// Each action may be repeated, and has an undo that restores the state before it from the
+// journal and the host alone, whether the action was complete, partial or not begun.
+package primitive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Names of the actions in journals and messages. Journals hold them, so they never change.
+const (
+	BackupState     = "backup_state"
+	AcquireArtifact = "acquire_artifact"
+	VerifyArtifact  = "verify_artifact"
+	StopNode        = "stop_node"
+	InstallArtifact = "install_artifact"
+	WriteConfigs    = "write_configs"
+	ReloadDaemon    = "reload_daemon"
+	StartNode       = "start_node"
+)
+
+// Timeouts of the actions.
+const (
+	backupTimeout  = time.Minute      // configuration files and a description: kilobytes
+	acquireTimeout = 5 * time.Minute  // a try; the next one continues the download
+	verifyTimeout  = 30 * time.Second // reads what was unpacked once
+	stopTimeout    = time.Minute      // a service that writes its state before it ends
+	installTimeout = 30 * time.Second // renames, or a container that is created
+	writeTimeout   = 30 * time.Second // kilobytes, synced
+	reloadTimeout  = 10 * time.Second // systemd reads its units again
+	startTimeout   = 30 * time.Second // until the runtime has started it; its health comes later
+)
+
+// Phases are the phases that are reported during the actions.
+var phases = map[string]string{
+	BackupState: agentapi.PhasePreparing, AcquireArtifact: agentapi.PhasePreparing, VerifyArtifact: agentapi.PhasePreparing,
+	StopNode:        agentapi.PhaseStopped,
+	InstallArtifact: agentapi.PhaseMutating, WriteConfigs: agentapi.PhaseMutating, ReloadDaemon: agentapi.PhaseMutating,
+	StartNode: agentapi.PhaseStarting,
+}
+
+// Phase returns the phase that is reported during an action.
+func Phase(action string) string { return phases[action] }
+
+// Order is what an upgrade is to reach.
+type Order struct {
+	// ID identifies the upgrade on the host.
+	ID        string `json:"id"`
+	Component string `json:"component"`
+	// Runtime is the adapter's name.
+	Runtime string `json:"runtime"`
+	Version string `json:"version"` // full
+	// Checksum and Image pin the artifact; see agentapi.ComponentData.
+	Checksum string `json:"checksum,omitempty"`
+	Image    string `json:"image,omitempty"`
+	// Files are the files that the server has rendered; nil: only the package's own.
+	Files []agentapi.RenderedFile `json:"files,omitempty"`
+	// Rollback goes back to a version that the host has kept, with its configuration.
+	Rollback bool `json:"rollback,omitempty"`
+	// ServerConfig: the component's policy lets the server render configuration.
+	ServerConfig bool `json:"server_config,omitempty"`
+}
+
+// Installed is a version that is on the host.
+type Installed struct {
+	manifest.Identity
+	Home string `json:"home"` // below the component's folder
+	// Archive identifies the bytes that it was unpacked from; see trust.Expectation.
+	Archive string `json:"archive,omitempty"`
+	Image   string `json:"image,omitempty"`
+	// Files are the paths of the configuration files that were written for it, and
+	// ConfigSHA256 identifies their content.
+	Files        []string `json:"files,omitempty"`
+	ConfigSHA256 string   `json:"config_sha256,omitempty"`
+}
+
+// Journal is what the actions record.
+type Journal struct {
+	steps.Progress
+	Order Order `json:"order"`
+	// From is what was installed before; nil: nothing.
+	From *Installed `json:"from,omitempty"`
+	// To is set by acquire_artifact.
+	To Installed `json:"to,omitzero"`
+	// Reused means that To was on the host before, so that undoing keeps it.
+	Reused bool `json:"reused,omitempty"`
+	// Ran means that From ran when it was stopped.
+	Ran bool `json:"ran,omitempty"`
+	// Reload means that the component only reads its configuration again.
+	Reload bool `json:"reload,omitempty"`
+	// KeepDownload: the upgrade will be tried again.
+	KeepDownload bool `json:"keep_download,omitempty"`
+}
+
+// Packages fetches packages of components, and what their publishers say about them.
+type Packages interface {
+	// Expect returns what the publishers say about an archive.
+	Expect(ctx context.Context, archive string) (*trust.Expectation, error)
+	Fetch(ctx context.Context, dir, archive string, want download.Want, report func(download.Progress)) error
+}
+
+// Change is an upgrade of one component that is under way. All fields are required.
+type Change struct {
+	Disk     disk.Disk
+	Adapter  runtime.Adapter
+	Packages Packages
+	// Dir is the component's folder, absolute.
+	Dir          string
+	GOOS, GOARCH string
+	// Kept are the versions on the host besides the one that is installed.
+	Kept []Installed
+	// Allow returns an error if a version must not be installed, by what the publishers say
+	// about it; see package component.
+	Allow   func(version string, e *trust.Expectation) error
+	Journal *Journal
+	// Save writes the journal.
+	Save func() error
+	// Report gets the progress of acquire_artifact.
+	Report func(agentapi.UpgradeMetadata)
+	// Account returns the number of a user or a group; see os/user.
+	Account func(user, group string) (disk.Owner, error)
+}
+
+// Steps returns the eight actions in order.
+func (c *Change) Steps() []steps.Step {
+	return []steps.Step{
+		c.backupState(), c.acquireArtifact(), c.verifyArtifact(), c.stopNode(),
+		c.installArtifact(), c.writeConfigs(), c.reloadDaemon(), c.startNode(),
+	}
+}
+
+// archiveFormat is the format of packages that agents fetch.
+const archiveFormat = "tar.gz"
+
+func (c *Change) archive() string {
+	o := c.Journal.Order
+	return manifest.ComponentArchiveName(o.Component, o.Version, c.GOOS, c.GOARCH, archiveFormat)
+}
+
+func (c *Change) downloads() string { return filepath.Join(c.Dir, "downloads") }
+
+// Backup returns the folder with the backup of an upgrade.
+func Backup(dir, upgradeID string) string { return filepath.Join(dir, "backup", folderName(upgradeID)) }
+
+func (c *Change) backup() string { return Backup(c.Dir, c.Journal.Order.ID) }
+
+// folderName returns a name for any id of an upgrade, which the server chooses.
+func folderName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// release returns a version that is on the host.
+func (c *Change) release(i Installed) (*runtime.Release, error) {
+	return Release(c.Disk, c.Dir, c.Journal.Order.Component, i)
+}
+
+// Release reads a version of a component that is on the host.
+func Release(d disk.Disk, dir, name string, i Installed) (*runtime.Release, error) {
+	p, err := install.ReadHome(d, dir, i.Home)
+	if err != nil {
+		return nil, err
+	}
+	if p.Component == nil || p.Component.Name != name {
+		return nil, fmt.Errorf("%s is no version of component %s", layout.Path(dir, i.Home), name)
+	}
+	return &runtime.Release{Name: name, Dir: dir, Home: layout.Path(dir, i.Home), Identity: p.Identity(), Component: *p.Component}, nil
+}
+
+// to and from are the two versions. from is nil if none was installed.
+func (c *Change) to() (*runtime.Release, error) {
+	if c.Journal.To.Home == "" {
+		return nil, errors.New("the version is not on the host")
+	}
+	return c.release(c.Journal.To)
+}
+
+func (c *Change) from() (*runtime.Release, error) {
+	if c.Journal.From == nil {
+		return nil, nil
+	}
+	return c.release(*c.Journal.From)
+}
+
+// both returns the two versions.
+func (c *Change) both() (to, from *runtime.Release, err error) {
+	if to, err = c.to(); err != nil {
+		return nil, nil, err
+	}
+	from, err = c.from()
+	return to, from, err
+}
+
+// configOnly reports whether the version stays and only its configuration changes.
+func (j *Journal) configOnly() bool { return j.From != nil && j.From.Home == j.To.Home }
+
+// input returns the digest of what the actions work on.
+func (c *Change) input() string {
+	b, err := json.Marshal(struct {
+		Order Order
+		From  *Installed
+		To    Installed
+	}{c.Journal.Order, c.Journal.From, c.Journal.To})
+	if err != nil {
+		panic("primitive: strings cannot fail to encode: " + err.Error())
+	}
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// current returns the home that the component's link leads to, empty if there is none.
+func (c *Change) current() (string, error) { return Current(c.Disk, c.Dir) }
+
+// Current returns the home that a component's link leads to, empty if there is none.
+func Current(d disk.Disk, dir string) (string, error) {
+	target, err := d.Readlink(InstallArtifact, filepath.Join(dir, runtime.CurrentLink))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return filepath.ToSlash(target), err
+}
+
+// missing reports whether a file does not exist.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || os.IsNotExist(err) }

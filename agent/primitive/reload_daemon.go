@@ -1,0 +1,17 @@
+package primitive
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/agent/steps"
+)
+
+// reloadDaemon has the service manager read its definitions again. Undoing does the same:
+// what was changed is restored by then.
+func (c *Change) reloadDaemon() steps.Step {
+	return steps.Step{Name: ReloadDaemon, Timeout: reloadTimeout, Input: c.input, Do: c.Adapter.ReloadDaemon, Undo: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+		defer cancel()
+		return c.Adapter.ReloadDaemon(ctx)
+	}}
+}

@@ -1,0 +1,318 @@
+package primitive
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// writeConfigs writes the version's configuration files, and removes those that only the
+// version before it had. Undoing restores the files from the backup.
+func (c *Change) writeConfigs() steps.Step {
+	return steps.Step{Name: WriteConfigs, Timeout: writeTimeout, Input: c.input, Done: c.configsWritten, Do: c.doWriteConfigs, Undo: c.undoWriteConfigs}
+}
+
+// configFile is a configuration file as it is to be, or as it is.
+type configFile struct {
+	path    string
+	content []byte
+	mode    fs.FileMode
+	owner   disk.Owner
+}
+
+func (f *configFile) equals(is *configFile) bool {
+	return is != nil && bytes.Equal(f.content, is.content) && f.mode == is.mode && (f.owner == disk.Own || f.owner == is.owner)
+}
+
+// readConfig returns a configuration file of the host, nil if it does not exist.
+func (c *Change) readConfig(path string) (*configFile, error) {
+	f, err := c.Disk.OpenFile(WriteConfigs, path, os.O_RDONLY, 0)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	var content []byte
+	if err == nil {
+		content, err = io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(content) > maxConfigFile {
+		return nil, fmt.Errorf("configuration file %s has more than %d bytes", path, maxConfigFile)
+	}
+	return &configFile{path, content, fi.Mode().Perm(), disk.OwnerOf(fi)}, nil
+}
+
+// files returns the configuration files of a version, sorted by path: the package's own, and
+// in their place those that the server has rendered, as far as both the package and the
+// policy allow. A version that the host goes back to gets the files that it had.
+func (c *Change) files(to *runtime.Release) ([]configFile, error) {
+	if c.Journal.Order.Rollback && len(c.Journal.Order.Files) == 0 {
+		if files, found, err := c.backedUp(); err != nil || found {
+			return files, err
+		}
+	}
+	byPath := map[string]configFile{}
+	for _, f := range to.Component.ConfigFiles {
+		content, err := c.Disk.ReadFile(WriteConfigs, filepath.Join(to.Home, filepath.FromSlash(f.From)))
+		if err != nil {
+			return nil, err
+		}
+		if byPath[f.Path], err = c.configFile(f.Path, content, f.Mode, f.Owner, f.Group); err != nil {
+			return nil, err
+		}
+	}
+	for i, f := range c.Journal.Order.Files {
+		field := fmt.Sprintf("component.files[%d]: %s", i, f.Path)
+		sum := sha256.Sum256([]byte(f.Content))
+		switch {
+		case manifest.ValidHostPath(f.Path) != nil:
+			return nil, fmt.Errorf("component.files[%d].path: %w", i, manifest.ValidHostPath(f.Path))
+		case !c.Journal.Order.ServerConfig:
+			return nil, fmt.Errorf("%s: the component's policy does not let the server write configuration: set server_config in the policy", field)
+		case !to.Component.ServerMayWrite(f.Path):
+			return nil, fmt.Errorf("%s: the publishers of %s do not let a server write it: name it in server-files of the package", field, to.Name)
+		case hex.EncodeToString(sum[:]) != f.SHA256:
+			return nil, fmt.Errorf("%s: its content has another SHA-256 than %s", field, f.SHA256)
+		}
+		made, err := c.configFile(f.Path, []byte(f.Content), f.Mode, f.Owner, f.Group)
+		if err != nil {
+			return nil, err
+		}
+		byPath[f.Path] = made
+	}
+	files := make([]configFile, 0, len(byPath))
+	for _, f := range byPath {
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b configFile) int { return cmp.Compare(a.path, b.path) })
+	return files, nil
+}
+
+func (c *Change) configFile(path string, content []byte, mode, user, group string) (configFile, error) {
+	m, err := manifest.ParseMode(mode)
+	if err != nil {
+		return configFile{}, fmt.Errorf("configuration file %s: mode %w", path, err)
+	}
+	owner := disk.Own
+	if user != "" || group != "" {
+		if owner, err = c.Account(user, group); err != nil {
+			return configFile{}, fmt.Errorf("configuration file %s: %w", path, err)
+		}
+	}
+	return configFile{path, content, m, owner}, nil
+}
+
+// backedUp returns the configuration files of a kept version from the newest backup that was
+// made while it was installed.
+func (c *Change) backedUp() (files []configFile, found bool, err error) {
+	dir := filepath.Dir(c.backup())
+	entries, err := c.Disk.ReadDir(WriteConfigs, dir)
+	if err != nil {
+		return nil, false, err
+	}
+	var newest fs.FileInfo
+	var m *backupManifest
+	for _, e := range entries {
+		fi, err := e.Info()
+		if err != nil || newest != nil && !fi.ModTime().After(newest.ModTime()) {
+			continue
+		}
+		b, err := readBackup(c.Disk, filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, false, err
+		}
+		if b != nil && b.From != nil && b.From.Home == c.Journal.To.Home {
+			newest, m = fi, b
+		}
+	}
+	if m == nil {
+		return nil, false, nil
+	}
+	for _, f := range m.Files {
+		if f.Copy == "" {
+			continue
+		}
+		content, err := c.Disk.ReadFile(WriteConfigs, filepath.Join(dir, newest.Name(), f.Copy))
+		if err != nil {
+			return nil, false, err
+		}
+		files = append(files, configFile{f.Path, content, fs.FileMode(f.Mode), f.Owner})
+	}
+	return files, true, nil
+}
+
+func paths(files []configFile) []string {
+	out := make([]string, len(files))
+	for i, f := range files {
+		out[i] = f.path
+	}
+	return out
+}
+
+// digestOf identifies the configuration of a version: paths, modes and contents.
+func digestOf(files []configFile) string {
+	if len(files) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, f := range files {
+		sum := sha256.Sum256(f.content)
+		fmt.Fprintf(h, "%s\x00%o\x00%x\n", f.path, f.mode, sum)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// obsolete returns the files that only the version before had.
+func (c *Change) obsolete() []string {
+	if c.Journal.From == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.Journal.From.Files), func(p string) bool { return slices.Contains(c.Journal.To.Files, p) })
+}
+
+func (c *Change) configsWritten(context.Context) (bool, error) {
+	to, err := c.to()
+	if err != nil {
+		return false, err
+	}
+	files, err := c.files(to)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range files {
+		is, err := c.readConfig(f.path)
+		if err != nil || !f.equals(is) {
+			return false, err
+		}
+	}
+	for _, path := range c.obsolete() {
+		if is, err := c.readConfig(path); err != nil || is != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (c *Change) doWriteConfigs(ctx context.Context) error {
+	to, err := c.to()
+	if err != nil {
+		return err
+	}
+	files, err := c.files(to)
+	if err != nil {
+		return err
+	}
+	if err := c.backupOthers(files); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		is, err := c.readConfig(f.path)
+		if err != nil {
+			return err
+		}
+		if f.equals(is) {
+			continue
+		}
+		if err := disk.WriteOwned(c.Disk, WriteConfigs, f.path, f.content, f.mode, f.owner); err != nil {
+			return fmt.Errorf("configuration file %s: %w", f.path, err)
+		}
+	}
+	for _, path := range c.obsolete() {
+		if err := c.removeConfig(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// backupOthers adds to the backup the files that this version writes and the one before did
+// not, since the host may have them from elsewhere.
+func (c *Change) backupOthers(files []configFile) error {
+	m, err := readBackup(c.Disk, c.backup())
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return errors.New("the backup is gone, so the configuration could not be restored: nothing is written")
+	}
+	known := map[string]bool{}
+	for _, f := range m.Files {
+		known[f.Path] = true
+	}
+	before := len(m.Files)
+	for _, f := range files {
+		if known[f.path] {
+			continue
+		}
+		b, err := c.backupFile(c.backup(), strconv.Itoa(len(m.Files)), f.path)
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, b)
+	}
+	if len(m.Files) == before {
+		return nil
+	}
+	return c.saveBackup(c.backup(), *m)
+}
+
+func (c *Change) removeConfig(path string) error {
+	if err := c.Disk.Remove(WriteConfigs, path); err != nil {
+		return err
+	}
+	return c.Disk.SyncDir(WriteConfigs, filepath.Dir(path))
+}
+
+func (c *Change) undoWriteConfigs(context.Context) error {
+	m, err := readBackup(c.Disk, c.backup())
+	if err != nil || m == nil {
+		return err // without a backup nothing was written
+	}
+	for _, f := range m.Files {
+		if f.Copy == "" {
+			if err := c.removeConfig(f.Path); err != nil && !missing(err) {
+				return err
+			}
+			continue
+		}
+		content, err := c.Disk.ReadFile(WriteConfigs, filepath.Join(c.backup(), f.Copy))
+		if err != nil {
+			return err
+		}
+		was := configFile{f.Path, content, fs.FileMode(f.Mode), f.Owner}
+		is, err := c.readConfig(f.Path)
+		if err != nil {
+			return err
+		}
+		if was.equals(is) {
+			continue
+		}
+		if err := disk.WriteOwned(c.Disk, WriteConfigs, f.Path, was.content, was.mode, was.owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// Package check runs the health checks that a package defines: the watcher those of a new
+// version of the agent, the agent those of its components.
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+const (
+	// maxCheckOutput is how many bytes of the end of a check's output, or of the
+	// beginning of an answer, are quoted in its error.
+	maxCheckOutput = 300
+
+	// checkWaitDelay bounds the wait for the output of a program that was killed, or
+	// whose children hold the output open.
+	checkWaitDelay = 500 * time.Millisecond
+
+	// maxRedirects allows for a missing slash and a login page.
+	maxRedirects = 3
+)
+
+// Run runs a check of the package in the folder home. When ctx ends it kills the program and
+// returns within checkWaitDelay.
+func Run(ctx context.Context, home string, c manifest.Check) error {
+	switch {
+	case len(c.Exec) > 0:
+		return execCheck(ctx, home, c.Exec)
+	case c.HTTP != "":
+		return httpCheck(ctx, c.HTTP)
+	}
+	return tcpCheck(ctx, c.TCP)
+}
+
+func execCheck(ctx context.Context, dir string, argv []string) error {
+	program := argv[0]
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(dir, filepath.FromSlash(program))
+	}
+	cmd := exec.CommandContext(ctx, program, argv[1:]...)
+	cmd.Dir = dir
+	out := &tail{}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = checkWaitDelay
+	ownGroup(cmd)
+	cmd.Cancel = func() error { return killGroup(cmd.Process) }
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		// The program succeeded, and children hold its output open.
+		_ = killGroup(cmd.Process) // children that left the group stay
+		return nil
+	}
+	if err == nil {
+		return nil
+	}
+	said := ""
+	if text := bytes.TrimSpace(out.bytes()); len(text) > 0 {
+		said = fmt.Sprintf(", saying %q", text)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no end in time, killed%s", argv[0], said)
+	}
+	return fmt.Errorf("%s: %w%s", argv[0], err, said)
+}
+
+// tail keeps the end of what is written to it. It needs no lock: exec writes both streams
+// from one goroutine, because they are the same writer.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p[max(0, len(p)-maxCheckOutput):]...)
+	t.kept = t.kept[max(0, len(t.kept)-maxCheckOutput):]
+	return len(p), nil
+}
+
+func (t *tail) bytes() []byte { return bytes.ToValidUTF8(t.kept, nil) }
+
+var errOffHost = errors.New("redirects to another host")
+
+// httpCheck requests a URL, without a proxy.
+func httpCheck(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	client := http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialTLSContext:    dialTLS,
+		},
+		CheckRedirect: func(next *http.Request, before []*http.Request) error {
+			if next.URL.Hostname() != before[0].URL.Hostname() {
+				return fmt.Errorf("%w, %s", errOffHost, next.URL.Host)
+			}
+			if len(before) > maxRedirects {
+				return fmt.Errorf("redirects more than %d times", maxRedirects)
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err // names the method and the URL
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	// The body is only for the message, so its errors are ignored.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxCheckOutput))
+	if body = bytes.TrimSpace(bytes.ToValidUTF8(body, nil)); len(body) > 0 {
+		return fmt.Errorf("GET %s answered %s, saying %q", url, resp.Status, body)
+	}
+	return fmt.Errorf("GET %s answered %s", url, resp.Status)
+}
+
+// dialTLS verifies the certificate unless the connection stays on this host: services rarely
+// have one for 127.0.0.1. Elsewhere another host could answer in the place of the service.
+func dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: isLoopback(conn.RemoteAddr())})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// isLoopback takes the address of a connection and not a name: a name may lead anywhere.
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+func tcpCheck(ctx context.Context, addr string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err // names the address
+	}
+	return conn.Close()
+}
