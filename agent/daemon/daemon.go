@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/download"
@@ -28,6 +29,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -88,8 +90,10 @@ type Options struct {
 	Reap func(pid int) (gone bool)
 	// Service is the name of the agent's service, or empty.
 	Service string
-	// Components are the workloads to run.
+	// Components are parts of this agent that it runs in its process.
 	Components []Component
+	// Runtimes are how this agent runs the components of its policy, by name.
+	Runtimes map[string]runtime.Adapter
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
 	Log  *slog.Logger
@@ -120,6 +124,7 @@ type daemon struct {
 	acks       *gateway.AckSender
 	changes    *gateway.Changes
 	components *components
+	workloads  *component.Manager
 	started    time.Time
 
 	// stop ends the agent; Run returns its cause.
@@ -177,6 +182,7 @@ func (a Agent) build() (*daemon, error) {
 	d.components = newComponents(o.Components, d.changes.Urgent, d.log)
 	d.buildGateway()
 	d.buildExecutor()
+	d.buildWorkloads()
 	return d, nil
 }
 
@@ -269,6 +275,7 @@ func (d *daemon) run(ctx context.Context) error {
 		parts.Go(func() { d.runGateway(ctx) })
 	}
 	parts.Go(func() { d.upgrades(ctx) })
+	parts.Go(func() { d.runWorkloads(ctx) })
 	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
 	parts.Go(func() { d.watchKept(ctx) })
 
@@ -338,7 +345,7 @@ func (d *daemon) deliver(resp agentapi.CheckinResponse) error {
 	for _, a := range resp.Actions {
 		d.log.Info("action received", "action", a.ID, "type", a.Type)
 	}
-	return d.queue.Accept(resp.Actions, resp.AckToken, time.Now(), d.executor.Cancel)
+	return d.queue.Accept(resp.Actions, resp.AckToken, time.Now(), d.cancelUpgrade)
 }
 
 // reexecAs replaces this process by the version in home.

@@ -47,10 +47,13 @@ func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
 func (d *daemon) health() probe.Health {
 	h := probe.Health{
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
-		Components: d.components.status(), Rollbacks: d.knownRollbacks(),
+		Components: d.components.status(), Workloads: d.workloadHealth(), Rollbacks: d.knownRollbacks(),
 	}
 	h.State, h.Message = d.self()
 	h.State, h.Message = worst(h.State, h.Message, h.Components)
+	if state, message := d.workloads.Health(); h.State == probe.Healthy {
+		h.State, h.Message = state, message
+	}
 	if d.Identity != nil {
 		h.AgentID = d.Identity.AgentID
 		h.Fleet = d.loop.Fleet(time.Now())
@@ -124,7 +127,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		Message:        cmp.Or(h.Message, defaultMessages[h.State]),
 		AckToken:       d.queue.AckToken(),
 		LocalMeta:      d.metadata(),
-		Components:     wireComponents(h.Components),
+		Components:     wireComponents(h.Components, d.workloads.Reports()),
 		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
 		UpgradeDetails: d.wireUpgrade(),
 		Upgrade:        offered(h.Rollbacks),
@@ -169,12 +172,12 @@ func wireStatus(s probe.State) string {
 }
 
 // wireComponents encodes states as Elastic's agents do: HEALTHY.
-func wireComponents(list []probe.Component) json.RawMessage {
-	out := make([]agentapi.Component, 0, len(list))
+func wireComponents(list []probe.Component, workloads []agentapi.Component) json.RawMessage {
+	out := make([]agentapi.Component, 0, len(list)+len(workloads))
 	for _, c := range list {
 		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: cmp.Or(c.Message, defaultMessages[c.State])})
 	}
-	b, err := json.Marshal(out)
+	b, err := json.Marshal(append(out, workloads...))
 	if err != nil {
 		panic("daemon: strings cannot fail to encode: " + err.Error())
 	}

@@ -107,7 +107,7 @@ func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 // forwardRollback asks the watcher for a rollback if one is pending while a version is
 // watched.
 func (d *daemon) forwardRollback(ctx context.Context) {
-	item := d.queue.Waiting()
+	item := d.queue.Waiting("")
 	if item == nil || item.Attempts > 0 {
 		return
 	}

@@ -32,7 +32,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 		if watching != nil {
 			d.forwardRollback(ctx)
 		} else {
-			item, next, err := d.queue.Next(time.Now())
+			item, next, err := d.queue.Next("", time.Now())
 			again = next
 			switch {
 			case err != nil:
@@ -68,7 +68,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 // reportWaiting reports the upgrade that is scheduled or postponed, and stops reporting
 // it when it is gone.
 func (d *daemon) reportWaiting() {
-	item := d.queue.Waiting()
+	item := d.queue.Waiting("")
 	now := d.currentUpgrade()
 	if item == nil {
 		if now != nil && now.State == agentapi.UpgradeScheduled {
@@ -198,7 +198,7 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 
 // addLocal adds a local request to the queue.
 func (d *daemon) addLocal(req probe.UpgradeRequest) error {
-	if item := d.queue.Waiting(); item != nil {
+	if item := d.queue.Waiting(""); item != nil {
 		return fmt.Errorf("%w: action %s is waiting or running", control.ErrBusy, item.Action.ID)
 	}
 	data, err := json.Marshal(agentapi.UpgradeData{Version: req.Version, SourceURI: req.SourceURI, Force: req.Force, Rollback: req.Rollback})

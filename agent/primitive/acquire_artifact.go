@@ -53,7 +53,7 @@ func (c *Change) doAcquire(ctx context.Context) error {
 		}
 		return c.reuse(ctx, c.Kept[i])
 	}
-	expect, err := c.Packages.Expect(ctx, c.archive())
+	expect, err := c.Packages.Expect(ctx, c.archive(), j.Order.SourceURI)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *Change) fetch(ctx context.Context, expect *trust.Expectation, sha512 st
 	if err := c.Disk.MkdirAll(AcquireArtifact, c.downloads(), 0o700); err != nil {
 		return err
 	}
-	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
+	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), c.Journal.Order.SourceURI, download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt

@@ -74,6 +74,8 @@ type Order struct {
 	// Runtime is the adapter's name.
 	Runtime string `json:"runtime"`
 	Version string `json:"version"` // full
+	// SourceURI is a source of the package, or empty.
+	SourceURI string `json:"source_uri,omitempty"`
 	// Checksum and Image pin the artifact; see agentapi.ComponentData.
 	Checksum string `json:"checksum,omitempty"`
 	Image    string `json:"image,omitempty"`
@@ -118,9 +120,11 @@ type Journal struct {
 
 // Packages fetches packages of components, and what their publishers say about them.
 type Packages interface {
-	// Expect returns what the publishers say about an archive.
-	Expect(ctx context.Context, archive string) (*trust.Expectation, error)
-	Fetch(ctx context.Context, dir, archive string, want download.Want, report func(download.Progress)) error
+	// Expect returns what the publishers say about an archive. sourceURI is the source that
+	// the order names, or empty.
+	Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error)
+	// Fetch downloads it into a folder, and continues an earlier download.
+	Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error
 }
 
 // Change is an upgrade of one component that is under way. All fields are required.

@@ -2,12 +2,14 @@
 // confirmed, and the ack token. The file is run/queue in the versioned home: a new
 // version starts with a copy, and a version that is restored finds its own.
 //
-// The gateway adds actions. The daemon runs upgrades, one at a time, and adds results.
+// The gateway adds actions. The daemon runs upgrades and adds results: those of the agent and
+// those of each component wait in lanes of their own, one at a time in each.
 // The ack sender removes each result when the server has answered for it. Every change
 // is on disk before the call returns, so that the next poll may confirm an ack token.
 package queue
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,6 +72,18 @@ type Item struct {
 	Switched bool `json:"handed_over,omitempty"`
 }
 
+// Lane returns the component that the item upgrades, empty for the agent itself. Upgrades of
+// one lane run one after the other.
+func (i Item) Lane() string { return laneOf(i.Action) }
+
+func laneOf(a agentapi.Action) string {
+	var d agentapi.UpgradeData
+	if json.Unmarshal(a.Data, &d) != nil || d.Component == nil {
+		return ""
+	}
+	return d.Component.Name
+}
+
 // Due returns when the item may begin.
 func (i Item) Due() time.Time {
 	switch {
@@ -114,6 +128,8 @@ type Settings struct {
 	SourceURI string `json:"source_uri,omitempty"`
 	// Hosts are the policy's servers. It must not be changed.
 	Hosts []string `json:"hosts,omitempty"`
+	// Components are the policy's components. It must not be changed.
+	Components []agentapi.PolicyComponent `json:"components,omitempty"`
 	// LogLevel is the level that a SETTINGS has set; nil is that of the configuration.
 	LogLevel *slog.Level `json:"log_level,omitempty"`
 }
@@ -205,48 +221,62 @@ func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, s
 }
 
 // AddLocal stores an upgrade that was requested on the host. It returns an error while
-// another upgrade waits or runs; the person on the host decides what to do.
+// another upgrade of its lane waits or runs; the person on the host decides what to do.
 func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
+	item := Item{
+		Action:     agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, Data: data},
+		Local:      true,
+		ReceivedAt: now,
+	}
 	return q.update(func(s *state) error {
-		if len(s.Pending) > 0 {
-			return fmt.Errorf("another upgrade (%s) is waiting or running", s.Pending[0].Action.ID)
+		if others := s.lane(item.Lane()); len(others) > 0 {
+			return fmt.Errorf("another upgrade (%s) is waiting or running", others[0].Action.ID)
 		}
-		s.Pending = append(s.Pending, Item{
-			Action:     agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, Data: data},
-			Local:      true,
-			ReceivedAt: now,
-		})
+		s.Pending = append(s.Pending, item)
 		return nil
 	})
 }
 
-// Next returns the upgrade to run now, or nil and the time at which to call Next again
-// (zero: only after a change). It finishes expired upgrades.
-func (q *Queue) Next(now time.Time) (*Item, time.Time, error) {
+// Next returns the upgrade of a lane to run now, or nil and the time at which to call Next
+// again (zero: only after a change). It finishes expired upgrades.
+func (q *Queue) Next(lane string, now time.Time) (*Item, time.Time, error) {
 	q.mu.Lock()
 	expired := slices.ContainsFunc(q.state.Pending, func(i Item) bool { return i.expired(now) })
-	item, again := q.state.next(now)
+	item, again := next(q.state.lane(lane), now)
 	q.mu.Unlock()
 	if !expired {
 		return item, again, nil
 	}
 	err := q.update(func(s *state) error {
 		s.expire(now)
-		item, again = s.next(now)
+		item, again = next(s.lane(lane), now)
 		return nil
 	})
 	return item, again, err
 }
 
-// Waiting returns the upgrade that is running or runs next, or nil.
-func (q *Queue) Waiting() *Item {
+// Waiting returns the upgrade of a lane that is running or runs next, or nil.
+func (q *Queue) Waiting(lane string) *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.state.Pending) == 0 {
+	pending := q.state.lane(lane)
+	if len(pending) == 0 {
 		return nil
 	}
-	first := slices.MinFunc(q.state.Pending, byOrder)
+	first := slices.MinFunc(pending, byOrder)
 	return &first
+}
+
+// Lanes returns the lanes with pending upgrades, sorted.
+func (q *Queue) Lanes() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []string
+	for _, i := range q.state.Pending {
+		out = append(out, i.Lane())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Diagnostics returns the request for diagnostics to carry out next, or nil. Finish ends it.
@@ -260,11 +290,11 @@ func (q *Queue) Diagnostics() *agentapi.Action {
 	return &first
 }
 
-// Begun returns the upgrade that was running when the agent stopped, or nil.
+// Begun returns the upgrade of the agent that was running when the agent stopped, or nil.
 func (q *Queue) Begun() *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, i := range q.state.Pending {
+	for _, i := range q.state.lane("") {
 		if i.Attempts > 0 {
 			return &i
 		}

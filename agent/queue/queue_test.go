@@ -210,7 +210,7 @@ func TestNewerUpgradeStopsTheRunningOne(t *testing.T) {
 	}
 	// The agent was killed before the upgrade was undone: it is not begun again.
 	s.reopen("agent-1")
-	if item, _, err := s.Next(noon); err != nil || item == nil || item.Action.ID != "a" || item.Stop == "" {
+	if item, _, err := s.Next("", noon); err != nil || item == nil || item.Action.ID != "a" || item.Stop == "" {
 		t.Errorf("after a restart next is %+v, %v", item, err)
 	}
 	late := upgradeTo("z", -time.Hour)
@@ -240,13 +240,13 @@ func TestRunningUpgradeIsStoppedOrWaitedFor(t *testing.T) {
 		t.Errorf("asked %v, results %v", ready.asked, s.results())
 	}
 	s.reopen("agent-1")
-	if item, _, err := s.Next(noon.Add(100 * time.Hour)); err != nil || item == nil || item.Action.ID != "a" || item.Attempts != 1 || item.Stop != "cancelled" {
+	if item, _, err := s.Next("", noon.Add(100*time.Hour)); err != nil || item == nil || item.Action.ID != "a" || item.Attempts != 1 || item.Stop != "cancelled" {
 		t.Errorf("after a restart next is %+v, %v", item, err)
 	}
 	if err := s.Finish("a", Result{Message: "done"}, noon); err != nil {
 		t.Fatal(err)
 	}
-	if item, _, err := s.Next(noon); err != nil || item == nil || item.Action.ID != "b" {
+	if item, _, err := s.Next("", noon); err != nil || item == nil || item.Action.ID != "b" {
 		t.Errorf("then next is %+v, %v", item, err)
 	}
 	if err := s.Finish("a", Result{Error: "rolled back"}, noon); err != nil {
@@ -267,10 +267,10 @@ func TestPostponedUpgradeSurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reopen("agent-1")
-	if item, again, _ := s.Next(noon); item != nil || !again.Equal(noon.Add(5*time.Minute)) {
+	if item, again, _ := s.Next("", noon); item != nil || !again.Equal(noon.Add(5*time.Minute)) {
 		t.Errorf("at once: %+v, again %s", item, again)
 	}
-	item, _, _ := s.Next(noon.Add(5 * time.Minute))
+	item, _, _ := s.Next("", noon.Add(5*time.Minute))
 	if item == nil || item.Retries != 1 || item.Attempts != 0 {
 		t.Fatalf("when due: %+v", item)
 	}
@@ -286,10 +286,10 @@ func TestPostponedUpgradeSurvivesARestart(t *testing.T) {
 	if err := late.Postpone("a", noon.Add(2*time.Hour), "no route to host"); err != nil {
 		t.Fatal(err)
 	}
-	if _, again, _ := late.Next(noon); !again.Equal(*a.Expiration) {
+	if _, again, _ := late.Next("", noon); !again.Equal(*a.Expiration) {
 		t.Errorf("next is at %s, want when it expires", again)
 	}
-	if item, _, _ := late.Next(noon.Add(time.Hour)); item != nil || !strings.Contains(late.results()[0], "after 1 tries; the last one: no route to host") {
+	if item, _, _ := late.Next("", noon.Add(time.Hour)); item != nil || !strings.Contains(late.results()[0], "after 1 tries; the last one: no route to host") {
 		t.Errorf("expired: %+v, %v", item, late.results())
 	}
 }
@@ -346,13 +346,13 @@ func TestNextHonoursStartAndExpiration(t *testing.T) {
 	a := upgradeTo("a", 0)
 	a.StartTime, a.Expiration = at(time.Hour), at(2*time.Hour)
 	s.accept(a)
-	if item, again, _ := s.Next(noon); item != nil || !again.Equal(*a.StartTime) {
+	if item, again, _ := s.Next("", noon); item != nil || !again.Equal(*a.StartTime) {
 		t.Errorf("at noon: %+v, again %s", item, again)
 	}
-	if item, _, _ := s.Next(noon.Add(time.Hour)); item == nil || item.Action.ID != "a" {
+	if item, _, _ := s.Next("", noon.Add(time.Hour)); item == nil || item.Action.ID != "a" {
 		t.Errorf("when due: %+v", item)
 	}
-	if item, _, _ := s.Next(noon.Add(2 * time.Hour)); item != nil {
+	if item, _, _ := s.Next("", noon.Add(2*time.Hour)); item != nil {
 		t.Errorf("when expired: %+v", item)
 	}
 	if got := s.results(); len(got) != 1 || !strings.Contains(got[0], "expired") {
@@ -390,7 +390,7 @@ func TestUnreadableQueueStartsEmptyWithAnError(t *testing.T) {
 	if !errors.Is(err, disk.ErrDamaged) || q == nil {
 		t.Fatalf("queue %v, error %v", q, err)
 	}
-	if err := q.Accept([]agentapi.Action{upgradeTo("a", 0)}, "", noon, nil); err != nil || q.Waiting() == nil {
+	if err := q.Accept([]agentapi.Action{upgradeTo("a", 0)}, "", noon, nil); err != nil || q.Waiting("") == nil {
 		t.Errorf("it does not work: %v", err)
 	}
 }
@@ -409,7 +409,7 @@ func TestChangeThatCannotBeStoredHasNoEffect(t *testing.T) {
 	if err := q.Accept([]agentapi.Action{upgradeTo("a", 0)}, "t1", noon, nil); err == nil {
 		t.Error("no error from a full disk")
 	}
-	if q.Waiting() != nil || q.AckToken() != "" {
+	if q.Waiting("") != nil || q.AckToken() != "" {
 		t.Error("the queue acts on what it did not store")
 	}
 }
@@ -424,11 +424,11 @@ func TestSwitchMarksTheUpgradeInTheCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next := newTestQueue(t, other); next.Waiting() == nil || !next.Waiting().Switched {
+	if next := newTestQueue(t, other); next.Waiting("") == nil || !next.Waiting("").Switched {
 		t.Error("the new version does not see the switch")
 	}
-	if err := s.Switch("a", func() error { return errors.New("exec failed") }); err == nil || s.Waiting().Switched {
-		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting())
+	if err := s.Switch("a", func() error { return errors.New("exec failed") }); err == nil || s.Waiting("").Switched {
+		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting(""))
 	}
 }
 
@@ -442,15 +442,15 @@ func TestFailedSwitchIsForgottenOnAFullDisk(t *testing.T) {
 		s.disk = fullDisk{}
 		return errors.New("no space left")
 	})
-	if err == nil || s.Waiting().Switched {
-		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting())
+	if err == nil || s.Waiting("").Switched {
+		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting(""))
 	}
 	s.disk = disk.OS{}
 	if err := s.Postpone("a", noon, "no space left"); err != nil {
 		t.Fatal(err)
 	}
-	if again := newTestQueue(t, dir); again.Waiting() == nil || again.Waiting().Switched {
-		t.Errorf("the next process finds %+v", again.Waiting())
+	if again := newTestQueue(t, dir); again.Waiting("") == nil || again.Waiting("").Switched {
+		t.Errorf("the next process finds %+v", again.Waiting(""))
 	}
 }
 
@@ -571,7 +571,7 @@ func TestEveryActionHasAtMostOneResult(t *testing.T) {
 			},
 			"restart": func(*rapid.T) { s.reopen("agent-1") },
 			"finish": func(r *rapid.T) {
-				if w := s.Waiting(); w != nil {
+				if w := s.Waiting(""); w != nil {
 					if err := s.Finish(w.Action.ID, Result{}, noon); err != nil {
 						r.Fatal(err)
 					}

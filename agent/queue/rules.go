@@ -86,7 +86,7 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 		s.finish(a.ID, item.expiredResult(), now)
 		return
 	}
-	for _, older := range slices.Clone(s.Pending) {
+	for _, older := range s.lane(item.Lane()) {
 		switch {
 		case older.Action.CreatedAt.After(a.CreatedAt):
 			s.finish(a.ID, supersededBy(older.Action.ID), now)
@@ -141,6 +141,7 @@ func (s *state) acceptPolicy(a agentapi.Action) Result {
 			Fleet struct {
 				Hosts []string `json:"hosts"`
 			} `json:"fleet"`
+			Components []agentapi.PolicyComponent `json:"components"`
 		} `json:"policy"`
 	}
 	var unread error
@@ -154,10 +155,11 @@ func (s *state) acceptPolicy(a agentapi.Action) Result {
 	s.PolicyID, s.PolicyRevision = id, revision
 	if unread != nil {
 		// Not an error of the action: the server would send it again for ever.
-		return Result{Message: "policy received, its source and servers are not followed: " + unread.Error()}
+		return Result{Message: "policy received, its source, servers and components are not followed: " + unread.Error()}
 	}
 	hosts := data.Policy.Fleet.Hosts
 	s.Settings.SourceURI, s.Settings.Hosts = data.Policy.Agent.Download.SourceURI, hosts[:min(len(hosts), MaxHosts)]
+	s.Settings.Components = data.Policy.Components
 	return Result{Message: "policy received"}
 }
 
@@ -220,17 +222,23 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
 }
 
-// next returns the item to run now: one that has begun, else the earliest that is due.
-func (s *state) next(now time.Time) (*Item, time.Time) {
-	if len(s.Pending) == 0 {
+// lane returns a copy of the items of a lane.
+func (s *state) lane(name string) []Item {
+	return slices.DeleteFunc(slices.Clone(s.Pending), func(i Item) bool { return i.Lane() != name })
+}
+
+// next returns the item of a lane to run now: one that has begun, else the earliest that is
+// due.
+func next(pending []Item, now time.Time) (*Item, time.Time) {
+	if len(pending) == 0 {
 		return nil, time.Time{}
 	}
-	first := slices.MinFunc(s.Pending, byOrder)
+	first := slices.MinFunc(pending, byOrder)
 	if first.Attempts > 0 || !first.Due().After(now) {
 		return &first, time.Time{}
 	}
 	again := first.Due()
-	for _, i := range s.Pending {
+	for _, i := range pending {
 		if e := i.Action.Expiration; e != nil && e.Before(again) {
 			again = *e
 		}

@@ -116,10 +116,7 @@ func (w *work) checkPackage(ctx context.Context) error {
 }
 
 func (w *work) askSources(ctx context.Context) error {
-	expect, err := w.Trust.Expect(ctx, w.j.Archive, func(ctx context.Context, name string) ([]byte, error) {
-		data, err := w.Downloader.Small(ctx, w.urls(name))
-		return data, transientLink(err)
-	})
+	expect, err := w.Expect(ctx, w.j.Archive, w.j.Request.SourceURI)
 	if err != nil {
 		return err
 	}
@@ -138,7 +135,7 @@ func (w *work) askSources(ctx context.Context) error {
 			return err
 		}
 	}
-	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive))
+	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI))
 	if err != nil {
 		return transientLink(err)
 	}
@@ -147,6 +144,20 @@ func (w *work) askSources(ctx context.Context) error {
 		size = info.Size
 	}
 	return w.checkSpace(size, expect.Unpacked)
+}
+
+// Expect returns what the trusted publishers say about an archive. sourceURI is the source
+// that the order names, or empty.
+func (e *Executor) Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error) {
+	return e.Trust.Expect(ctx, archive, func(ctx context.Context, name string) ([]byte, error) {
+		data, err := e.Downloader.Small(ctx, e.urls(name, sourceURI))
+		return data, transientLink(err)
+	})
+}
+
+// Fetch downloads an archive into a folder.
+func (e *Executor) Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error {
+	return transientLink(e.Downloader.Fetch(ctx, e.urls(archive, sourceURI), dir, archive, want, report))
 }
 
 // checkFloor refuses a version below the publishers' floor.
@@ -266,14 +277,14 @@ func (e *Executor) CheckRollback(ctx context.Context, version string) error {
 }
 
 // urls returns the URLs of a file, in the order in which they are tried.
-func (w *work) urls(name string) []string {
-	bases := w.Sources
-	if uri, err := w.policySource(); err == nil && uri != "" {
+func (e *Executor) urls(name, sourceURI string) []string {
+	bases := e.Sources
+	if uri, err := e.policySource(); err == nil && uri != "" {
 		last := max(0, len(bases)-1)
 		bases = slices.Insert(slices.Clone(bases), last, uri)
 	}
-	if uri := w.j.Request.SourceURI; uri != "" {
-		bases = append([]string{uri}, bases...)
+	if sourceURI != "" {
+		bases = append([]string{sourceURI}, bases...)
 	}
 	urls := make([]string, len(bases))
 	for i, base := range bases {
@@ -284,15 +295,15 @@ func (w *work) urls(name string) []string {
 
 // policySource returns the source that the policy names, or "", and an error if the server
 // may not name it. The upgrade then uses the others.
-func (w *work) policySource() (string, error) {
-	if w.PolicySource == nil {
+func (e *Executor) policySource() (string, error) {
+	if e.PolicySource == nil {
 		return "", nil
 	}
-	uri := w.PolicySource()
+	uri := e.PolicySource()
 	if uri == "" {
 		return "", nil
 	}
-	return uri, w.Downloader.CheckNamed(uri)
+	return uri, e.Downloader.CheckNamed(uri)
 }
 
 func (w *work) archive() string { return w.path(path.Join(layout.DownloadsDir, w.j.Archive)) }

@@ -140,13 +140,13 @@ func (w *work) download(ctx context.Context) error {
 	}
 	r := w.j.Request
 	want := download.Want{Size: w.expect.Size, SHA512: w.expect.SHA512}
-	return transientLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(layout.DownloadsDir), w.j.Archive, want, func(p download.Progress) {
+	return w.Fetch(ctx, w.path(layout.DownloadsDir), w.j.Archive, r.SourceURI, want, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt
 		}
 		w.report(r, agentapi.UpgradeDownloading, m, true)
-	}))
+	})
 }
 
 func (c change) undoDownload(context.Context) error {

@@ -44,8 +44,11 @@ type Health struct {
 	Message   string    `json:"message,omitempty"`
 	// Components are the workloads the agent runs.
 	Components []Component `json:"components,omitempty"`
-	Fleet      Fleet       `json:"fleet"`
-	Upgrade    *Upgrade    `json:"upgrade,omitempty"`
+	// Workloads are the components of the policy. They have versions of their own, and say
+	// nothing about the agent's version.
+	Workloads []Workload `json:"workloads,omitempty"`
+	Fleet     Fleet      `json:"fleet"`
+	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
 	// Rollbacks are the versions that this host can be rolled back to.
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
 }
@@ -64,6 +67,34 @@ type Component struct {
 	Type    string `json:"type"`
 	State   State  `json:"state"`
 	Message string `json:"message,omitempty"`
+}
+
+// Workload is a component of the policy.
+type Workload struct {
+	Name    string `json:"name"`
+	Runtime string `json:"runtime"`
+	// ManagedBy restarts it when it ends: muster-agent, systemd, docker.
+	ManagedBy string `json:"managed_by"`
+	Version   string `json:"version,omitempty"` // installed; empty: none
+	State     State  `json:"state"`
+	Message   string `json:"message,omitempty"`
+	// LastHealthyVersion is the last one that ended its observation well; Rollbacks are the
+	// versions that are kept.
+	LastHealthyVersion string     `json:"last_healthy_version,omitempty"`
+	Rollbacks          []string   `json:"rollbacks,omitempty"`
+	Restarts           int        `json:"restarts,omitempty"`
+	Since              *time.Time `json:"since,omitempty"`
+	Folder             string     `json:"folder"`
+	Upgrade            *Upgrade   `json:"upgrade,omitempty"`
+}
+
+// WorkloadEvent is one upgrade of a component in its history.
+type WorkloadEvent struct {
+	At    time.Time `json:"at"`
+	ID    string    `json:"id"`
+	From  string    `json:"from,omitempty"` // empty: none was installed
+	To    string    `json:"to"`
+	Error string    `json:"error,omitempty"`
 }
 
 // Fleet is the agent's link to its server.
@@ -85,7 +116,8 @@ type Fleet struct {
 type Upgrade struct {
 	ActionID      string `json:"action_id,omitempty"`
 	TargetVersion string `json:"target_version"`
-	State         string `json:"state"` // as on the wire: UPG_DOWNLOADING, …
+	State         string `json:"state"`           // as on the wire: UPG_DOWNLOADING, …
+	Phase         string `json:"phase,omitempty"` // of a component: PREPARING, …
 	// Percent and BytesPerSecond are set while downloading.
 	Percent        float64 `json:"percent,omitempty"` // 0 to 100
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`

@@ -1,0 +1,336 @@
+// Package component runs what a host runs: it upgrades components by the actions of package
+// primitive, observes their health, and knows which versions are installed. The policy says
+// which components there are; an UPGRADE from the queue says which version; the adapters of
+// package runtime do it. The daemon calls Upgrade with what is due, and reports what Reports
+// returns.
+//
+// All about one component is in its folder: the versions, the link to the installed one, the
+// record of its state, and while it is upgraded the journal. So an upgrade that was
+// interrupted is continued or undone by whichever process comes next.
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// FolderName is the folder of all components below the agent's top folder.
+const FolderName = "components"
+
+// MaxComponents bounds the components of a host: a policy with more is refused as a whole.
+const MaxComponents = 50
+
+// Options are what a Manager depends on. All fields are required.
+type Options struct {
+	Disk         disk.Disk
+	Top          string // the agent's top folder, absolute
+	GOOS, GOARCH string
+	// Adapters are the runtimes of this host, by name.
+	Adapters map[string]runtime.Adapter
+	Packages primitive.Packages
+	// Check runs a health check in the folder of a version.
+	Check func(ctx context.Context, home string, c manifest.Check) error
+	// Account returns the numbers of a user and a group.
+	Account func(user, group string) (disk.Owner, error)
+	// Changed is called when a report has changed; progress says that only the progress
+	// within a phase has.
+	Changed func(progress bool)
+	Log     *slog.Logger
+}
+
+// stopped is the state of a component of which no version is installed.
+const stopped probe.State = "stopped"
+
+// Manager runs the components of a host.
+type Manager struct {
+	Options
+
+	mu    sync.Mutex
+	units map[string]*unit
+	order []string // names in the order of the policy
+}
+
+// unit is one component.
+type unit struct {
+	m    *Manager
+	name string
+	dir  string
+	// busy is held while the component is upgraded, or an interrupted upgrade is continued.
+	busy sync.Mutex
+
+	mu      sync.Mutex
+	policy  agentapi.PolicyComponent
+	state   state
+	problem string // why it cannot be run, before anything is known of it
+	details *agentapi.UpgradeDetails
+	rules   Rules
+	seen    observation
+	running string // id of the upgrade under way
+	cancel  context.CancelCauseFunc
+}
+
+// New returns a Manager of no components; see Follow.
+func New(o Options) *Manager { return &Manager{Options: o, units: map[string]*unit{}} }
+
+// Follow takes the components of a policy. What is no longer in the policy is left as it is,
+// and no longer reported; a process of the agent's own is stopped. It returns an error if the
+// policy cannot be used as a whole.
+func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) error {
+	if len(list) > MaxComponents {
+		return fmt.Errorf("the policy has %d components, want at most %d", len(list), MaxComponents)
+	}
+	m.mu.Lock()
+	m.order = m.order[:0]
+	var gone []*unit
+	for name, u := range m.units {
+		if !slices.ContainsFunc(list, func(p agentapi.PolicyComponent) bool { return p.Name == name }) {
+			gone = append(gone, u)
+			delete(m.units, name)
+		}
+	}
+	for _, p := range list {
+		if manifest.ValidComponentName(p.Name) != nil || slices.Contains(m.order, p.Name) {
+			continue // the server checks policies
+		}
+		m.order = append(m.order, p.Name)
+		u := m.units[p.Name]
+		if u == nil {
+			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name)}
+			m.units[p.Name] = u
+			u.load()
+		}
+		u.follow(p)
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, u := range gone {
+		errs = append(errs, u.release(ctx))
+	}
+	m.Changed(false)
+	return errors.Join(errs...)
+}
+
+// Names returns the names of the components, in the order of the policy.
+func (m *Manager) Names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.order)
+}
+
+func (m *Manager) unit(name string) *unit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.units[name]
+}
+
+func (m *Manager) all() []*unit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*unit, 0, len(m.order))
+	for _, name := range m.order {
+		out = append(out, m.units[name])
+	}
+	return out
+}
+
+// load reads the component's state. An unreadable one is like none: what is installed is
+// found by the link.
+func (u *unit) load() {
+	s, err := readState(u.m.Disk, u.dir)
+	if err != nil {
+		u.m.Log.Warn("the state of a component was unreadable", "component", u.name, "error", err)
+	}
+	if s.Installed == nil {
+		s.Installed = u.findInstalled()
+	}
+	u.state, u.details = s, s.Report
+}
+
+// findInstalled returns the version that the component's link leads to, if there is one.
+func (u *unit) findInstalled() *primitive.Installed {
+	home, err := primitive.Current(u.m.Disk, u.dir)
+	if err != nil || home == "" {
+		return nil
+	}
+	r, err := primitive.Release(u.m.Disk, u.dir, u.name, primitive.Installed{Home: home})
+	if err != nil {
+		return nil
+	}
+	return &primitive.Installed{Identity: r.Identity, Home: home}
+}
+
+// follow takes what the policy says about the component.
+func (u *unit) follow(p agentapi.PolicyComponent) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.policy, u.problem = p, ""
+	if u.m.Adapters[p.Runtime] == nil {
+		u.problem = fmt.Sprintf("this agent has no runtime %q: it has %s", p.Runtime, strings.Join(slices.Sorted(maps.Keys(u.m.Adapters)), ", "))
+	}
+	u.observeAs()
+}
+
+// observeAs sets the rules by which the installed version is observed, and begins anew. The
+// caller holds u.mu.
+func (u *unit) observeAs() {
+	u.seen, u.rules = observation{}, newRules(nil, u.policy.Health)
+	if u.state.Installed == nil {
+		return
+	}
+	if p, err := u.m.packageOf(u.dir, u.state.Installed.Home); err == nil {
+		u.rules = newRules(p.Checks, u.policy.Health)
+	}
+}
+
+// release stops managing the component.
+func (u *unit) release(ctx context.Context) error {
+	u.stop(errors.New("the component is no longer in the policy"))
+	u.busy.Lock()
+	defer u.busy.Unlock()
+	adapter, r, err := u.current()
+	if err != nil || r == nil {
+		return err
+	}
+	if d, ok := adapter.(interface {
+		Release(context.Context, *runtime.Release) error
+	}); ok {
+		return d.Release(ctx, r)
+	}
+	return nil
+}
+
+// current returns the adapter and the release of the installed version, nil if there is none.
+func (u *unit) current() (runtime.Adapter, *runtime.Release, error) {
+	u.mu.Lock()
+	installed, name := u.state.Installed, u.state.Runtime
+	if name == "" {
+		name = u.policy.Runtime
+	}
+	u.mu.Unlock()
+	adapter := u.m.Adapters[name]
+	if installed == nil || adapter == nil {
+		return adapter, nil, nil
+	}
+	r, err := primitive.Release(u.m.Disk, u.dir, u.name, *installed)
+	return adapter, r, err
+}
+
+// Reports returns what is reported of the components, in the order of the policy.
+func (m *Manager) Reports() []agentapi.Component {
+	var out []agentapi.Component
+	for _, u := range m.all() {
+		out = append(out, u.report())
+	}
+	return out
+}
+
+func (u *unit) report() agentapi.Component {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	state, message := u.health()
+	r := agentapi.Component{
+		ID: "component-" + u.name, Type: u.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
+		ComponentReport: agentapi.ComponentReport{
+			Name: u.name, Runtime: u.policy.Runtime, Version: u.state.installed(), LastHealthyVersion: u.state.LastHealthy,
+			Rollbacks: u.state.keptVersions(),
+		},
+	}
+	if i := u.state.Installed; i != nil {
+		r.Hash, r.Image, r.ConfigSHA256 = i.Hash, i.Image, i.ConfigSHA256
+	}
+	if u.seen.first != nil {
+		r.Restarts = u.seen.last.status.Restarts
+		if since := u.seen.last.status.Since; !since.IsZero() {
+			r.Since = &since
+		}
+	}
+	if u.details != nil {
+		d := *u.details
+		r.UpgradeDetails = &d
+	}
+	unit, err := json.Marshal([]map[string]string{{"id": r.ID, "type": "input", "status": r.Status, "message": r.Message}})
+	if err == nil {
+		r.Units = unit
+	}
+	return r
+}
+
+// health returns the component's state. The caller holds u.mu.
+func (u *unit) health() (probe.State, string) {
+	switch {
+	case u.problem != "":
+		return probe.Failed, u.problem
+	case u.state.Broken != "":
+		return probe.Failed, u.state.Broken
+	case u.running != "":
+		return probe.Starting, "it is being upgraded"
+	case u.state.Installed == nil:
+		return stopped, "no version is installed yet"
+	}
+	return u.seen.health(&u.rules)
+}
+
+// Health returns the worst state of the components, for the agent's own.
+func (m *Manager) Health() (probe.State, string) {
+	for _, u := range m.all() {
+		u.mu.Lock()
+		state, message := u.health()
+		u.mu.Unlock()
+		if state == probe.Failed || state == probe.Degraded {
+			// A component that fails is no fault of the agent's version, which must not be
+			// rolled back for it.
+			return probe.Degraded, fmt.Sprintf("component %s: %s", u.name, message)
+		}
+	}
+	return probe.Healthy, ""
+}
+
+// History returns the last upgrades of a component, oldest first.
+func (m *Manager) History(name string) ([]probe.WorkloadEvent, error) {
+	u := m.unit(name)
+	if u == nil {
+		return nil, m.unknown(name)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.state.History), nil
+}
+
+// Logs returns the last lines of a component's output.
+func (m *Manager) Logs(ctx context.Context, name string, lines int) ([]string, error) {
+	u := m.unit(name)
+	if u == nil {
+		return nil, m.unknown(name)
+	}
+	adapter, r, err := u.current()
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, fmt.Errorf("no version of component %s is installed, so there is no output", name)
+	}
+	return adapter.Logs(ctx, r, lines)
+}
+
+func (m *Manager) unknown(name string) error {
+	names := m.Names()
+	if len(names) == 0 {
+		return fmt.Errorf("there is no component %s: the host's policy has none", name)
+	}
+	return fmt.Errorf("there is no component %s: the host's policy has %s", name, strings.Join(names, ", "))
+}

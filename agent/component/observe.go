@@ -1,0 +1,150 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// observeEvery is how often components are looked at that are not being upgraded. Their
+// failures reach the server within two looks, and ten components cost next to nothing.
+const observeEvery = 10 * time.Second
+
+// statusTimeout bounds one look at a component.
+const statusTimeout = 5 * time.Second
+
+// Run looks at the components until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	tick := time.NewTicker(observeEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		m.look(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look looks once at every component that is not being upgraded.
+func (m *Manager) look(ctx context.Context) {
+	var looks sync.WaitGroup
+	for _, u := range m.all() {
+		looks.Go(func() {
+			if u.look(ctx) {
+				m.Changed(false)
+			}
+		})
+	}
+	looks.Wait()
+}
+
+// look reports whether what is reported has changed.
+func (u *unit) look(ctx context.Context) bool {
+	if !u.busy.TryLock() {
+		return false
+	}
+	defer u.busy.Unlock()
+	adapter, r, err := u.current()
+	u.mu.Lock()
+	rules := u.rules
+	u.mu.Unlock()
+	var s sample
+	switch {
+	case err != nil:
+		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}}
+	case r == nil:
+		return false
+	default:
+		s = u.m.sample(ctx, adapter, r, &rules)
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	state, message := u.health()
+	u.seen.add(s, &rules)
+	now, text := u.health()
+	return now != state || now != probe.Healthy && text != message
+}
+
+// sample looks once at a component.
+func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Release, rules *Rules) sample {
+	look, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	st, err := a.Status(look, r)
+	s := sample{at: time.Now(), status: st}
+	if err != nil {
+		s.status = runtime.Status{Message: err.Error()}
+	}
+	if !s.status.Running {
+		return s
+	}
+	s.checks = make([]error, len(rules.Checks))
+	var tries sync.WaitGroup
+	for i, c := range rules.Checks {
+		tries.Go(func() {
+			limited, cancel := context.WithTimeout(ctx, c.Timeout)
+			defer cancel()
+			s.checks[i] = m.Check(limited, r.Home, c)
+		})
+	}
+	tries.Wait()
+	return s
+}
+
+func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {
+	return install.ReadHome(m.Disk, dir, home)
+}
+
+// clean removes versions that are kept no longer, and old backups. What cannot be removed now
+// is removed after the next upgrade.
+func (u *unit) clean(ctx context.Context, drop []primitive.Installed) {
+	d := u.m.Disk
+	warn := func(what string, err error) {
+		if err != nil {
+			u.m.Log.Warn("not removed", "component", u.name, "what", what, "error", err)
+		}
+	}
+	for _, v := range drop {
+		if r, err := primitive.Release(d, u.dir, u.name, v); err == nil {
+			u.mu.Lock()
+			adapter := u.m.Adapters[u.state.Runtime]
+			u.mu.Unlock()
+			warn("what the runtime has fetched for "+v.Home, adapter.Discard(ctx, r))
+		}
+		warn(v.Home, disk.RemoveHome(d, u.dir, v.Home))
+	}
+	warn("downloads", d.RemoveAll(op, filepath.Join(u.dir, "downloads")))
+	dir := filepath.Join(u.dir, "backup")
+	entries, err := d.ReadDir(op, dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		warn(dir, err)
+	}
+	type dated struct {
+		name string
+		at   time.Time
+	}
+	var list []dated
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			list = append(list, dated{e.Name(), fi.ModTime()})
+		}
+	}
+	slices.SortFunc(list, func(a, b dated) int { return a.at.Compare(b.at) })
+	for _, b := range list[:max(0, len(list)-maxBackups)] {
+		warn("backup "+b.name, d.RemoveAll(op, filepath.Join(dir, b.name)))
+	}
+}

@@ -1,0 +1,204 @@
+package component
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	op = "component"
+
+	stateFile    = "state"
+	stateKind    = "component"
+	stateVersion = 1
+
+	journalFile    = "journal"
+	journalKind    = "component-upgrade"
+	journalVersion = 1
+
+	// maxCompleted bounds the upgrades that are remembered as done. A server sends an
+	// unconfirmed action again within days, not after hundreds of others.
+	maxCompleted = 100
+	// maxFailed bounds the versions that are remembered as bad.
+	maxFailed = 20
+	// maxKept is how many versions besides the installed one a host keeps for a rollback.
+	maxKept = 1
+	// maxBackups is how many backups stay: those of the last upgrades, for a rollback and
+	// for whoever investigates.
+	maxBackups = 3
+)
+
+// state is the record of one component on disk.
+type state struct {
+	Runtime string `json:"runtime,omitempty"`
+	// Installed is nil if no version is.
+	Installed *primitive.Installed `json:"installed,omitempty"`
+	// Kept are other versions on the host, newest last.
+	Kept []primitive.Installed `json:"kept,omitempty"`
+	// LastHealthy is the last version that ended its observation well, and Highest the
+	// highest such one: the server cannot go below it.
+	LastHealthy string `json:"last_healthy,omitempty"`
+	Highest     string `json:"highest,omitempty"`
+	// Completed are the upgrades that are done, oldest first.
+	Completed []completed `json:"completed,omitempty"`
+	// Failed are versions that failed here, oldest first.
+	Failed []failedVersion `json:"failed,omitempty"`
+	// Report is the failure that is reported until the next upgrade begins.
+	Report *agentapi.UpgradeDetails `json:"report,omitempty"`
+	// Broken is why an upgrade that failed could not be undone. Until an operator acts the
+	// agent does nothing with the component.
+	Broken string `json:"broken,omitempty"`
+	// History are the last upgrades, for people on the host, oldest first.
+	History []probe.WorkloadEvent `json:"history,omitempty"`
+}
+
+type completed struct {
+	ID      string    `json:"id"`
+	Version string    `json:"version"`
+	At      time.Time `json:"at"`
+}
+
+type failedVersion struct {
+	Version string    `json:"version"`
+	Archive string    `json:"archive,omitempty"`
+	Why     string    `json:"why"`
+	At      time.Time `json:"at"`
+}
+
+// maxHistory bounds the history: a year of monthly upgrades, with some failures.
+const maxHistory = 20
+
+func statePath(dir string) string { return filepath.Join(dir, stateFile) }
+
+func readState(d disk.Disk, dir string) (state, error) {
+	s, err := disk.FindRecord[state](d, op, statePath(dir), stateKind, stateVersion)
+	if err != nil || s == nil {
+		return state{}, err
+	}
+	return *s, nil
+}
+
+func (s *state) save(d disk.Disk, dir string) error {
+	return disk.WriteRecord(d, op, statePath(dir), stateKind, stateVersion, s)
+}
+
+func journalOf(d disk.Disk, dir string) steps.File {
+	return steps.File{Disk: d, Op: op, Path: filepath.Join(dir, journalFile), Kind: journalKind, Version: journalVersion}
+}
+
+func (s *state) clone() state {
+	c := *s
+	c.Kept, c.Completed, c.Failed, c.History = slices.Clone(s.Kept), slices.Clone(s.Completed), slices.Clone(s.Failed), slices.Clone(s.History)
+	return c
+}
+
+// isCompleted reports whether an upgrade is done.
+func (s *state) isCompleted(id string) bool {
+	return slices.ContainsFunc(s.Completed, func(c completed) bool { return c.ID == id })
+}
+
+// succeed records that a version stays. It returns the versions that are kept no longer.
+func (s *state) succeed(j *primitive.Journal, now time.Time) (drop []primitive.Installed) {
+	to := j.To
+	if s.Installed != nil && s.Installed.Home != to.Home {
+		s.Kept = append(s.Kept, *s.Installed)
+	}
+	s.Kept = slices.DeleteFunc(s.Kept, func(k primitive.Installed) bool { return k.Home == to.Home })
+	if extra := len(s.Kept) - maxKept; extra > 0 {
+		drop = slices.Clone(s.Kept[:extra])
+		s.Kept = slices.Delete(s.Kept, 0, extra)
+	}
+	s.Runtime, s.Installed = j.Order.Runtime, &to
+	s.LastHealthy = to.FullVersion()
+	if order, err := manifest.CompareVersions(to.FullVersion(), s.Highest); s.Highest == "" || err == nil && order > 0 {
+		s.Highest = to.FullVersion()
+	}
+	s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Version == to.FullVersion() })
+	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now}), maxCompleted)
+	s.record(j, "", now)
+	s.Report, s.Broken = nil, ""
+	return drop
+}
+
+// fail records that a version has failed here. Only a version that was started is bad by
+// itself; what failed before may have other reasons.
+func (s *state) fail(j *primitive.Journal, why string, started bool, now time.Time) {
+	if started && j.To.Home != "" && !samePlace(j) {
+		s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Archive == j.To.Archive && f.Version == j.To.FullVersion() })
+		s.Failed = bounded(append(s.Failed, failedVersion{j.To.FullVersion(), j.To.Archive, why, now}), maxFailed)
+	}
+	s.record(j, why, now)
+}
+
+// samePlace reports whether only configuration was to change: the version itself is good.
+func samePlace(j *primitive.Journal) bool { return j.From != nil && j.From.Home == j.To.Home }
+
+func (s *state) record(j *primitive.Journal, why string, now time.Time) {
+	e := probe.WorkloadEvent{At: now, ID: j.Order.ID, To: j.Order.Version, Error: why}
+	if j.From != nil {
+		e.From = j.From.FullVersion()
+	}
+	s.History = bounded(append(s.History, e), maxHistory)
+}
+
+func bounded[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
+
+// allow returns an error if a version must not be installed: it is below the publishers'
+// floor, older than one that was healthy here, or failed here before.
+func (s *state) allow(version, archive, floor string, downgrade, force, local bool) error {
+	if floor != "" {
+		if order, err := manifest.CompareVersions(version, floor); err != nil || order < 0 {
+			return errors.Join(err, fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one", version, floor))
+		}
+	}
+	if !force {
+		i := slices.IndexFunc(s.Failed, func(f failedVersion) bool {
+			return f.Version == version && (f.Archive == "" || archive == "" || f.Archive == archive)
+		})
+		if i >= 0 {
+			return fmt.Errorf("version %s %s (%s): %s; order it with force to try it again", version, agentapi.FailedBefore, s.Failed[i].At.UTC().Format(time.RFC3339), s.Failed[i].Why)
+		}
+	}
+	if s.Highest == "" {
+		return nil
+	}
+	order, err := manifest.CompareVersions(version, s.Highest)
+	if err != nil || order >= 0 || downgrade || local && force {
+		return err
+	}
+	if slices.ContainsFunc(s.Kept, func(k primitive.Installed) bool { return k.FullVersion() == version && k.Archive == archive }) {
+		return nil
+	}
+	return fmt.Errorf("version %s is older than %s, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade`", version, s.Highest)
+}
+
+func (s *state) installed() string {
+	if s.Installed == nil {
+		return ""
+	}
+	return s.Installed.FullVersion()
+}
+
+func (s *state) keptVersions() []string {
+	var out []string
+	for _, k := range s.Kept {
+		out = append(out, k.FullVersion())
+	}
+	return out
+}
+
+// failedRollback begins the error of an upgrade that could not be undone.
+func failedRollback(why, undo error) string {
+	return fmt.Sprintf("%s: %s; the upgrade had failed: %s", agentapi.FailedRollback, strings.TrimSpace(undo.Error()), why)
+}

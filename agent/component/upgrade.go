@@ -1,0 +1,528 @@
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// observeHealth is the name of the step in which the new version is observed.
+const observeHealth = "observe_health"
+
+const (
+	// sampleEvery is how often a new version is looked at.
+	sampleEvery = time.Second
+	// observeSlack is how much longer than the wait the observation may take: one round of
+	// checks, each with its timeout.
+	observeSlack = 2 * time.Minute
+)
+
+// Request is an upgrade of a component.
+type Request struct {
+	// ID is the id in the queue.
+	ID    string
+	Order primitive.Order
+	// ActionID is the server's, empty for a request on the host.
+	ActionID string
+	// Attempt counts how often the upgrade has begun, with this time.
+	Attempt int
+	// Stop is why the upgrade must not go on; empty: it may.
+	Stop   string
+	Force  bool
+	Local  bool
+	Health *agentapi.ComponentHealth
+}
+
+// MaxAttempts bounds how often an interrupted upgrade is continued: a version may bring the
+// host down.
+const MaxAttempts = 5
+
+// ParseRequest parses the data of an UPGRADE of a component. ok is false if it is an upgrade
+// of the agent itself.
+func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Request, ok bool, err error) {
+	var d agentapi.UpgradeData
+	if err := json.Unmarshal(data, &d); err != nil || d.Component == nil {
+		return Request{}, false, nil //nolint:nilerr // the agent's own upgrade says what is wrong
+	}
+	c := d.Component
+	r = Request{
+		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health,
+		Order: primitive.Order{
+			ID: c.UpgradeID, Component: c.Name, Runtime: c.Runtime, Version: d.Version, SourceURI: d.SourceURI,
+			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback,
+		},
+	}
+	if r.Order.ID == "" {
+		r.Order.ID = id
+	}
+	if err := manifest.ValidComponentName(c.Name); err != nil {
+		return r, true, fmt.Errorf("data.component.name: %w", err)
+	}
+	if _, err := manifest.ParseVersion(d.Version); err != nil {
+		return r, true, fmt.Errorf("data.version: %w", err)
+	}
+	return r, true, nil
+}
+
+// NameOf returns the component of an UPGRADE, empty for the agent's own.
+func NameOf(data json.RawMessage) string {
+	var d agentapi.UpgradeData
+	if json.Unmarshal(data, &d) != nil || d.Component == nil {
+		return ""
+	}
+	return d.Component.Name
+}
+
+var (
+	// ErrCancelled is the cause of an upgrade that an operator or a newer upgrade stopped.
+	ErrCancelled = errors.New("cancelled")
+	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
+	ErrStopping = errors.New("the agent is stopping")
+)
+
+// stoppedBy is an ErrCancelled with its reason.
+type stoppedBy string
+
+func (s stoppedBy) Error() string        { return string(s) }
+func (s stoppedBy) Is(target error) bool { return target == ErrCancelled }
+
+// Failure is the error of an upgrade that was undone, or could not be.
+type Failure struct {
+	Step string
+	Err  error
+	// Transient means that the same upgrade may succeed later.
+	Transient bool
+	// Broken means that it could not be undone.
+	Broken bool
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Upgrade does an upgrade, or continues it if an earlier process has begun it. It returns nil
+// once the new version has been healthy for its wait, or if the upgrade was done before.
+// Otherwise the error is a *Failure, or ErrStopping if a later process has to continue.
+func (m *Manager) Upgrade(ctx context.Context, r Request) error {
+	u := m.unit(r.Order.Component)
+	if u == nil {
+		return &Failure{Step: primitive.BackupState, Err: m.unknown(r.Order.Component)}
+	}
+	u.busy.Lock()
+	defer u.busy.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	u.begin(r.ID, cancel)
+	defer u.end()
+	return u.upgrade(ctx, r)
+}
+
+func (u *unit) begin(id string, cancel context.CancelCauseFunc) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.running, u.cancel = id, cancel
+}
+
+func (u *unit) end() {
+	u.mu.Lock()
+	u.running, u.cancel = "", nil
+	u.observeAs()
+	u.mu.Unlock()
+	u.m.Changed(false)
+}
+
+func (u *unit) stop(why error) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cancel == nil {
+		return false
+	}
+	u.cancel(why)
+	return true
+}
+
+// Cancel stops an upgrade by its id in the queue. It reports whether it still could: a
+// version that is being observed is undone as well.
+func (m *Manager) Cancel(id, why string) bool {
+	for _, u := range m.all() {
+		u.mu.Lock()
+		found := u.running == id
+		u.mu.Unlock()
+		if found {
+			return u.stop(stoppedBy(why))
+		}
+	}
+	return false
+}
+
+func (u *unit) upgrade(ctx context.Context, r Request) error {
+	u.mu.Lock()
+	policy, problem, s := u.policy, u.problem, u.state
+	u.mu.Unlock()
+	if err := u.finishCompleted(ctx); err != nil {
+		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+	}
+	if s.isCompleted(r.Order.ID) {
+		return nil
+	}
+	refused := func(err error) error { return &Failure{Step: primitive.BackupState, Err: err} }
+	if r.Order.Runtime == "" {
+		r.Order.Runtime = policy.Runtime
+	}
+	r.Order.ServerConfig = policy.ServerConfig
+	switch {
+	case problem != "":
+		return refused(errors.New(problem))
+	case r.Order.Runtime != policy.Runtime:
+		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", u.name, policy.Runtime, r.Order.Runtime))
+	}
+	j, err := u.journal(r)
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		j = &primitive.Journal{Order: r.Order, From: s.Installed}
+	}
+	health := policy.Health
+	if r.Health != nil {
+		health = merged(health, *r.Health)
+	}
+	w := u.newWork(j, r, health)
+	if j.Undoing {
+		return w.undone(&Failure{Step: j.FailedStep, Err: errors.New(j.FailedError)})
+	}
+	if r.Stop != "" {
+		return w.fail(ctx, "", stoppedBy(r.Stop))
+	}
+	if r.Attempt > MaxAttempts {
+		return w.fail(ctx, "", fmt.Errorf("given up after it was interrupted %d times", MaxAttempts))
+	}
+	step, err := w.run.Do(ctx)
+	if err != nil {
+		return w.fail(ctx, step, err)
+	}
+	return w.succeed(ctx)
+}
+
+// merged returns the rules of a policy with those of an action in their place.
+func merged(policy, action agentapi.ComponentHealth) agentapi.ComponentHealth {
+	if action.WaitSeconds > 0 {
+		policy.WaitSeconds = action.WaitSeconds
+	}
+	if action.MaxRestarts != nil {
+		policy.MaxRestarts = action.MaxRestarts
+	}
+	policy.Checks = slices.Concat(policy.Checks, action.Checks)
+	return policy
+}
+
+// journal returns the journal of this upgrade, if it was interrupted. Another one's is undone
+// first; if that fails the component is broken.
+func (u *unit) journal(r Request) (*primitive.Journal, error) {
+	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
+	if errors.Is(err, disk.ErrDamaged) {
+		u.m.Log.Warn("the journal of a component's upgrade was unreadable", "component", u.name, "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+	}
+	if j == nil || j.Order.ID == r.Order.ID {
+		return j, nil
+	}
+	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
+	if err := w.run.Undo(); err != nil {
+		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
+	}
+	u.note(func(s *state) { s.Broken = "" })
+	return nil, nil
+}
+
+// change changes the state on disk, and then in memory.
+func (u *unit) change(edit func(*state)) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := u.state.clone()
+	edit(&next)
+	if err := next.save(u.m.Disk, u.dir); err != nil {
+		return fmt.Errorf("the state of component %s was not stored: %w", u.name, err)
+	}
+	u.state = next
+	return nil
+}
+
+// note is change for what is not needed to go on.
+func (u *unit) note(edit func(*state)) {
+	if err := u.change(edit); err != nil {
+		u.m.Log.Error(err.Error())
+	}
+}
+
+// work is an upgrade under way.
+type work struct {
+	u      *unit
+	r      Request
+	j      *primitive.Journal
+	run    *steps.Run
+	change *primitive.Change
+	health agentapi.ComponentHealth
+	phase  string
+}
+
+func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
+	w := &work{u: u, r: r, j: j, health: health}
+	m := u.m
+	u.mu.Lock()
+	kept := slices.Clone(u.state.Kept)
+	if i := u.state.Installed; i != nil {
+		kept = append(kept, *i) // only its configuration changes then
+	}
+	u.mu.Unlock()
+	w.change = &primitive.Change{
+		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account,
+		Report: func(meta agentapi.UpgradeMetadata) { w.report(agentapi.UpgradeDownloading, meta, true) },
+	}
+	w.run = &steps.Run{
+		Steps: append(w.change.Steps(), steps.Step{
+			Name: observeHealth, Timeout: newRules(nil, health).Wait + observeSlack, Do: w.observe,
+		}),
+		Journal: j, File: journalOf(m.Disk, u.dir), Begins: w.begins, Log: m.Log.With("component", u.name),
+	}
+	return w
+}
+
+func (w *work) allow(version string, e *trust.Expectation) error {
+	w.u.mu.Lock()
+	defer w.u.mu.Unlock()
+	return w.u.state.allow(version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
+}
+
+// upgradeStates are the states on the wire during the steps.
+var upgradeStates = map[string]agentapi.UpgradeState{
+	primitive.BackupState: agentapi.UpgradeRequested, primitive.AcquireArtifact: agentapi.UpgradeDownloading,
+	primitive.VerifyArtifact: agentapi.UpgradeExtracting, primitive.StopNode: agentapi.UpgradeReplacing,
+	primitive.InstallArtifact: agentapi.UpgradeReplacing, primitive.WriteConfigs: agentapi.UpgradeReplacing,
+	primitive.ReloadDaemon: agentapi.UpgradeReplacing, primitive.StartNode: agentapi.UpgradeRestarting,
+	observeHealth: agentapi.UpgradeWatching,
+}
+
+func (w *work) begins(s steps.Step) {
+	w.phase = agentapi.PhaseVerifying
+	if s.Name != observeHealth {
+		w.phase = primitive.Phase(s.Name)
+	}
+	w.report(upgradeStates[s.Name], agentapi.UpgradeMetadata{}, false)
+}
+
+func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata, progress bool) {
+	meta.Phase = w.phase
+	d := agentapi.UpgradeDetails{TargetVersion: w.j.Order.Version, ActionID: w.r.ActionID, State: state, Metadata: meta}
+	w.u.mu.Lock()
+	w.u.details = &d
+	w.u.mu.Unlock()
+	if !progress {
+		w.u.m.Log.Info("component upgrade", "component", w.u.name, "state", state, "phase", w.phase, "version", d.TargetVersion, "error", meta.ErrorMsg)
+	}
+	w.u.m.Changed(progress)
+}
+
+// observe looks at the new version until it is good or bad.
+func (w *work) observe(ctx context.Context) error {
+	u := w.u
+	adapter, to, err := w.to()
+	if err != nil {
+		return err
+	}
+	p, err := u.m.packageOf(u.dir, w.j.To.Home)
+	if err != nil {
+		return err
+	}
+	rules := newRules(p.Checks, w.health)
+	o := observation{began: time.Now()}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		s := u.m.sample(ctx, adapter, to, &rules)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		o.add(s, &rules)
+		switch v, why := o.judge(&rules, time.Now()); v {
+		case good:
+			return nil
+		case bad:
+			return fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why)
+		}
+		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
+	r, err := primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, w.j.To)
+	return w.change.Adapter, r, err
+}
+
+// fail undoes an upgrade whose step has failed.
+func (w *work) fail(ctx context.Context, step string, why error) error {
+	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
+		return ErrStopping // the journal stays, and the next process continues
+	}
+	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
+	w.j.KeepDownload = f.Transient
+	w.phase = ""
+	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
+	if err := w.run.Fail(step, why); err != nil {
+		return w.broken(why, err)
+	}
+	return w.failed(f)
+}
+
+// undone completes an undoing that was interrupted.
+func (w *work) undone(f *Failure) error {
+	if err := w.run.Undo(); err != nil {
+		return w.broken(f.Err, err)
+	}
+	return w.failed(f)
+}
+
+func (w *work) failed(f *Failure) error {
+	started := w.j.HasBegun(observeHealth) || f.Step == primitive.StartNode
+	w.u.note(func(s *state) {
+		s.Broken = ""
+		s.fail(w.j, f.Error(), started && !errors.Is(f.Err, ErrCancelled), time.Now().UTC())
+	})
+	return f
+}
+
+// broken records that an upgrade could not be undone.
+func (w *work) broken(why, undo error) error {
+	text := failedRollback(why, undo)
+	w.u.note(func(s *state) {
+		s.Broken = text
+		s.fail(w.j, text, false, time.Now().UTC())
+	})
+	w.u.m.Log.Error("a component's upgrade failed and could not be undone; nothing more is done with it until an operator acts", "component", w.u.name, "error", text)
+	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true}
+}
+
+// succeed records that the version stays, before what only undoing needs is removed.
+func (w *work) succeed(ctx context.Context) error {
+	u := w.u
+	var drop []primitive.Installed
+	if err := u.change(func(s *state) { drop = s.succeed(w.j, time.Now().UTC()) }); err != nil {
+		return &Failure{Step: observeHealth, Err: err, Transient: true}
+	}
+	u.mu.Lock()
+	u.details = nil
+	u.mu.Unlock()
+	if err := w.finish(ctx); err != nil {
+		u.m.Log.Warn("what only undoing needed is not removed yet", "component", u.name, "error", err)
+	}
+	u.clean(ctx, drop)
+	return nil
+}
+
+// finish removes what only undoing needs, the journal last.
+func (w *work) finish(ctx context.Context) error {
+	adapter, to, err := w.to()
+	if err != nil {
+		return err
+	}
+	var from *runtime.Release
+	if w.j.From != nil {
+		if from, err = primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, *w.j.From); err != nil {
+			return err
+		}
+	}
+	if err := adapter.Keep(ctx, to, from); err != nil {
+		return err
+	}
+	return journalOf(w.u.m.Disk, w.u.dir).Remove()
+}
+
+// finishCompleted removes the journal of an upgrade that is done, so that nothing undoes it.
+func (u *unit) finishCompleted(ctx context.Context) error {
+	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
+	if err != nil || j == nil {
+		return nil //nolint:nilerr // journal says so
+	}
+	u.mu.Lock()
+	done := u.state.isCompleted(j.Order.ID)
+	u.mu.Unlock()
+	if !done {
+		return nil
+	}
+	return u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{}).finish(ctx)
+}
+
+// Conclude records and reports a failure that is not tried again.
+func (m *Manager) Conclude(r Request, f *Failure) {
+	u := m.unit(r.Order.Component)
+	if u == nil {
+		return
+	}
+	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error()}
+	if f.Broken {
+		meta.ReasonCode = agentapi.FailedRollback
+	}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
+	u.note(func(s *state) { s.Report = &d })
+	u.mu.Lock()
+	u.details = &d
+	u.mu.Unlock()
+	m.Changed(false)
+}
+
+// Scheduled reports an upgrade that waits for its time, or for another try.
+func (m *Manager) Scheduled(r Request, meta agentapi.UpgradeMetadata) {
+	u := m.unit(r.Order.Component)
+	if u == nil {
+		return
+	}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: meta}
+	u.mu.Lock()
+	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt)
+	if !same {
+		u.details = &d
+	}
+	u.mu.Unlock()
+	if !same {
+		m.Changed(false)
+	}
+}
+
+// transient reports whether a retry may succeed: the network, the server, a full or busy
+// disk, a runtime that is being restarted.
+func transient(step string, err error) bool {
+	var refused *install.RefusedError
+	var onDisk *disk.Error
+	switch {
+	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+		return false
+	case errors.Is(err, runtime.ErrTransient), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
+		return true
+	case errors.Is(err, steps.ErrTimeout):
+		return step == primitive.AcquireArtifact || step == primitive.BackupState
+	}
+	return download.Transient(err)
+}

@@ -1,0 +1,248 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/component"
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/packaging/check"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func (d *daemon) buildWorkloads() {
+	d.workloads = component.New(component.Options{
+		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Adapters: d.Runtimes,
+		Packages: packages{d}, Check: check.Run, Account: account,
+		Changed: func(progress bool) {
+			if progress {
+				d.changes.Progress()
+				return
+			}
+			d.changes.Urgent()
+		},
+		Log: d.log,
+	})
+}
+
+// packages fetches packages of components from where the agent's own come from.
+type packages struct{ d *daemon }
+
+func (p packages) Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error) {
+	if p.d.Trust == nil {
+		return nil, fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it install components", trust.ErrNoKeys)
+	}
+	return p.d.executor.Expect(ctx, archive, sourceURI)
+}
+
+func (p packages) Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error {
+	return p.d.executor.Fetch(ctx, dir, archive, sourceURI, want, report)
+}
+
+// account returns the numbers of a user and a group, of which one may be empty.
+func account(name, group string) (disk.Owner, error) {
+	owner := disk.Own
+	if name != "" {
+		uid, err := strconv.Atoi(name)
+		if err != nil {
+			u, err := user.Lookup(name)
+			if err != nil {
+				return owner, fmt.Errorf("owner: %w: create the account, or name another one", err)
+			}
+			if uid, err = strconv.Atoi(u.Uid); err != nil {
+				return owner, fmt.Errorf("owner %s: %w", name, err)
+			}
+		}
+		owner.UID = uid
+	}
+	if group != "" {
+		gid, err := strconv.Atoi(group)
+		if err != nil {
+			g, err := user.LookupGroup(group)
+			if err != nil {
+				return owner, fmt.Errorf("group: %w: create the group, or name another one", err)
+			}
+			if gid, err = strconv.Atoi(g.Gid); err != nil {
+				return owner, fmt.Errorf("group %s: %w", group, err)
+			}
+		}
+		owner.GID = gid
+	}
+	return owner, nil
+}
+
+// runWorkloads follows the policy's components and upgrades them, each in a lane of its own,
+// until ctx ends.
+func (d *daemon) runWorkloads(ctx context.Context) {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { d.workloads.Run(ctx) })
+	var followed []agentapi.PolicyComponent
+	busy := map[string]bool{}
+	ended := make(chan string)
+	for ctx.Err() == nil {
+		changed := d.queue.Changed()
+		if list := d.queue.Settings().Components; !reflect.DeepEqual(list, followed) {
+			if err := d.workloads.Follow(ctx, list); err != nil {
+				d.log.Error("not every component of the policy is followed", "error", err)
+			}
+			followed = list
+		}
+		again := time.Now().Add(time.Hour)
+		for _, lane := range d.queue.Lanes() {
+			if lane == "" || busy[lane] {
+				continue
+			}
+			item, next := d.dueComponent(lane)
+			if item == nil {
+				if !next.IsZero() && next.Before(again) {
+					again = next
+				}
+				continue
+			}
+			busy[lane] = true
+			parts.Go(func() {
+				d.upgradeComponent(ctx, *item)
+				select {
+				case ended <- lane:
+				case <-ctx.Done():
+				}
+			})
+		}
+		timer := time.NewTimer(time.Until(again))
+		select {
+		case <-changed:
+		case lane := <-ended:
+			delete(busy, lane)
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// dueComponent returns the upgrade of a component that is to run now, or nil and when to ask
+// again.
+func (d *daemon) dueComponent(lane string) (*queue.Item, time.Time) {
+	item, again, err := d.queue.Next(lane, time.Now())
+	if err != nil {
+		d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
+		return nil, time.Now().Add(queueRetry)
+	}
+	if item == nil {
+		d.reportScheduled(lane)
+		return nil, again
+	}
+	// A new version of the agent that is being watched begins no upgrades: if it is rolled
+	// back, the old version would find them half done. It continues those that were begun.
+	if d.watched() != nil && item.Attempts == 0 {
+		return nil, time.Now().Add(queueRetry)
+	}
+	return item, time.Time{}
+}
+
+func (d *daemon) reportScheduled(lane string) {
+	item := d.queue.Waiting(lane)
+	if item == nil {
+		return
+	}
+	r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
+	if err != nil {
+		return // reported when it is due
+	}
+	at := item.Due()
+	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}
+	if item.Retries > 0 {
+		m.RetryAttempt, m.RetryLimit = item.Retries, len(d.Config.Upgrade.Retry)
+	}
+	d.workloads.Scheduled(r, m)
+}
+
+// upgradeComponent does one upgrade of a component to its end.
+func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
+	r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
+	r.Attempt = item.Attempts + 1
+	if err == nil && item.Stop != "" {
+		// It was stopped, and the agent was killed before it was undone: its journal is
+		// undone, and nothing is begun.
+		r.Stop = item.Stop
+	}
+	if err == nil {
+		if berr := d.queue.Begin(item.Action.ID); berr != nil {
+			d.log.Error("upgrade not begun: the queue cannot be written", "error", berr)
+			return
+		}
+		work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		defer cancel(nil)
+		defer context.AfterFunc(ctx, func() { cancel(component.ErrStopping) })()
+		err = d.workloads.Upgrade(work, r)
+	}
+	var f *component.Failure
+	switch {
+	case err == nil:
+		d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Order.Component, r.Order.Version)})
+		return
+	case errors.Is(err, component.ErrStopping):
+		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Order.Component)
+		return
+	case !errors.As(err, &f):
+		f = &component.Failure{Err: err}
+	}
+	delays := d.Config.Upgrade.Retry
+	if f.Transient && !item.Local && item.Retries < len(delays) {
+		at := time.Now().Add(delays[item.Retries])
+		d.log.Warn("a component's upgrade failed and is tried again", "component", r.Order.Component, "error", f, "at", at)
+		if err := d.queue.Postpone(item.Action.ID, at, f.Error()); err != nil {
+			d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
+		}
+		return
+	}
+	d.workloads.Conclude(r, f)
+	d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Order.Component, r.Order.Version), Error: f.Error()})
+}
+
+// cancelUpgrade stops the running upgrade of an action, whosever it is.
+func (d *daemon) cancelUpgrade(id, why string) bool {
+	return d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
+}
+
+// workloadHealth returns the components for the control socket.
+func (d *daemon) workloadHealth() []probe.Workload {
+	reports := d.workloads.Reports()
+	out := make([]probe.Workload, 0, len(reports))
+	for _, r := range reports {
+		w := probe.Workload{
+			Name: r.Name, Runtime: r.Runtime, Version: r.Version, State: probe.State(strings.ToLower(r.Status)), Message: r.Message,
+			LastHealthyVersion: r.LastHealthyVersion, Rollbacks: r.Rollbacks, Restarts: r.Restarts, Since: r.Since,
+			ManagedBy: managedBy(r.Runtime), Folder: filepath.Join(d.Top, component.FolderName, r.Name),
+		}
+		if u := r.UpgradeDetails; u != nil {
+			w.Upgrade = &probe.Upgrade{
+				ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State), Phase: u.Metadata.Phase,
+				Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate), Message: upgradeMessage(u.Metadata),
+			}
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// managedBy says who restarts a component when it ends.
+func managedBy(runtime string) string {
+	if runtime == "process" {
+		return "muster-agent"
+	}
+	return runtime
+}
