@@ -36,10 +36,10 @@ func (c *Change) doInstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.point(c.Journal.To.Home); err != nil {
+	if err := c.Adapter.Install(ctx, to, from); err != nil {
 		return err
 	}
-	return c.Adapter.Install(ctx, to, from)
+	return c.point(c.Journal.To.Home)
 }
 
 func (c *Change) point(home string) error {
@@ -54,22 +54,26 @@ func (c *Change) undoInstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.Adapter.Restore(ctx, to, from, c.backup()); err != nil {
+		return err
+	}
+	return c.pointBack()
+}
+
+// pointBack restores the link, and removes the temporary link of an interrupted move.
+func (c *Change) pointBack() error {
 	if err := c.Disk.Remove(InstallArtifact, c.link()+layout.NewSuffix); err != nil {
 		return err
 	}
-	if from == nil {
+	if c.Journal.From == nil {
 		if err := c.Disk.Remove(InstallArtifact, c.link()); err != nil {
 			return err
 		}
-		if err := c.Disk.SyncDir(InstallArtifact, c.Dir); err != nil {
-			return err
-		}
-	} else if current, err := c.current(); err != nil {
-		return err
-	} else if current != c.Journal.From.Home {
-		if err := c.point(c.Journal.From.Home); err != nil {
-			return err
-		}
+		return c.Disk.SyncDir(InstallArtifact, c.Dir)
 	}
-	return c.Adapter.Restore(ctx, to, from, c.backup())
+	current, err := c.current()
+	if err != nil || current == c.Journal.From.Home {
+		return err
+	}
+	return c.point(c.Journal.From.Home)
 }

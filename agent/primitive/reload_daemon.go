@@ -6,8 +6,8 @@ import (
 	"github.com/muster-fleet/muster/agent/steps"
 )
 
-// reloadDaemon has the service manager read its definitions again. Undoing does the same:
-// what was changed is restored by then.
+// reloadDaemon has the service manager read its definitions again. Undoing does the same, and
+// the undoing of stop_node once more, after the definitions are restored.
 func (c *Change) reloadDaemon() steps.Step {
 	return steps.Step{Name: ReloadDaemon, Timeout: reloadTimeout, Input: c.input, Do: c.Adapter.ReloadDaemon, Undo: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)

@@ -47,7 +47,11 @@ func (c *Change) undoStop(ctx context.Context) error {
 	case !c.Journal.Ran:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout+startTimeout)
 	defer cancel()
+	// reload_daemon was undone before the definitions were restored.
+	if err := c.Adapter.ReloadDaemon(ctx); err != nil {
+		return err
+	}
 	return c.Adapter.Start(ctx, from)
 }
