@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
@@ -59,6 +60,10 @@ const stopped probe.State = "stopped"
 // Manager runs the components of a host.
 type Manager struct {
 	Options
+
+	// stops is held for reading while a component is stopped for its upgrade, and for
+	// writing while none may be.
+	stops sync.RWMutex
 
 	mu    sync.Mutex
 	units map[string]*unit
@@ -228,6 +233,24 @@ func (u *unit) current() (runtime.Adapter, *runtime.Release, error) {
 	}
 	r, err := primitive.Release(u.m.Disk, u.dir, u.name, *installed)
 	return adapter, r, err
+}
+
+// holdPoll is how often Hold looks whether a component has been started again.
+const holdPoll = 50 * time.Millisecond
+
+// Hold waits until no component is stopped for its upgrade, and keeps others from being
+// stopped until release is called.
+func (m *Manager) Hold(ctx context.Context) (release func(), err error) {
+	tick := time.NewTicker(holdPoll)
+	defer tick.Stop()
+	for !m.stops.TryLock() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return m.stops.Unlock, nil
 }
 
 // Reports returns what is reported of the components, in the order of the policy.

@@ -211,6 +211,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	if r.Attempt > MaxAttempts {
 		return w.fail(ctx, "", fmt.Errorf("given up after it was interrupted %d times", MaxAttempts))
 	}
+	defer w.goOn()
 	step, err := w.run.Do(ctx)
 	if err != nil {
 		return w.fail(ctx, step, err)
@@ -281,6 +282,8 @@ type work struct {
 	change *primitive.Change
 	health agentapi.ComponentHealth
 	phase  string
+	// stopping means that the component is stopped; see Manager.Hold.
+	stopping bool
 }
 
 func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
@@ -322,11 +325,26 @@ var upgradeStates = map[string]agentapi.UpgradeState{
 }
 
 func (w *work) begins(s steps.Step) {
+	switch s.Name {
+	case primitive.StopNode:
+		w.u.m.stops.RLock()
+		w.stopping = true
+	case observeHealth:
+		w.goOn()
+	}
 	w.phase = agentapi.PhaseVerifying
 	if s.Name != observeHealth {
 		w.phase = primitive.Phase(s.Name)
 	}
 	w.report(upgradeStates[s.Name], agentapi.UpgradeMetadata{}, false)
+}
+
+// goOn ends the time in which the component is stopped.
+func (w *work) goOn() {
+	if w.stopping {
+		w.stopping = false
+		w.u.m.stops.RUnlock()
+	}
 }
 
 func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata, progress bool) {

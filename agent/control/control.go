@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/socket"
@@ -41,6 +42,10 @@ type Server struct {
 	// Upgrade accepts an upgrade; an error that is ErrBusy becomes 409, any
 	// other 400.
 	Upgrade func(probe.UpgradeRequest) error
+	// Logs returns the last lines of a component's output, and History its last upgrades.
+	// Their errors become 404.
+	Logs    func(ctx context.Context, component string, lines int) ([]string, error)
+	History func(component string) ([]probe.WorkloadEvent, error)
 	Log     *slog.Logger
 }
 
@@ -68,7 +73,32 @@ func (s *Server) Handler() http.Handler {
 		answer(w, http.StatusOK, s.Health())
 	})
 	mux.HandleFunc("POST /v1/upgrade", s.upgrade)
+	mux.HandleFunc("GET /v1/components/{name}/logs", s.logs)
+	mux.HandleFunc("GET /v1/components/{name}/history", func(w http.ResponseWriter, r *http.Request) {
+		events, err := s.History(r.PathValue("name"))
+		answerOr(w, events, err)
+	})
 	return mux
+}
+
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
+	lines, err := strconv.Atoi(r.URL.Query().Get("lines"))
+	if err != nil || lines < 1 || lines > probe.MaxLogLines {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("lines: is %q, want 1 to %d", r.URL.Query().Get("lines"), probe.MaxLogLines))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	defer cancel()
+	out, err := s.Logs(ctx, r.PathValue("name"), lines)
+	answerOr(w, out, err)
+}
+
+func answerOr(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		refuse(w, http.StatusNotFound, err)
+		return
+	}
+	answer(w, http.StatusOK, v)
 }
 
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {

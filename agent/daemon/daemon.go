@@ -239,6 +239,7 @@ func (d *daemon) buildExecutor() {
 		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
 		PolicySource: func() string { return d.queue.Settings().SourceURI },
+		Hold:         d.workloads.Hold,
 		Reexec:       d.reexecAs, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {
@@ -308,7 +309,7 @@ func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
 }
 
 func (d *daemon) serveControl(ctx context.Context) {
-	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Log: d.log}
+	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
 	if err := s.Serve(ctx, d.Control); err != nil {
 		d.log.Error("the control socket is not served", "error", err)
 	}

@@ -29,6 +29,7 @@ const (
 	stepVerify      = "verify"
 	stepRead        = "read package"
 	stepUnpack      = "unpack"
+	stepHold        = "hold components"
 	stepState       = "copy state"
 	stepMarker      = "marker"
 	stepWatcherLink = "watcher link"
@@ -49,6 +50,9 @@ const (
 	readTimeout = 10 * time.Minute
 	// unpackTimeout: 4 GB written and synced at the same rate.
 	unpackTimeout = 30 * time.Minute
+	// holdTimeout: a component takes a minute to stop, and as long again to be switched and
+	// started.
+	holdTimeout = 5 * time.Minute
 	// restartTimeout: the queue is copied once more, and every component is stopped.
 	restartTimeout = time.Minute
 )
@@ -60,6 +64,7 @@ var phases = map[string]agentapi.UpgradeState{
 	stepVerify:      agentapi.UpgradeExtracting,
 	stepRead:        agentapi.UpgradeExtracting,
 	stepUnpack:      agentapi.UpgradeExtracting,
+	stepHold:        agentapi.UpgradeReplacing,
 	stepState:       agentapi.UpgradeReplacing,
 	stepMarker:      agentapi.UpgradeReplacing,
 	stepWatcherLink: agentapi.UpgradeReplacing,
@@ -109,6 +114,7 @@ func (w *work) steps() []steps.Step {
 		{Name: stepUnpack, Timeout: unpackTimeout, Done: w.unpacked, Do: w.unpack, Undo: w.undoUnpack},
 	}
 	replace := []steps.Step{
+		{Name: stepHold, Timeout: holdTimeout, Do: w.hold, Undo: w.undoHold},
 		{Name: stepState, Timeout: readTimeout, Do: w.copyState},
 		{Name: stepMarker, Do: w.writeMarker, Undo: w.undoMarker},
 		{Name: stepWatcherLink, Do: w.pointWatcher, Undo: w.undoWatcherLink},
@@ -245,6 +251,22 @@ func (c change) undoUnpack(context.Context) error {
 	}
 	staging := c.path(layout.Staging(c.j.To.Home))
 	return errors.Join(c.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(c.Disk, c.Top, c.j.To.Home))
+}
+
+// hold has no part in the journal: it ends with the process.
+func (w *work) hold(ctx context.Context) (err error) {
+	if w.Hold != nil {
+		w.Executor.release, err = w.Hold(ctx)
+	}
+	return err
+}
+
+func (c change) undoHold(context.Context) error {
+	if c.release != nil {
+		c.release()
+		c.Executor.release = nil
+	}
+	return nil
 }
 
 func (w *work) copyState(ctx context.Context) error {

@@ -95,6 +95,10 @@ type Executor struct {
 	Restart handoff.Restart
 	// RollbackWindow is how long the previous version stays on the host.
 	RollbackWindow time.Duration
+	// Hold waits until no component is stopped for its own upgrade, and keeps others from
+	// being stopped until release is called: nothing starts a component again while the
+	// agent restarts. nil: there are no components.
+	Hold func(ctx context.Context) (release func(), err error)
 	// Reexec replaces the running process by the version in home. It returns only
 	// if that fails.
 	Reexec func(ctx context.Context, r Request, home string) error
@@ -103,6 +107,7 @@ type Executor struct {
 	Log    *slog.Logger
 
 	watcher Watcher // started by the running upgrade, or nil
+	release func()  // of Hold, or nil
 
 	mu      sync.Mutex
 	running string // id of the running request

@@ -14,8 +14,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -188,6 +190,9 @@ func dialEarlier(ctx context.Context, top string) net.Conn {
 // Timeout bounds one request. The agent answers from memory, far faster than this.
 const Timeout = time.Second
 
+// LogsTimeout bounds a request for output, which the agent asks a runtime for.
+const LogsTimeout = 5 * time.Second
+
 // maxBody bounds an answer in bytes: a health document with a thousand components has some
 // 200 KB.
 const maxBody = 1 << 20
@@ -207,13 +212,32 @@ func (c Client) Health(ctx context.Context) (Health, error) {
 	return h, c.do(ctx, http.MethodGet, "/v1/health", nil, &h)
 }
 
+// MaxLogLines bounds the lines of a component's output in one answer.
+const MaxLogLines = 1000
+
+// Logs requests the last lines of a component's output, oldest first.
+func (c Client) Logs(ctx context.Context, component string, lines int) ([]string, error) {
+	var out []string
+	return out, c.do(ctx, http.MethodGet, fmt.Sprintf("/v1/components/%s/logs?lines=%d", url.PathEscape(component), lines), nil, &out)
+}
+
+// History requests the last upgrades of a component, oldest first.
+func (c Client) History(ctx context.Context, component string) ([]WorkloadEvent, error) {
+	var out []WorkloadEvent
+	return out, c.do(ctx, http.MethodGet, "/v1/components/"+url.PathEscape(component)+"/history", nil, &out)
+}
+
 // Upgrade requests an upgrade.
 func (c Client) Upgrade(ctx context.Context, r UpgradeRequest) error {
 	return c.do(ctx, http.MethodPost, "/v1/upgrade", r, nil)
 }
 
 func (c Client) do(ctx context.Context, method, path string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	limit := Timeout
+	if strings.Contains(path, "/logs") {
+		limit = LogsTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var body io.Reader
 	if in != nil {

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func componentsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "components",
+		Short: "Show what this host runs by its policy: versions, health, upgrades, output",
+		Args:  cobra.NoArgs,
+	}
+	c.AddCommand(componentsListCommand(), componentsStatusCommand(), componentsLogsCommand(), componentsHistoryCommand())
+	return c
+}
+
+// hostFlags are the flags of commands that ask the agent.
+type hostFlags struct{ top, output string }
+
+func (f *hostFlags) add(c *cobra.Command) {
+	topFlag(c, &f.top)
+	c.Flags().StringVarP(&f.output, "output", "o", "human", "human or json")
+}
+
+func (f *hostFlags) client() (probe.Client, string, error) {
+	if f.output != "human" && f.output != "json" {
+		return probe.Client{}, "", fmt.Errorf("-o is %q, want human or json", f.output)
+	}
+	top, err := resolveTop(f.top)
+	return probe.Client{Dial: probe.DialSocket(top)}, top, err
+}
+
+func (f *hostFlags) print(w io.Writer, v any, human func(*tabwriter.Writer)) error {
+	if f.output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	human(table)
+	return table.Flush()
+}
+
+func (f *hostFlags) workloads(c *cobra.Command) ([]probe.Workload, error) {
+	client, top, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	h, err := client.Health(c.Context())
+	if h.Workloads == nil {
+		h.Workloads = []probe.Workload{}
+	}
+	return h.Workloads, explainNotRunning(err, top)
+}
+
+func componentsListCommand() *cobra.Command {
+	var f hostFlags
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the components of this host's policy",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			list, err := f.workloads(c)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 && f.output == "human" {
+				_, err := fmt.Fprintln(c.OutOrStdout(), "The policy of this host has no components.")
+				return err
+			}
+			return f.print(c.OutOrStdout(), list, func(w *tabwriter.Writer) {
+				fmt.Fprintln(w, "NAME\tVERSION\tSTATE\tMANAGED BY\tUPGRADE\tMESSAGE")
+				for _, l := range list {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, orDash(l.Version), l.State, l.ManagedBy, orDash(workloadUpgrade(l.Upgrade)), l.Message)
+				}
+			})
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func workloadUpgrade(u *probe.Upgrade) string {
+	if u == nil {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s to %s", u.State, u.Phase, u.TargetVersion))
+}
+
+func componentsStatusCommand() *cobra.Command {
+	var f hostFlags
+	c := &cobra.Command{
+		Use:   "status NAME",
+		Short: "Show one component; exits 0 only if it is healthy",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			list, err := f.workloads(c)
+			if err != nil {
+				return err
+			}
+			names := []string{}
+			for _, l := range list {
+				if l.Name != args[0] {
+					names = append(names, l.Name)
+					continue
+				}
+				if err := f.print(c.OutOrStdout(), l, func(w *tabwriter.Writer) { printWorkload(w, l) }); err != nil {
+					return err
+				}
+				if l.State != probe.Healthy {
+					return exitCode(1)
+				}
+				return nil
+			}
+			return fmt.Errorf("there is no component %s on this host; its policy has: %s", args[0], orDash(strings.Join(names, ", ")))
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func printWorkload(w io.Writer, l probe.Workload) {
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	line("name", l.Name)
+	line("version", orDash(l.Version))
+	line("state", strings.TrimSpace(string(l.State)+"  "+l.Message))
+	line("runtime", l.Runtime+", restarted by "+l.ManagedBy+" when it ends")
+	line("last healthy version", l.LastHealthyVersion)
+	line("kept for a rollback", strings.Join(l.Rollbacks, ", "))
+	if l.Since != nil {
+		line("running since", l.Since.Local().Format(time.DateTime))
+	}
+	if l.Restarts > 0 {
+		line("restarts", fmt.Sprint(l.Restarts))
+	}
+	if l.Upgrade != nil {
+		line("upgrade", strings.TrimSpace(workloadUpgrade(l.Upgrade)+"  "+upgradeText(*l.Upgrade)))
+	}
+	line("folder", l.Folder)
+}
+
+func componentsLogsCommand() *cobra.Command {
+	var f hostFlags
+	lines := 100
+	c := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Print the last lines of a component's output",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, top, err := f.client()
+			if err != nil {
+				return err
+			}
+			if lines < 1 || lines > probe.MaxLogLines {
+				return fmt.Errorf("--lines is %d, want 1 to %d", lines, probe.MaxLogLines)
+			}
+			out, err := client.Logs(c.Context(), args[0], lines)
+			if err != nil {
+				return explainNotRunning(err, top)
+			}
+			return f.print(c.OutOrStdout(), out, func(w *tabwriter.Writer) {
+				for _, l := range out {
+					fmt.Fprintln(w, l)
+				}
+			})
+		},
+	}
+	f.add(c)
+	c.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines")
+	return c
+}
+
+func componentsHistoryCommand() *cobra.Command {
+	var f hostFlags
+	c := &cobra.Command{
+		Use:   "history NAME",
+		Short: "List the last upgrades of a component, oldest first",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, top, err := f.client()
+			if err != nil {
+				return err
+			}
+			events, err := client.History(c.Context(), args[0])
+			if err != nil {
+				return explainNotRunning(err, top)
+			}
+			return f.print(c.OutOrStdout(), events, func(w *tabwriter.Writer) {
+				fmt.Fprintln(w, "TIME\tFROM\tTO\tRESULT")
+				for _, e := range events {
+					result := "done"
+					if e.Error != "" {
+						result = e.Error
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.At.Local().Format(time.DateTime), orDash(e.From), e.To, result)
+				}
+			})
+		},
+	}
+	f.add(c)
+	return c
+}
