@@ -192,7 +192,7 @@ func (i Installation) unpackCopy(ctx context.Context, authority trust.Authority,
 		return manifest.Package{}, err
 	}
 	defer a.Close()
-	if err := a.Manifest.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+	if err := errors.Join(a.Manifest.Package.CheckComponent(""), a.Manifest.Package.Fits(runtime.GOOS, runtime.GOARCH)); err != nil {
 		return manifest.Package{}, err
 	}
 	return a.Unpack(ctx, i.Top)
@@ -241,7 +241,7 @@ func (i Installation) copyRunning(ctx context.Context) (manifest.Package, error)
 	if m == nil {
 		return manifest.Package{}, fmt.Errorf("there is no %s beside %s, so it is not from a package: pass --package ARCHIVE", manifest.FileName, i.Executable)
 	}
-	if err := m.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+	if err := errors.Join(m.Package.CheckComponent(""), m.Package.Fits(runtime.GOOS, runtime.GOARCH)); err != nil {
 		return manifest.Package{}, err
 	}
 	return m.Package, i.copyHome(ctx, folder, m)

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
 
@@ -194,6 +195,9 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "muster package sign"},
+		{"a component's package", func(t *testing.T, i *Installation, _ *manager) {
+			i.Package = fakepkg.SignedComponent(t, t.TempDir(), p.key, fakepkg.Component("web"), "1.0.0", map[string]string{"bin/web": "", "conf/web.conf": ""})
+		}, "one of component web, want an agent's"},
 		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9", "") }, "package is for plan9"},
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
 			i.Package, i.Executable = "", filepath.Join(t.TempDir(), layout.AgentLink)

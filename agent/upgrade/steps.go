@@ -191,7 +191,7 @@ func (w *work) verify(ctx context.Context) (err error) {
 
 func (w *work) readPackage(ctx context.Context) error {
 	p := w.pkg.Manifest.Package
-	if err := p.Fits(w.GOOS, w.GOARCH); err != nil {
+	if err := errors.Join(p.CheckComponent(""), p.Fits(w.GOOS, w.GOARCH)); err != nil {
 		return err
 	}
 	if p.FullVersion() != w.j.Request.Version {

@@ -126,6 +126,14 @@ func TestUpgradeRefusals(t *testing.T) {
 			prepare: func(t *testing.T, _ *source, h *testHost) { h.remember(t) },
 		},
 		{
+			name: "a component's package that was signed as an agent's", asked: "1.1.0", want: "one of component web, want an agent's",
+			prepare: func(t *testing.T, s *source, _ *testHost) {
+				p := pkg("1.1.0", "bbbbbb")
+				p.Component = &manifest.Component{Name: "web", Runtime: "process"}
+				s.publish(t, "1.1.0", p)
+			},
+		},
+		{
 			name: "no program inside", asked: "1.1.0", want: "no program",
 			prepare: func(t *testing.T, s *source, h *testHost) {
 				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))

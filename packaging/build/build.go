@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,11 +34,11 @@ const (
 )
 
 const (
-	// CommitFile holds the hash at the top of a package, for agents that do not
-	// read manifests.
+	// CommitFile holds the hash at the top of an agent's package, for agents that do not
+	// read manifests. The package of a component lacks it, so that those refuse it.
 	CommitFile = ".muster-agent.active.commit"
 
-	// program is the program that every package must contain.
+	// program is the program that every package of an agent must contain.
 	program = "muster-agent"
 
 	// derivedHashLength is the length of a git commit's hash.
@@ -49,11 +50,12 @@ func DefaultTime() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC
 
 // Spec describes a package to build.
 type Spec struct {
-	// Manifest gives Version, Snapshot, Hash, OS and Arch. VersionedHome and
-	// PathMappings are derived and must be empty. An empty Hash is derived
-	// from the names, modes and contents of Files.
+	// Manifest gives Version, Snapshot, Hash, OS and Arch, and may give Checks and
+	// Component. VersionedHome and PathMappings are derived and must be empty. An empty
+	// Hash is derived from the names, modes and contents of Files, and for a component
+	// from Checks and Component too: what runs may be only there, such as an image.
 	Manifest manifest.Package
-	// Files are the files of the versioned home, in any order.
+	// Files are the files of the versioned home, in any order. A component may have none.
 	Files []File
 	// Format is TarGz or Zip; empty means TarGz.
 	Format string
@@ -77,7 +79,10 @@ func Build(ctx context.Context, spec Spec, w io.Writer) (manifest.Manifest, erro
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
 	}
-	m := describe(spec.Manifest, files)
+	m, err := describe(spec.Manifest, files)
+	if err != nil {
+		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
+	}
 	text, err := m.Encode()
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
@@ -104,7 +109,7 @@ func scan(ctx context.Context, spec Spec) ([]source, error) {
 	}
 	files := make([]source, 0, len(spec.Files))
 	for _, f := range spec.Files {
-		if err := checkName(f.Name); err != nil {
+		if err := checkName(f.Name, spec.Manifest.Component != nil); err != nil {
 			return nil, err
 		}
 		s, err := readSource(ctx, f)
@@ -114,15 +119,16 @@ func scan(ctx context.Context, spec Spec) ([]source, error) {
 		files = append(files, s)
 	}
 	slices.SortFunc(files, func(a, b source) int { return strings.Compare(a.Name, b.Name) })
-	return files, checkSet(files, spec.Manifest.OS)
+	return files, checkSet(files, spec.Manifest)
 }
 
-func checkName(name string) error {
+func checkName(name string, component bool) error {
 	switch {
 	case name == "" || name != path.Clean(name) || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, `\:`):
 		return fmt.Errorf("file name %q: want a relative path such as muster-agent or plugins/disk", name)
 	case name == manifest.FileName:
 		return fmt.Errorf("file name %q: the builder writes that file", name)
+	case component:
 	case name == layout.RunDir || strings.HasPrefix(name, layout.RunDir+"/"):
 		// It would overwrite the state of the previous version.
 		return fmt.Errorf("file name %q: %s/ belongs to the agent's state", name, layout.RunDir)
@@ -131,7 +137,7 @@ func checkName(name string) error {
 }
 
 // checkSet checks the names of all files, which are sorted, against each other.
-func checkSet(files []source, goos string) error {
+func checkSet(files []source, p manifest.Package) error {
 	names := make(map[string]bool, len(files))
 	for _, f := range files {
 		if names[f.Name] {
@@ -146,7 +152,10 @@ func checkSet(files []source, goos string) error {
 			}
 		}
 	}
-	want := manifest.ProgramName(goos, program)
+	if p.Component != nil {
+		return p.Component.CheckFiles(func(name string) bool { return names[name] })
+	}
+	want := manifest.ProgramName(p.OS, program)
 	if !names[want] {
 		return fmt.Errorf("no file is named %s, and a package without it cannot be started: add --file %s=PATH", want, want)
 	}
@@ -192,9 +201,12 @@ func plainMode(mode fs.FileMode) fs.FileMode {
 // describe completes the manifest. The archive's home is named after the hash alone,
 // as agents that read no manifest expect, and mapped to a home that is named after the
 // version too.
-func describe(p manifest.Package, files []source) manifest.Manifest {
+func describe(p manifest.Package, files []source) (manifest.Manifest, error) {
 	if p.Hash == "" {
-		p.Hash = contentHash(files)
+		var err error
+		if p.Hash, err = contentHash(p, files); err != nil {
+			return manifest.Manifest{}, err
+		}
 	}
 	p.VersionedHome = p.HomeOf(p.Identity().ShortHash())
 	home := p.HomeOf(p.Identity().String())
@@ -202,13 +214,20 @@ func describe(p manifest.Package, files []source) manifest.Manifest {
 		p.VersionedHome:   home,
 		manifest.FileName: home + "/" + manifest.FileName,
 	}}
-	return manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}
+	return manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}, nil
 }
 
 // contentHash returns a hash in place of a commit's. Each name is preceded by its
 // length, so that no two sets of files give the same input.
-func contentHash(files []source) string {
+func contentHash(p manifest.Package, files []source) (string, error) {
 	h := sha256.New()
+	if p.Component != nil {
+		text, err := json.Marshal([]any{p.Component, p.Checks})
+		if err != nil {
+			return "", fmt.Errorf("package.component.settings: %w", err)
+		}
+		files = append([]source{{File: File{Name: manifest.FileName}, digest: sha256.Sum256(text)}}, files...)
+	}
 	for _, f := range files {
 		var head [12]byte
 		binary.BigEndian.PutUint64(head[:], uint64(len(f.Name)))
@@ -217,7 +236,7 @@ func contentHash(files []source) string {
 		io.WriteString(h, f.Name) //nolint:errcheck // a hash cannot fail
 		h.Write(f.digest[:])
 	}
-	return hex.EncodeToString(h.Sum(nil))[:derivedHashLength]
+	return hex.EncodeToString(h.Sum(nil))[:derivedHashLength], nil
 }
 
 // entry is one member of the archive: a folder, some text, or a file.
@@ -245,7 +264,9 @@ func members(m manifest.Manifest, text []byte, files []source) []entry {
 	entries := []entry{
 		{name: top, mode: fs.ModeDir | 0o755},
 		{name: top + "/" + manifest.FileName, mode: 0o644, text: text},
-		{name: top + "/" + CommitFile, mode: 0o644, text: []byte(p.Hash + "\n")},
+	}
+	if p.Component == nil {
+		entries = append(entries, entry{name: top + "/" + CommitFile, mode: 0o644, text: []byte(p.Hash + "\n")})
 	}
 	seen := map[string]bool{top: true}
 	for i := range files {

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
 func file(t testing.TB, dir, name, body string, mode os.FileMode) string {
@@ -288,6 +289,83 @@ func TestBuildReturnsWriteErrors(t *testing.T) {
 	}
 }
 
+// component returns the package of a component with one configuration file.
+func component(t testing.TB) build.Spec {
+	t.Helper()
+	c := fakepkg.Component("web")
+	return fakepkg.ComponentSpec(t, c, "2.4.0", map[string]string{"bin/web": "program", "conf/web.conf": "port 80", "run/seed": "x"})
+}
+
+func TestComponentPackageHasNoAgent(t *testing.T) {
+	archive, m := mustBuild(t, component(t))
+	c, err := install.Inspect(t.Context(), file(t, t.TempDir(), "p", string(archive), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Manifest.Package.Component == nil || c.Top != strings.TrimSuffix(m.Package.ArchiveName("tar.gz"), ".tar.gz") || !strings.HasPrefix(c.Top, "muster-component-web-2.4.0-") {
+		t.Errorf("the archive has %s for %+v", c.Top, c.Manifest.Package)
+	}
+	for _, f := range c.Files {
+		// An agent that reads no manifest would take the package for an agent's.
+		if f.Name == build.CommitFile || strings.Contains(f.Name, "muster-agent") {
+			t.Errorf("the archive has %s", f.Name)
+		}
+	}
+	if home := c.Manifest.Package.Home(); home != "data/web-2.4.0-"+m.Package.Hash[:6] {
+		t.Errorf("its home is %s", home)
+	}
+}
+
+// What a container runs is only in the manifest.
+func TestComponentWithoutFilesIsBuiltFromItsDescription(t *testing.T) {
+	built := map[string]bool{}
+	change := map[string]func(*manifest.Package){
+		"": func(*manifest.Package) {},
+		"another image": func(p *manifest.Package) {
+			p.Component.Settings["image"] = "example.com/web@sha256:" + strings.Repeat("b", 64)
+		},
+		"another name":    func(p *manifest.Package) { p.Component.Name = "db" },
+		"another check":   func(p *manifest.Package) { p.Checks = []manifest.Check{{Name: "up", TCP: "127.0.0.1:80"}} },
+		"another runtime": func(p *manifest.Package) { p.Component.Runtime = "other" },
+	}
+	for what, do := range change {
+		c := manifest.Component{Name: "web", Runtime: "docker", Settings: map[string]any{"image": "example.com/web@sha256:" + strings.Repeat("a", 64)}}
+		s := fakepkg.ComponentSpec(t, c, "2.4.0", nil)
+		do(&s.Manifest)
+		archive, m := mustBuild(t, s)
+		if built[m.Package.Hash] {
+			t.Errorf("%s does not count for the hash", what)
+		}
+		built[m.Package.Hash] = true
+		top := t.TempDir()
+		p, err := install.Unpack(t.Context(), disk.OS{}, file(t, t.TempDir(), "p", string(archive), 0o644), top)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if _, err := install.CheckIntact(t.Context(), disk.OS{}, top, p.Home()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestBuildErrorNamesTheCauseInAComponent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*manifest.Component)
+		says   string
+	}{
+		"no configuration file": {func(c *manifest.Component) { c.ConfigFiles[0].From = "conf/wev.conf" }, `config-files[0].from: "conf/wev.conf" is not in the package, for /etc/web/web.conf`},
+		"name":                  {func(c *manifest.Component) { c.Name = "Web" }, "package.component.name"},
+		"relative path":         {func(c *manifest.Component) { c.ConfigFiles[0].Path = "web.conf" }, "config-files[0].path"},
+		"settings":              {func(c *manifest.Component) { c.Settings["f"] = func() {} }, "package.component.settings"},
+	} {
+		s := component(t)
+		tc.change(s.Manifest.Component)
+		if _, err := build.Build(t.Context(), s, io.Discard); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.says)
+		}
+	}
+}
+
 // Files with valid names are unpacked with the content they were built from.
 func TestUnpackedFilesEqualTheBuiltOnes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -298,8 +376,15 @@ func TestUnpackedFilesEqualTheBuiltOnes(t *testing.T) {
 		defer os.RemoveAll(dir)
 		bodies := rapid.MapOfN(rapid.StringMatching(`f[a-z0-9._ é-]{0,20}(/[a-z]{1,9}){0,3}x`), rapid.String(), 0, 6).Draw(rt, "files")
 		bodies["muster-agent"] = "agent"
+		var described *manifest.Component
+		if rapid.Bool().Draw(rt, "component") {
+			c := fakepkg.Component("web")
+			described = &c
+			delete(bodies, "muster-agent")
+			bodies["conf/web.conf"] = "port 80"
+		}
 		s := build.Spec{
-			Manifest: manifest.Package{Version: "1.1.0", OS: "linux", Arch: "amd64"},
+			Manifest: manifest.Package{Version: "1.1.0", OS: "linux", Arch: "amd64", Component: described},
 			Format:   rapid.SampledFrom([]string{build.TarGz, build.Zip}).Draw(rt, "format"),
 		}
 		for name, body := range bodies {

@@ -185,8 +185,9 @@ package:
 // and the host stays as it was.
 func TestEvilPackages(t *testing.T) {
 	for generation, packages := range map[string][]fakepkg.Evil{
-		"manifest": fakepkg.EvilPackages(t, "1.1.0"),
-		"legacy":   fakepkg.EvilLegacyPackages("1.1.0"),
+		"manifest":  fakepkg.EvilPackages(t, "1.1.0"),
+		"legacy":    fakepkg.EvilLegacyPackages("1.1.0"),
+		"component": fakepkg.EvilComponentPackages(t, "1.1.0"),
 	} {
 		t.Run(generation, func(t *testing.T) { refuseAll(t, packages) })
 	}

@@ -38,8 +38,8 @@ func (p platform) String() string {
 	return name(p.oses) + "/" + name(p.arches)
 }
 
-// isProgram reports whether the file is a program whose platform must be the
-// package's.
+// isProgram reports whether the file of an agent's package is a program whose platform must
+// be the package's.
 func isProgram(name string) bool {
 	switch strings.TrimSuffix(path.Base(name), ".exe") {
 	case "muster-agent", "muster-watcher", "elastic-agent":
@@ -179,11 +179,12 @@ func machoPlatform(head []byte) platform {
 
 // resolvePlatform refuses programs for another platform than the package's, and fills
 // in the platform if the package states none. The keys of programs are names in the
-// archive; places is the result of plan.
+// archive; places is the result of plan. Of a component every executable file counts: what
+// is started, only its runtime knows.
 func resolvePlatform(p *manifest.Package, programs map[string]platform, places map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		place, unpacked := places[name]
-		if !unpacked || strings.Contains(place, "/") {
+		if !unpacked || p.Component == nil && (!isProgram(name) || strings.Contains(place, "/")) {
 			continue // not at the top of the home, so it is never started
 		}
 		is := programs[name]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -54,7 +55,7 @@ type contents struct {
 	top      string            // the archive's top folder
 	places   map[string]string // see plan
 	old      legacyFiles
-	programs map[string]platform // by name in the archive
+	programs map[string]platform // of programs and of executable files, by name in the archive
 	elastic  bool                // see InspectElastic
 }
 
@@ -78,7 +79,7 @@ func scan(ctx context.Context, f archiveFile, raw io.Writer, l limits) (*content
 			return err
 		}
 		sum := sha256.New()
-		size, err := c.consume(name, io.TeeReader(content, sum))
+		size, err := c.consume(name, e.mode, io.TeeReader(content, sum))
 		if err != nil {
 			return err
 		}
@@ -108,17 +109,37 @@ func (c *contents) resolve() (err error) {
 			return err
 		}
 	}
+	if err := c.checkComponent(); err != nil {
+		return err
+	}
 	return resolvePlatform(&c.manifest.Package, c.programs, c.places)
 }
 
+// checkComponent refuses a component's package without its configuration files: otherwise
+// only the upgrade would notice, with the component stopped.
+func (c *contents) checkComponent() error {
+	component := c.manifest.Package.Component
+	if component == nil {
+		return nil
+	}
+	home := map[string]bool{}
+	for _, place := range c.places {
+		home[place] = true
+	}
+	if err := component.CheckFiles(func(name string) bool { return home[name] }); err != nil {
+		return &RefusedError{manifest.FileName, "cannot be used: " + err.Error()}
+	}
+	return nil
+}
+
 // consume reads a file's content and stores what describes the package.
-func (c *contents) consume(name string, content io.Reader) (int64, error) {
+func (c *contents) consume(name string, mode fs.FileMode, content io.Reader) (int64, error) {
 	switch {
 	case name == manifest.FileName:
 		return c.consumeManifest(name, content)
 	case isLegacyFile(name):
 		return c.old.consume(name, content)
-	case isProgram(name):
+	case isProgram(name) || mode&0o111 != 0: // the manifest, which says what counts, may follow
 		return c.consumeProgram(name, content)
 	}
 	return io.Copy(io.Discard, content)

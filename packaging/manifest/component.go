@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,7 +121,31 @@ func (c *Component) ServerMayWrite(file string) bool {
 	})
 }
 
-// Validate returns an error that names all invalid fields. It does not know the settings.
+// CheckFiles returns an error if the package's home lacks a configuration file that comes
+// with the package. has reports whether the home has a file.
+func (c *Component) CheckFiles(has func(name string) bool) error {
+	for i, f := range c.ConfigFiles {
+		if !has(f.From) {
+			return fmt.Errorf("package.component.config-files[%d].from: %q is not in the package, for %s", i, f.From, f.Path)
+		}
+	}
+	return nil
+}
+
+// validSettings returns an error if agents could not hand the settings to their runtime.
+func validSettings(settings map[string]any) error {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return fmt.Errorf("want what JSON can hold: text as keys, no .nan or .inf: %w", err)
+	}
+	if len(text) > MaxSettings {
+		return fmt.Errorf("have %d bytes of JSON, want at most %d", len(text), MaxSettings)
+	}
+	return nil
+}
+
+// Validate returns an error that names all invalid fields. Of the settings it knows only the
+// form.
 func (c *Component) Validate() error {
 	var errs []error
 	check := func(field string, err error) {
@@ -130,6 +155,7 @@ func (c *Component) Validate() error {
 	}
 	check("name", ValidComponentName(c.Name))
 	check("runtime", ValidRuntimeName(c.Runtime))
+	check("settings", validSettings(c.Settings))
 	if c.DataDir != "" {
 		check("data-dir", ValidHostPath(c.DataDir))
 	}
@@ -176,6 +202,20 @@ func (p Package) ArchiveName(format string) string {
 		return ComponentArchiveName(p.Component.Name, p.FullVersion(), p.OS, p.Arch, format)
 	}
 	return ArchiveName(p.FullVersion(), p.OS, p.Arch, format)
+}
+
+// CheckComponent returns an error unless the package is one of the component, or with an
+// empty name, one of an agent.
+func (p Package) CheckComponent(name string) error {
+	switch {
+	case p.Component == nil && name == "", p.Component != nil && p.Component.Name == name:
+		return nil
+	case p.Component == nil:
+		return fmt.Errorf("package is an agent's, want one of component %s", name)
+	case name == "":
+		return fmt.Errorf("package is one of component %s, want an agent's", p.Component.Name)
+	}
+	return fmt.Errorf("package is one of component %s, want one of component %s", p.Component.Name, name)
 }
 
 // homePrefix begins the names of the package's homes.

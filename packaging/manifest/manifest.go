@@ -216,6 +216,12 @@ func (m *Manifest) Validate() error {
 		if err := p.Component.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", FileName, err))
 		}
+		if m.APIVersion != APIVersion { // Parse ignores misspelt keys in the other format
+			bad("version", "is %q, want %s for a component", m.APIVersion, APIVersion)
+		}
+		if home := p.HomeOf(p.Identity().String()); p.Home() != home {
+			bad("package.versioned-home", "becomes %q, want %s for this component", p.Home(), home)
+		}
 	}
 	// The clean-up of old versions removes whole homes, so no home may contain
 	// another one.

@@ -232,6 +232,10 @@ func anyManifest(t *rapid.T) *Manifest {
 		Hash: "3f2a9c52", OS: "linux", Arch: "amd64",
 		VersionedHome: rapid.OneOf(rapid.Just("data/muster-agent-3f2a9c"), rapid.Custom(func(t *rapid.T) string { return anyPath(t, "home") })).Draw(t, "home"),
 	}
+	if rapid.Bool().Draw(t, "component") {
+		p.Component = anyComponent(t)
+		p.VersionedHome = rapid.SampledFrom([]string{p.HomeOf(p.Identity().String()), p.VersionedHome}).Draw(t, "home of the component")
+	}
 	for range rapid.IntRange(0, 2).Draw(t, "mappings") {
 		m := map[string]string{}
 		for range rapid.IntRange(1, 3).Draw(t, "prefixes") {
@@ -305,6 +309,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(elasticSample)
 	f.Add(musterSample)
 	f.Add("a: &a [*a]\n")
+	f.Add(componentSample)
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := Parse(strings.NewReader(text))
 		if err != nil {

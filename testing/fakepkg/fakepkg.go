@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 )
@@ -58,10 +57,14 @@ type Entry struct {
 // Describe returns the manifest's package section for a version of linux/amd64, as package
 // build derives it.
 func Describe(version string) manifest.Package {
+	return describe(version, nil)
+}
+
+func describe(version string, c *manifest.Component) manifest.Package {
 	v, snapshot := manifest.SplitSnapshot(version)
-	p := manifest.Package{Version: v, Snapshot: snapshot, Hash: Hash, OS: "linux", Arch: "amd64"}
-	p.VersionedHome = layout.Home(p.Identity().ShortHash())
-	home := layout.Home(p.Identity().String())
+	p := manifest.Package{Version: v, Snapshot: snapshot, Hash: Hash, OS: "linux", Arch: "amd64", Component: c}
+	p.VersionedHome = p.HomeOf(p.Identity().ShortHash())
+	home := p.HomeOf(p.Identity().String())
 	p.PathMappings = []map[string]string{{
 		p.VersionedHome:   home,
 		manifest.FileName: home + "/" + manifest.FileName,
@@ -245,8 +248,7 @@ func Signed(t testing.TB, dir string, key trust.PrivateKey, spec build.Spec) str
 	if format == "" {
 		format = build.TarGz
 	}
-	name := manifest.ArchiveName(spec.Manifest.FullVersion(), spec.Manifest.OS, spec.Manifest.Arch, format)
-	path := filepath.Join(dir, name)
+	path := filepath.Join(dir, spec.Manifest.ArchiveName(format))
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
