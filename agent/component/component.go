@@ -75,8 +75,8 @@ type unit struct {
 	m    *Manager
 	name string
 	dir  string
-	// busy is held while the component is upgraded, or an interrupted upgrade is continued.
-	busy sync.Mutex
+	// busy holds a value while the component is upgraded or looked at.
+	busy chan struct{}
 
 	mu      sync.Mutex
 	policy  agentapi.PolicyComponent
@@ -115,7 +115,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		m.order = append(m.order, p.Name)
 		u := m.units[p.Name]
 		if u == nil {
-			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name)}
+			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1)}
 			m.units[p.Name] = u
 			u.load()
 		}
@@ -205,8 +205,10 @@ func (u *unit) observeAs() {
 // release stops managing the component.
 func (u *unit) release(ctx context.Context) error {
 	u.stop(errors.New("the component is no longer in the policy"))
-	u.busy.Lock()
-	defer u.busy.Unlock()
+	if err := u.lock(ctx); err != nil {
+		return err
+	}
+	defer u.unlock()
 	adapter, r, err := u.current()
 	if err != nil || r == nil {
 		return err
@@ -218,6 +220,18 @@ func (u *unit) release(ctx context.Context) error {
 	}
 	return nil
 }
+
+// lock waits until nothing else is done with the component.
+func (u *unit) lock(ctx context.Context) error {
+	select {
+	case u.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (u *unit) unlock() { <-u.busy }
 
 // current returns the adapter and the release of the installed version, nil if there is none.
 func (u *unit) current() (runtime.Adapter, *runtime.Release, error) {

@@ -52,10 +52,12 @@ func (m *Manager) look(ctx context.Context) {
 
 // look reports whether what is reported has changed.
 func (u *unit) look(ctx context.Context) bool {
-	if !u.busy.TryLock() {
+	select {
+	case u.busy <- struct{}{}:
+		defer u.unlock()
+	default:
 		return false
 	}
-	defer u.busy.Unlock()
 	adapter, r, err := u.current()
 	u.mu.Lock()
 	rules := u.rules

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -122,8 +123,10 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	if u == nil {
 		return &Failure{Step: primitive.BackupState, Err: m.unknown(r.Order.Component)}
 	}
-	u.busy.Lock()
-	defer u.busy.Unlock()
+	if err := u.lock(ctx); err != nil {
+		return err
+	}
+	defer u.unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	u.begin(r.ID, cancel)
@@ -190,6 +193,9 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	case r.Order.Runtime != policy.Runtime:
 		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", u.name, policy.Runtime, r.Order.Runtime))
 	}
+	if err := u.makeFolder(); err != nil {
+		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+	}
 	j, err := u.journal(r)
 	if err != nil {
 		return err
@@ -217,6 +223,16 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		return w.fail(ctx, step, err)
 	}
 	return w.succeed(ctx)
+}
+
+// makeFolder makes the component's folder durable, since its journal is only as durable.
+func (u *unit) makeFolder() error {
+	d := u.m.Disk
+	if err := d.MkdirAll(op, u.dir, 0o755); err != nil {
+		return err
+	}
+	folder := filepath.Dir(u.dir)
+	return errors.Join(d.SyncDir(op, folder), d.SyncDir(op, filepath.Dir(folder)))
 }
 
 // merged returns the rules of a policy with those of an action in their place.

@@ -47,7 +47,7 @@ func (c *Change) point(home string) error {
 }
 
 func (c *Change) undoInstall(ctx context.Context) error {
-	if c.Journal.configOnly() {
+	if c.Journal.configOnly() || c.undone() {
 		return nil
 	}
 	to, from, err := c.both()

@@ -210,6 +210,13 @@ func (c *Change) from() (*runtime.Release, error) {
 	return c.release(*c.Journal.From)
 }
 
+// undone reports whether the version is no longer on the host. Undoing acquire_artifact has
+// removed it then, and before that the later actions were undone.
+func (c *Change) undone() bool {
+	_, err := c.to()
+	return c.Journal.To.Home == "" || missing(err)
+}
+
 // both returns the two versions.
 func (c *Change) both() (to, from *runtime.Release, err error) {
 	if to, err = c.to(); err != nil {

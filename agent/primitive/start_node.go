@@ -36,8 +36,8 @@ func (c *Change) doStart(ctx context.Context) error {
 }
 
 func (c *Change) undoStart(ctx context.Context) error {
-	if c.Journal.Reload {
-		return nil // it goes on running, and stop_node has it read the old configuration
+	if c.Journal.Reload || c.undone() {
+		return nil // a reloaded one goes on running, and stop_node has it read the old configuration
 	}
 	to, err := c.to()
 	if err != nil {

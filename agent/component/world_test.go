@@ -1,0 +1,408 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/faults/simdisk"
+)
+
+// The host's folders, on its simulated disk.
+const (
+	top = "/opt/muster"
+	etc = "/etc/app"
+)
+
+// world is a host with a disk and a runtime that outlive its agents, and packages at a source.
+type world struct {
+	t        *testing.T
+	disk     *simdisk.FS
+	machine  *machine
+	packages string
+	agent    *agent
+	key      trust.PrivateKey
+	ring     trust.Keyring
+}
+
+// machine is what a service manager knows. Its calls are those of an adapter.
+type machine struct {
+	mu        sync.Mutex
+	installed map[string]string // home by component
+	running   map[string]string
+	pid       int
+	restarts  map[string]int
+	calls     []string
+	// fails has the calls that fail, by name; hangs those that wait for the end of ctx.
+	fails, hangs map[string]bool
+	// crashes are versions that end whenever they are started.
+	crashes map[string]bool
+}
+
+// agent is one process of the agent. Once it is dead nothing that it does has an effect.
+type agent struct {
+	mu    sync.Mutex
+	calls int
+	dieAt int // the call that it does not survive; 0: none
+	dead  bool
+}
+
+var errDead = errors.New("the agent was killed")
+
+// call makes a call to the machine, which the agent may not survive: it dies before the call
+// or, as the next number, after it.
+func (a *agent) call(act func() error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dead {
+		return errDead
+	}
+	a.calls += 2
+	switch a.dieAt {
+	case a.calls - 1:
+		a.dead = true
+		return errDead
+	case a.calls:
+		a.dead = true
+		_ = act()
+		return errDead
+	}
+	return act()
+}
+
+func (a *agent) died() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.dead
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, disk: simdisk.New(), packages: t.TempDir(), agent: &agent{}}
+	for _, dir := range []string{top, etc} {
+		if err := w.look().MkdirAll("test", dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.disk.SyncAll()
+	w.machine = &machine{
+		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{},
+		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
+	}
+	public, private, err := trust.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key, w.ring = private, trust.Keyring{public}
+	return w
+}
+
+// again returns a new host with the same packages.
+func (w *world) again() *world {
+	w.t.Helper()
+	next := newWorld(w.t)
+	next.packages, next.key, next.ring, next.disk, next.machine = w.packages, w.key, w.ring, w.disk.Clone(), w.machine.clone()
+	return next
+}
+
+// look returns the disk without faults.
+func (w *world) look() disk.Disk { return w.disk.View(func(simdisk.Call) error { return nil }) }
+
+func (w *world) read(path string) string {
+	b, err := w.look().ReadFile("test", path)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return string(b)
+}
+
+// crash cuts the power and starts the host again: its service manager starts what is
+// installed.
+func (w *world) crash(cut simdisk.Cut) {
+	w.disk = w.disk.After(cut)
+	w.machine.set(func() { w.machine.running = maps.Clone(w.machine.installed) })
+}
+
+// publish makes the package of a version of the component web, whose configuration file has
+// the version in it.
+func (w *world) publish(version string, change func(*manifest.Component)) {
+	w.t.Helper()
+	w.publishOf("web", version, change)
+}
+
+func (w *world) publishOf(name, version string, change func(*manifest.Component)) {
+	w.t.Helper()
+	c := manifest.Component{
+		Name: name, Runtime: "model", Settings: map[string]any{"program": "bin/" + name},
+		ConfigFiles: []manifest.ConfigFile{{Path: conf(name), From: "conf/" + name + ".conf", Mode: "0640"}},
+	}
+	if change != nil {
+		change(&c)
+	}
+	files := map[string]string{"bin/" + name: "#!/bin/sh\n# " + version + "\n"}
+	for _, f := range c.ConfigFiles {
+		files[f.From] = "version " + version + "\n"
+	}
+	fakepkg.SignedComponent(w.t, w.packages, w.key, c, version, files)
+}
+
+func conf(name string) string { return etc + "/" + name + ".conf" }
+
+// start starts an agent on the host.
+func (w *world) start(a *agent) *Manager {
+	w.t.Helper()
+	w.agent = a
+	m := New(Options{
+		Disk: w.disk.View(a.hook), Top: top, GOOS: goos, GOARCH: goarch,
+		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
+		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
+		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
+		Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := m.Follow(w.t.Context(), []agentapi.PolicyComponent{{Name: "web", Runtime: "model", Health: shortly}, {Name: "db", Runtime: "model", Health: shortly}}); err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// shortly is how components are observed: long enough for a crash loop to show.
+var shortly = agentapi.ComponentHealth{WaitSeconds: 5}
+
+func order(id, version string) Request {
+	return Request{ID: "item-" + id, ActionID: id, Attempt: 1, Order: primitive.Order{ID: id, Component: "web", Runtime: "model", Version: version}}
+}
+
+// expect checks what the host runs, what its configuration file says, and that nothing is
+// pending.
+func (w *world) expect(version string) {
+	w.t.Helper()
+	w.machine.mu.Lock()
+	running, installed := w.machine.running["web"], w.machine.installed["web"]
+	w.machine.mu.Unlock()
+	d := w.look()
+	link, _ := d.Readlink("test", filepath.Join(top, FolderName, "web", runtime.CurrentLink))
+	conf, _ := d.ReadFile("test", conf("web"))
+	if version == "" {
+		if running != "" || installed != "" || link != "" || len(conf) > 0 {
+			w.t.Errorf("running %q, installed %q, link %q, configuration %q: want nothing", running, installed, link, conf)
+		}
+	} else {
+		prefix := "web-" + version + "-"
+		if !strings.HasPrefix(filepath.Base(running), prefix) || running != installed || filepath.Base(link) != filepath.Base(running) {
+			w.t.Errorf("running %q, installed %q, link %q: want version %s", running, installed, link, version)
+		}
+		if string(conf) != "version "+version+"\n" {
+			w.t.Errorf("configuration is %q, want that of version %s", conf, version)
+		}
+	}
+	if _, err := d.Lstat("test", filepath.Join(top, FolderName, "web", journalFile)); !errors.Is(err, fs.ErrNotExist) {
+		w.t.Errorf("the journal is left: %v", err)
+	}
+}
+
+// homes returns the versions on the host.
+func (w *world) homes() []string {
+	entries, _ := w.look().ReadDir("test", filepath.Join(top, FolderName, "web", "data"))
+	var out []string
+	for _, e := range entries {
+		out = append(out, strings.Split(e.Name(), "-")[1])
+	}
+	slices.Sort(out)
+	return out
+}
+
+// source has the packages of the world.
+type source struct{ w *world }
+
+func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
+	return s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
+		return os.ReadFile(filepath.Join(s.w.packages, name))
+	})
+}
+
+func (s source) Fetch(_ context.Context, dir, archive, _ string, _ download.Want, report func(download.Progress)) error {
+	report(download.Progress{Percent: 50})
+	content, err := os.ReadFile(filepath.Join(s.w.packages, archive))
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(s.w.disk.View(s.w.agent.hook), "download", filepath.Join(dir, archive), content, 0o600)
+}
+
+// model is an adapter of the machine.
+type model struct {
+	m    *machine
+	a    *agent
+	disk disk.Disk
+}
+
+var _ runtime.Adapter = model{}
+
+// do makes a call with an effect.
+func (m model) do(ctx context.Context, what string, act func(*machine) error) error {
+	m.m.mu.Lock()
+	m.m.calls = append(m.m.calls, what)
+	hangs, fails := m.m.hangs[what], m.m.fails[what]
+	m.m.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if fails {
+		return fmt.Errorf("%s does not work", what)
+	}
+	return m.a.call(func() error {
+		m.m.mu.Lock()
+		defer m.m.mu.Unlock()
+		return act(m.m)
+	})
+}
+
+// see makes a call without an effect.
+func (m model) see(ctx context.Context, what string) error {
+	return m.do(ctx, what, func(*machine) error { return nil })
+}
+
+func (m model) Check(ctx context.Context, _ *runtime.Release) error  { return m.see(ctx, "check") }
+func (m model) Verify(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "verify") }
+func (m model) Acquire(ctx context.Context, _ *runtime.Release, _ func(float64)) error {
+	return m.see(ctx, "acquire")
+}
+func (m model) Acquired(context.Context, *runtime.Release) (bool, error) { return true, nil }
+func (m model) Discard(ctx context.Context, _ *runtime.Release) error    { return m.see(ctx, "discard") }
+func (m model) Backup(ctx context.Context, _ *runtime.Release, _ string) error {
+	return m.see(ctx, "backup")
+}
+
+func (m model) Status(_ context.Context, r *runtime.Release) (runtime.Status, error) {
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	home, runs := m.m.running[r.Name]
+	s := runtime.Status{Running: runs, Ready: runs, Home: home, PID: m.m.pid, Restarts: m.m.restarts[r.Name]}
+	if runs && m.m.crashes[versionOf(home)] {
+		m.m.restarts[r.Name]++
+	}
+	return s, nil
+}
+
+// versionOf returns the version in the name of a home.
+func versionOf(home string) string { return strings.Split(filepath.Base(home), "-")[1] }
+
+func (m model) Stop(ctx context.Context, r *runtime.Release) error {
+	return m.do(ctx, "stop", func(w *machine) error { delete(w.running, r.Name); return nil })
+}
+
+func (m model) Start(ctx context.Context, r *runtime.Release) error {
+	return m.do(ctx, "start "+versionOf(r.Home), func(w *machine) error {
+		target, err := m.disk.Readlink("model", r.Current())
+		if err != nil {
+			return err
+		}
+		if home := filepath.Join(r.Dir, target); home != r.Home || w.installed[r.Name] != r.Home {
+			return fmt.Errorf("%s is to start, the link leads to %s, and installed is %s", r.Home, home, w.installed[r.Name])
+		}
+		w.running[r.Name] = r.Home
+		w.pid++
+		return nil
+	})
+}
+
+func (m model) Install(ctx context.Context, to, _ *runtime.Release) error {
+	return m.do(ctx, "install", func(w *machine) error {
+		if home := w.running[to.Name]; home != "" {
+			return fmt.Errorf("installed while %s runs", home)
+		}
+		w.installed[to.Name] = to.Home
+		return nil
+	})
+}
+
+func (m model) Installed(_ context.Context, r *runtime.Release) (bool, error) {
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	return m.m.installed[r.Name] == r.Home, nil
+}
+
+func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string) error {
+	return m.do(ctx, "restore", func(w *machine) error {
+		if from == nil {
+			delete(w.installed, to.Name)
+		} else {
+			w.installed[to.Name] = from.Home
+		}
+		return nil
+	})
+}
+
+func (m model) Keep(ctx context.Context, _, _ *runtime.Release) error { return m.see(ctx, "keep") }
+func (m model) ReloadDaemon(ctx context.Context) error                { return m.see(ctx, "reload daemon") }
+func (m model) Reload(ctx context.Context, r *runtime.Release) error {
+	return m.see(ctx, "reload "+versionOf(r.Home))
+}
+func (m model) Remove(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "remove") }
+func (m model) Logs(context.Context, *runtime.Release, int) ([]string, error) {
+	return []string{"hello"}, nil
+}
+
+// hook lets a call to the disk through unless the agent is dead.
+func (a *agent) hook(c simdisk.Call) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.dead:
+		return errDead
+	case c.Kind == simdisk.Read:
+		return nil
+	}
+	a.calls++
+	if a.calls == a.dieAt {
+		a.dead = true
+		return errDead
+	}
+	return nil
+}
+
+func (m *machine) clone() *machine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &machine{
+		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), pid: m.pid,
+		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls),
+	}
+}
+
+// since returns the machine's calls from an index on.
+func (m *machine) since(n int) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.calls[n:])
+}
+
+func (m *machine) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.calls)
+}
+
+func (m *machine) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
