@@ -254,8 +254,8 @@ func interruptedAtAnyCall(t *testing.T, crashes bool, check func(t *testing.T, w
 		deaths++
 		worlds := []*world{w}
 		for i, cut := range w.disk.Cuts() {
-			if i > 0 && (n+i)%3 > 0 {
-				continue // a third of the torn writes at each call, another third at the next
+			if i > 0 && (n+i)%10 > 0 {
+				continue // a tenth of the torn writes at each call, another tenth at the next
 			}
 			after := w.again()
 			after.crash(cut)
