@@ -64,6 +64,9 @@ func queriedFleet() []fleet.Agent {
 		a.Active = i%8 != 0
 		a.PolicyID = pick([]string{"default", "canary", "edge", "never", "gone", ""})
 		a.PolicyRev = int64(i % 4)
+		if i%5 > 0 {
+			a.PolicyCoordinator = new(int64(i % 3))
+		}
 		a.Version = pick(oddVersions)
 		a.EnrollmentID, a.UnenrolledReason = pick(oddTexts), pick(oddTexts)
 		a.EnrolledAt = at(time.Duration(r.IntN(1440)) * time.Minute)
