@@ -801,9 +801,12 @@ func agentEvents(a fleet.Action) []fleet.Event {
 	return events
 }
 
-// Status is an action with its state and its results.
+// Status is an action with its state and its results, or a POLICY_CHANGE, which has no
+// document.
 type Status struct {
 	fleet.Action
+	// Policy is the revision of a POLICY_CHANGE; zero for other types.
+	Policy fleet.PolicyAt
 	State  fleet.ActionState
 	Counts fleet.ResultCounts
 	// Unended are agents that have answered, or will, and whose upgrade has not ended.
@@ -817,10 +820,13 @@ func (s Status) Done() int { return s.Counts.Done(s.Actioned, s.Unended) }
 // Outcome is State, except that an upgrade is over only when it has ended on every agent.
 func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
 
-// List returns the statuses of the actions that q selects, newest first, without CANCELs,
-// which show in the state of the action that they cancel.
+// notListed are the types of actions that are not listed: a CANCEL shows in the state of the
+// action that it cancels.
+var notListed = []agentapi.ActionType{agentapi.ActionCancel}
+
+// List returns the statuses of the actions that q selects, newest first, except notListed.
 func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) ([]Status, error) {
-	q.Except = append(slices.Clone(q.Except), agentapi.ActionCancel)
+	q.Except = append(slices.Clone(q.Except), notListed...)
 	actions, err := s.Store.Actions().List(ctx, q)
 	if err != nil {
 		return nil, err

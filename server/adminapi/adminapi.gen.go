@@ -852,6 +852,12 @@ type ActionStatus struct {
 	NewPolicyId *string     `json:"newPolicyId,omitempty"`
 	Outcome     ActionState `json:"outcome"`
 
+	// PolicyId The policy of a POLICY_CHANGE
+	PolicyId *string `json:"policyId,omitempty"`
+
+	// Revision The revision of a POLICY_CHANGE
+	Revision *int64 `json:"revision,omitempty"`
+
 	// Rollback The action is a rollback to a previous version
 	Rollback  *bool       `json:"rollback,omitempty"`
 	StartTime *time.Time  `json:"startTime,omitempty"`
@@ -3726,7 +3732,7 @@ type ListActionStatusParams struct {
 	// Date Only actions created in the day that begins at this time; takes precedence over latest
 	Date *string `form:"date,omitempty" json:"date,omitempty"`
 
-	// Latest Only actions created in the last so many milliseconds
+	// Latest Only actions created in the last so many milliseconds, without revisions of policies
 	Latest *int64 `form:"latest,omitempty" json:"latest,omitempty"`
 
 	// ErrorSize Number of latest errors to show of each action

@@ -175,3 +175,14 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 	o.run("actions", "cancel", actions.Items[0].ActionId, "--why", "wrong host")
 	o.contains(o.run("audit", actions.Items[0].ActionId), "cancelled the upgrade to 1.1.0", "wrong host")
 }
+
+func TestActionsListShowsRevisionsOfPolicies(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	s.Enroll("web-01", "1.0.0")
+	if got := s.Admin(http.MethodPut, "/api/fleet/agent_policies/default", `{"name":"Web","namespace":"default"}`); got.Status != 200 {
+		t.Fatal(string(got.Body))
+	}
+	o.contains(o.run("actions", "list"), "POLICY_CHANGE", "IN_PROGRESS", "policy default revision 2")
+}

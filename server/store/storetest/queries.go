@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -453,6 +454,18 @@ func testQueries(t *testing.T, cfg Config) {
 		equal(t, value(s.Agents().CountFirst(ctx, store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
 		_, err := s.Agents().CountFirst(ctx, store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
 		wantKind(t, err, fleet.Invalid)
+	})
+
+	t.Run("CountPolicies counts the agents by the revision that they have", func(t *testing.T) {
+		want := map[fleet.PolicyAt]int{}
+		for i := range fleetOf {
+			if a := &fleetOf[i]; a.Active && a.PolicyID != "" {
+				want[a.Policy()]++
+			}
+		}
+		if got := value(s.Agents().CountPolicies(ctx))(t); !maps.Equal(got, want) || len(want) < 12 {
+			t.Errorf("the counts are %v, want %v", got, want)
+		}
 	})
 
 	for query, some := range map[string]bool{

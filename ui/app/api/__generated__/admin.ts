@@ -483,7 +483,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List actions with their results, newest first */
+        /** List actions with their results, and new revisions of policies (POLICY_CHANGE), newest first */
         get: operations["listActionStatus"];
         put?: never;
         post?: never;
@@ -2559,6 +2559,13 @@ export interface components {
             is_automatic?: boolean;
             /** @description The policy of a POLICY_REASSIGN */
             newPolicyId?: string;
+            /** @description The policy of a POLICY_CHANGE */
+            policyId?: string;
+            /**
+             * Format: int64
+             * @description The revision of a POLICY_CHANGE
+             */
+            revision?: number;
             /** @description The admin key that created it */
             created_by?: string;
             latestErrors: components["schemas"]["ActionError"][];
@@ -4979,7 +4986,7 @@ export interface operations {
                 perPage?: number;
                 /** @description Only actions created in the day that begins at this time; takes precedence over latest */
                 date?: string;
-                /** @description Only actions created in the last so many milliseconds */
+                /** @description Only actions created in the last so many milliseconds, without revisions of policies */
                 latest?: number;
                 /** @description Number of latest errors to show of each action */
                 errorSize?: number;
