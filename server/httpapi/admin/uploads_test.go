@@ -72,7 +72,9 @@ func TestDiagnosticsNeedAnAgentThatSendsThem(t *testing.T) {
 		return out.Item.ID
 	}
 	old, able, own := elastic("8.6.2"), elastic("8.7.0"), s.Enroll("web-01", "1.0.0").ID
-	request := func(id string) apptest.Answer { return s.Admin("POST", "/api/fleet/agents/"+id+"/request_diagnostics", nil) }
+	request := func(id string) apptest.Answer {
+		return s.Admin("POST", "/api/fleet/agents/"+id+"/request_diagnostics", nil)
+	}
 	refused(t, "an old Elastic Agent", request(old), 400, "Agent "+old+" does not support request diagnostics action.")
 	for _, id := range []string{able, own} {
 		answered[adminapi.ActionCreated](t, request(id))
