@@ -20,6 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -39,6 +40,9 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
+	// Sealer encrypts the data of actions that has secrets. Without a key such actions are
+	// refused.
+	Sealer keyfile.Sealer
 	// Trust may be nil; then no package is withheld.
 	Trust Trust
 	// Locks may be nil; then no agent is locked.

@@ -120,7 +120,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if err != nil {
 		return nil, err
 	}
-	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Events: events, Log: log, Now: now}
+	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {
@@ -129,7 +129,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	lastSeen := &checkin.LastSeen{Agents: db.Agents(), Parker: parker, Cache: cache, Health: health, Log: log}
 	checkins := &checkin.Service{
 		Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: feed, Parker: parker, LastSeen: lastSeen, Cache: cache, Health: health,
-		Policies: policyChanges, Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+		Policies: policyChanges, Sealer: sealer, Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 

@@ -375,7 +375,7 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", err.Error()
 	} else if err := h.Health.Steady(); err != nil {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", err.Error()
-	} else if problem := cmp.Or(h.Trust.Problem(), h.Access.Problem(), h.Enrollment.Sealer.Problem()); problem != "" {
+	} else if problem := cmp.Or(h.Trust.Problem(), h.Access.Problem(), h.Actions.Sealer.Problem()); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}
 	s.Limits = h.limits()
