@@ -182,3 +182,42 @@ func TestPrivilegesAndMigrationsNeedAnAgentThatKnowsThem(t *testing.T) {
 		t.Errorf("an unprivileged agent: %d %s, want %s", got.Status, got.Body, want)
 	}
 }
+
+func TestAgentsOfManagedPoliciesStayUnlessForced(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	lab(t, s)
+	a := s.Enroll("held", "1.0.0")
+	s.Admin("POST", "/api/fleet/agents/bulk_reassign", map[string]any{"policy_id": "lab", "agents": []string{a.ID}})
+	s.Admin("PUT", "/api/fleet/agent_policies/lab", `{"name":"lab","namespace":"default","is_managed":true}`)
+	for path, more := range map[string]map[string]any{
+		"bulk_upgrade":           {"version": "1.1.0"},
+		"bulk_unenroll":          {},
+		"bulk_update_agent_tags": {"tagsToAdd": []string{"x"}},
+		"bulk_reassign":          {"policy_id": "default"},
+	} {
+		before := s.Fleet(a.ID)
+		more["agents"] = []string{a.ID, s.Enroll("free", "1.0.0").ID}
+		if path == "bulk_reassign" { // free has the policy already
+			refused(t, path, s.Admin("POST", "/api/fleet/agents/"+path, more), http.StatusBadRequest, "No agents to reassign, already assigned or hosted agents")
+			continue
+		}
+		answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/"+path, more))
+		got := newest(t, s)
+		if len(got.LatestErrors) != 1 || got.LatestErrors[0].AgentId != a.ID || got.NbAgentsActionCreated != 1 {
+			t.Errorf("%s made %+v", path, got)
+		}
+		if doc := s.Fleet(a.ID); doc.Revision != before.Revision {
+			t.Errorf("%s changed the agent to %+v", path, doc)
+		}
+	}
+	answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID}, "force": true}))
+	if doc := s.Fleet(a.ID); !doc.Upgrading() {
+		t.Errorf("with force: %+v", doc)
+	}
+	s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", `{"force":true,"revoke":true}`)
+	if doc := s.Fleet(a.ID); doc.Active {
+		t.Errorf("unenrolled by force: %+v", doc)
+	}
+}
