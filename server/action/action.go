@@ -282,7 +282,7 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 	if errors.As(missing, &of) {
 		missing = fleet.Errorf(of.Kind, "%s", of.Message) // without the field of the request
 	}
-	return func(a *fleet.Agent) error {
+	check := func(a *fleet.Agent) error {
 		err := a.CheckUpgrade(o.UpgradeRequest, catalog)
 		if err == nil && missing == nil {
 			return nil
@@ -294,7 +294,11 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 			err = missing
 		}
 		return noPackage{err}
-	}, nil
+	}
+	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
+		return check, nil
+	}
+	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade

@@ -1262,7 +1262,7 @@ type BulkUnenrollRequest struct {
 	// DryRun Only count the agents that are named or selected and exist
 	DryRun *bool `json:"dryRun,omitempty"`
 
-	// Force Also agents in an active rollout
+	// Force Also agents in an active rollout, and those of managed policies
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
@@ -3159,7 +3159,7 @@ type UnenrollPreviewRequest struct {
 
 // UnenrollRequest defines model for UnenrollRequest.
 type UnenrollRequest struct {
-	// Force Also if the agent is in an active rollout
+	// Force Also if the agent is in an active rollout or has a managed policy
 	Force *bool `json:"force,omitempty"`
 
 	// Revoke Unenrol at once, without acknowledgement: the key of the agent no longer works

@@ -43,7 +43,8 @@ type Policy struct {
 	Overrides        json.RawMessage `json:"overrides,omitempty"`
 
 	Protected bool `json:"is_protected,omitempty"`
-	// Managed policies are changed only by a request with force.
+	// Managed policies are changed only by a request with force. Their agents are not
+	// upgraded, rolled back, reassigned or unenrolled by orders without it.
 	Managed            bool            `json:"is_managed,omitempty"`
 	Default            bool            `json:"is_default,omitempty"`
 	DefaultFleetServer bool            `json:"is_default_fleet_server,omitempty"`

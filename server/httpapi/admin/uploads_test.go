@@ -49,16 +49,6 @@ func TestDiagnosticsOfManyAgentsAreRequestedWithOneAction(t *testing.T) {
 			t.Errorf("the body %v answered %d %s", body, got.Status, got.Body)
 		}
 	}
-	refused(t, "an unknown metric", s.Admin("POST", one, `{"additional_metrics":["RAM"]}`), 400, "additional_metrics")
-	refused(t, "two metrics", s.Admin("POST", one, `{"additional_metrics":["CPU","CPU"]}`), 400, "additional_metrics")
-	refused(t, "an unknown key", s.Admin("POST", one, `{"metrics":["CPU"]}`), 400, "metrics")
-	refused(t, "an unknown key of many", s.Admin("POST", path, `{"agents":"*","metrics":["CPU"]}`), 400, "metrics")
-	refused(t, "no agents", s.Admin("POST", path, `{"agents":[]}`), 400, "body.agents")
-	refused(t, "an unknown agent", s.Admin("POST", "/api/fleet/agents/nobody/request_diagnostics", nil), 404, "Agent nobody not found")
-	refused(t, "an unenrolled agent", s.Admin("POST", "/api/fleet/agents/"+gone.ID+"/request_diagnostics", nil), 400, "unenrolled")
-	refused(t, "the uploads of nobody", s.Admin("GET", "/api/fleet/agents/nobody/uploads", nil), 404, "Agent nobody not found")
-	refused(t, "a file that is not", s.Admin("GET", "/api/fleet/agents/files/none/x.zip", nil), 404, "none")
-	refused(t, "deleting nothing", s.Admin("DELETE", "/api/fleet/agents/files/none", nil), 404, "none")
 }
 
 // Elastic Agents answer such a request from 8.7.0 on, Muster's in every version.

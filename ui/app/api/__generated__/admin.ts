@@ -2348,14 +2348,14 @@ export interface components {
             events: number;
         };
         UnenrollRequest: {
-            /** @description Also if the agent is in an active rollout */
+            /** @description Also if the agent is in an active rollout or has a managed policy */
             force?: boolean;
             /** @description Unenrol at once, without acknowledgement: the key of the agent no longer works */
             revoke?: boolean;
         };
         BulkUnenrollRequest: {
             agents: components["schemas"]["AgentSelection"];
-            /** @description Also agents in an active rollout */
+            /** @description Also agents in an active rollout, and those of managed policies */
             force?: boolean;
             /** @description Unenrol at once, without acknowledgement: the keys of the agents no longer work */
             revoke?: boolean;
