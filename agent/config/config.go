@@ -62,7 +62,8 @@ type Config struct {
 // Server overrides what enrolment stored.
 type Server struct {
 	URL string `yaml:"url"`
-	// UserAgentVersion is the version that User-Agent names instead of the agent's own.
+	// UserAgentVersion is the version that User-Agent names to a Fleet Server instead of
+	// the agent's own.
 	UserAgentVersion string `yaml:"user_agent_version"`
 }
 

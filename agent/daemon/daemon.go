@@ -207,11 +207,14 @@ func (d *daemon) serverURL() string {
 }
 
 func (d *daemon) client() *gateway.Client {
-	return &gateway.Client{
+	c := &gateway.Client{
 		HTTP: d.HTTP, URL: d.serverURL(),
 		AgentID: d.Identity.AgentID, APIKey: d.Identity.APIKey, Version: d.Running.FullVersion(),
-		NamedVersion: d.Config.Server.UserAgentVersion,
 	}
+	if !d.Muster {
+		c.NamedVersion = d.Config.Server.UserAgentVersion
+	}
+	return c
 }
 
 func (d *daemon) buildGateway() {

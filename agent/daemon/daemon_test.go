@@ -53,6 +53,8 @@ type machine struct {
 	execErr    error
 	retry      []time.Duration // nil for the default
 
+	namedVersion string // server.user_agent_version
+
 	mu         sync.Mutex
 	started    int // watchers
 	watcherErr error
@@ -150,6 +152,7 @@ func (m *machine) options() Options {
 		m.t.Fatal(err)
 	}
 	cfg := config.Default()
+	cfg.Server.UserAgentVersion = m.namedVersion
 	if m.retry != nil {
 		cfg.Upgrade.Retry = m.retry
 	}

@@ -19,6 +19,21 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
+// The version that agent.yml names is for Fleet Servers. A Muster server shows in its logs
+// which version of the agent sent a request.
+func TestNamedVersionIsForFleetServersOnly(t *testing.T) {
+	for name, want := range map[string]string{"Muster": "1.0.0", "Fleet Server": "8.15.3"} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.server.Fleet, m.namedVersion = name == "Fleet Server", "8.15.3"
+			m.start()
+			m.lastIs("the agent names "+want, func(c fakeserver.Checkin) bool {
+				return c.UserAgent == gateway.UserAgent(want) && strings.Contains(string(c.LocalMeta), `"version":"1.0.0"`)
+			})
+		})
+	}
+}
+
 // A Fleet Server checks what agents send more strictly than Muster's, does not end an older
 // poll, and serves no packages.
 func TestAgentOfAFleetServerIsUpgraded(t *testing.T) {

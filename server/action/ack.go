@@ -104,8 +104,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 
 // ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. Older
 // agents report their revision only by it; without it they would get the policy again with
-// every check-in. As in Fleet Server, one of another policy
-// than the agent's, or of an earlier revision, changes nothing.
+// every check-in.
 func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	if e.Error != "" {
 		s.Log.Warn("an agent cannot apply its policy", "agent", agent.ID, "action", e.ActionID, "error", e.Error)
@@ -114,16 +113,15 @@ func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.A
 		})
 		return nil
 	}
-	has, ok := fleet.ParseChange(e.ActionID)
+	has, coordinator, ok := fleet.ParseChange(e.ActionID)
 	if !ok {
 		return fleet.FieldError("body.events.action_id", "is %q, want policy:<id>:<revision>", e.ActionID)
 	}
 	return s.apply(ctx, agent, now, func(a *fleet.Agent) store.Report {
-		if has.ID != a.PolicyID || has.Revision <= a.PolicyRev {
+		first := a.PolicyRev == 0
+		if !a.AcknowledgePolicy(has, coordinator) {
 			return store.Report{}
 		}
-		first := a.PolicyRev == 0
-		a.PolicyRev = has.Revision
 		r := store.Report{Agent: a}
 		if first { // its status changes, and a change for the whole fleet writes no event for each agent
 			r.Events = []fleet.Event{{Type: fleet.EventAgentPolicy, Subject: a.ID, Data: event.Data(map[string]string{"action_id": e.ActionID})}}

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -39,6 +40,9 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
+	// Sealer encrypts the data of actions that has secrets. Without a key such actions are
+	// refused.
+	Sealer keyfile.Sealer
 	// Trust may be nil; then no package is withheld.
 	Trust Trust
 	// Locks may be nil; then no agent is locked.
@@ -278,7 +282,7 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 	if errors.As(missing, &of) {
 		missing = fleet.Errorf(of.Kind, "%s", of.Message) // without the field of the request
 	}
-	return func(a *fleet.Agent) error {
+	check := func(a *fleet.Agent) error {
 		err := a.CheckUpgrade(o.UpgradeRequest, catalog)
 		if err == nil && missing == nil {
 			return nil
@@ -290,7 +294,11 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 			err = missing
 		}
 		return noPackage{err}
-	}, nil
+	}
+	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
+		return check, nil
+	}
+	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade
@@ -801,9 +809,12 @@ func agentEvents(a fleet.Action) []fleet.Event {
 	return events
 }
 
-// Status is an action with its state and its results.
+// Status is an action with its state and its results, or a POLICY_CHANGE, which has no
+// document.
 type Status struct {
 	fleet.Action
+	// Policy is the revision of a POLICY_CHANGE; zero for other types.
+	Policy fleet.PolicyAt
 	State  fleet.ActionState
 	Counts fleet.ResultCounts
 	// Unended are agents that have answered, or will, and whose upgrade has not ended.
@@ -817,10 +828,13 @@ func (s Status) Done() int { return s.Counts.Done(s.Actioned, s.Unended) }
 // Outcome is State, except that an upgrade is over only when it has ended on every agent.
 func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
 
-// List returns the statuses of the actions that q selects, newest first, without CANCELs,
-// which show in the state of the action that they cancel.
+// notListed are the types of actions that are not listed: a CANCEL shows in the state of the
+// action that it cancels.
+var notListed = []agentapi.ActionType{agentapi.ActionCancel}
+
+// List returns the statuses of the actions that q selects, newest first, except notListed.
 func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) ([]Status, error) {
-	q.Except = append(slices.Clone(q.Except), agentapi.ActionCancel)
+	q.Except = append(slices.Clone(q.Except), notListed...)
 	actions, err := s.Store.Actions().List(ctx, q)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -23,6 +25,7 @@ import (
 // world is the service on a real store, at a time of its own.
 type world struct {
 	t       *testing.T
+	dir     string // of the store and of the encryption key
 	store   *faultyStore
 	service *action.Service
 	now     time.Time
@@ -30,8 +33,8 @@ type world struct {
 
 func newWorld(t *testing.T, agents ...string) *world {
 	t.Helper()
-	w := &world{t: t, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
-	w.store = &faultyStore{Store: sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))}
+	w := &world{t: t, dir: t.TempDir(), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	w.store = &faultyStore{Store: sqlitetest.Open(t, filepath.Join(w.dir, "muster.db"))}
 	w.service = w.serve(w.store)
 	for _, id := range agents {
 		w.enrol(id, "1.0.0")
@@ -54,7 +57,9 @@ func (w *world) serve(s store.Store) *action.Service {
 	log := slog.New(slog.DiscardHandler)
 	feed, err := action.NewFeed(w.t.Context(), s.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
 	w.must(err)
-	return &action.Service{Store: s, Health: &storehealth.Monitor{}, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
+	sealer, err := keyfile.OpenSealer(w.t.Context(), keyfile.File{Disk: disk.OS{}, Dir: w.dir, Name: keyfile.EncryptionKey, Settings: s.Settings()}, log)
+	w.must(err)
+	return &action.Service{Store: s, Health: &storehealth.Monitor{}, Feed: feed, Sealer: sealer, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
 }
 
 // locks implements action.Locks by a function.

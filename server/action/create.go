@@ -30,8 +30,6 @@ type Order struct {
 	// InputType and Timeout (in seconds) are those of an INPUT_ACTION.
 	InputType string
 	Timeout   int64
-	// Signed is delivered as it is; nil: the action is not signed.
-	Signed *agentapi.Signed
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -41,6 +39,9 @@ type Order struct {
 func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	a, err := o.action(s.Now.UTC())
 	if err != nil {
+		return fleet.Action{}, err
+	}
+	if err := s.seal(&a); err != nil {
 		return fleet.Action{}, err
 	}
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
@@ -77,7 +78,7 @@ func checkEnrolled(a *fleet.Agent) error {
 func (o *Order) action(now time.Time) (fleet.Action, error) {
 	a := fleet.Action{
 		ID: fleet.NewID(), Type: o.Type, CreatedAt: now, CreatedBy: o.Actor,
-		StartTime: o.StartTime, Expiration: o.Expiration, Signed: o.Signed,
+		StartTime: o.StartTime, Expiration: o.Expiration,
 	}
 	if a.Expiration == nil {
 		from := now
@@ -163,6 +164,31 @@ func checkData(kind agentapi.ActionType, data json.RawMessage) (json.RawMessage,
 		return nil, fleet.FieldError("body.action.type", "is %s, which is not created in this way: it has a call of its own, or the server makes it", kind)
 	}
 	return nil, fleet.FieldError("body.action.type", "is %q, which no agent knows", kind)
+}
+
+// seal encrypts the data of an action that has secrets, all of it: the settings of a MIGRATE
+// have keys and headers beside the token.
+func (s *Service) seal(a *fleet.Action) error {
+	if !hasSecrets(a) {
+		return nil
+	}
+	if a.Sealed = s.Sealer.Seal(a.Owner(), string(a.Data)); a.Sealed == nil {
+		return fleet.Errorf(fleet.Unavailable, "a %s has secrets, and this server has no key to store them encrypted: copy the folder trust of a server that has one", a.Type)
+	}
+	a.Data = nil
+	return nil
+}
+
+func hasSecrets(a *fleet.Action) bool {
+	switch a.Type {
+	case agentapi.ActionMigrate:
+		return true
+	case agentapi.ActionPrivilegeLevelChange:
+		var d agentapi.PrivilegeLevelChangeData
+		_ = json.Unmarshal(a.Data, &d) // checkData has encoded it
+		return d.UserInfo != nil && d.UserInfo.Password != ""
+	}
+	return false
 }
 
 func isObject(b []byte) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 )
 
 // An action of each type is delivered with the keys that Fleet Server delivers, and
@@ -30,6 +31,10 @@ func TestCreateDeliversDataOfType(t *testing.T) {
 			`{"target_uri":"https://other:8220","enrollment_token":"t","settings":{"retry_max":3}}`,
 		},
 		{agentapi.ActionPrivilegeLevelChange, `{"unprivileged": true, "user_info": {"username": "u", "extra": 1}}`, `{"unprivileged":true,"user_info":{"username":"u"}}`},
+		{
+			agentapi.ActionPrivilegeLevelChange, `{"unprivileged": true, "user_info": {"username": "u", "password": "p"}}`,
+			`{"unprivileged":true,"user_info":{"username":"u","password":"p"}}`,
+		},
 		{agentapi.ActionInput, `{"anything": [1]}`, `{"anything":[1]}`},
 	} {
 		o := action.Order{Type: c.kind, Data: json.RawMessage(c.data), AgentIDs: []string{"a"}, Actor: "ann"}
@@ -39,13 +44,60 @@ func TestCreateDeliversDataOfType(t *testing.T) {
 		a, err := w.service.Create(t.Context(), o)
 		w.must(err)
 		sent := w.pending("a")
-		got := sent[len(sent)-1].ForAgent("a")
+		got := w.opened(sent[len(sent)-1]).ForAgent("a")
 		if got.ID != a.ID || got.Type != c.kind || string(got.Data) != c.want || got.InputType != o.InputType || got.Timeout != o.Timeout || got.Expiration == nil {
 			t.Errorf("%s with %s is delivered as %+v with %s, want %s", c.kind, c.data, got, got.Data, c.want)
 		}
 		if b := w.agent("a"); b.UnenrollmentStartedAt != nil || b.UpgradeStartedAt != nil {
 			t.Errorf("%s marked the agent: %+v", c.kind, b)
 		}
+	}
+}
+
+// opened returns an action with the data that its agents get.
+func (w *world) opened(a fleet.Action) fleet.Action {
+	w.t.Helper()
+	if len(a.Sealed) == 0 {
+		return a
+	}
+	data, ok := w.service.Sealer.Open("action "+a.ID, a.Sealed)
+	if !ok || len(a.Data) > 0 {
+		w.t.Fatalf("%s has the data %s, and its secrets open: %t", a.Type, a.Data, ok)
+	}
+	a.Data = json.RawMessage(data)
+	return a
+}
+
+// Only what is secret is encrypted: a server without the key orders everything else.
+func TestSecretsOfActionsNeedTheEncryptionKey(t *testing.T) {
+	w := newWorld(t, "a")
+	const migration, secret, open = `{"target_uri":"https://other","enrollment_token":"t"}`, `{"unprivileged":true,"user_info":{"password":"p"}}`, `{"unprivileged":true,"user_info":{"username":"u"}}`
+	create := func(kind agentapi.ActionType, data string) (fleet.Action, error) {
+		return w.service.Create(t.Context(), action.Order{Type: kind, Data: json.RawMessage(data), AgentIDs: []string{"a"}})
+	}
+	for _, c := range []struct {
+		kind agentapi.ActionType
+		data string
+	}{{agentapi.ActionMigrate, migration}, {agentapi.ActionPrivilegeLevelChange, secret}} {
+		a, err := create(c.kind, c.data)
+		w.must(err)
+		if len(a.Data) > 0 || len(a.Sealed) == 0 || string(w.opened(a).Data) != c.data {
+			t.Errorf("%s is %+v", c.kind, a)
+		}
+	}
+	stored := len(w.pending("a"))
+	w.service.Sealer = keyfile.Sealer{}
+	_, err := create(agentapi.ActionMigrate, migration)
+	w.wantKind(err, fleet.Unavailable, "a MIGRATE has secrets, and this server has no key")
+	_, err = create(agentapi.ActionPrivilegeLevelChange, secret)
+	w.wantKind(err, fleet.Unavailable, "a PRIVILEGE_LEVEL_CHANGE has secrets, and this server has no key")
+	if got := w.pending("a"); len(got) != stored {
+		t.Errorf("refused orders created %+v", got[stored:])
+	}
+	a, err := create(agentapi.ActionPrivilegeLevelChange, open)
+	w.must(err)
+	if string(a.Data) != open || len(a.Sealed) > 0 {
+		t.Errorf("an order without secrets is %+v", a)
 	}
 }
 

@@ -40,14 +40,17 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 	return s.order(ctx, a, o.AgentIDs, nil, do)
 }
 
-// CheckPolicy returns an error unless the policy exists.
+// CheckPolicy returns an error unless the policy exists and is not managed.
 func (s *Service) CheckPolicy(ctx context.Context, id string) error {
 	if id == "" {
 		return fleet.FieldError("body.policy_id", "is missing: name the policy that the agents get")
 	}
-	_, err := s.Store.Policies().Get(ctx, id)
-	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+	p, err := s.Store.Policies().Get(ctx, id)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
 		return fleet.Errorf(fleet.NotFound, "Agent policy not found: %s", id)
+	case err == nil && p.Managed:
+		return fleet.Errorf(fleet.Invalid, "Cannot reassign agents to hosted agent policy %s: it is managed (is_managed)", id)
 	}
 	return err
 }
@@ -61,15 +64,16 @@ func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, erro
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return step{}, err
 	}
+	check, err := s.unlessManaged(ctx, func(a *fleet.Agent) error {
+		if !o.Single && a.PolicyID == o.PolicyID {
+			return fleet.Errorf(fleet.Invalid, "Agent %s is already assigned to agent policy %s", a.ID, o.PolicyID)
+		}
+		return checkEnrolled(a)
+	}, "Cannot reassign an agent from hosted agent policy %[2]s: it is managed (is_managed)")
 	return step{
-		check: func(a *fleet.Agent) error {
-			if !o.Single && a.PolicyID == o.PolicyID {
-				return fleet.Errorf(fleet.Invalid, "Agent %s is already assigned to agent policy %s", a.ID, o.PolicyID)
-			}
-			return checkEnrolled(a)
-		},
+		check:  check,
 		begin:  func(a *fleet.Agent) { a.PolicyID, a.PolicyRev = o.PolicyID, 0 },
 		locked: true,
 		single: o.Single,
-	}, nil
+	}, err
 }

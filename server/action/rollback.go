@@ -33,7 +33,14 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 		return err
 	}
 	now := s.Now.UTC()
-	return s.eachVerdict(ctx, o.AgentIDs, step{check: func(*fleet.Agent) error { return nil }}, func(v Verdict) {
+	check, err := s.unlessManaged(ctx, func(a *fleet.Agent) error {
+		_, err := a.CheckRollback(now)
+		return err
+	}, "Cannot roll back upgrade for agent %s on hosted agent policy %s: it is managed (is_managed)")
+	if err != nil {
+		return err
+	}
+	return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, func(v Verdict) {
 		r := RollbackVerdict{Agent: v.Agent, Err: v.Err}
 		if v.Err == nil {
 			r.To, r.Err = v.Agent.CheckRollback(now)

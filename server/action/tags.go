@@ -40,7 +40,8 @@ type TagsOrder struct {
 }
 
 // Tag changes the tags of the agents, and records it as an UPDATE_TAGS action, which is
-// complete at once: it is not delivered to agents. Agents that do not exist become error results.
+// complete at once: it is not delivered to agents. Agents that do not exist, and those of
+// managed policies, become error results.
 func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 	if err := checkTags("body.tagsToAdd", o.Add); err != nil {
 		return fleet.Action{}, err
@@ -51,9 +52,13 @@ func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
+	check, err := s.unlessManaged(ctx, func(*fleet.Agent) error { return nil }, "Cannot modify tags on a hosted agent: %s has policy %s, which is managed (is_managed)")
+	if err != nil {
+		return fleet.Action{}, err
+	}
 	// It expires so that retention may remove it.
 	return s.order(ctx, newAction(agentapi.ActionUpdateTags, o.Actor, s.Now.UTC()), o.AgentIDs, nil, step{
-		check: func(*fleet.Agent) error { return nil },
+		check: check,
 		begin: func(a *fleet.Agent) {
 			kept := slices.DeleteFunc(slices.Clone(a.Tags), func(t string) bool { return slices.Contains(o.Remove, t) })
 			a.Tags = unique(append(kept, o.Add...))

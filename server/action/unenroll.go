@@ -15,7 +15,8 @@ type UnenrollOrder struct {
 	Single   bool // as in UpgradeOrder
 	// Revoke unenrols the agents at once, without asking them, and revokes their keys.
 	Revoke bool
-	// Force also unenrols agents of an active rollout, which continues without them.
+	// Force also unenrols agents of managed policies, and those of an active rollout, which
+	// continues without them.
 	Force bool
 	// Actor is the name of the admin key.
 	Actor string
@@ -27,7 +28,11 @@ func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f fu
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return err
 	}
-	return s.eachVerdict(ctx, o.AgentIDs, unenrollStep(o, s.Now.UTC()), f)
+	do, err := s.unenrollStep(ctx, o, s.Now.UTC())
+	if err != nil {
+		return err
+	}
+	return s.eachVerdict(ctx, o.AgentIDs, do, f)
 }
 
 // Unenroll creates one UNENROLL action, or with Revoke a FORCE_UNENROLL action, which is
@@ -41,15 +46,19 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 		return fleet.Action{}, err
 	}
 	now := s.Now.UTC()
+	do, err := s.unenrollStep(ctx, o, now)
+	if err != nil {
+		return fleet.Action{}, err
+	}
 	a := newAction(agentapi.ActionUnenroll, o.Actor, now)
 	if o.Revoke {
 		a.Type = agentapi.ActionForceUnenroll
 	}
-	return s.order(ctx, a, o.AgentIDs, nil, unenrollStep(o, now))
+	return s.order(ctx, a, o.AgentIDs, nil, do)
 }
 
-func unenrollStep(o UnenrollOrder, now time.Time) step {
-	do := step{
+func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Time) (do step, err error) {
+	do = step{
 		check:  (*fleet.Agent).CheckUnenroll,
 		locked: o.Force,
 		single: o.Single,
@@ -64,7 +73,10 @@ func unenrollStep(o UnenrollOrder, now time.Time) step {
 		do.begin = func(a *fleet.Agent) { unenroll(a, now, "revoked") }
 		do.done = "its keys were revoked"
 	}
-	return do
+	if !o.Force {
+		do.check, err = s.unlessManaged(ctx, do.check, "Cannot unenroll %s from a hosted agent policy %s: it is managed (is_managed), so send force to unenrol it")
+	}
+	return do, err
 }
 
 func unenroll(a *fleet.Agent, now time.Time, reason string) {

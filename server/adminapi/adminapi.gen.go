@@ -852,6 +852,12 @@ type ActionStatus struct {
 	NewPolicyId *string     `json:"newPolicyId,omitempty"`
 	Outcome     ActionState `json:"outcome"`
 
+	// PolicyId The policy of a POLICY_CHANGE
+	PolicyId *string `json:"policyId,omitempty"`
+
+	// Revision The revision of a POLICY_CHANGE
+	Revision *int64 `json:"revision,omitempty"`
+
 	// Rollback The action is a rollback to a previous version
 	Rollback  *bool       `json:"rollback,omitempty"`
 	StartTime *time.Time  `json:"startTime,omitempty"`
@@ -1256,7 +1262,7 @@ type BulkUnenrollRequest struct {
 	// DryRun Only count the agents that are named or selected and exist
 	DryRun *bool `json:"dryRun,omitempty"`
 
-	// Force Also agents in an active rollout
+	// Force Also agents in an active rollout, and those of managed policies
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
@@ -3153,7 +3159,7 @@ type UnenrollPreviewRequest struct {
 
 // UnenrollRequest defines model for UnenrollRequest.
 type UnenrollRequest struct {
-	// Force Also if the agent is in an active rollout
+	// Force Also if the agent is in an active rollout or has a managed policy
 	Force *bool `json:"force,omitempty"`
 
 	// Revoke Unenrol at once, without acknowledgement: the key of the agent no longer works
@@ -3726,7 +3732,7 @@ type ListActionStatusParams struct {
 	// Date Only actions created in the day that begins at this time; takes precedence over latest
 	Date *string `form:"date,omitempty" json:"date,omitempty"`
 
-	// Latest Only actions created in the last so many milliseconds
+	// Latest Only actions created in the last so many milliseconds, without revisions of policies
 	Latest *int64 `form:"latest,omitempty" json:"latest,omitempty"`
 
 	// ErrorSize Number of latest errors to show of each action

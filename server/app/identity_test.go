@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/keyfile"
 )
 
 // on makes a server use the store of another one, as if both used one Elasticsearch.
@@ -69,6 +72,39 @@ func TestAgentsAcceptAServerOnAnotherMachine(t *testing.T) {
 	})
 	if err != nil || got.Status == http.StatusUnauthorized {
 		t.Errorf("the agent gets %d %s, %v", got.Status, got.Body, err)
+	}
+}
+
+// A second server on another machine has no copy of the encryption key. It refuses orders
+// that have secrets, and an agent that polls there does not get them: the operator sees why.
+func TestServerWithoutTheEncryptionKeyOrdersAndDeliversNoSecrets(t *testing.T) {
+	first := apptest.Start(t)
+	a := first.Enroll("web-01", "9.3.0")
+	dir := t.TempDir()
+	seed(t, first.Data, dir)
+	if err := os.Remove(filepath.Join(dir, "trust", keyfile.EncryptionKey)); err != nil {
+		t.Fatal(err)
+	}
+	second := apptest.StartOn(t, dir, on(first), func(o *app.Options) { o.Config.Enrollment.ReadableKeys = false })
+	second.AdminKey = first.AdminKey
+	if got := apptest.Decode[adminapi.KibanaStatus](t, second.Admin("GET", "/api/status", nil)).Status.Overall; got.Level != "degraded" || !strings.Contains(got.Summary, "copy "+keyfile.EncryptionKey) {
+		t.Errorf("the second server is %+v", got)
+	}
+	migrate := func(s *apptest.Server) apptest.Answer {
+		return s.Admin("POST", "/api/fleet/agents/"+a.ID+"/migrate", `{"uri":"https://elsewhere:8220","enrollment_token":"t"}`)
+	}
+	if got := migrate(second); got.Status != http.StatusServiceUnavailable || !strings.Contains(got.ErrorBody().Message, "a MIGRATE has secrets, and this server has no key") {
+		t.Errorf("the second server answered %d %s", got.Status, got.Body)
+	}
+	id := *apptest.Decode[adminapi.BulkActionResponse](t, migrate(first)).ActionId
+	ctx, cancel := context.WithTimeout(t.Context(), apptest.WaitLimit)
+	defer cancel()
+	if got, err := a.Checkin(ctx, second, nil); err != nil || len(got.Actions) > 0 {
+		t.Errorf("the agent gets %+v, %v", got.Actions, err)
+	}
+	got := apptest.Decode[adminapi.ActionStatusList](t, first.Admin("GET", "/api/fleet/agents/action_status?errorSize=1", nil)).Items[0]
+	if got.ActionId != id || got.NbAgentsFailed != 1 || len(got.LatestErrors) != 1 || !strings.Contains(got.LatestErrors[0].Error, "lacks the key that encrypted the secrets") {
+		t.Errorf("the action is %+v", got)
 	}
 }
 

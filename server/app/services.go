@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -119,7 +120,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if err != nil {
 		return nil, err
 	}
-	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Events: events, Log: log, Now: now}
+	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {
@@ -128,7 +129,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	lastSeen := &checkin.LastSeen{Agents: db.Agents(), Parker: parker, Cache: cache, Health: health, Log: log}
 	checkins := &checkin.Service{
 		Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: feed, Parker: parker, LastSeen: lastSeen, Cache: cache, Health: health,
-		Policies: policyChanges, Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+		Policies: policyChanges, Sealer: sealer, Events: events, Log: log, Now: now, Generation: generation, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
@@ -155,11 +156,29 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
+	objectChanges := &infra.Service{Objects: objects, Policies: policies, Now: now}
+	// Without it the server serves all the same, and tries again at its next start.
+	if err := objectChanges.NoticeConfiguration(ctx, serverName(o.Config.Data)); err != nil {
+		log.Warn("cannot compare agents.url and the CA with those of the last start: agents do not learn of a change until their policy changes", "error", err)
+	}
+
 	return &services{
-		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: &infra.Service{Objects: objects, Policies: policies, Now: now}, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
+		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
 		incidents: incidents, reconciler: reconciler, rollouts: rollouts, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
+}
+
+// serverName tells the servers of one store apart: two on one machine have different folders.
+func serverName(data string) string {
+	if abs, err := filepath.Abs(data); err == nil {
+		data = abs
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + ":" + data
 }
 
 // loops returns the background loops. Each runs until its context ends.

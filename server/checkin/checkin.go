@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -61,6 +62,9 @@ type Service struct {
 	Now      clock.Clock
 	// Policies may be nil; then agents get no policy.
 	Policies PolicySource
+	// Sealer decrypts the data of actions that has secrets. Without the key such actions
+	// fail when they would be delivered.
+	Sealer keyfile.Sealer
 	// Generation is that of the store of Actions; see store.Generation.
 	Generation string
 	// Poll and PollJitter override the defaults when above zero.
@@ -73,6 +77,8 @@ type Service struct {
 	newest  atomic.Int64
 	warn    sync.Once
 	resends resends
+	// unopened is the id of the last action whose data could not be decrypted.
+	unopened atomic.Pointer[string]
 }
 
 // Received is what Handle needs to know of a check-in besides its contents.

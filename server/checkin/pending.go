@@ -2,6 +2,7 @@ package checkin
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -131,9 +132,51 @@ func (l *check) read(ctx context.Context, id string, a *actionForWaits) (err err
 	if a.is, err = l.s.Actions.For(ctx, id, agents...); err != nil || a.is[0].CancelledAt != nil {
 		return err
 	}
-	a.answered, err = l.s.Results.Answered(ctx, id, agents)
-	return err
+	if a.answered, err = l.s.Results.Answered(ctx, id, agents); err != nil || len(a.is[0].Sealed) == 0 {
+		return err
+	}
+	data, ok := l.s.Sealer.Open(a.is[0].Owner(), a.is[0].Sealed)
+	if !ok {
+		return l.s.cannotOpen(ctx, a, agents)
+	}
+	for i := range a.is {
+		a.is[i].Data = json.RawMessage(data)
+	}
+	return nil
 }
+
+// cannotOpen fails an action whose data this server cannot decrypt, for those of the agents
+// that have not answered it. They would not get it later either: their next ack token is
+// above its number. Otherwise it would stay open until it expires, and nobody would know why.
+func (s *Service) cannotOpen(ctx context.Context, a *actionForWaits, agents []string) error {
+	act, now := &a.is[0], s.Now.UTC()
+	if last := s.unopened.Swap(&act.ID); last == nil || *last != act.ID {
+		s.Log.Error("an action with secrets is not delivered, since this server lacks the key that encrypted them: it fails on the agents that poll here, order it again once all servers have the key",
+			"action", act.ID, "type", act.Type)
+	}
+	left := slices.DeleteFunc(slices.Clone(agents), func(id string) bool { return a.answered[id] })
+	known, err := s.Agents.GetMany(ctx, left)
+	if err != nil {
+		return err
+	}
+	results, events := make([]fleet.Result, len(known)), make([]fleet.Event, len(known))
+	for i := range known {
+		results[i] = fleet.Result{ActionID: act.ID, AgentID: known[i].ID, Hostname: known[i].Hostname(), Error: notOpened, Timestamp: now}
+		events[i] = results[i].Event()
+	}
+	if _, err := s.Results.Put(ctx, results); err != nil {
+		return err
+	}
+	s.Events.Publish(ctx, events...)
+	a.answered = map[string]bool{} // so that no wait gets the action without its data
+	for _, id := range agents {
+		a.answered[id] = true
+	}
+	return nil
+}
+
+// notOpened is the error of an action whose secrets could not be decrypted.
+const notOpened = "not delivered: the server lacks the key that encrypted the secrets of this action; copy the folder trust of a server that has it, and order the action again"
 
 // answer returns the answer to the agent of a wait, with the actions of ids.
 func (l *check) answer(wait int, ids []string) Pending {

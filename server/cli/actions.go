@@ -17,7 +17,7 @@ func (a *client) newActions() *cobra.Command {
 	var limit int
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "List actions, newest first",
+		Short: "List actions and new revisions of policies, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := call[adminapi.ActionStatusList](cmd.Context(), a, http.MethodGet, fmt.Sprintf("/api/fleet/agents/action_status?perPage=%d", limit), nil)
@@ -27,7 +27,7 @@ func (a *client) newActions() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tDONE\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
 					for _, s := range got.Items {
-						add(s.ActionId, actionType(s), s.Outcome, deref(s.Version), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
+						add(s.ActionId, actionType(s), s.Outcome, actionVersion(s), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
 					}
 				})
 				for _, s := range got.Items {
@@ -61,4 +61,13 @@ func actionType(s adminapi.ActionStatus) string {
 		return "ROLLBACK"
 	}
 	return s.Type
+}
+
+// actionVersion returns the version of an action, and of a POLICY_CHANGE the policy's
+// revision.
+func actionVersion(s adminapi.ActionStatus) string {
+	if s.PolicyId != nil {
+		return fmt.Sprintf("policy %s revision %d", *s.PolicyId, deref(s.Revision))
+	}
+	return deref(s.Version)
 }

@@ -158,8 +158,10 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 	o.fails(1, upgrade, "“Christmas”", "--override-freeze --why REASON")
 	o.fails(2, append(upgrade, "--override-freeze"), "--why is missing")
 	// Clients of Kibana's API, which do not know of freezes, are refused too.
-	for _, path := range []string{a.Path("upgrade"), "/api/fleet/agents/bulk_upgrade"} {
-		got := s.Admin(http.MethodPost, path, map[string]any{"agents": []string{a.ID}, "version": "1.1.0"})
+	for path, body := range map[string]map[string]any{
+		a.Path("upgrade"): {"version": "1.1.0"}, "/api/fleet/agents/bulk_upgrade": {"version": "1.1.0", "agents": []string{a.ID}},
+	} {
+		got := s.Admin(http.MethodPost, path, body)
 		if got.Status != http.StatusConflict || !strings.Contains(string(got.Body), "Christmas") || !strings.Contains(string(got.Body), "override_freeze") {
 			t.Errorf("%s answered %d %s", path, got.Status, got.Body)
 		}
@@ -174,4 +176,15 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 	actions := asJSON[adminapi.ActionStatusList](o, "actions", "list")
 	o.run("actions", "cancel", actions.Items[0].ActionId, "--why", "wrong host")
 	o.contains(o.run("audit", actions.Items[0].ActionId), "cancelled the upgrade to 1.1.0", "wrong host")
+}
+
+func TestActionsListShowsRevisionsOfPolicies(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	s.Enroll("web-01", "1.0.0")
+	if got := s.Admin(http.MethodPut, "/api/fleet/agent_policies/default", `{"name":"Web","namespace":"default"}`); got.Status != 200 {
+		t.Fatal(string(got.Body))
+	}
+	o.contains(o.run("actions", "list"), "POLICY_CHANGE", "IN_PROGRESS", "policy default revision 2")
 }

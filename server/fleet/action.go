@@ -19,6 +19,8 @@ type Action struct {
 	Seq  int64               `json:"-"` // assigned by the store, increasing across servers
 	Type agentapi.ActionType `json:"type"`
 	Data json.RawMessage     `json:"data,omitempty"`
+	// Sealed is the data if it has secrets: encrypted, and Data is empty.
+	Sealed []byte `json:"sealed,omitempty"`
 	// Agents are the agents it is delivered to.
 	Agents []string `json:"agents"`
 	// Actioned is how many agents the operator selected, including those that were
@@ -92,7 +94,7 @@ func (a Action) For(index int) Action {
 
 // Clone returns a copy that shares nothing with a.
 func (a Action) Clone() Action {
-	a.Data, a.Agents = slices.Clone(a.Data), slices.Clone(a.Agents)
+	a.Data, a.Sealed, a.Agents = slices.Clone(a.Data), slices.Clone(a.Sealed), slices.Clone(a.Agents)
 	for _, t := range []**time.Time{&a.StartTime, &a.Expiration, &a.CancelledAt} {
 		if *t != nil {
 			*t = new(**t)
@@ -103,6 +105,9 @@ func (a Action) Clone() Action {
 	}
 	return a
 }
+
+// Owner is whose secrets Sealed has: they can be opened for no other action.
+func (a Action) Owner() string { return "action " + a.ID }
 
 // Upgrade returns the data of an UPGRADE, zero for other types.
 func (a Action) Upgrade() agentapi.UpgradeData {

@@ -13,12 +13,15 @@ import (
 // Agent is the stored document of one agent. Field names are those of Fleet's agent
 // index.
 type Agent struct {
-	ID           string `json:"id"`
-	Type         string `json:"type"`
-	Active       bool   `json:"active"`
-	PolicyID     string `json:"policy_id"`
-	PolicyRev    int64  `json:"policy_revision_idx,omitempty"`
-	EnrollmentID string `json:"enrollment_id,omitempty"`
+	ID        string `json:"id"`
+	Type      string `json:"type"`
+	Active    bool   `json:"active"`
+	PolicyID  string `json:"policy_id"`
+	PolicyRev int64  `json:"policy_revision_idx,omitempty"`
+	// PolicyCoordinator is the coordinator's number of the revision that the agent last
+	// acknowledged; nil: that revision has none.
+	PolicyCoordinator *int64 `json:"policy_coordinator_idx,omitempty"`
+	EnrollmentID      string `json:"enrollment_id,omitempty"`
 	// ReplaceTokenHash lets the host that has the token enrol again under ID.
 	ReplaceTokenHash string `json:"replace_token,omitempty"`
 

@@ -79,6 +79,9 @@ func drawAgent(t *rapid.T) Agent {
 			*p = rapid.Bool().Draw(t, name)
 		case *int64:
 			*p = rapid.Int64().Draw(t, name)
+		case **int64:
+			n := rapid.Int64().Draw(t, name)
+			*p = &n
 		case *time.Time:
 			*p = drawTime(t, name)
 		case **time.Time:

@@ -100,6 +100,7 @@ var agentFields = slices.Concat(
 		keyword("type", "how long it stays", "PERMANENT", "EPHEMERAL", "TEMPORARY"),
 		fieldActive,
 		fieldPolicyRev,
+		number("policy_coordinator_idx", "the coordinator's number of the revision that it acknowledged"),
 		FieldEnrollmentID,
 		fieldEnrolledAt,
 		fieldUnenrolling,
@@ -122,7 +123,7 @@ var agentFields = slices.Concat(
 		"non_identifying_attributes.elastic.collector.group", "non_identifying_attributes.elastic.collector.group_name", "non_identifying_attributes.elastic.display.name",
 		"non_identifying_attributes.host.arch", "non_identifying_attributes.host.name", "non_identifying_attributes.os.description", "non_identifying_attributes.os.type",
 	),
-	absent(kql.TypeNumber, "policy_coordinator_idx", "sequence_num"),
+	absent(kql.TypeNumber, "sequence_num"),
 	absent(kql.TypeDate, "last_updated", "upgrade_attempts"),
 )
 
@@ -195,6 +196,10 @@ func (a *Agent) Values(f *kql.Field) []any {
 		return texts(a.PolicyID)
 	case "policy_revision_idx":
 		return numbers(float64(a.PolicyRev))
+	case "policy_coordinator_idx":
+		if a.PolicyCoordinator != nil {
+			return []any{float64(*a.PolicyCoordinator)}
+		}
 	case "enrollment_id":
 		return texts(a.EnrollmentID)
 	case "enrolled_at":

@@ -53,7 +53,7 @@ func TestStatusFiltersAgreeWithStatusAt(t *testing.T) {
 // valued returns an agent with a value in every field of the schema.
 func valued() Agent {
 	return Agent{
-		ID: "a1", Type: "PERMANENT", Active: true, PolicyID: "p1", PolicyRev: 3, EnrollmentID: "e1", Version: "1.10.0",
+		ID: "a1", Type: "PERMANENT", Active: true, PolicyID: "p1", PolicyRev: 3, PolicyCoordinator: new(int64(1)), EnrollmentID: "e1", Version: "1.10.0",
 		EnrolledAt: now, UnenrolledAt: &now, UnenrolledReason: "left", UnenrollmentStartedAt: &now,
 		AuditUnenrolledReason: "uninstall", AuditUnenrolledTime: &now,
 		Last: LastSeen{At: &now, Status: "degraded", Message: "Half of it runs"}, Tags: []string{"prod", "db"},

@@ -105,7 +105,7 @@ func TestEveryFieldOfFleetCanBeQueried(t *testing.T) {
 func TestFieldsWithoutValuesNeverMatch(t *testing.T) {
 	a := valued()
 	for query, want := range map[string]bool{
-		"policy_coordinator_idx: 0": false, "policy_coordinator_idx >= 0": false, "packages: *": false, "not packages: *": true, "upgrade_attempts < now": false,
+		"sequence_num: 0": false, "sequence_num >= 0": false, "packages: *": false, "not packages: *": true, "upgrade_attempts < now": false,
 		"namespaces: default": true, `namespaces: "default" or namespaces: "*"`: true, "namespaces: other": false, "namespaces: d*": true, "not namespaces: *": false,
 		"default": false, "de*": true, // the status "degraded", not the space
 	} {

@@ -42,6 +42,17 @@ func (k Maker) ReportsPhases(version string) bool {
 	return err != nil || c >= 0
 }
 
+// SendsDiagnostics reports whether agents of the maker in this version send their
+// diagnostics when they are asked. Elastic's do from 8.7.0 on; Kibana's rule, by which one
+// that reports no version does not.
+func (k Maker) SendsDiagnostics(version string) bool {
+	if k != MakerElastic {
+		return true
+	}
+	c, err := manifest.CompareVersions(version, "8.7.0")
+	return err == nil && c >= 0
+}
+
 // Details returns what an agent of the maker means by d. Elastic's agents send
 // download_percent as 0 to 100 during a download, and as 0 to 1 at its end.
 func (k Maker) Details(d agentapi.UpgradeDetails) *agentapi.UpgradeDetails {

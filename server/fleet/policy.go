@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -14,8 +15,11 @@ type Policy struct {
 	Description string   `json:"description,omitempty"`
 	SpaceIDs    []string `json:"space_ids,omitempty"`
 	// PolicyRev counts the changes that the policy's agents have to learn about.
-	PolicyRev         int64         `json:"revision"`
-	InactivityTimeout time.Duration `json:"inactivity_timeout"` // stored in nanoseconds; 0: never inactive
+	PolicyRev int64 `json:"revision"`
+	// Revisions are the latest revisions, the newest last. Servers before there was a
+	// history have recorded none.
+	Revisions         []PolicyRevision `json:"revisions,omitempty"`
+	InactivityTimeout time.Duration    `json:"inactivity_timeout"` // stored in nanoseconds; 0: never inactive
 	// UnenrollTimeout is in seconds; nil: none.
 	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
 
@@ -39,7 +43,8 @@ type Policy struct {
 	Overrides        json.RawMessage `json:"overrides,omitempty"`
 
 	Protected bool `json:"is_protected,omitempty"`
-	// Managed policies are changed only by a request with force.
+	// Managed policies are changed only by a request with force. Their agents are not
+	// upgraded, rolled back, reassigned or unenrolled by orders without it.
 	Managed            bool            `json:"is_managed,omitempty"`
 	Default            bool            `json:"is_default,omitempty"`
 	DefaultFleetServer bool            `json:"is_default_fleet_server,omitempty"`
@@ -56,6 +61,25 @@ type Policy struct {
 // IsDefault reports whether it is the policy that hosts enrol into by default. Documents
 // of earlier servers do not say so.
 func (p *Policy) IsDefault() bool { return p.Default || p.ID == DefaultPolicyID }
+
+// PolicyRevision is when a policy got a revision, and from whom.
+type PolicyRevision struct {
+	Revision int64     `json:"revision"`
+	At       time.Time `json:"at"`
+	By       string    `json:"by"`
+}
+
+// maxPolicyRevisions bounds the history of a policy: as many revisions as Kibana keeps. The
+// policy's document, which is read often, has them all.
+const maxPolicyRevisions = 10
+
+// NextRevision gives the policy a new revision.
+func (p *Policy) NextRevision(actor string, now time.Time) {
+	p.PolicyRev++
+	p.UpdatedAt, p.UpdatedBy = now, actor
+	kept := p.Revisions[max(0, len(p.Revisions)-maxPolicyRevisions+1):]
+	p.Revisions = slices.Concat(kept, []PolicyRevision{{p.PolicyRev, now, actor}}) // copies of the policy share the old list
+}
 
 // AgentFeature switches a feature of the policy's agents.
 type AgentFeature struct {

@@ -21,15 +21,46 @@ func (p PolicyAt) ChangeID() string { return fmt.Sprintf("%s%s:%d", changePrefix
 // IsChange reports whether an action's id is that of a POLICY_CHANGE.
 func IsChange(actionID string) bool { return strings.HasPrefix(actionID, changePrefix) }
 
-// ParseChange returns the revision that the id of a POLICY_CHANGE names. The ids of older
-// servers end with the coordinator's number, which is not used any more.
-func ParseChange(actionID string) (PolicyAt, bool) {
+// ParseChange returns the revision that the id of a POLICY_CHANGE names, and its
+// coordinator's number. The ids of older Fleet Servers end with that number; it is nil in
+// those of newer ones, which have no coordinator, and in ours.
+func ParseChange(actionID string) (p PolicyAt, coordinator *int64, ok bool) {
 	parts := strings.Split(strings.TrimPrefix(actionID, changePrefix), ":")
 	if !IsChange(actionID) || len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
-		return PolicyAt{}, false
+		return PolicyAt{}, nil, false
 	}
 	revision, err := strconv.ParseInt(parts[1], 10, 64)
-	return PolicyAt{ID: parts[0], Revision: revision}, err == nil && revision > 0
+	if err != nil || revision <= 0 {
+		return PolicyAt{}, nil, false
+	}
+	if len(parts) == 3 {
+		n, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil || n < 0 {
+			return PolicyAt{}, nil, false
+		}
+		coordinator = &n
+	}
+	return PolicyAt{ID: parts[0], Revision: revision}, coordinator, true
+}
+
+// AcknowledgePolicy records that the agent has acknowledged a revision of its policy, and
+// reports whether that changed the agent. As in Fleet Server, a revision of another policy
+// changes nothing, nor does one that is not newer, by its number and then by its
+// coordinator's.
+func (a *Agent) AcknowledgePolicy(has PolicyAt, coordinator *int64) bool {
+	newer := has.Revision > a.PolicyRev || has.Revision == a.PolicyRev && orZero(coordinator) > orZero(a.PolicyCoordinator)
+	if has.ID != a.PolicyID || !newer {
+		return false
+	}
+	a.PolicyRev, a.PolicyCoordinator = has.Revision, coordinator
+	return true
+}
+
+func orZero(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 // Policy returns the revision of its policy that the agent has.

@@ -11,7 +11,7 @@ import (
 )
 
 // EncryptionKey is the name of the file of the key that encrypts the secrets in the store
-// that operators can read again.
+// that are needed again: to be shown to operators, or to be sent to agents.
 const EncryptionKey = "encryption-key"
 
 // Sealer encrypts secrets for the store with AES-256-GCM. The zero Sealer has no key: it
@@ -23,16 +23,16 @@ type Sealer struct {
 	problem string
 }
 
-// OpenSealer reads the encryption key. A server without it starts all the same: it shows no
-// secret again, and everything else works.
+// OpenSealer reads the encryption key. A server without it starts all the same: it stores no
+// secret and shows none again, and everything else works.
 func OpenSealer(ctx context.Context, f File, log *slog.Logger) (Sealer, error) {
 	key, err := f.Open(ctx)
 	if err != nil {
 		return Sealer{}, err
 	}
 	if key == nil {
-		s := Sealer{problem: "this server does not have the key that decrypts enrollment tokens, so it shows none again: stop it, copy " + f.Name +
-			" out of the folder trust of a server that shows them, as " + f.Path() + ", and start it again; if the key is lost everywhere, make that file, empty, and the server makes another, for the tokens that are made from then on"}
+		s := Sealer{problem: "this server does not have the key that encrypts secrets in the store, so it shows no enrollment token again, and orders and delivers no action that has secrets: stop it, copy " + f.Name +
+			" out of the folder trust of a server that shows them, as " + f.Path() + ", and start it again; if the key is lost everywhere, make that file, empty, and the server makes another, for the secrets that are stored from then on"}
 		log.Warn("the encryption key is missing", "what", s.problem)
 		return s, nil
 	}

@@ -73,7 +73,8 @@ func (s *Service) create(ctx context.Context, p fleet.Policy, text, actor string
 	if p.ID == "" {
 		p.ID = fleet.NewID()
 	}
-	p.PolicyRev, p.UpdatedAt, p.UpdatedBy = 1, s.Now.UTC(), actor
+	p.PolicyRev, p.Revisions = 0, nil
+	p.NextRevision(actor, s.Now.UTC())
 	if err := s.record(ctx, &p, "policy.create", text); err != nil {
 		return p, err
 	}
@@ -127,10 +128,11 @@ func (s *Service) Update(ctx context.Context, id string, c Change, actor string)
 		if err := s.checkChange(ctx, &old, &p, fields, c.Force); err != nil {
 			return p, err
 		}
-		if !c.Quiet {
-			p.PolicyRev++
+		if c.Quiet {
+			p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
+		} else {
+			p.NextRevision(actor, s.Now.UTC())
 		}
-		p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
 		if try == 1 {
 			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields))); err != nil {
 				return p, err
@@ -255,8 +257,7 @@ func (s *Service) Bump(ctx context.Context, uses func(fleet.Policy) bool, actor 
 
 func (s *Service) bump(ctx context.Context, p fleet.Policy, uses func(fleet.Policy) bool, actor string) error {
 	for try := 1; ; try++ {
-		p.PolicyRev++
-		p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
+		p.NextRevision(actor, s.Now.UTC())
 		err := s.Store.Policies().Update(ctx, p)
 		if err == nil {
 			s.publish(ctx, fleet.EventPolicyUpdated, &p)
@@ -295,10 +296,11 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 	if err == nil || fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
-	err = s.Store.Policies().Create(ctx, fleet.Policy{
-		ID: fleet.DefaultPolicyID, Name: "Default policy", Namespace: "default", PolicyRev: 1, Default: true,
-		InactivityTimeout: fleet.DefaultInactivityTimeout, UpdatedAt: s.Now.UTC(), UpdatedBy: "muster",
-	})
+	p := fleet.Policy{
+		ID: fleet.DefaultPolicyID, Name: "Default policy", Namespace: "default", Default: true, InactivityTimeout: fleet.DefaultInactivityTimeout,
+	}
+	p.NextRevision("muster", s.Now.UTC())
+	err = s.Store.Policies().Create(ctx, p)
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		return nil // another server created it
 	}

@@ -135,6 +135,9 @@ type Agents interface {
 	// index, and as its last element the number of agents that match none. It is meant for
 	// about a dozen queries, which the store evaluates in one pass.
 	CountFirst(ctx context.Context, filter AgentFilter, queries []kql.Filter) ([]int, error)
+	// CountPolicies counts the agents that are not unenrolled by the revision of their policy
+	// that they have. Agents without a policy are not counted.
+	CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error)
 	// Each calls f with every agent that matches the filter, in no particular order. f must
 	// not call the store.
 	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error

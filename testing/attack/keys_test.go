@@ -93,3 +93,52 @@ func TestAReaderOfTheStoreCannotReadAnEnrollmentToken(t *testing.T) {
 		t.Errorf("the file of the key is %v, %v", info, err)
 	}
 }
+
+// The attacker reads the store, or a backup of it, and looks for what an operator has sent to
+// agents: the token of another server, and the password of an account. Nor do the answers for
+// operators show them.
+func TestAReaderOfTheStoreCannotReadTheSecretsOfActions(t *testing.T) {
+	s := apptest.Start(t)
+	a := s.Enroll("web-01", "9.3.0")
+	agent := "/api/fleet/agents/" + a.ID
+	secrets := []string{"token-of-the-other-server", "key-passphrase", "header-value", "token-of-the-replacement", "password-of-the-account"}
+	for call, body := range map[string]string{
+		"/migrate": fmt.Sprintf(`{"uri":"https://elsewhere:8220","enrollment_token":%q,"settings":{"elastic_agent_cert_key_passphrase":%q,"headers":{"X-Key":%q},"replace_token":%q}}`,
+			secrets[0], secrets[1], secrets[2], secrets[3]),
+		"/privilege_level_change": fmt.Sprintf(`{"user_info":{"username":"elastic","password":%q}}`, secrets[4]),
+	} {
+		if got := s.Admin(http.MethodPost, agent+call, body); got.Status != http.StatusOK {
+			t.Fatalf("%s: %d %s", call, got.Status, got.Body)
+		}
+	}
+	texts := map[string][]byte{}
+	for _, path := range []string{agent, "/api/fleet/agents/action_status", "/api/v1/audit"} {
+		texts[path] = s.Admin(http.MethodGet, path, nil).Body
+	}
+	files, err := filepath.Glob(filepath.Join(s.Data, "muster.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the files of the store are %v, %v", files, err)
+	}
+	for _, path := range files {
+		if texts[path], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range texts {
+		for _, secret := range secrets {
+			if bytes.Contains(text, []byte(secret)) {
+				t.Errorf("%s has %s", name, secret)
+			}
+		}
+	}
+	// The agent gets them all.
+	var sent []byte
+	for _, act := range a.MustCheckin(nil).Actions {
+		sent = append(sent, act.Data...)
+	}
+	for _, secret := range secrets {
+		if !bytes.Contains(sent, []byte(secret)) {
+			t.Errorf("the agent was not sent %s: %s", secret, sent)
+		}
+	}
+}

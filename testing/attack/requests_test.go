@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/authority"
@@ -229,7 +230,7 @@ func startReference(t testing.TB, wrap func(net.Listener) net.Listener) *reader 
 	server := &http.Server{
 		MaxHeaderBytes: 16 << 10, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if strings.HasSuffix(req.URL.Path, "/acks") || strings.HasSuffix(req.URL.Path, "_preview") {
+			if strings.HasSuffix(req.URL.Path, "/acks") || strings.HasSuffix(req.URL.Path, "_preview") || req.URL.Path == agentapi.PathUploads {
 				_, _ = io.Copy(io.Discard, req.Body)
 			}
 			r.saw(req.RemoteAddr, req.Method+" "+req.URL.Path)
@@ -394,6 +395,7 @@ func startListeners(t testing.TB) listeners {
 		{"agents", "/api/nothing", agent.Key, agents},
 		{"agents, after a poll", "/api/nothing", agent.Key, afterPoll},
 		{"agents, body read", agent.Path("acks"), agent.Key, agents},
+		{"agents, upload begun", agentapi.PathUploads, agent.Key, agents},
 		{"admin", "/api/nothing", s.AdminKey, admin},
 		{"admin, body read", "/api/v1/upgrade_preview", s.AdminKey, admin},
 	}}

@@ -21,11 +21,19 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q := store.ActionQuery{Offset: number * size, Limit: size}
-	if q.From, q.Until, err = createdIn(c, h.Now.UTC()); err != nil {
+	latest, err := queryInt(c, "latest", 0, 0, maxLatest)
+	if err != nil {
 		return err
 	}
-	list, err := h.Actions.List(c.Request.Context(), q, errorSize)
+	q := store.ActionQuery{Offset: number * size, Limit: size}
+	if q.From, q.Until, err = createdIn(c, latest, h.Now.UTC()); err != nil {
+		return err
+	}
+	read := h.Actions.ListWithPolicies
+	if latest > 0 {
+		read = h.Actions.List // as in Kibana, where latest is for recent errors
+	}
+	list, err := read(c.Request.Context(), q, errorSize)
 	if err != nil {
 		return err
 	}
@@ -38,7 +46,11 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 			NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
 		}
 		a.IsAutomatic = ptr(s.Automatic)
-		if s.State == fleet.ActionComplete || s.State == fleet.ActionFailed {
+		switch {
+		case s.Policy.ID != "":
+			// Kibana's have a completionTime from the beginning.
+			a.PolicyId, a.Revision, a.NbAgentsActionCreated, a.CompletionTime = &s.Policy.ID, &s.Policy.Revision, s.Actioned, &s.CreatedAt
+		case s.State == fleet.ActionComplete || s.State == fleet.ActionFailed:
 			a.CompletionTime = ptr(s.Counts.Last)
 		}
 		for j, r := range s.Errors {
@@ -58,11 +70,7 @@ var dateFormats = []string{time.RFC3339, "2006-01-02", "2006-01-02T15:04:05", "2
 
 // createdIn returns the times that the parameters date, a time from which one day counts,
 // and latest, milliseconds before now, select. As in Kibana, date takes precedence.
-func createdIn(c *gin.Context, now time.Time) (from, until *time.Time, err error) {
-	latest, err := queryInt(c, "latest", 0, 0, maxLatest)
-	if err != nil {
-		return nil, nil, err
-	}
+func createdIn(c *gin.Context, latest int, now time.Time) (from, until *time.Time, err error) {
 	if date := c.Query("date"); date != "" {
 		for _, format := range dateFormats {
 			if from, err := time.Parse(format, date); err == nil {

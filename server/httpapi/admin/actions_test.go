@@ -76,3 +76,57 @@ func TestAgentStatusCountsTheAgentsOfPolicies(t *testing.T) {
 		}
 	}
 }
+
+func TestNewRevisionsOfPoliciesAreActions(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	behind, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
+	change := func(name string) {
+		t.Helper()
+		answered[adminapi.PolicyItem](t, s.Admin("PUT", "/api/fleet/agent_policies/default", map[string]any{"name": name, "namespace": "default"}))
+	}
+	if got := actionPage(t, s, ""); len(got) != 0 {
+		t.Errorf("before any change there is %v", got)
+	}
+	change("Second")
+	upgrade := answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{behind.ID}}))
+	change("Third")
+	if got, want := actionPage(t, s, ""), []string{"default:3", *upgrade.ActionId, "default:2"}; !slices.Equal(got, want) {
+		t.Errorf("the list is %v, want %v", got, want)
+	}
+	if got := actionPage(t, s, "page=1&perPage=1"); !slices.Equal(got, []string{*upgrade.ActionId}) {
+		t.Errorf("the second page of one is %v", got)
+	}
+	if got := actionPage(t, s, "latest=3600000"); !slices.Equal(got, []string{*upgrade.ActionId}) {
+		t.Errorf("the latest actions are %v, want none of policies, as in Kibana", got)
+	}
+	tomorrow := time.Now().UTC().AddDate(0, 0, 1).Format("2006-01-02")
+	if got := actionPage(t, s, "date="+tomorrow); len(got) != 0 {
+		t.Errorf("tomorrow there is %v", got)
+	}
+
+	for _, a := range []*apptest.Agent{behind, current} {
+		a.Ack("", "policy:default:2")
+	}
+	current.Ack("", "policy:default:3")
+	items := answered[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items
+	for i, want := range []struct {
+		revision int64
+		acked    int
+		status   adminapi.ActionState
+	}{{3, 1, adminapi.INPROGRESS}, {}, {2, 2, adminapi.COMPLETE}} {
+		got := items[i]
+		if want.revision == 0 {
+			if got.PolicyId != nil || got.Revision != nil || got.Type != "UPGRADE" {
+				t.Errorf("the upgrade is %+v", got)
+			}
+			continue
+		}
+		if got.Type != "POLICY_CHANGE" || *got.PolicyId != "default" || *got.Revision != want.revision || got.Status != want.status || got.Outcome != want.status ||
+			got.NbAgentsActioned != 2 || got.NbAgentsActionCreated != 2 || got.NbAgentsAck != want.acked || got.NbAgentsDone != want.acked || got.NbAgentsFailed != 0 ||
+			!got.CompletionTime.Equal(got.CreationTime) || len(got.LatestErrors) != 0 {
+			t.Errorf("revision %d is %+v", want.revision, got)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package admin
 import (
 	"cmp"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,7 @@ func (h *Handlers) Handler() http.Handler { return inDefaultSpace(h.routes()) }
 func (h *Handlers) routes() *gin.Engine {
 	queryParameters() // reads the specification now, and not in the first request
 	e := h.API.New()
-	e.Use(secure, h.apiVersion)
+	e.Use(secure, apiHeaders)
 	e.NoRoute(func(c *gin.Context) {
 		// The UI answers 200 to whatever it does not know, which clients of the API would take
 		// for success.
@@ -105,9 +106,9 @@ func (h *Handlers) routes() *gin.Engine {
 	on := h.API.Handle
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
-	e.POST("/api/v1/session", h.limited, on(h.logIn))
+	e.POST("/api/v1/session", h.limited, h.apiVersion, on(h.logIn))
 
-	authed := e.Group("/", h.limited, h.authenticate, h.audited)
+	authed := e.Group("/", h.limited, h.authenticate, h.apiVersion, h.audited)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.DELETE("/api/v1/session", on(h.logOut))
@@ -134,7 +135,8 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
 
-	fl := authed.Group("/api/fleet", h.xsrf, h.checkQuery)
+	// The checks are in the order of Kibana.
+	fl := e.Group("/api/fleet", h.limited, h.authenticate, h.xsrf, h.apiVersion, h.audited, h.checkQuery)
 	h.routeInfra(fl)
 	h.routeSetup(fl)
 	fl.GET("/agent_status", on(h.agentStatus))
@@ -214,17 +216,23 @@ func secure(c *gin.Context) {
 	c.Header("X-Content-Type-Options", "nosniff")
 }
 
-func (h *Handlers) apiVersion(c *gin.Context) {
-	if !strings.HasPrefix(c.Request.URL.Path, "/api/") {
-		return
-	}
-	c.Header(agentapi.HeaderAPIVersion, APIVersion)
-	c.Header("Cache-Control", "no-store")
-	if v := c.GetHeader(agentapi.HeaderAPIVersion); v != "" && v != APIVersion {
-		h.API.Fail(c, fleet.Errorf(fleet.Invalid, "No version %q available for [%s] [%s]. Available versions are: [%s]",
-			v, strings.ToLower(c.Request.Method), c.Request.URL.Path, APIVersion))
+// apiHeaders sets the headers of every answer of the API.
+func apiHeaders(c *gin.Context) {
+	if strings.HasPrefix(c.Request.URL.Path, "/api/") {
+		c.Header(agentapi.HeaderAPIVersion, APIVersion)
+		c.Header("Cache-Control", "no-store")
 	}
 }
+
+// apiVersion refuses a request for another version of the API.
+func (h *Handlers) apiVersion(c *gin.Context) {
+	if v := c.GetHeader(agentapi.HeaderAPIVersion); v != "" && v != APIVersion {
+		h.API.Fail(c, fleet.Errorf(fleet.Invalid, "No version %q available for [%s] [%s]. Available versions are: [%s]",
+			v, strings.ToLower(c.Request.Method), ginParameter.ReplaceAllString(c.FullPath(), "{$1}"), APIVersion))
+	}
+}
+
+var ginParameter = regexp.MustCompile(`:(\w+)`)
 
 const (
 	sessionCookie = "muster_session"
@@ -309,7 +317,16 @@ func callersKey(c *gin.Context) fleet.AdminKey {
 // maxBody bounds a JSON request: 10,000 agent ids of 40 bytes fit twice.
 const maxBody = 1 << 20
 
-func decode(c *gin.Context, v any) error { return httpapi.Decode(c, maxBody, v) }
+// decode refuses unknown keys, as Kibana does: one that is ignored changes what is done.
+func decode(c *gin.Context, v any) error { return httpapi.DecodeStrict(c, maxBody, v) }
+
+// decodeOptional is decode for an optional body.
+func decodeOptional(c *gin.Context, v any) error {
+	if c.Request.ContentLength == 0 {
+		return nil
+	}
+	return decode(c, v)
+}
 
 // maxLogIn bounds the one body that is read before its sender is authenticated: a key has
 // less than 200 bytes.
@@ -375,7 +392,7 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", err.Error()
 	} else if err := h.Health.Steady(); err != nil {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", err.Error()
-	} else if problem := cmp.Or(h.Trust.Problem(), h.Access.Problem(), h.Enrollment.Sealer.Problem()); problem != "" {
+	} else if problem := cmp.Or(h.Trust.Problem(), h.Access.Problem(), h.Actions.Sealer.Problem()); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}
 	s.Limits = h.limits()

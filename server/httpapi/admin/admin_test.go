@@ -29,6 +29,7 @@ func refused(t *testing.T, what string, got apptest.Answer, status int, says str
 	}
 }
 
+// The order of these checks is in TestFleetCallsCheckInTheOrderOfKibana.
 func TestKibanaHeadersAndErrors(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
@@ -41,31 +42,14 @@ func TestKibanaHeadersAndErrors(t *testing.T) {
 		return got
 	}
 	policy := `{"name":"x","namespace":"default"}`
-	got := do("POST", "/api/fleet/agent_policies", apptest.Headers("Authorization", key), policy)
-	if got.Status != 400 || got.ErrorBody().Message != "Request must contain a kbn-xsrf header." {
-		t.Errorf("without kbn-xsrf: %d %s", got.Status, got.Body)
-	}
 	if got := do("POST", "/api/fleet/agent_policies", apptest.Headers("Authorization", key, "kbn-version", "9.1.0"), policy); got.Status != 200 {
 		t.Errorf("with kbn-version: %d %s", got.Status, got.Body)
 	}
-	got = do("GET", "/api/fleet/agents", apptest.Headers("Authorization", key, "Elastic-Api-Version", "2030-01-01"), nil)
-	if want := `No version "2030-01-01" available for [get] [/api/fleet/agents]. Available versions are: [2023-10-31]`; got.Status != 400 || got.ErrorBody().Message != want {
-		t.Errorf("an unknown version: %d %s", got.Status, got.Body)
-	}
-	if got := do("GET", "/api/fleet/agents", apptest.Headers("Authorization", key, "Elastic-Api-Version", "2023-10-31"), nil); got.Status != 200 {
-		t.Errorf("Kibana's version: %d %s", got.Status, got.Body)
-	}
-	refused(t, "no key", do("GET", "/api/fleet/agents", nil, nil), 401, "Authorization header is missing")
 	refused(t, "a strange key", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey "+fleet.NewCredential().Encode()), nil), 401, "muster admin-key")
 	refused(t, "half a key", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey abc"), nil), 401, "copy it whole")
 	refused(t, "a token of agents", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey "+s.Token), nil), 401, "muster admin-key")
 	refused(t, "an unknown path", s.Admin("GET", "/api/fleet/elsewhere", nil), 404, "/api/fleet/elsewhere")
 	refused(t, "an unknown method", s.Admin("PATCH", "/api/fleet/agents", nil), 405, "PATCH")
-	if got := s.Admin("GET", "/api/fleet/agents/nobody", nil); got.Status != 404 || got.ErrorBody().Message != "Agent nobody not found" {
-		t.Errorf("an unknown agent: %d %s", got.Status, got.Body)
-	}
-	refused(t, "upgrading nobody", s.Admin("POST", "/api/fleet/agents/nobody/upgrade", `{"version":"1.0.0","source_uri":"https://x"}`), 404, "Agent nobody not found")
-	refused(t, "unenrolling nobody", s.Admin("POST", "/api/fleet/agents/nobody/unenroll", nil), 404, "Agent nobody not found")
 }
 
 func TestAgentListSortsPagesAndCounts(t *testing.T) {
@@ -137,118 +121,28 @@ func TestAgentListSortsPagesAndCounts(t *testing.T) {
 	}
 }
 
-func TestInvalidParametersAreNamed(t *testing.T) {
+// Those of Kibana's calls are in adminContract.
+func TestInvalidParametersOfMustersCallsAreNamed(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
-	for path, says := range map[string]string{
-		"/api/fleet/agents?page=0":                            "[request query.page]",
-		"/api/fleet/agents?page=x":                            "[request query.page]",
-		"/api/fleet/agents?page=99999999999999999999":         "[request query.page]",
-		"/api/fleet/agents?perPage=-1":                        "[request query.perPage]",
-		"/api/fleet/agents?perPage=10001":                     "[request query]: You cannot use page and perPage page over 10000 agents",
-		"/api/fleet/agents?page=101&perPage=100":              "[request query]: You cannot use page and perPage page over 10000 agents",
-		"/api/fleet/agents?page=1&searchAfter=[1,2]":          "[request query]: You cannot use page parameter when using searchAfter",
-		"/api/fleet/agents?searchAfter={}":                    "[request query]: searchAfter must be a non-empty array",
-		"/api/fleet/agents?searchAfter=[]":                    "[request query]: searchAfter must be a non-empty array",
-		"/api/fleet/agents?searchAfter=[1,2]":                 "[request query.searchAfter]",
-		"/api/fleet/agents?openPit=true":                      "[request query]: You must provide pitKeepAlive when using point-in-time parameters",
-		"/api/fleet/agents?pitId=x":                           "[request query]: You must provide pitKeepAlive when using point-in-time parameters",
-		"/api/fleet/agents?openPit=true&pitId=x":              "[request query]: You cannot request to open a new point-in-time with an existing pitId",
-		"/api/fleet/agents?pitId=x&pitKeepAlive=1m":           "[request query.pitId]",
-		"/api/fleet/agents?openPit=true&pitKeepAlive=long":    "[request query.pitKeepAlive]",
-		"/api/fleet/agents?sortField=tags":                    "[request query.sortField]",
-		"/api/fleet/agents?withMetrics=yes":                   "[request query.withMetrics]",
-		"/api/fleet/agents?showAgentless=yes":                 "[request query.showAgentless]",
-		"/api/fleet/agents?sortField=components":              "[request query.sortField]",
-		"/api/fleet/agents?sortOrder=up":                      "[request query.sortOrder]",
-		"/api/fleet/agents?showInactive=yes":                  "[request query.showInactive]",
-		"/api/fleet/agents?showUpgradeable=1":                 "[request query.showUpgradeable]",
-		"/api/fleet/agents?getStatusSummary=x":                "[request query.getStatusSummary]",
-		"/api/fleet/agents?kuery=status:":                     "[request query.kuery]: Kuery is malformed",
-		"/api/fleet/agents?kuery=status:sleeping":             "[request query.kuery]",
-		"/api/fleet/agents?kuery=componentz:x":                "[request query.kuery]",
-		"/api/fleet/agent_status?kuery=(status:online":        "[request query.kuery]: Kuery is malformed",
-		"/api/fleet/agents/tags?kuery=:":                      "[request query.kuery]: Kuery is malformed",
-		"/api/fleet/agents/tags?showInactive=yes":             "[request query.showInactive]",
-		"/api/fleet/enrollment_api_keys?kuery=policy:default": "[request query.kuery]",
-		"/api/v1/kql/suggest?q=a&cursor=2":                    "[request query.cursor]",
-		"/api/fleet/enrollment_api_keys?perPage=10001":        "[request query.perPage]",
-		"/api/fleet/enrollment_api_keys?page=2&perPage=10000": "[request query.perPage]",
-		"/api/fleet/enrollment_api_keys?page=0":               "[request query.page]",
-		"/api/fleet/agent_policies?perPage=10001":             "[request query.perPage]",
-		"/api/fleet/agent_policies?kuery=nam:x":               "did you mean \"name\"",
-		"/api/fleet/agents/action_status?page=-1":             "[request query.page]",
-		"/api/fleet/agents/action_status?perPage=0":           "[request query.perPage]",
-		"/api/fleet/agents/action_status?errorSize=101":       "[request query.errorSize]",
-		"/api/fleet/agents/action_status?date=soon":           "[request query.date]: not a valid date",
-		"/api/fleet/agents/action_status?latest=-1":           "[request query.latest]",
-		"/api/fleet/agents/action_status?status=x":            "[request query.status]: definition for this key is missing",
-		"/api/fleet/agents?policyId=x":                        "[request query.policyId]: definition for this key is missing",
-		"/api/fleet/agents/x?page=1":                          "[request query.page]: definition for this key is missing",
-		"/api/fleet/agents?kuery=*&kuery=*":                   "[request query.kuery]: expected value of type [string] but got [Array]",
-		"/api/fleet/agents?page=1&page=2":                     "[request query.page]: expected value of type [number] but got [Array]",
-		"/api/fleet/agents?showInactive=true&showInactive=":   "[request query.showInactive]: expected value of type [boolean] but got [Array]",
-		"/api/fleet/agent_status?policyId=a&policyId=b":       "[request query.policyId]: expected value of type [string] but got [Array]",
-		"/api/v1/events?after=-1":                             "[request query.after]",
-		"/api/v1/events?after=now":                            "[request query.after]",
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"GET", "/api/v1/kql/suggest?q=a&cursor=2", "", 400, "[request query.cursor]"},
+		{"GET", "/api/v1/events?after=-1", "", 400, "[request query.after]"},
+		{"GET", "/api/v1/events?after=now", "", 400, "[request query.after]"},
+		{"POST", "/api/v1/upgrade_preview", `{"version":"9.9.9","agents":["x"]}`, 400, "muster package push"},
+		{"POST", "/api/v1/upgrade_preview", `{"version":"1.0.0","agents":"every:thing"}`, 400, "[request body.agents]"},
+		{"POST", "/api/v1/unenroll_preview", `{"agents":["x"],"revok":true}`, 400, "[request body.revok]: is not a known key"},
+		{"POST", "/api/v1/publisher_keys", `{"public_key":"RWQ"}`, 400, "[request body.public_key]"},
+		{"PUT", "/api/v1/packages/muster-agent-1.0.0-linux-amd64.tar.gz", "bytes", 400, "[request header.Muster-Signature]"},
+		{"DELETE", "/api/v1/packages/x", "", 404, ""},
+		{"POST", "/api/v1/session", `{"api_key":7}`, 400, "[request body.api_key]"},
 	} {
-		refused(t, path, s.Admin("GET", path, nil), 400, says)
+		refused(t, c.method+" "+c.path+" "+c.body, s.Admin(c.method, c.path, c.body), c.status, c.says)
 	}
-	for _, c := range []struct{ method, path, body, says string }{
-		{"POST", "/api/fleet/agents/x/upgrade", `{}`, "[request body.version]"},
-		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"newest"}`, "[request body.version]"},
-		{"POST", "/api/v1/upgrade_preview", `{"version":"9.9.9","agents":["x"]}`, "muster package push"},
-		{"PUT", "/api/fleet/agents/x", `{"tags":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tags]: array size is [11], but cannot be greater than [10]"},
-		{"POST", "/api/fleet/agents/bulk_update_agent_tags", `{"agents":["x"],"tagsToAdd":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tagsToAdd]"},
-		{"POST", "/api/fleet/agents/bulk_update_agent_tags", `{"agents":["x"],"tagsToRemove":["1","2","3","4","5","6","7","8","9","10","11"]}`, "[request body.tagsToRemove]"},
-		{"POST", "/api/fleet/agents/x/reassign", `{}`, "[request body.policy_id]"},
-		{"POST", "/api/fleet/agents/bulk_reassign", `{"policy_id":"default","agents":[]}`, "[request body.agents]"},
-		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"CANCEL"}}`, "[request body.action.type]"},
-		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"UPGRADE"}}`, "[request body.action.data]"},
-		{"POST", "/api/fleet/agents/x/actions", `{"action":{"type":"SETTINGS","data":{"log_level":"loud"}}}`, "[request body.action.data.log_level]"},
-		{"POST", "/api/fleet/agents/actions", `{}`, "[request body.actionIds]"},
-		{"POST", "/api/fleet/agents/x/migrate", `{"uri":"elsewhere","enrollment_token":"t"}`, "[request body.uri]"},
-		{"POST", "/api/fleet/agents/x/migrate", `{"uri":"https://elsewhere"}`, "[request body.enrollment_token]"},
-		{"POST", "/api/fleet/agents/bulk_migrate", `{"agents":["x"],"uri":"https://elsewhere","enrollment_token":"t","settings":{"replace_token":"r"}}`, "replace_token"},
-		{"POST", "/api/fleet/agents/x/upgrade", `{"version":1}`, "[request body.version]: is a JSON number, want a string"},
-		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"1.0.0","force":"yes"}`, "[request body.force]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u"}`, "[request body.agents]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":[]}`, "[request body.agents]: is empty"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":""}`, "[request body.agents]: is the empty query: use \"*\""},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":"status:"}`, "[request body.agents]: Kuery is malformed"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":"status: online"}`, "[request body.agents]: is a query that selects no agents"},
-		{"POST", "/api/fleet/agents/bulk_rollback", `{"agents":" "}`, "[request body.agents]: is the empty query"},
-		{"POST", "/api/fleet/agents/bulk_rollback", `{"agents":7}`, "[request body.agents]: want a list of agent ids, or a query"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":[1]}`, "[request body.agents]: want a list"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a","a"]}`, "twice"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"rollout_duration_seconds":599}`, "[request body.rollout_duration_seconds]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"rollout_duration_seconds":9000000000000000000}`, "[request body.rollout_duration_seconds]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"2001-01-01T00:00:00Z"}`, "[request body.start_time]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"9999-01-01T00:00:00Z"}`, "[request body.start_time]"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"noon"}`, "noon"},
-		{"POST", "/api/v1/upgrade_preview", `{"version":"1.0.0","agents":"every:thing"}`, "[request body.agents]"},
-		{"POST", "/api/fleet/enrollment_api_keys", `{"name":"x"}`, "[request body.policy_id]"},
-		{"POST", "/api/fleet/enrollment_api_keys", `{"policy_id":"default","expiration":"soon"}`, "[request body.expiration]"},
-		{"POST", "/api/fleet/enrollment_api_keys", `{"policy_id":"default","expiration":"-1h"}`, "[request body.expiration]"},
-		{"POST", "/api/fleet/enrollment_api_keys", `{"policy_id":"default","expires":"1h"}`, "[request body.expires]"},
-		{"POST", "/api/fleet/agent_policies", `{"namespace":"default"}`, "[request body.name]"},
-		{"POST", "/api/fleet/agent_policies", `{"name":"x"}`, "[request body.namespace]"},
-		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","id":"a/b"}`, "[request body.id]"},
-		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","inactivity_timeout":-1}`, "[request body.inactivity_timeout]"},
-		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","inactivity_timeout":9000000000000000000}`, "[request body.inactivity_timeout]"},
-		{"POST", "/api/v1/publisher_keys", `{"public_key":"RWQ"}`, "[request body.public_key]"},
-		{"PUT", "/api/v1/packages/muster-agent-1.0.0-linux-amd64.tar.gz", "bytes", "[request header.Muster-Signature]"},
-		{"POST", "/api/v1/session", `{"api_key":7}`, "[request body.api_key]"},
-	} {
-		refused(t, c.method+" "+c.path+" "+c.body, s.Admin(c.method, c.path, c.body), 400, c.says)
-	}
-	refused(t, "a policy's name again", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"Default policy","namespace":"default"}`), 409, "Agent Policy 'default' already exists")
-	for _, path := range []string{"/api/fleet/enrollment_api_keys/x", "/api/fleet/agent_policies/x", "/api/fleet/agents/a%2Fb"} {
-		refused(t, path, s.Admin("GET", path, nil), 404, "")
-	}
-	refused(t, "revoking nothing", s.Admin("DELETE", "/api/fleet/enrollment_api_keys/x", nil), 404, "")
-	refused(t, "withdrawing nothing", s.Admin("DELETE", "/api/v1/packages/x", nil), 404, "")
-	refused(t, "cancelling nothing", s.Admin("POST", "/api/fleet/agents/actions/x/cancel", nil), 404, "")
 }
 
 // No body makes the server panic or answer without a message.

@@ -224,10 +224,8 @@ func privilegeOrder(user *adminapi.PrivilegeUser, ids []string, selected bool) a
 
 func (h *Handlers) changePrivilege(c *gin.Context) error {
 	var req adminapi.PrivilegeRequest
-	if c.Request.ContentLength != 0 {
-		if err := decode(c, &req); err != nil {
-			return err
-		}
+	if err := decodeOptional(c, &req); err != nil {
+		return err
 	}
 	o := privilegeOrder(req.UserInfo, []string{c.Param("agentId")}, false)
 	o.Single, o.Actor = true, actor(c)

@@ -28,8 +28,6 @@ func TestReassignedAgentGetsItsPolicy(t *testing.T) {
 	lab(t, s)
 	a, b, gone := s.Enroll("web-1", "1.0.0"), s.Enroll("web-2", "1.0.0"), s.Enroll("web-3", "1.0.0")
 	one := "/api/fleet/agents/" + a.ID + "/reassign"
-	refused(t, "an unknown policy", s.Admin("POST", one, map[string]any{"policy_id": "none"}), 404, "Agent policy not found: none")
-	refused(t, "an unknown agent", s.Admin("POST", "/api/fleet/agents/nobody/reassign", map[string]any{"policy_id": "lab"}), 404, "Agent nobody not found")
 	if got := s.Admin("POST", one, map[string]any{"policy_id": "lab"}); got.Status != http.StatusOK || string(got.Body) != "{}" {
 		t.Fatalf("reassign: %d %s", got.Status, got.Body)
 	}
@@ -40,7 +38,6 @@ func TestReassignedAgentGetsItsPolicy(t *testing.T) {
 		t.Errorf("the action is %+v", got)
 	}
 	const bulk = "/api/fleet/agents/bulk_reassign"
-	refused(t, "all have it", s.Admin("POST", bulk, map[string]any{"policy_id": "lab", "agents": []string{a.ID}}), 400, "No agents to reassign, already assigned or hosted agents")
 	ids := []string{a.ID, b.ID, gone.ID, "nobody"}
 	if got := answered[adminapi.BulkActionResponse](t, s.Admin("POST", bulk, map[string]any{"policy_id": "lab", "agents": ids, "dryRun": true})); *got.Count != 3 {
 		t.Errorf("a dry run counts %d agents, want 3", *got.Count)
@@ -76,7 +73,6 @@ func TestTagsAndMetadataOfAnAgentAreSet(t *testing.T) {
 	if rack, _ := (*got.UserProvidedMetadata)["rack"].(map[string]any); len(rack) != 2 || len(got.Tags) != 2 {
 		t.Errorf("the agent has the metadata %v and the tags %v", got.UserProvidedMetadata, got.Tags)
 	}
-	refused(t, "an unknown agent", s.Admin("PUT", "/api/fleet/agents/nobody", map[string]any{"tags": []string{}}), 404, "Agent nobody not found")
 
 	const bulk = "/api/fleet/agents/bulk_update_agent_tags"
 	id := *answered[adminapi.BulkActionResponse](t, s.Admin("POST", bulk, map[string]any{
@@ -105,7 +101,6 @@ func TestDeletedAgentIsUnenrolled(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)
 	a := s.Enroll("web-1", "1.0.0")
-	refused(t, "an unknown agent", s.Admin("DELETE", "/api/fleet/agents/nobody", nil), 404, "Agent nobody not found")
 	for range 2 { // the second changes nothing
 		if got := s.Admin("DELETE", "/api/fleet/agents/"+a.ID, nil); got.Status != http.StatusOK || string(got.Body) != `{"action":"deleted"}` {
 			t.Fatalf("delete: %d %s", got.Status, got.Body)
@@ -152,8 +147,6 @@ func TestPrivilegesAndMigrationsNeedAnAgentThatKnowsThem(t *testing.T) {
 	old, able := s.Enroll("old", "9.1.0"), s.Enroll("able", "9.3.0")
 	const to = `{"uri":"https://elsewhere:8220","enrollment_token":"t"}`
 	at := func(a *apptest.Agent, call string) string { return "/api/fleet/agents/" + a.ID + "/" + call }
-	refused(t, "an old agent's privilege", s.Admin("POST", at(old, "privilege_level_change"), nil), 400, "Privilege level change is supported from version 9.3.0.")
-	refused(t, "an old agent's migration", s.Admin("POST", at(old, "migrate"), to), 400, "Migrate action is supported from version 9.2.0.")
 	for _, call := range []struct{ path, body, kind string }{
 		{at(able, "privilege_level_change"), `{"user_info":{"username":"elastic"}}`, "PRIVILEGE_LEVEL_CHANGE"},
 		{at(able, "migrate"), to, "MIGRATE"},
@@ -180,5 +173,44 @@ func TestPrivilegesAndMigrationsNeedAnAgentThatKnowsThem(t *testing.T) {
 	got := s.Admin("POST", "/api/fleet/agents/"+out.Item.ID+"/privilege_level_change", nil)
 	if want := `{"message":"Agent ` + out.Item.ID + ` is already unprivileged"}`; got.Status != http.StatusOK || string(got.Body) != want {
 		t.Errorf("an unprivileged agent: %d %s, want %s", got.Status, got.Body, want)
+	}
+}
+
+func TestAgentsOfManagedPoliciesStayUnlessForced(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	lab(t, s)
+	a := s.Enroll("held", "1.0.0")
+	s.Admin("POST", "/api/fleet/agents/bulk_reassign", map[string]any{"policy_id": "lab", "agents": []string{a.ID}})
+	s.Admin("PUT", "/api/fleet/agent_policies/lab", `{"name":"lab","namespace":"default","is_managed":true}`)
+	for path, more := range map[string]map[string]any{
+		"bulk_upgrade":           {"version": "1.1.0"},
+		"bulk_unenroll":          {},
+		"bulk_update_agent_tags": {"tagsToAdd": []string{"x"}},
+		"bulk_reassign":          {"policy_id": "default"},
+	} {
+		before := s.Fleet(a.ID)
+		more["agents"] = []string{a.ID, s.Enroll("free", "1.0.0").ID}
+		if path == "bulk_reassign" { // free has the policy already
+			refused(t, path, s.Admin("POST", "/api/fleet/agents/"+path, more), http.StatusBadRequest, "No agents to reassign, already assigned or hosted agents")
+			continue
+		}
+		answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/"+path, more))
+		got := newest(t, s)
+		if len(got.LatestErrors) != 1 || got.LatestErrors[0].AgentId != a.ID || got.NbAgentsActionCreated != 1 {
+			t.Errorf("%s made %+v", path, got)
+		}
+		if doc := s.Fleet(a.ID); doc.Revision != before.Revision {
+			t.Errorf("%s changed the agent to %+v", path, doc)
+		}
+	}
+	answered[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID}, "force": true}))
+	if doc := s.Fleet(a.ID); !doc.Upgrading() {
+		t.Errorf("with force: %+v", doc)
+	}
+	s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", `{"force":true,"revoke":true}`)
+	if doc := s.Fleet(a.ID); doc.Active {
+		t.Errorf("unenrolled by force: %+v", doc)
 	}
 }

@@ -25,7 +25,7 @@ func (h *Handlers) setExposure(c *gin.Context) error {
 		HealthyHours *float64              `json:"healthy_hours"`
 		Per          []fleet.ExposureLabel `json:"per"`
 	}
-	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
+	return runCommand(c, decode, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
 		// An omitted value must not become 0.
 		switch {
 		case req.Enabled == nil:
@@ -57,7 +57,7 @@ func (h *Handlers) createFreeze(c *gin.Context) error {
 		From time.Time `json:"from"`
 		To   time.Time `json:"to"`
 	}
-	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Freeze, error) {
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Freeze, error) {
 		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
 	})
 }

@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -39,4 +41,36 @@ func TestLogInReadsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "a long body", got, 400, "more than 4096 bytes")
+}
+
+// TestFleetCallsCheckInTheOrderOfKibana sends requests of which everything is wrong, and
+// puts one thing after the other right: the credential, kbn-xsrf, the version, the query.
+func TestFleetCallsCheckInTheOrderOfKibana(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, r := range routesOf(t) {
+		method, pattern, _ := strings.Cut(r, " ")
+		if !strings.HasPrefix(pattern, "/api/fleet/") {
+			continue
+		}
+		ask := func(pairs ...string) apptest.Answer {
+			got, err := s.Do(t.Context(), apptest.Request{
+				Method: method, URL: s.AdminURL + parameter.ReplaceAllString(pattern, "x") + "?unknown=1", Header: apptest.Headers(pairs...), Body: "{",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		key := "ApiKey " + s.AdminKey
+		refused(t, r+" without a key", ask("Elastic-Api-Version", "2030-01-01"), 401, "the Authorization header is missing")
+		if method != http.MethodGet {
+			refused(t, r+" without kbn-xsrf", ask("Elastic-Api-Version", "2030-01-01", "Authorization", key), 400, "Request must contain a kbn-xsrf header.")
+		}
+		refused(t, r+" of another version", ask("Elastic-Api-Version", "2030-01-01", "Authorization", key, "kbn-xsrf", "x"), 400,
+			fmt.Sprintf(`No version "2030-01-01" available for [%s] [%s]. Available versions are: [2023-10-31]`, strings.ToLower(method), pattern))
+		if method == http.MethodGet {
+			refused(t, r+" with an unknown parameter", ask("Elastic-Api-Version", "2023-10-31", "Authorization", key), 400, "[request query.unknown]: definition for this key is missing")
+		}
+	}
 }

@@ -63,7 +63,7 @@ func (h *Handlers) getKey(c *gin.Context) error {
 
 func (h *Handlers) createKey(c *gin.Context) error {
 	var req adminapi.CreateEnrollmentKeyRequest
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	if req.PolicyId == "" {

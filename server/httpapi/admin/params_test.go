@@ -106,6 +106,27 @@ func TestNoParameterIsIgnored(t *testing.T) {
 	}
 }
 
+// A misspelt key must not change what a call does.
+func TestNoKeyOfABodyIsIgnored(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, k := range objectKinds {
+		s.Admin("POST", "/api/fleet/"+k.path, `{"id":"default",`+k.fields+`}`)
+	}
+	n := 0
+	for call, op := range loadSpec(t).operations(t) {
+		if op.RequestBody.Content["application/json"].Schema == nil || call == "POST /api/v1/session" {
+			continue
+		}
+		n++
+		method, path, _ := strings.Cut(call, " ")
+		refused(t, call, s.Admin(method, parameter.ReplaceAllString(path, "default"), `{"misspelt":1}`), http.StatusBadRequest, "[request body.misspelt]: ")
+	}
+	if n < 40 {
+		t.Errorf("only %d calls have a body", n)
+	}
+}
+
 // As clients page: they send nextSearchAfter until a page is empty.
 func TestSearchAfterListsEveryAgentOnce(t *testing.T) {
 	t.Parallel()

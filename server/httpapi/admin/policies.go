@@ -439,7 +439,7 @@ func (h *Handlers) bulkGetPolicies(c *gin.Context) error {
 		return err
 	}
 	var req adminapi.BulkGetPoliciesRequest
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	if len(req.Ids) == 0 {
@@ -462,7 +462,7 @@ func (h *Handlers) listPolicyOutputs(c *gin.Context) error {
 		return err
 	}
 	var req adminapi.PolicyOutputsRequest
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	found, err := h.namedPolicies(c.Request.Context(), req.Ids, false)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -70,17 +69,6 @@ func answerPage[T any](c *gin.Context, get func(offset, limit int) ([]T, int, er
 	return nil
 }
 
-// decodeStrict reads a body that may have only known keys.
-func decodeStrict(c *gin.Context, v any) error { return httpapi.DecodeStrict(c, maxBody, v) }
-
-// decodeOptional is decodeStrict for an optional body.
-func decodeOptional(c *gin.Context, v any) error {
-	if c.Request.ContentLength == 0 {
-		return nil
-	}
-	return decodeStrict(c, v)
-}
-
 // maxWhy bounds a reason, as package rollout does: a paragraph, not a log.
 const maxWhy = 2 << 10
 
@@ -130,7 +118,7 @@ func (h *Handlers) createRollout(c *gin.Context) error {
 		whyBody
 		Plan fleet.Plan `json:"plan"`
 	}
-	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
 	})
 }
@@ -169,7 +157,7 @@ func (h *Handlers) dryRunRollout(c *gin.Context) error {
 	var req struct {
 		Plan fleet.Plan `json:"plan"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	p, err := h.Rollouts.DryRun(c.Request.Context(), req.Plan)
@@ -204,7 +192,7 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 		Hash        string `json:"hash"`
 		AcceptDrift bool   `json:"accept_drift"`
 	}
-	err := runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	err := runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
 	})
 	var drift *rollout.DriftError
@@ -259,7 +247,7 @@ func (h *Handlers) retryTarget(c *gin.Context) error {
 
 func (h *Handlers) skipTargets(c *gin.Context) error {
 	var req targetsRequest
-	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
@@ -269,7 +257,7 @@ func (h *Handlers) rollbackRollout(c *gin.Context) error {
 		whyBody
 		Scope rollout.Scope `json:"scope"`
 	}
-	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
 	})
 }

@@ -113,7 +113,7 @@ func (h *Handlers) putSettings(c *gin.Context) error {
 	if err := onlyQuery(c); err != nil {
 		return err
 	}
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	var field, why string

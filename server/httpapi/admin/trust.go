@@ -46,7 +46,7 @@ const maxTrustUpload = 4 << 20
 
 func (h *Handlers) publishTrustFiles(c *gin.Context) error {
 	var req adminapi.PublishTrustFilesRequest
-	if err := httpapi.Decode(c, maxTrustUpload, &req); err != nil {
+	if err := httpapi.DecodeStrict(c, maxTrustUpload, &req); err != nil {
 		return err
 	}
 	if err := h.Trust.Publish(c.Request.Context(), req.Files, actor(c)); err != nil {

@@ -15,10 +15,8 @@ import (
 
 func (h *Handlers) unenrollAgent(c *gin.Context) error {
 	var req adminapi.UnenrollRequest
-	if c.Request.ContentLength != 0 {
-		if err := decode(c, &req); err != nil {
-			return err
-		}
+	if err := decodeOptional(c, &req); err != nil {
+		return err
 	}
 	if err := h.unenrollOne(c, action.UnenrollOrder{Revoke: isSet(req.Revoke), Force: isSet(req.Force)}); err != nil {
 		return err

@@ -43,10 +43,8 @@ func diagnosticsData(metrics *[]adminapi.DiagnosticsMetric, withoutEvents *bool)
 
 func (h *Handlers) requestDiagnostics(c *gin.Context) error {
 	var req adminapi.DiagnosticsRequest
-	if c.Request.ContentLength != 0 {
-		if err := decodeStrict(c, &req); err != nil {
-			return err
-		}
+	if err := decodeOptional(c, &req); err != nil {
+		return err
 	}
 	data, err := diagnosticsData(req.AdditionalMetrics, req.ExcludeEventsLog)
 	if err != nil {
@@ -64,7 +62,7 @@ func (h *Handlers) requestDiagnostics(c *gin.Context) error {
 
 func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
 	var req adminapi.BulkDiagnosticsRequest
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	data, err := diagnosticsData(req.AdditionalMetrics, req.ExcludeEventsLog)

@@ -49,16 +49,39 @@ func TestDiagnosticsOfManyAgentsAreRequestedWithOneAction(t *testing.T) {
 			t.Errorf("the body %v answered %d %s", body, got.Status, got.Body)
 		}
 	}
-	refused(t, "an unknown metric", s.Admin("POST", one, `{"additional_metrics":["RAM"]}`), 400, "additional_metrics")
-	refused(t, "two metrics", s.Admin("POST", one, `{"additional_metrics":["CPU","CPU"]}`), 400, "additional_metrics")
-	refused(t, "an unknown key", s.Admin("POST", one, `{"metrics":["CPU"]}`), 400, "metrics")
-	refused(t, "an unknown key of many", s.Admin("POST", path, `{"agents":"*","metrics":["CPU"]}`), 400, "metrics")
-	refused(t, "no agents", s.Admin("POST", path, `{"agents":[]}`), 400, "body.agents")
-	refused(t, "an unknown agent", s.Admin("POST", "/api/fleet/agents/nobody/request_diagnostics", nil), 404, "Agent nobody not found")
-	refused(t, "an unenrolled agent", s.Admin("POST", "/api/fleet/agents/"+gone.ID+"/request_diagnostics", nil), 400, "unenrolled")
-	refused(t, "the uploads of nobody", s.Admin("GET", "/api/fleet/agents/nobody/uploads", nil), 404, "Agent nobody not found")
-	refused(t, "a file that is not", s.Admin("GET", "/api/fleet/agents/files/none/x.zip", nil), 404, "none")
-	refused(t, "deleting nothing", s.Admin("DELETE", "/api/fleet/agents/files/none", nil), 404, "none")
+}
+
+// Elastic Agents answer such a request from 8.7.0 on, Muster's in every version.
+func TestDiagnosticsNeedAnAgentThatSendsThem(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	elastic := func(version string) string {
+		var out struct{ Item struct{ ID string } }
+		decode(t, s.Agents("POST", "/api/fleet/agents/enroll", s.Token,
+			fmt.Sprintf(`{"type":"PERMANENT","metadata":{"local":{"elastic":{"agent":{"version":%q,"build.original":"%s (build: 1a2b)"}},"os":{"platform":"debian"}}}}`, version, version)), &out)
+		return out.Item.ID
+	}
+	old, able, own := elastic("8.6.2"), elastic("8.7.0"), s.Enroll("web-01", "1.0.0").ID
+	request := func(id string) apptest.Answer {
+		return s.Admin("POST", "/api/fleet/agents/"+id+"/request_diagnostics", nil)
+	}
+	refused(t, "an old Elastic Agent", request(old), 400, "Agent "+old+" does not support request diagnostics action.")
+	for _, id := range []string{able, own} {
+		answered[adminapi.ActionCreated](t, request(id))
+	}
+
+	// Of many agents, the old one fails and the others get the request.
+	const path = "/api/fleet/agents/bulk_request_diagnostics"
+	list := fmt.Sprintf(`{"agents":[%q,%q,%q]`, old, able, own)
+	if got := s.Admin("POST", path, list+`,"dryRun":true}`); string(got.Body) != `{"count":3}` {
+		t.Errorf("the dry run answered %d %s", got.Status, got.Body)
+	}
+	answered[adminapi.ActionCreated](t, s.Admin("POST", path, list+`}`))
+	got := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status?errorSize=5", nil)).Items[0]
+	if got.NbAgentsActioned != 3 || got.NbAgentsActionCreated != 2 || got.NbAgentsFailed != 1 || len(got.LatestErrors) != 1 ||
+		got.LatestErrors[0].Error != "Agent "+old+" does not support request diagnostics action." {
+		t.Errorf("the state of the action is %+v", got)
+	}
 }
 
 // upload begins an upload of the agent for an action and returns its id.

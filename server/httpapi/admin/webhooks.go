@@ -34,7 +34,7 @@ func (h *Handlers) createWebhook(c *gin.Context) error {
 		Secret string   `json:"secret"`
 		Events []string `json:"events"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
+	if err := decode(c, &req); err != nil {
 		return err
 	}
 	w, err := h.Webhooks.Create(c.Request.Context(), fleet.Webhook{Name: req.Name, URL: req.URL, Secret: req.Secret, Events: req.Events}, actor(c))

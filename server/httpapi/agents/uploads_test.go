@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -148,99 +147,6 @@ func TestDiagnosticsAreRequestedUploadedAndDownloaded(t *testing.T) {
 	for _, want := range []string{"agent.request_diagnostics", "diagnostics.delete"} {
 		if !slices.Contains(verbs, want) {
 			t.Errorf("the audit trail has %v, not %s", verbs, want)
-		}
-	}
-}
-
-func TestInvalidUploadsAreRefusedWithTheCodesOfFleetServer(t *testing.T) {
-	t.Parallel()
-	s := apptest.Start(t, quick)
-	a, other := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
-	body := func(change func(b, file map[string]any)) string {
-		b := map[string]any{}
-		if err := json.Unmarshal([]byte(begin("act", a.ID, 3)), &b); err != nil {
-			t.Fatal(err)
-		}
-		change(b, b["file"].(map[string]any))
-		text, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	for _, c := range []struct {
-		name, body, code string
-		status           int
-	}{
-		{"nothing", "", "ErrFileInfoBodyRequired", 400},
-		{"no JSON", "{", "BadRequest", 400},
-		{"a number", "7", "BadRequest", 400},
-		{"no agent", body(func(b, _ map[string]any) { delete(b, "agent_id") }), "ErrAgentIDMissing", 400},
-		{"another agent", body(func(b, _ map[string]any) { b["agent_id"] = other.ID }), "ErrAgentIdentity", 403},
-		{"no action", body(func(b, _ map[string]any) { b["action_id"] = " " }), "ErrFieldRequired", 400},
-		{"no source", body(func(b, _ map[string]any) { delete(b, "src") }), "ErrFieldRequired", 400},
-		{"another source", body(func(b, _ map[string]any) { b["src"] = "endpoint" }), "BadRequest", 400},
-		{"no name", body(func(_, f map[string]any) { delete(f, "name") }), "ErrFieldRequired", 400},
-		{"a path for a name", body(func(_, f map[string]any) { f["name"] = "../x" }), "BadRequest", 400},
-		{"no type", body(func(_, f map[string]any) { delete(f, "mime_type") }), "ErrFieldRequired", 400},
-		{"no size", body(func(_, f map[string]any) { delete(f, "size") }), "ErrFileSizeRequired", 400},
-		{"size 0", body(func(_, f map[string]any) { f["size"] = 0 }), "ErrInvalidFileSize", 400},
-		{"a negative size", body(func(_, f map[string]any) { f["size"] = -1 }), "ErrInvalidFileSize", 400},
-		{"too large a file", body(func(_, f map[string]any) { f["size"] = 100<<20 + 1 }), "ErrFileSizeTooLarge", 400},
-		{"too large a body", strings.Repeat(" ", agentapi.MaxUploadBeginBody+1), "ErrPayloadSizeTooLarge", 413},
-	} {
-		if got := s.Agents("POST", "/api/fleet/uploads", a.Key, c.body); got.Status != c.status || got.ErrorBody().Code != c.code {
-			t.Errorf("%s: answered %d %s, want %d %s", c.name, got.Status, got.Body, c.status, c.code)
-		}
-	}
-
-	id := apptest.Decode[agentapi.UploadBegun](t, s.Agents("POST", "/api/fleet/uploads", a.Key, begin("act", a.ID, 3))).UploadID
-	path, abc := "/api/fleet/uploads/"+id, []byte("abc")
-	for _, c := range []struct {
-		name, key, path, sum string
-		body                 []byte
-		code                 string
-		status               int
-	}{
-		{"an unknown upload", a.Key, "/api/fleet/uploads/none/0", digest(abc), abc, "ErrInvalidFileID", 400},
-		{"another agent's upload", other.Key, path + "/0", digest(abc), abc, "ErrAgentIdentity", 403},
-		{"a chunk too many", a.Key, path + "/1", digest(abc), abc, "ErrInvalidChunkNum", 400},
-		{"a negative number", a.Key, path + "/-1", digest(abc), abc, "ErrInvalidChunkNum", 400},
-		{"no number", a.Key, path + "/x", digest(abc), abc, "BadRequest", 400},
-		{"no digest", a.Key, path + "/0", "", abc, "BadRequest", 400},
-		{"too large a chunk", a.Key, path + "/0", digest(abc), make([]byte, agentapi.ChunkSize+1), "ErrPayloadSizeTooLarge", 413},
-	} {
-		if got := putChunk(t, s, c.key, c.path, c.sum, c.body); got.Status != c.status || got.ErrorBody().Code != c.code {
-			t.Errorf("%s: answered %d %s, want %d %s", c.name, got.Status, got.Body, c.status, c.code)
-		}
-	}
-	if got := putChunk(t, s, a.Key, path+"/0", digest(abc), abc); got.Status != 200 {
-		t.Fatalf("the chunk answered %d %s", got.Status, got.Body)
-	}
-	for _, c := range []struct {
-		name, key, path, body, code string
-		status                      int
-	}{
-		{"an unknown upload", a.Key, "/api/fleet/uploads/none", transit(abc), "ErrInvalidFileID", 400},
-		{"another agent's upload", other.Key, path, transit(abc), "ErrAgentIdentity", 403},
-		{"no hash", a.Key, path, `{}`, "TransitHashRequired", 400},
-		{"too large a body", a.Key, path, strings.Repeat(" ", 1025), "ErrPayloadSizeTooLarge", 413},
-		{"another hash", a.Key, path, transit([]byte("abd")), "ErrFailValidation", 400},
-		{"an ended upload", a.Key, path, transit(abc), "ErrStatusNoUploads", 400},
-	} {
-		if got := s.Agents("POST", c.path, c.key, c.body); got.Status != c.status || got.ErrorBody().Code != c.code {
-			t.Errorf("%s: answered %d %s, want %d %s", c.name, got.Status, got.Body, c.status, c.code)
-		}
-	}
-	if got := putChunk(t, s, a.Key, path+"/0", digest(abc), abc); got.Status != 400 || got.ErrorBody().Code != "ErrUploadStopped" {
-		t.Errorf("a chunk of an ended upload answered %d %s", got.Status, got.Body)
-	}
-	for path, code := range map[string]string{"/api/fleet/file/none": "ErrNoFile", "/api/fleet/artifacts/none/" + digest(abc): "NotFound"} {
-		if got := s.Agents("GET", path, a.Key, nil); got.Status != 404 || got.ErrorBody().Code != code {
-			t.Errorf("%s answered %d %s", path, got.Status, got.Body)
-		}
-		if got := s.Agents("GET", path, s.Token, nil); got.Status != 401 {
-			t.Errorf("%s answered a stranger %d %s", path, got.Status, got.Body)
 		}
 	}
 }

@@ -284,6 +284,55 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 	return out, nil
 }
 
+// policyBuckets is how many counts one request of CountPolicies reads. Elasticsearch makes at
+// most 65,536.
+const policyBuckets = 10_000
+
+func (g agents) CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error) {
+	const op = "count the agents of policies"
+	query, err := filterQuery(store.AgentFilter{ActiveOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	by := body{"size": policyBuckets, "sources": []any{
+		body{"policy": body{"terms": body{"field": "policy_id"}}},
+		body{"revision": body{"terms": body{"field": "policy_revision_idx", "missing_bucket": true}}},
+	}}
+	out := map[fleet.PolicyAt]int{}
+	for {
+		res, err := g.s.c.search(ctx, op, indexAgents, body{"query": query, "size": 0, "track_total_hits": false, "aggs": body{"policies": body{"composite": by}}})
+		if err != nil {
+			return nil, err
+		}
+		var counted struct {
+			Policies struct {
+				After   json.RawMessage `json:"after_key"`
+				Buckets []struct {
+					Key struct {
+						Policy   string   `json:"policy"`
+						Revision *float64 `json:"revision"`
+					} `json:"key"`
+					Count int `json:"doc_count"`
+				} `json:"buckets"`
+			} `json:"policies"`
+		}
+		if err := decodeSource("counts", "of policies", res.Aggregations, &counted); err != nil {
+			return nil, err
+		}
+		for _, b := range counted.Policies.Buckets {
+			at := fleet.PolicyAt{ID: b.Key.Policy}
+			if b.Key.Revision != nil {
+				at.Revision = int64(*b.Key.Revision)
+			}
+			out[at] = b.Count
+		}
+		if len(counted.Policies.Buckets) < policyBuckets {
+			return out, nil
+		}
+		by["after"] = counted.Policies.After
+	}
+}
+
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 	const op = "read the census"
 	var long []string // agents whose labels are too long for doc values

@@ -332,6 +332,18 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 	return out, nil
 }
 
+func (g agents) CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error) {
+	out := map[fleet.PolicyAt]int{}
+	// The rows are counted in Go, as in CountFirst.
+	err := g.s.each(ctx, `SELECT policy_id, coalesce(policy_rev, 0) FROM facts WHERE active AND policy_id <> ''`, nil, func(scan scan) error {
+		var at fleet.PolicyAt
+		err := scan(&at.ID, &at.Revision)
+		out[at]++
+		return err
+	})
+	return out, err
+}
+
 func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
 	cond, err := filterCondition(filter)
 	if err != nil {

@@ -164,7 +164,7 @@ var columns = map[string]source{
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id|access_api_key_id)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id|access_api_key_id|policy_coordinator_idx)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)

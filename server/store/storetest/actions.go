@@ -149,11 +149,11 @@ func testActions(t *testing.T, cfg Config) {
 		s := cfg.open(t)
 		whole := func() fleet.Action {
 			a := upgradeAction("act", "a", "b")
-			a.StartTime, a.Expiration = atPtr(time.Minute), atPtr(time.Hour)
+			a.StartTime, a.Expiration, a.Sealed = atPtr(time.Minute), atPtr(time.Hour), []byte{0, 255, 1}
 			return a
 		}
 		modify := func(a fleet.Action) {
-			a.Agents[0], a.Data[2] = "modified", 'X'
+			a.Agents[0], a.Data[2], a.Sealed[2] = "modified", 'X', 'X'
 			*a.StartTime, *a.Expiration = base, base
 			if a.CancelledAt != nil {
 				*a.CancelledAt = base

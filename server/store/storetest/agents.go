@@ -25,6 +25,7 @@ func agent(id string) fleet.Agent {
 func fullAgent(id string) fleet.Agent {
 	a := agent(id)
 	a.PolicyRev, a.EnrollmentID, a.ReplaceTokenHash, a.AccessKeyHash = 4, "enrolment", "aa", "bb"
+	a.PolicyCoordinator = new(int64(1))
 	a.WatcherKeyID, a.WatcherKeyHash = "watcher", "cc"
 	a.UnenrolledAt, a.UnenrolledReason = atPtr(time.Hour), "manual"
 	a.UnenrollmentStartedAt = atPtr(time.Minute)

@@ -33,7 +33,7 @@ func eachCollection(f func(name string, c kind)) {
 		make: func(i int) fleet.Policy {
 			return fleet.Policy{
 				ID: fmt.Sprint("policy-", i), Name: "Edge <1>", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"},
-				SpaceIDs: []string{"default"}, PolicyRev: 3, InactivityTimeout: time.Hour, UnenrollTimeout: new(int64(7)),
+				SpaceIDs: []string{"default"}, PolicyRev: 3, Revisions: []fleet.PolicyRevision{{Revision: 3, At: when(i), By: "admin"}}, InactivityTimeout: time.Hour, UnenrollTimeout: new(int64(7)),
 				KeepMonitoringAlive: new(true), MonitoringPprof: new(true), MonitoringHTTP: json.RawMessage(`{"port":6791}`),
 				MonitoringDiagnostics: json.RawMessage(`{"limit":{"burst":1}}`), DataOutputID: "o", MonitoringOutputID: "m",
 				DownloadSourceID: "s", FleetServerHostID: "h", AgentFeatures: []fleet.AgentFeature{{Name: "fqdn", Enabled: true}},

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ func queriedFleet() []fleet.Agent {
 		a.Active = i%8 != 0
 		a.PolicyID = pick([]string{"default", "canary", "edge", "never", "gone", ""})
 		a.PolicyRev = int64(i % 4)
+		if i%5 > 0 {
+			a.PolicyCoordinator = new(int64(i % 3))
+		}
 		a.Version = pick(oddVersions)
 		a.EnrollmentID, a.UnenrolledReason = pick(oddTexts), pick(oddTexts)
 		a.EnrolledAt = at(time.Duration(r.IntN(1440)) * time.Minute)
@@ -450,6 +454,18 @@ func testQueries(t *testing.T, cfg Config) {
 		equal(t, value(s.Agents().CountFirst(ctx, store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
 		_, err := s.Agents().CountFirst(ctx, store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
 		wantKind(t, err, fleet.Invalid)
+	})
+
+	t.Run("CountPolicies counts the agents by the revision that they have", func(t *testing.T) {
+		want := map[fleet.PolicyAt]int{}
+		for i := range fleetOf {
+			if a := &fleetOf[i]; a.Active && a.PolicyID != "" {
+				want[a.Policy()]++
+			}
+		}
+		if got := value(s.Agents().CountPolicies(ctx))(t); !maps.Equal(got, want) || len(want) < 12 {
+			t.Errorf("the counts are %v, want %v", got, want)
+		}
 	})
 
 	for query, some := range map[string]bool{

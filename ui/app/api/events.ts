@@ -53,7 +53,7 @@ export function effectsOf(event: FleetEvent): Effects {
     case "incident":
       return { stale: [keys.incidents] };
     case "policy":
-      return { stale: [keys.policies] };
+      return { stale: [keys.policies, keys.actions] };
     default:
       return { stale: [] };
   }

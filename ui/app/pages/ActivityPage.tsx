@@ -12,6 +12,7 @@ import { Ago, useClock } from "~/components/Now";
 import { ReasonButton } from "~/components/ReasonButton";
 import { TextLink } from "~/components/TextLink";
 import { useToast } from "~/components/Toasts";
+import { usePolicyName } from "~/hooks/useAgents";
 import { actionStatusLabel, actionTitle, isScheduled, progressOf, whyNotCancel } from "~/util/action";
 import { exact, sameDay } from "~/util/time";
 import { plural } from "~/util/words";
@@ -71,20 +72,22 @@ function dayName(iso: string): string {
 
 function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; marked: boolean; onCancel: () => void }) {
   const now = useClock();
+  const policyName = usePolicyName();
+  const title = actionTitle(a, now, policyName);
   const p = progressOf(a);
   const noCancel = whyNotCancel(a);
   const failedIds = [...new Set(a.latestErrors.map((e) => e.agentId))];
   return (
-    <li className={classes.card} id={a.actionId} data-marked={marked || undefined} aria-label={actionTitle(a, now)}>
+    <li className={classes.card} id={a.actionId} data-marked={marked || undefined} aria-label={title}>
       <div className={classes.head}>
         <div>
-          <Text fw={600}>{actionTitle(a, now)}</Text>
+          <Text fw={600}>{title}</Text>
           <Text size="xs" c="dimmed">
             {a.created_by ? `Created by ${a.created_by} ` : "Created "}<Ago at={a.creationTime} />
             {isScheduled(a, now) ? <> · starts <time dateTime={a.startTime}>{exact(a.startTime)}</time></> : null}
             {a.hasRolloutPeriod ? " · spread over time" : ""}
             {a.is_automatic ? " · automatic" : ""}
-            {a.completionTime ? <> · ended <Ago at={a.completionTime} /></> : null}
+            {a.completionTime && !a.policyId ? <> · ended <Ago at={a.completionTime} /></> : null}
             {a.cancellationTime ? <> · cancelled <Ago at={a.cancellationTime} /></> : null}
             {a.outcome === "IN_PROGRESS" && a.expiration ? <> · expires <Ago at={a.expiration} /></> : null}
           </Text>
@@ -107,7 +110,9 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
         <span data-bad={p.failed > 0 || undefined}><b>{p.failed.toLocaleString()}</b> failed</span>
         <span><b>{p.waiting.toLocaleString()}</b> {a.outcome === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
         <span className={classes.links}>
-          {a.outcome === "IN_PROGRESS" ? <TextLink to="/agents" search={{ action: a.actionId }} size="xs">Agents under way</TextLink> : null}
+          {a.outcome === "IN_PROGRESS" ? (
+            <TextLink to="/agents" search={a.policyId ? { kuery: lacksRevision(a) } : { action: a.actionId }} size="xs">Agents under way</TextLink>
+          ) : null}
           {failedIds.length > 0 ? <TextLink to="/agents" search={{ ids: failedIds }} size="xs">Agents that failed</TextLink> : null}
           {a.version ? <TextLink to="/agents" search={{ version: a.version }} size="xs">Agents on {a.version}</TextLink> : null}
         </span>
@@ -116,6 +121,11 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
       {a.latestErrors.length > 0 ? <Errors action={a} /> : null}
     </li>
   );
+}
+
+/** The query for the agents of a policy that have not got its revision. */
+function lacksRevision(a: ActionStatus): string {
+  return `policy_id: "${a.policyId}" and not policy_revision_idx >= ${a.revision}`;
 }
 
 /** Fewer are simply shown; more would hide the next action. */

@@ -25,6 +25,7 @@ test.each([
   [{ rollback: true, version: "1.0.0", nbAgentsDone: 5 }, "Rolling back 5 of 9 agents to 1.0.0"],
   [{ rollback: true, version: "1.0.0", outcome: "FAILED", nbAgentsFailed: 9 }, "Rollback of 9 agents to 1.0.0 failed"],
   [{ type: "UNENROLL", version: undefined, outcome: "COMPLETE", nbAgentsDone: 9 }, "Unenrolled 9 agents"],
+  [{ type: "POLICY_CHANGE", version: undefined, policyId: "web", revision: 4, nbAgentsDone: 3 }, "Policy web revision 4: 3 of 9 agents"],
 ] as [Partial<ActionStatus>, string][])("%o reads %s", (change, want) => {
   expect(actionTitle(action(change), now)).toBe(want);
 });

@@ -29,8 +29,10 @@ const verbs: Record<string, { doing: string; did: string; noun: string }> = {
   CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
 };
 
-export function actionTitle(a: ActionStatus, now: number): string {
+/** A POLICY_CHANGE names its policy by policyName. */
+export function actionTitle(a: ActionStatus, now: number, policyName: (id: string) => string = (id) => id): string {
   const { total, done, failed, waiting } = progressOf(a);
+  if (a.policyId) return `Policy ${policyName(a.policyId)} revision ${a.revision}: ${done.toLocaleString()} of ${plural(total, "agent")}`;
   const verb = verbs[a.rollback ? "ROLLBACK" : a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
   const to = a.version ? ` to ${a.version}` : "";
   const agents = plural(total, "agent");

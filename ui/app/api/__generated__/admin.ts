@@ -483,7 +483,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List actions with their results, newest first */
+        /** List actions with their results, and new revisions of policies (POLICY_CHANGE), newest first */
         get: operations["listActionStatus"];
         put?: never;
         post?: never;
@@ -2348,14 +2348,14 @@ export interface components {
             events: number;
         };
         UnenrollRequest: {
-            /** @description Also if the agent is in an active rollout */
+            /** @description Also if the agent is in an active rollout or has a managed policy */
             force?: boolean;
             /** @description Unenrol at once, without acknowledgement: the key of the agent no longer works */
             revoke?: boolean;
         };
         BulkUnenrollRequest: {
             agents: components["schemas"]["AgentSelection"];
-            /** @description Also agents in an active rollout */
+            /** @description Also agents in an active rollout, and those of managed policies */
             force?: boolean;
             /** @description Unenrol at once, without acknowledgement: the keys of the agents no longer work */
             revoke?: boolean;
@@ -2559,6 +2559,13 @@ export interface components {
             is_automatic?: boolean;
             /** @description The policy of a POLICY_REASSIGN */
             newPolicyId?: string;
+            /** @description The policy of a POLICY_CHANGE */
+            policyId?: string;
+            /**
+             * Format: int64
+             * @description The revision of a POLICY_CHANGE
+             */
+            revision?: number;
             /** @description The admin key that created it */
             created_by?: string;
             latestErrors: components["schemas"]["ActionError"][];
@@ -4979,7 +4986,7 @@ export interface operations {
                 perPage?: number;
                 /** @description Only actions created in the day that begins at this time; takes precedence over latest */
                 date?: string;
-                /** @description Only actions created in the last so many milliseconds */
+                /** @description Only actions created in the last so many milliseconds, without revisions of policies */
                 latest?: number;
                 /** @description Number of latest errors to show of each action */
                 errorSize?: number;

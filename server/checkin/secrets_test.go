@@ -1,0 +1,85 @@
+package checkin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/keyfile"
+)
+
+// sealer opens the encryption key in dir, and makes the installation's first one.
+func (w *world) sealer(dir string) keyfile.Sealer {
+	w.t.Helper()
+	s, err := keyfile.OpenSealer(w.t.Context(), keyfile.File{Disk: disk.OS{}, Dir: dir, Name: keyfile.EncryptionKey, Settings: w.store.Settings()}, slog.New(slog.DiscardHandler))
+	w.must(err)
+	return s
+}
+
+const migration = `{"target_uri":"https://other:8220","enrollment_token":"t"}`
+
+func (w *world) migrate() fleet.Action {
+	w.t.Helper()
+	a, err := w.actions.Create(w.t.Context(), action.Order{Type: agentapi.ActionMigrate, Data: json.RawMessage(migration), AgentIDs: []string{agentID}})
+	w.must(err)
+	return a
+}
+
+func TestAgentGetsTheSecretsOfItsAction(t *testing.T) {
+	w := newWorld(t)
+	w.actions.Sealer = w.sealer(t.TempDir())
+	w.service.Sealer = w.actions.Sealer
+	sealed := w.migrate()
+	// Servers once stored the data of all actions as they are.
+	plain := sealed
+	plain.ID, plain.Sealed, plain.Data = "of an older server", nil, json.RawMessage(migration)
+	_, err := w.store.Actions().Create(t.Context(), plain)
+	w.must(err)
+	w.feed.Signal()
+	w.fed(2)
+	for _, a := range w.checkin(agentapi.CheckinRequest{}).delivers(sealed.ID, plain.ID).Actions {
+		if string(a.Data) != migration {
+			t.Errorf("action %s is delivered with %s", a.ID, a.Data)
+		}
+	}
+}
+
+// The agent would not get the action later, since its next ack token is above its number.
+// The operator sees that it has failed, and why.
+func TestActionFailsOnAServerThatCannotDecryptItsSecrets(t *testing.T) {
+	w := newWorld(t)
+	var log bytes.Buffer
+	w.service.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.actions.Sealer = w.sealer(t.TempDir())
+	w.service.Sealer = w.sealer(t.TempDir()) // without a copy of the key
+	secret, other := w.migrate(), w.upgrade()
+	w.fed(2)
+	seen := len(w.events(0))
+	first := w.checkin(agentapi.CheckinRequest{}).delivers(other.ID)
+	w.checkin(agentapi.CheckinRequest{}).delivers(other.ID) // its answer was lost
+	w.checkin(agentapi.CheckinRequest{AckToken: first.AckToken}).parked().leave()
+
+	r, err := w.store.Results().Get(t.Context(), secret.ID, agentID)
+	w.must(err)
+	if !strings.Contains(r.Error, "lacks the key that encrypted the secrets of this action") || r.Hostname != "web" {
+		t.Errorf("the result is %+v", r)
+	}
+	var told int
+	for _, e := range w.events(seen) {
+		if e.Type == fleet.EventActionResult && e.Subject == secret.ID {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d events tell of the result", told)
+	}
+	if n := strings.Count(log.String(), secret.ID); n != 1 || !strings.Contains(log.String(), "lacks the key") {
+		t.Errorf("the log names the action %d times:\n%s", n, log.String())
+	}
+}
