@@ -129,7 +129,7 @@ Elastic's OpenPGP key before, with ` + "`muster package trust KEY.asc`" + `.`,
 		},
 	}
 	cmd.Flags().BoolVar(&elastic, "elastic", false, "the archives are Elastic's, for Elastic Agents")
-	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
+	packagecmd.AddFloorFlag(cmd, &floor)
 	edit.AddFlags(cmd)
 	return cmd
 }
@@ -160,6 +160,10 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 		}
 		targets = append(targets, t)
 	}
+	change, err := packagecmd.Adding(targets, floor)
+	if err != nil {
+		return err
+	}
 	if err := prepared.PublishRoots(ctx); err != nil {
 		return err
 	}
@@ -168,7 +172,7 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 			return fmt.Errorf("%s: %w", archive, err)
 		}
 	}
-	signed, err := prepared.Run(ctx, packagecmd.Adding(targets, floor))
+	signed, err := prepared.Run(ctx, change)
 	if err != nil {
 		return err
 	}

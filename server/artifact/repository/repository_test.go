@@ -701,7 +701,7 @@ func TestSetWithheld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.SetFloor("1.1.1"); err != nil {
+	if err := e.SetFloor("", "1.1.1"); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, s, w.sign(w.must(e.Bytes()), root, w.targets))

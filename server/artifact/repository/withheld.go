@@ -58,11 +58,12 @@ func withheld(targets *tuf.Contents, p fleet.Package, now time.Time) string {
 		if t.SHA512 != p.SHA512 {
 			return fmt.Sprintf("targets version %d names other bytes under its name (sha512 %s…)", targets.Version, t.SHA512[:16])
 		}
-		if targets.Floor == "" {
+		floor := targets.LimitsOf(t.Component).Floor
+		if floor == "" {
 			return ""
 		}
-		if c, err := manifest.CompareVersions(p.Version, targets.Floor); err == nil && c < 0 {
-			return fmt.Sprintf("it is below %s, the lowest version the publishers allow", targets.Floor)
+		if c, err := manifest.CompareVersions(p.Version, floor); err == nil && c < 0 {
+			return fmt.Sprintf("it is below %s, the lowest version the publishers allow", floor)
 		}
 		return ""
 	}
