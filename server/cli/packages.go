@@ -38,13 +38,13 @@ func (a *client) newPackageList() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "VERSION\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
+				table(w, "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
 					for _, p := range got.Items {
 						platform := p.Os + "/" + p.Arch
 						if p.Maker != nil {
 							platform += ", Elastic"
 						}
-						add(p.Version, platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
+						add(p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
 							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
 					}
 				})
@@ -136,7 +136,11 @@ Elastic's OpenPGP key before, with ` + "`muster package trust KEY.asc`" + `.`,
 
 func (a *client) showPushed(cmd *cobra.Command, p adminapi.Package) error {
 	return a.show(cmd.OutOrStdout(), adminapi.PackageItem{Item: p}, func(w io.Writer) {
-		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", p.Version, p.Os, p.Arch, p.Sha256)
+		what := p.Version
+		if p.Component != nil {
+			what = *p.Component + " " + what
+		}
+		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", what, p.Os, p.Arch, p.Sha256)
 		if p.Withheld != nil {
 			fmt.Fprintf(w, "  hosts that trust the root do not install it yet: %s\n", *p.Withheld)
 		}

@@ -36,8 +36,9 @@ func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) err
 		if packages[i].Maker != fleet.MakerMuster {
 			continue // its hosts do not know the publishers
 		}
-		packages[i].Withheld = withheld(targets, packages[i], now)
-		packages[i].Downgrade = targets != nil && targets.AllowsDowngrade(packages[i].Version, now)
+		p := &packages[i]
+		p.Withheld = withheld(targets, *p, now)
+		p.Downgrade = targets != nil && targets.LimitsOf(p.Component).AllowsDowngrade(p.Version, now)
 	}
 	return nil
 }
