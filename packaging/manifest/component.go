@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -83,17 +82,18 @@ func ValidRuntimeName(name string) error {
 	return nil
 }
 
-// ParseMode parses the mode of a configuration file. An empty one is 0644.
-func ParseMode(mode string) (fs.FileMode, error) {
+// ParseMode parses the mode of a configuration file. An empty one is 0644. It is not an
+// fs.FileMode because the rules of the server, which read manifests, touch no files.
+func ParseMode(mode string) (uint32, error) {
 	if mode == "" {
 		return 0o644, nil
 	}
 	if !modeForm.MatchString(mode) {
 		return 0, fmt.Errorf("is %q, want three octal digits such as 0640", mode)
 	}
-	var m fs.FileMode
+	var m uint32
 	for _, digit := range mode {
-		m = m<<3 | fs.FileMode(digit-'0')
+		m = m<<3 | uint32(digit-'0')
 	}
 	return m, nil
 }
