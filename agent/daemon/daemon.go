@@ -242,7 +242,7 @@ func (d *daemon) buildExecutor() {
 		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
 		PolicySource: func() string { return d.queue.Settings().SourceURI },
-		Hold:         d.workloads.Hold,
+		Hold:         func(ctx context.Context) (func(), error) { return d.workloads.Hold(ctx) }, // they are built later
 		Reexec:       d.reexecAs, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {

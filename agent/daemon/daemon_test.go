@@ -68,7 +68,7 @@ type floored struct {
 	floor string
 }
 
-func (f floored) Floor(context.Context) string { return f.floor }
+func (f floored) Floor(context.Context, string) string { return f.floor }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()

@@ -119,7 +119,7 @@ func (c *Change) configFile(path string, content []byte, mode, user, group strin
 			return configFile{}, fmt.Errorf("configuration file %s: %w", path, err)
 		}
 	}
-	return configFile{path, content, m, owner}, nil
+	return configFile{path, content, fs.FileMode(m), owner}, nil
 }
 
 // backedUp returns the configuration files of a kept version from the newest backup that was

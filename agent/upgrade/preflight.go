@@ -265,7 +265,7 @@ func (e *Executor) CheckRollback(ctx context.Context, version string) error {
 	if e.Trust == nil {
 		return nil
 	}
-	floor := e.Trust.Floor(ctx)
+	floor := e.Trust.Floor(ctx, "")
 	if floor == "" {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (p publisher) Expect(context.Context, string, trust.Fetch) (*trust.Expectat
 	return &e, nil
 }
 
-func (p publisher) Floor(context.Context) string { return p.expect.Floor }
+func (p publisher) Floor(context.Context, string) string { return p.expect.Floor }
 
 // smallDisk is a disk with free bytes free.
 type smallDisk struct {

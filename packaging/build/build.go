@@ -153,7 +153,10 @@ func checkSet(files []source, p manifest.Package) error {
 		}
 	}
 	if p.Component != nil {
-		return p.Component.CheckFiles(func(name string) bool { return names[name] })
+		if err := p.Component.CheckFiles(func(name string) bool { return names[name] }); err != nil {
+			return fmt.Errorf("%w: add it with --file NAME=PATH", err)
+		}
+		return nil
 	}
 	want := manifest.ProgramName(p.OS, program)
 	if !names[want] {

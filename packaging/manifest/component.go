@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -83,17 +82,18 @@ func ValidRuntimeName(name string) error {
 	return nil
 }
 
-// ParseMode parses the mode of a configuration file. An empty one is 0644.
-func ParseMode(mode string) (fs.FileMode, error) {
+// ParseMode parses the mode of a configuration file. An empty one is 0644. It is not an
+// fs.FileMode because the rules of the server, which read manifests, touch no files.
+func ParseMode(mode string) (uint32, error) {
 	if mode == "" {
 		return 0o644, nil
 	}
 	if !modeForm.MatchString(mode) {
 		return 0, fmt.Errorf("is %q, want three octal digits such as 0640", mode)
 	}
-	var m fs.FileMode
+	var m uint32
 	for _, digit := range mode {
-		m = m<<3 | fs.FileMode(digit-'0')
+		m = m<<3 | uint32(digit-'0')
 	}
 	return m, nil
 }
@@ -204,18 +204,27 @@ func (p Package) ArchiveName(format string) string {
 	return ArchiveName(p.FullVersion(), p.OS, p.Arch, format)
 }
 
+// ComponentName returns the name of the package's component, or "" for an agent's package.
+func (p Package) ComponentName() string {
+	if p.Component == nil {
+		return ""
+	}
+	return p.Component.Name
+}
+
 // CheckComponent returns an error unless the package is one of the component, or with an
 // empty name, one of an agent.
 func (p Package) CheckComponent(name string) error {
-	switch {
-	case p.Component == nil && name == "", p.Component != nil && p.Component.Name == name:
+	switch is := p.ComponentName(); {
+	case is == name:
 		return nil
-	case p.Component == nil:
+	case is == "":
 		return fmt.Errorf("package is an agent's, want one of component %s", name)
 	case name == "":
-		return fmt.Errorf("package is one of component %s, want an agent's", p.Component.Name)
+		return fmt.Errorf("package is one of component %s, want an agent's", is)
+	default:
+		return fmt.Errorf("package is one of component %s, want one of component %s", is, name)
 	}
-	return fmt.Errorf("package is one of component %s, want one of component %s", p.Component.Name, name)
 }
 
 // homePrefix begins the names of the package's homes.

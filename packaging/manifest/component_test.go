@@ -92,7 +92,8 @@ func TestPackageIsOfOneComponentOrOfAnAgent(t *testing.T) {
 		name string
 		says string
 	}{
-		{agent, "", ""}, {web, "web", ""},
+		{agent, "", ""},
+		{web, "web", ""},
 		{agent, "web", "package is an agent's, want one of component web"},
 		{web, "", "package is one of component web, want an agent's"},
 		{web, "db", "package is one of component web, want one of component db"},

@@ -16,10 +16,10 @@ type Authority interface {
 	// Expect returns what the trusted publishers say about the archive called
 	// fileName. Any error means that the archive must not be installed.
 	Expect(ctx context.Context, fileName string, beside Fetch) (*Expectation, error)
-	// Floor returns the lowest full version that the publishers let the server move a host
-	// to, or "": the current one, or if that cannot be fetched, the last one verified on
-	// this host.
-	Floor(ctx context.Context) string
+	// Floor returns the lowest full version of a component, or with an empty name, of the
+	// agent, that the publishers let the server move a host to, or "": the current one, or
+	// if that cannot be fetched, the last one verified on this host.
+	Floor(ctx context.Context, component string) string
 }
 
 // Expectation is what the publishers say about one archive.
@@ -33,8 +33,8 @@ type Expectation struct {
 	// Archive identifies the archive's bytes before they are fetched: its SHA-512, or the
 	// digest of its signature. Equal texts mean equal bytes.
 	Archive string
-	// Floor is the lowest full version that may be installed. Empty means that there is
-	// no floor.
+	// Floor is the lowest full version of the agent, or of the component, that may be
+	// installed. Empty means that there is no floor.
 	Floor string
 	// Downgrade means that the publishers let hosts go back to this version now.
 	Downgrade bool
@@ -46,7 +46,7 @@ type Expectation struct {
 var _ Authority = Keyring{}
 
 // Floor implements [Authority]: a signature beside an archive cannot set one.
-func (r Keyring) Floor(context.Context) string { return "" }
+func (r Keyring) Floor(context.Context, string) string { return "" }
 
 // Expect implements [Authority] with the detached signature beside the archive.
 func (r Keyring) Expect(ctx context.Context, fileName string, beside Fetch) (*Expectation, error) {

@@ -753,13 +753,22 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	return c, nil
 }
 
-// Catalog returns the published packages.
+// Catalog returns the published packages of agents.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
+	return s.ComponentCatalog(ctx, "")
+}
+
+// ComponentCatalog returns the published packages of a component.
+func (s *Service) ComponentCatalog(ctx context.Context, name string) (fleet.Catalog, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
-	if err == nil && s.Trust != nil {
-		err = s.Trust.SetWithheld(ctx, packages)
+	if err != nil {
+		return nil, err
 	}
-	return packages, err
+	catalog := fleet.OfComponent(packages, name)
+	if s.Trust != nil {
+		err = s.Trust.SetWithheld(ctx, catalog)
+	}
+	return catalog, err
 }
 
 func (s *Service) create(ctx context.Context, a *fleet.Action) error {

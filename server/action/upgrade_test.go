@@ -482,3 +482,23 @@ func TestUpgradeIsDoneWhenTheWatcherHasCommitted(t *testing.T) {
 	w.change("b", func(a *fleet.Agent) { a.ObserveUpgrade("1.1.0", nil, w.now) })
 	want(2, fleet.ActionComplete)
 }
+
+// A component has versions of its own: an agent must not be sent to one of them.
+func TestAgentsAreNotUpgradedToTheVersionOfAComponent(t *testing.T) {
+	w := newWorld(t, "a")
+	file := "muster-component-web-9.9.9-linux-amd64.tar.gz"
+	w.must(w.store.Packages().Create(t.Context(), fleet.Package{File: file, Version: "9.9.9", OS: "linux", Arch: "amd64", Component: "web", Runtime: "process"}))
+	catalog, err := w.service.Catalog(t.Context())
+	w.must(err)
+	if got := catalog.Versions(); !slices.Equal(got, []string{"1.2.0", "1.1.0"}) {
+		t.Errorf("agents can be upgraded to %v", got)
+	}
+	_, err = previewed(t.Context(), w.service.EachVerdict, order("9.9.9", "a"))
+	w.wantKind(err, fleet.Invalid, "no package of version 9.9.9 is published")
+	web, err := w.service.ComponentCatalog(t.Context(), "web")
+	w.must(err)
+	a := w.agent("a")
+	if got := web.For("9.9.9", a.Host()); len(got) != 1 || got[0].File != file || len(web.For("1.1.0", a.Host())) != 0 {
+		t.Errorf("the component has %+v", web)
+	}
+}

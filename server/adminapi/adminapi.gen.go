@@ -2188,8 +2188,11 @@ type Pace struct {
 // Package defines model for Package.
 type Package struct {
 	Arch string `json:"arch"`
-	File string `json:"file"`
-	Hash string `json:"hash"`
+
+	// Component The component whose package it is; absent for an agent's package
+	Component *string `json:"component,omitempty"`
+	File      string  `json:"file"`
+	Hash      string  `json:"hash"`
 
 	// KeyId The publisher key that signed it; empty if it has no signature of its own
 	KeyId string `json:"key_id"`
@@ -2199,8 +2202,11 @@ type Package struct {
 	Os       string    `json:"os"`
 	PushedAt time.Time `json:"pushed_at"`
 	PushedBy *string   `json:"pushed_by,omitempty"`
-	Sha256   string    `json:"sha256"`
-	Sha512   string    `json:"sha512"`
+
+	// Runtime How hosts run the component: process, systemd or docker for example
+	Runtime *string `json:"runtime,omitempty"`
+	Sha256  string  `json:"sha256"`
+	Sha512  string  `json:"sha512"`
 
 	// Signed The signed targets file names it, so hosts that trust the root install it; absent if no root is published
 	Signed *bool `json:"signed,omitempty"`

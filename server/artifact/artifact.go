@@ -25,6 +25,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/audit"
@@ -141,8 +142,16 @@ func (s *Service) push(ctx context.Context, as fleet.Package, body io.Reader, ac
 	if err != nil {
 		return fleet.Package{}, err
 	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackagePushed, Subject: file, Actor: actor, Data: event.Data(map[string]string{"version": p.Version, "os": p.OS, "arch": p.Arch})})
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackagePushed, Subject: file, Actor: actor, Data: event.Data(pushed{p.Version, p.OS, p.Arch, p.Component})})
 	return p, nil
+}
+
+// pushed is the data of the event of a push.
+type pushed struct {
+	Version   string `json:"version"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	Component string `json:"component,omitempty"`
 }
 
 // checkSigned refuses a package without a signature before its bytes are sent.
@@ -303,10 +312,13 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 		// Agents are matched to packages by os and arch.
 		return fleet.FieldError("body", "does not say which platform it is for, and its muster-agent program does not show it: set os and arch in its %s", manifest.FileName)
 	}
-	if want := manifest.ArchiveName(pkg.FullVersion(), pkg.OS, pkg.Arch, format); want != p.File {
+	if want := pkg.ArchiveName(format); want != p.File {
 		return fleet.FieldError("path.file", "is %s, but by its manifest the package is %s", p.File, want)
 	}
 	p.Version, p.Snapshot, p.Hash, p.OS, p.Arch = pkg.FullVersion(), pkg.Snapshot, pkg.Hash, pkg.OS, pkg.Arch
+	if c := pkg.Component; c != nil {
+		p.Component, p.Runtime = c.Name, c.Runtime
+	}
 	return nil
 }
 
@@ -491,9 +503,10 @@ func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
 }
 
 func checkName(file string) error {
-	if filepath.Base(file) != file || strings.ContainsAny(file, `\:`) || !strings.HasPrefix(file, "muster-agent-") ||
-		!(strings.HasSuffix(file, ".tar.gz") || strings.HasSuffix(file, ".zip")) {
-		return fleet.FieldError("path.file", "is %q, want a name such as %s", file, manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz"))
+	known := strings.HasPrefix(file, layout.HomePrefix) || strings.HasPrefix(file, manifest.ComponentPrefix)
+	if filepath.Base(file) != file || strings.ContainsAny(file, `\:`) || !known || !(strings.HasSuffix(file, ".tar.gz") || strings.HasSuffix(file, ".zip")) {
+		return fleet.FieldError("path.file", "is %q, want a name such as %s or %s", file,
+			manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz"), manifest.ComponentArchiveName("web", "1.1.0", "linux", "amd64", "tar.gz"))
 	}
 	return nil
 }

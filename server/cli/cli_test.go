@@ -388,6 +388,10 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 		t.Errorf("published are %+v", got)
 	}
 	o.fails(1, []string{"package", "push", filepath.Join(dir, "none.tar.gz")}, "none.tar.gz")
+	web := fakepkg.SignedComponent(t, dir, private, fakepkg.Component("web"), "2.4.0", map[string]string{"bin/web": "", "conf/web.conf": ""})
+	o.contains(o.run("package", "push", web), "published web 2.4.0 for ")
+	o.contains(o.run("package", "list"), "COMPONENT", "RUNTIME", "2.4.0", "web", "process")
+	o.run("package", "withdraw", filepath.Base(web))
 	fakepkg.FlipBit(t, archive)
 	o.fails(1, []string{"package", "push", archive}, archive)
 	asJSON[adminapi.ActionWord](o, "package", "withdraw", name)

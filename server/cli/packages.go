@@ -38,13 +38,13 @@ func (a *client) newPackageList() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "VERSION\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
+				table(w, "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
 					for _, p := range got.Items {
 						platform := p.Os + "/" + p.Arch
 						if p.Maker != nil {
 							platform += ", Elastic"
 						}
-						add(p.Version, platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
+						add(p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
 							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
 					}
 				})
@@ -129,14 +129,18 @@ Elastic's OpenPGP key before, with ` + "`muster package trust KEY.asc`" + `.`,
 		},
 	}
 	cmd.Flags().BoolVar(&elastic, "elastic", false, "the archives are Elastic's, for Elastic Agents")
-	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
+	packagecmd.AddFloorFlag(cmd, &floor)
 	edit.AddFlags(cmd)
 	return cmd
 }
 
 func (a *client) showPushed(cmd *cobra.Command, p adminapi.Package) error {
 	return a.show(cmd.OutOrStdout(), adminapi.PackageItem{Item: p}, func(w io.Writer) {
-		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", p.Version, p.Os, p.Arch, p.Sha256)
+		what := p.Version
+		if p.Component != nil {
+			what = *p.Component + " " + what
+		}
+		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", what, p.Os, p.Arch, p.Sha256)
 		if p.Withheld != nil {
 			fmt.Fprintf(w, "  hosts that trust the root do not install it yet: %s\n", *p.Withheld)
 		}
@@ -160,6 +164,10 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 		}
 		targets = append(targets, t)
 	}
+	change, err := packagecmd.Adding(targets, floor)
+	if err != nil {
+		return err
+	}
 	if err := prepared.PublishRoots(ctx); err != nil {
 		return err
 	}
@@ -168,7 +176,7 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 			return fmt.Errorf("%s: %w", archive, err)
 		}
 	}
-	signed, err := prepared.Run(ctx, packagecmd.Adding(targets, floor))
+	signed, err := prepared.Run(ctx, change)
 	if err != nil {
 		return err
 	}

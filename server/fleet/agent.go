@@ -216,6 +216,10 @@ type Package struct {
 	KeyID    string    `json:"key_id"`
 	PushedAt time.Time `json:"pushed_at"`
 	PushedBy string    `json:"pushed_by"`
+	// Component is the name of the component whose package it is, empty: it is an agent's.
+	// Runtime is how hosts run the component.
+	Component string `json:"component,omitempty"`
+	Runtime   string `json:"runtime,omitempty"`
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.

@@ -446,12 +446,24 @@ func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {
 	}
 }
 
-// Catalog lists the published packages with the fields that decisions need.
+// Catalog lists the published packages of agents, or those of one component, with the fields
+// that decisions need.
 type Catalog []Package
+
+// OfComponent returns the packages of a component, or with an empty name, those of agents.
+func OfComponent(packages []Package, name string) Catalog {
+	return Catalog(packages).only(func(p Package) bool { return p.Component == name })
+}
 
 // Has reports whether there is a package of a full version for a host.
 func (c Catalog) Has(version string, host HostMetadata) bool {
 	return slices.ContainsFunc(c, func(p Package) bool { return p.Version == version && p.Fits(host) })
+}
+
+// For returns the packages of a full version for a host. There are several if one is for any
+// platform, or if the host's architecture is not known.
+func (c Catalog) For(version string, host HostMetadata) Catalog {
+	return c.only(func(p Package) bool { return p.Version == version && p.Fits(host) })
 }
 
 // of returns the packages of a full version.

@@ -16,7 +16,7 @@ import (
 func Component(name string) manifest.Component {
 	return manifest.Component{
 		Name: name, Runtime: "process",
-		Settings: map[string]any{"command": []any{"bin/" + name, "--config", "/etc/" + name + "/" + name + ".conf"}},
+		Settings: map[string]any{"program": "bin/" + name, "args": []any{"--config", "/etc/" + name + "/" + name + ".conf"}},
 		ConfigFiles: []manifest.ConfigFile{
 			{Path: "/etc/" + name + "/" + name + ".conf", From: "conf/" + name + ".conf", Mode: "0640"},
 		},

@@ -34,7 +34,8 @@ const HOSTS = ["web-01", "web-02", "web-03", "api-01", "api-02", "db-01", "db-02
 export class MockFleet {
   agents = new Map<string, Agent>();
   actions: ActionStatus[] = [];
-  packages: Package[] = [];
+  packages: Package[] = []; // of agents
+  componentPackages: Package[] = [];
   policies: Policy[] = [];
   keys: EnrollmentKey[] = [];
   adminKeys: AdminKey[] = [];
@@ -49,6 +50,7 @@ export class MockFleet {
     this.policies = [policy("default", "Default policy", now()), policy("edge", "Edge sites", now())];
     this.publisherKeys = [{ id: "a1b2c3d4e5f60718", public_key: "RWQYB/bl1MOyoZ1bXvVnyPtnLrPOVTvd6EWXOkrQfGvZxJDvmKs4Ip9E", name: "release 2026", added_at: iso(now() - 9e7), added_by: "first admin key" }];
     this.packages = Object.keys(VERSIONS).flatMap((v, i) => ["amd64", "arm64"].map((arch) => pkg(v, arch, now() - (4 - i) * 36e5)));
+    this.componentPackages = [{ ...pkg("2.4.0", "amd64", now() - 36e5), file: "muster-component-web-2.4.0-linux-amd64.tar.gz", component: "web", runtime: "systemd" }];
     for (let i = 0; i < size; i++) {
       const a = this.agent(i);
       this.agents.set(a.id, a);

@@ -124,9 +124,10 @@ const routes: Route[] = [
     return ok({ action: "revoked" });
   }],
   ["GET", /^\/api\/fleet\/agent_policies$/, ({ fleet }) => ok(page(fleet.policies))],
-  ["GET", /^\/api\/v1\/packages$/, ({ fleet }) => ok({ items: fleet.packages })],
+  ["GET", /^\/api\/v1\/packages$/, ({ fleet }) => ok({ items: [...fleet.packages, ...fleet.componentPackages] })],
   ["DELETE", /^\/api\/v1\/packages\/([^/]+)$/, ({ fleet, args }) => {
     fleet.packages = fleet.packages.filter((p) => p.file !== args[0]);
+    fleet.componentPackages = fleet.componentPackages.filter((p) => p.file !== args[0]);
     fleet.emit("package.deleted", args[0]!, {});
     return ok({ action: "deleted" });
   }],

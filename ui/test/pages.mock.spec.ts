@@ -28,6 +28,17 @@ test("without a session the login page comes first and leads back", async ({ pag
   await expect(rows(page)).toHaveCount(3);
 });
 
+test("packages of components are listed with component and runtime, and withdrawn", async ({ page }) => {
+  await open(page, "twelve", "/packages");
+  const web = page.getByRole("row", { name: /2\.4\.0/ });
+  await expect(web.getByRole("cell", { name: "web", exact: true })).toBeVisible();
+  await expect(web.getByRole("cell", { name: "systemd", exact: true })).toBeVisible();
+  await web.getByRole("button", { name: "Withdraw muster-component-web-2.4.0-linux-amd64.tar.gz" }).click();
+  const dialog = page.getByRole("dialog", { name: "Withdraw web 2.4.0 for linux · amd64?" });
+  await dialog.getByRole("button", { name: "Withdraw package" }).click();
+  await expect(web).toHaveCount(0);
+});
+
 test("a session that ends leads to the login page", async ({ page }) => {
   await open(page, "twelve", "/packages");
   await expect(page.getByRole("heading", { name: "Packages" })).toBeVisible();

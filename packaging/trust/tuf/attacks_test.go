@@ -122,6 +122,32 @@ func TestArbitraryInstallationIsRefused(t *testing.T) {
 	h.mustRefuse(invented, tuf.ErrThreshold, "timestamp", "0 of 1 signatures", "server (")
 }
 
+// Arbitrary installation: a source gives a signed archive under the name of another kind.
+func TestArchiveUnderTheNameOfAnotherComponentIsRefused(t *testing.T) {
+	repo, h, _, agent := scene(t)
+	web, db := repo.ReleaseComponent("web", "1.1.0", "web"), repo.ReleaseComponent("db", "1.1.0", "db!!")
+	webUI := repo.ReleaseComponent("web-ui", "1.1.0", "ui")
+	for _, name := range []string{agent, web, db, webUI} {
+		h.mustInstall(name)
+	}
+	honest := repo.Served()
+	for _, as := range []string{agent, web, db, webUI} {
+		for _, other := range []string{agent, web, db, webUI} {
+			if other == as {
+				continue
+			}
+			repo.Serve(as, honest[other])
+			h.mustRefuse(as, tuf.ErrMismatch)
+		}
+		repo.Serve(as, honest[as])
+	}
+	// Names that nobody signed, for bytes that are signed.
+	for _, invented := range []string{"muster-component-agent-1.1.0-linux-amd64.tar.gz", "muster-agent-web-1.1.0-linux-amd64.tar.gz", "muster-component-web-9.9.9-linux-amd64.tar.gz"} {
+		repo.Serve(invented, honest[web])
+		h.mustRefuse(invented, tuf.ErrUnknownTarget)
+	}
+}
+
 // Endless data: a source never stops sending.
 func TestEndlessDataIsRefused(t *testing.T) {
 	repo, h, _, name := scene(t)

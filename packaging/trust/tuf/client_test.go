@@ -94,7 +94,7 @@ func TestExpectReturnsTheSignedTarget(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "old")
 	name := repo.Release("1.1.0", "archive")
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("", "1.0.0") })
 	h := newHost(t, repo)
 	e, err := h.expect(name)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestExpectReturnsTheSignedTarget(t *testing.T) {
 func TestDowngradeIsAllowedUntilItsTime(t *testing.T) {
 	repo := tuftest.New(t)
 	old, other := repo.Release("1.0.0", "old"), repo.Release("1.0.1", "other")
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", repo.Now.Add(2*time.Hour)) })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("", "1.0.0", repo.Now.Add(2*time.Hour)) })
 	h := newHost(t, repo)
 	want := func(name string, allowed bool) {
 		t.Helper()
@@ -137,9 +137,9 @@ func TestDowngradeIsAllowedUntilItsTime(t *testing.T) {
 	want(other, false)
 	repo.Now = repo.Now.Add(2 * time.Hour)
 	want(old, false)
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", repo.Now.Add(time.Hour)) })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("", "1.0.0", repo.Now.Add(time.Hour)) })
 	want(old, true)
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("1.0.0", time.Time{}) })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.AllowDowngrade("", "1.0.0", time.Time{}) })
 	want(old, false)
 }
 
@@ -150,12 +150,12 @@ func TestFloorIsTheLastOneThatWasVerified(t *testing.T) {
 	h := newHost(t, repo)
 	want := func(floor string) {
 		t.Helper()
-		if got := h.client().Floor(t.Context()); got != floor {
+		if got := h.client().Floor(t.Context(), ""); got != floor {
 			t.Errorf("the floor is %q, want %q", got, floor)
 		}
 	}
 	want("")
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("", "1.0.0") })
 	want("1.0.0")
 
 	served := repo.Served()
@@ -164,7 +164,7 @@ func TestFloorIsTheLastOneThatWasVerified(t *testing.T) {
 	repo.Now = repo.Now.Add(2 * tuf.TargetsLife)
 	want("1.0.0")
 	repo.Restore(served)
-	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.1.0") })
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("", "1.1.0") })
 	want("1.1.0")
 	h.mustInstall(name) // the floor is compared by the agent
 }

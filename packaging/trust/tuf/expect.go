@@ -11,6 +11,7 @@ import (
 
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
@@ -31,13 +32,14 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 	if err != nil {
 		return nil, err
 	}
+	limits := signed.LimitsOf(target.Component)
 	statement := trust.Statement{
 		KeyID: shortIDs(ch.signers()), FileName: fileName,
 		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(signed.Version), number(ch.rootType().Version), labels(ch.signers())),
 	}
 	return &trust.Expectation{
-		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Archive: "sha512:" + target.SHA512, Floor: signed.Floor,
-		Downgrade: signed.AllowsDowngrade(target.Version, ch.now),
+		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Archive: "sha512:" + target.SHA512, Floor: limits.Floor,
+		Downgrade: limits.AllowsDowngrade(target.Version, ch.now),
 		Verify: func(archive io.Reader) (trust.Statement, error) {
 			if err := target.verify(archive); err != nil {
 				return trust.Statement{}, err
@@ -52,7 +54,7 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 const floorTimeout = 20 * time.Second
 
 // Floor implements [trust.Authority].
-func (c *Client) Floor(ctx context.Context) string {
+func (c *Client) Floor(ctx context.Context, component string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, floorTimeout)
@@ -61,15 +63,15 @@ func (c *Client) Floor(ctx context.Context) string {
 	ch, err := c.refresh(ctx)
 	if err == nil {
 		if signed, cerr := contents(ch.targetsType()); cerr == nil {
-			return signed.Floor
+			return signed.LimitsOf(component).Floor
 		}
 	}
 	l.log.Warn("the publishers' current floor is not known, the last one that this host has verified is used", "err", err)
-	return l.floor()
+	return l.floor(component)
 }
 
 // floor returns the floor in the stored targets, whether they have expired or not.
-func (l local) floor() string {
+func (l local) floor(component string) string {
 	data := l.read(RoleTargets)
 	root, err := l.trustedRoot()
 	if data == nil || err != nil {
@@ -91,7 +93,7 @@ func (l local) floor() string {
 	if err != nil {
 		return ""
 	}
-	return signed.Floor
+	return signed.LimitsOf(component).Floor
 }
 
 func shortIDs(keys []PublicKey) string {
@@ -108,11 +110,22 @@ func (c Contents) find(fileName string) (Target, error) {
 		if t.FileName() == fileName {
 			return t, nil
 		}
-		if strings.HasSuffix(fileName, "-"+t.OS+"-"+t.Arch+"."+t.Format) {
+		if t.differsInVersion(fileName) {
 			unknown.Versions = append(unknown.Versions, t.Version)
 		}
 	}
 	return Target{}, unknown
+}
+
+// differsInVersion reports whether a name is that of the target with another version.
+func (t Target) differsInVersion(fileName string) bool {
+	before, after, _ := strings.Cut(t.FileName(), t.Version)
+	version, ok := strings.CutPrefix(fileName, before)
+	if version, ok2 := strings.CutSuffix(version, after); ok && ok2 {
+		_, err := manifest.ParseVersion(version)
+		return err == nil
+	}
+	return false
 }
 
 // verify reads at most one byte more than t.Size.

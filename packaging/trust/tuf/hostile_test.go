@@ -67,8 +67,10 @@ func mutate(t *rapid.T, v any) any {
 func TestSignedInvalidFilesCrashNeitherAgentNorServer(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "x")
+	repo.ReleaseComponent("web", "2.0.0", "y")
 	repo.PublishTargets(func(e *tuf.Edit) error {
-		return errors.Join(e.SetFloor("1.0.0"), e.AllowDowngrade("1.0.0", repo.Now.Add(time.Hour)))
+		until := repo.Now.Add(time.Hour)
+		return errors.Join(e.SetFloor("", "1.0.0"), e.AllowDowngrade("", "1.0.0", until), e.SetFloor("web", "2.0.0"), e.AllowDowngrade("web", "2.0.0", until))
 	})
 	next := repo.SignBy(repo.NextRoot(func(*tuf.RootSpec) {}), repo.State.Root(), repo.RootKeys...)
 	all := slices.Concat(repo.RootKeys, repo.TargetsKeys, repo.Online)

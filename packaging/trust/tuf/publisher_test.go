@@ -180,7 +180,7 @@ func TestTargetsAreEdited(t *testing.T) {
 	target, _ := tuftest.Archive("1.0.0", "x")
 	other, _ := tuftest.Archive("1.0.0", "y")
 	snapshot, _ := tuftest.Archive("1.1.0-SNAPSHOT", "z")
-	for _, err := range []error{e.AddTarget(target), e.AddTarget(target), e.AddTarget(snapshot), e.SetFloor("1.0.0")} {
+	for _, err := range []error{e.AddTarget(target), e.AddTarget(target), e.AddTarget(snapshot), e.SetFloor("", "1.0.0")} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,22 +188,22 @@ func TestTargetsAreEdited(t *testing.T) {
 	if err := e.AddTarget(other); err == nil || !strings.Contains(err.Error(), "other bytes") {
 		t.Errorf("the same name with other bytes: got %v", err)
 	}
-	if err := e.SetFloor("1.0"); err == nil || !strings.Contains(err.Error(), "floor") {
+	if err := e.SetFloor("", "1.0"); err == nil || !strings.Contains(err.Error(), "floor") {
 		t.Errorf("a bad floor: got %v", err)
 	}
 	until := repo.Now.Add(time.Hour)
 	for version, want := range map[string]error{"1.0": tuf.ErrUnknownTarget, "1.2.0": tuf.ErrUnknownTarget, "1.1.0-SNAPSHOT": nil} {
-		if err := e.AllowDowngrade(version, until); !errors.Is(err, want) {
+		if err := e.AllowDowngrade("", version, until); !errors.Is(err, want) {
 			t.Errorf("going back to %s: got %v", version, err)
 		}
 	}
-	if err := e.AllowDowngrade("1.0.0", time.Time{}); err == nil || !strings.Contains(err.Error(), "is not allowed") {
+	if err := e.AllowDowngrade("", "1.0.0", time.Time{}); err == nil || !strings.Contains(err.Error(), "is not allowed") {
 		t.Errorf("ending what was not allowed: got %v", err)
 	}
-	if err := errors.Join(e.SetFloor("1.0.1"), e.AllowDowngrade("1.0.0", until)); err == nil || !strings.Contains(err.Error(), "below the floor") {
+	if err := errors.Join(e.SetFloor("", "1.0.1"), e.AllowDowngrade("", "1.0.0", until)); err == nil || !strings.Contains(err.Error(), "below the floor") {
 		t.Errorf("below the floor: got %v", err)
 	}
-	if err := errors.Join(e.SetFloor("1.0.0"), e.AllowDowngrade("1.0.0", until), e.AllowDowngrade("1.1.0-SNAPSHOT", time.Time{})); err != nil {
+	if err := errors.Join(e.SetFloor("", "1.0.0"), e.AllowDowngrade("", "1.0.0", until), e.AllowDowngrade("", "1.1.0-SNAPSHOT", time.Time{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.RemoveTarget("nothing.zip"); !errors.Is(err, tuf.ErrUnknownTarget) {
@@ -218,7 +218,7 @@ func TestTargetsAreEdited(t *testing.T) {
 		!slices.Equal(c.Downgrades, []tuf.Downgrade{{Version: "1.0.0", Until: until.UTC().Truncate(time.Second)}}) {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if err := errors.Join(e.RemoveTarget(target.FileName()), e.SetFloor("")); err != nil {
+	if err := errors.Join(e.RemoveTarget(target.FileName()), e.SetFloor("", "")); err != nil {
 		t.Fatal(err)
 	}
 	if data, err = e.Bytes(); err != nil {

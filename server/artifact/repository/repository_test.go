@@ -701,11 +701,33 @@ func TestSetWithheld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.SetFloor("1.1.1"); err != nil {
+	if err := e.SetFloor("", "1.1.1"); err != nil {
+		t.Fatal(err)
+	}
+	webTarget, webData := tuftest.ComponentArchive("web", "1.1.0", "content of web")
+	web := fleet.Package{File: webTarget.FileName(), Version: "1.1.0", Component: "web", Size: int64(len(webData)), SHA512: webTarget.SHA512}
+	says(web, "does not name it")
+	if err := e.AddTarget(webTarget); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, s, w.sign(w.must(e.Bytes()), root, w.targets))
 	says(sound, "below 1.1.1")
+	says(web, "") // the floor is that of agents
+	if e, err = tuf.EditTargets(view(t, s).Targets, w.now.Add(tuf.TargetsLife)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.AllowDowngrade("web", "1.1.0", w.now.Add(time.Hour)), e.SetFloor("web", "1.1.2")); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, s, w.sign(w.must(e.Bytes()), root, w.targets))
+	says(web, "below 1.1.2")
+	says(sound, "below 1.1.1")
+	for _, p := range []fleet.Package{web, sound} {
+		list := []fleet.Package{p}
+		if err := s.SetWithheld(t.Context(), list); err != nil || list[0].Downgrade != (p.Component == "web") {
+			t.Errorf("%s: going back is allowed: %v, %v", p.File, list[0].Downgrade, err)
+		}
+	}
 	w.now = w.now.Add(tuf.TargetsLife + time.Hour)
 	says(sound, "expired on")
 }

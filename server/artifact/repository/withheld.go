@@ -36,8 +36,9 @@ func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) err
 		if packages[i].Maker != fleet.MakerMuster {
 			continue // its hosts do not know the publishers
 		}
-		packages[i].Withheld = withheld(targets, packages[i], now)
-		packages[i].Downgrade = targets != nil && targets.AllowsDowngrade(packages[i].Version, now)
+		p := &packages[i]
+		p.Withheld = withheld(targets, *p, now)
+		p.Downgrade = targets != nil && targets.LimitsOf(p.Component).AllowsDowngrade(p.Version, now)
 	}
 	return nil
 }
@@ -58,11 +59,12 @@ func withheld(targets *tuf.Contents, p fleet.Package, now time.Time) string {
 		if t.SHA512 != p.SHA512 {
 			return fmt.Sprintf("targets version %d names other bytes under its name (sha512 %s…)", targets.Version, t.SHA512[:16])
 		}
-		if targets.Floor == "" {
+		floor := targets.LimitsOf(t.Component).Floor
+		if floor == "" {
 			return ""
 		}
-		if c, err := manifest.CompareVersions(p.Version, targets.Floor); err == nil && c < 0 {
-			return fmt.Sprintf("it is below %s, the lowest version the publishers allow", targets.Floor)
+		if c, err := manifest.CompareVersions(p.Version, floor); err == nil && c < 0 {
+			return fmt.Sprintf("it is below %s, the lowest version the publishers allow", floor)
 		}
 		return ""
 	}

@@ -28,6 +28,8 @@ type buildOptions struct {
 	format   string
 	out      string
 	checks   string
+	// component is the file with the description of a component.
+	component string
 }
 
 func newBuild() *cobra.Command {
@@ -37,7 +39,11 @@ func newBuild() *cobra.Command {
 		Short: "Build a package from files",
 		Long: `Write a package whose versioned home holds the given files. Builds are reproducible: the
 same files give the same archive, byte for byte. Its entries are dated 1980-01-01, or by
-$SOURCE_DATE_EPOCH (seconds since 1970) if that is set.`,
+$SOURCE_DATE_EPOCH (seconds since 1970) if that is set.
+
+With --component it is the package of a component, a workload that agents run and upgrade:
+` + "`muster package example`" + ` prints a description of one. It needs no agent, and with the
+runtime docker no files.`,
 		Example: `  muster package build --version 1.1.0 \
     --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
 
@@ -48,7 +54,10 @@ $SOURCE_DATE_EPOCH (seconds since 1970) if that is set.`,
   with checks.yml:
     - {name: answers, http: "http://127.0.0.1:8080/health", timeout: 2s, threshold: 3}
     - {name: listens, tcp: "127.0.0.1:9000"}
-    - {name: disk, exec: [plugins/check-disk, --free, 10%]}`,
+    - {name: disk, exec: [plugins/check-disk, --free, 10%]}
+
+  muster package build --version 2.4.0 --component component.yaml \
+    --file bin/web=bin/web --file web.service=web.service --file conf/web.conf=web.conf`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
@@ -62,7 +71,9 @@ $SOURCE_DATE_EPOCH (seconds since 1970) if that is set.`,
 	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "architecture of the hosts, as a GOARCH value")
 	f.StringVar(&o.format, "format", build.TarGz, "tar.gz or zip")
 	f.StringVar(&o.checks, "checks", "", "YAML file with the checks that this version must pass while it is watched")
-	f.StringVar(&o.out, "out", "", "archive to write, or its folder (default: muster-agent-VERSION-OS-ARCH.FORMAT in the current folder)")
+	f.StringVar(&o.component, "component", "", "YAML file that describes the component whose package it is")
+	f.StringVar(&o.out, "out", "", "archive to write, or its folder (default: muster-agent-VERSION-OS-ARCH.FORMAT or muster-component-NAME-… in the current folder)")
+	_ = cmd.MarkFlagFilename("component", "yaml", "yml")
 	return cmd
 }
 
@@ -71,7 +82,7 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 	if err != nil {
 		return err
 	}
-	name := manifest.ArchiveName(spec.Manifest.FullVersion(), o.goos, o.goarch, o.format)
+	name := spec.Manifest.ArchiveName(o.format)
 	out := outPath(o.out, name)
 	p := newProgress(cmd.ErrOrStderr(), "building "+name)
 	var m manifest.Manifest
@@ -83,7 +94,11 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  version %s, hash %s, for %s/%s\n", out, m.Package.FullVersion(), m.Package.Hash, o.goos, o.goarch)
+	what := ""
+	if c := m.Package.Component; c != nil {
+		what = "component " + c.Name + ", "
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  %sversion %s, hash %s, for %s/%s\n", out, what, m.Package.FullVersion(), m.Package.Hash, o.goos, o.goarch)
 	if base := filepath.Base(out); base != name {
 		// Agents derive the name from the version.
 		fmt.Fprintf(cmd.ErrOrStderr(), "Note: agents request this package as %s, not %s.\n", name, base)
@@ -100,9 +115,16 @@ func (o buildOptions) spec(sourceDateEpoch string) (build.Spec, error) {
 	if _, err := manifest.ParseVersion(version); err != nil {
 		return none, fmt.Errorf("--version: %w", err)
 	}
+	component, err := readComponent(o.component)
+	if err != nil {
+		return none, err
+	}
 	files, err := parseFiles(o.files)
 	if err != nil {
 		return none, err
+	}
+	if len(files) == 0 && component == nil {
+		return none, hinted(errors.New("--file is missing: the package would be empty"), "--file muster-agent=PATH")
 	}
 	at, err := parseEpoch(sourceDateEpoch)
 	if err != nil {
@@ -115,7 +137,7 @@ func (o buildOptions) spec(sourceDateEpoch string) (build.Spec, error) {
 	return build.Spec{
 		Manifest: manifest.Package{
 			Version: version, Snapshot: snapshot || o.snapshot, Hash: strings.ToLower(o.hash), OS: o.goos, Arch: o.goarch,
-			Checks: checks,
+			Checks: checks, Component: component,
 		},
 		Files:  files,
 		Format: o.format,
@@ -124,9 +146,6 @@ func (o buildOptions) spec(sourceDateEpoch string) (build.Spec, error) {
 }
 
 func parseFiles(args []string) ([]build.File, error) {
-	if len(args) == 0 {
-		return nil, hinted(errors.New("--file is missing: the package would be empty"), "--file muster-agent=PATH")
-	}
 	files := make([]build.File, len(args))
 	for i, arg := range args {
 		name, path, ok := strings.Cut(arg, "=")

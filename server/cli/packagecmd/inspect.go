@@ -10,11 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
@@ -60,18 +62,21 @@ func inspect(ctx context.Context, stderr io.Writer, archive string) (*install.Co
 
 // inspectReport is the output of -o json. Scripts depend on its keys.
 type inspectReport struct {
-	Archive      string       `json:"archive"`
-	Size         int64        `json:"size"`
-	SHA256       string       `json:"sha256"`
-	Version      string       `json:"version"`
-	Snapshot     bool         `json:"snapshot"`
-	Hash         string       `json:"hash"`
-	OS           string       `json:"os,omitempty"`
-	Arch         string       `json:"arch,omitempty"`
-	Home         string       `json:"home"`
-	Legacy       bool         `json:"legacy"` // no manifest.yaml in the archive
-	UnpackedSize int64        `json:"unpacked_size"`
-	Files        []fileReport `json:"files"`
+	Archive  string `json:"archive"`
+	Size     int64  `json:"size"`
+	SHA256   string `json:"sha256"`
+	Version  string `json:"version"`
+	Snapshot bool   `json:"snapshot"`
+	Hash     string `json:"hash"`
+	OS       string `json:"os,omitempty"`
+	Arch     string `json:"arch,omitempty"`
+	Home     string `json:"home"`
+	Legacy   bool   `json:"legacy"` // no manifest.yaml in the archive
+	// Component is absent from the package of an agent.
+	Component    *manifest.Component `json:"component,omitempty"`
+	Checks       []manifest.Check    `json:"checks,omitempty"`
+	UnpackedSize int64               `json:"unpacked_size"`
+	Files        []fileReport        `json:"files"`
 	// HasSignature reports whether there is a signature file beside the archive. It may be
 	// invalid: verify checks it.
 	HasSignature bool `json:"has_signature"`
@@ -88,6 +93,7 @@ func newInspectReport(archive string, c *install.Contents) inspectReport {
 	r := inspectReport{
 		Archive: filepath.Base(archive), Size: c.Size, SHA256: c.SHA256,
 		Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, OS: p.OS, Arch: p.Arch,
+		Component: p.Component, Checks: p.Checks,
 		Home: p.Home(), Legacy: c.Legacy, UnpackedSize: c.UnpackedSize,
 	}
 	for _, f := range c.Files {
@@ -117,16 +123,21 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s\n", r.Archive)
-	for _, row := range [][2]string{
+	rows := slices.Concat([][2]string{
 		{"version", version},
 		{"hash", r.Hash},
 		{"platform", platform},
+	}, componentRows(r.Component), [][2]string{
 		{"generation", generation},
 		{"home", r.Home},
 		{"archive", sizeText(r.Size) + ", sha256:" + r.SHA256},
 		{"unpacked", fmt.Sprintf("%s in %d files", sizeText(r.UnpackedSize), len(r.Files))},
 		{"signature", signature},
-	} {
+	})
+	for _, check := range r.Checks {
+		rows = append(rows, [2]string{"check", check.Name})
+	}
+	for _, row := range rows {
 		fmt.Fprintf(tw, "  %s\t%s\n", row[0], row[1])
 	}
 	fmt.Fprintln(tw)

@@ -186,6 +186,31 @@ func TestPublisherAllowsADowngrade(t *testing.T) {
 	}
 }
 
+func TestComponentsHaveFloorsOfTheirOwn(t *testing.T) {
+	p := newPublisher(t)
+	p.run("keys", "init", "--no-password")
+	component := func(name, version string) string {
+		described := fakepkg.DescribeComponent(fakepkg.Component(name), version)
+		return fakepkg.Write(t, p.dir, described.ArchiveName("tar.gz"), fakepkg.SoundComponent(t, described))
+	}
+	agent, web := p.archive("1.1.0"), component("web", "2.4.0")
+	signing := func(args ...string) []string { return append(args, "--targets-key", "targets-1.key") }
+	p.refuses([]string{"each has its own floor", "--component NAME"}, signing("add", agent, web, "--floor", "1.1.0")...)
+	p.run(signing("add", agent, web)...)
+	p.run(signing("add", component("web", "2.5.0"), "--floor", "2.4.0")...)
+	p.run(signing("floor", "1.0.0")...)
+	p.refuses([]string{"add its archive first"}, signing("allow-downgrade", "2.4.0")...)
+	p.run(signing("allow-downgrade", "2.4.0", "--component", "web")...)
+	p.refuses([]string{"--component: ", `"Web"`}, signing("floor", "1.0.0", "--component", "Web")...)
+	said, err := tuf.ContentsOf(p.server.state.Targets)
+	if err != nil || said.Floor != "1.0.0" || said.LimitsOf("web").Floor != "2.4.0" || len(said.Downgrades) != 0 || len(said.LimitsOf("web").Downgrades) != 1 || len(said.Targets) != 3 {
+		t.Errorf("the server has %+v, %v", said, err)
+	}
+	p.says(p.run("keys", "show", "4.targets.json"), "floor 1.0.0", "component web: floor 2.4.0", "component web: hosts may go back to 2.4.0 until ", "muster-component-web-2.5.0-linux-amd64.tar.gz")
+	p.says(p.run(signing("floor", "2.4.0", "--component", "web")...), "targets version 4 is up to date")
+	p.says(p.run(signing("floor", "none", "--component", "web")...), "published 5.targets.json")
+}
+
 // Otherwise the publisher would sign on top of the files of a server that was taken over.
 func TestUnsignedOrOlderFilesOfTheServerAreRefused(t *testing.T) {
 	p := newPublisher(t)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,10 +72,10 @@ type fileStatus struct {
 	// Digest is the value for --trust-root, set for a root.
 	Digest  string       `json:"digest,omitempty"`
 	Keys    []keyStatus  `json:"keys,omitempty"`
-	Floor   string       `json:"floor,omitempty"`
 	Targets []tuf.Target `json:"targets,omitempty"`
-	// AllowDowngrade are the versions that hosts may go back to.
-	AllowDowngrade []tuf.Downgrade `json:"allow_downgrade,omitempty"`
+	tuf.Limits
+	// Components are the limits of each component.
+	Components map[string]tuf.Limits `json:"components,omitempty"`
 }
 
 type keyStatus struct {
@@ -103,7 +105,7 @@ func statusOf(path, root string) (fileStatus, error) {
 		if err != nil {
 			return r, err
 		}
-		r.Floor, r.Targets, r.AllowDowngrade = contents.Floor, contents.Targets, contents.Downgrades
+		r.Limits, r.Targets, r.Components = contents.Limits, contents.Targets, contents.Components
 	default:
 	}
 	return r, nil
@@ -158,7 +160,7 @@ func (r fileStatus) human(w io.Writer) {
 		fmt.Fprintf(w, "    %s  %s\n", k.ID[:16], k.Name)
 	}
 	if r.Role == tuf.RoleTargets {
-		for _, line := range describe(tuf.Contents{Floor: r.Floor, Downgrades: r.AllowDowngrade, Targets: r.Targets}) {
+		for _, line := range describe(tuf.Contents{Limits: r.Limits, Targets: r.Targets, Components: r.Components}) {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
@@ -166,15 +168,23 @@ func (r fileStatus) human(w io.Writer) {
 
 // describe returns the contents of a targets file as lines, which difference can compare.
 func describe(c tuf.Contents) []string {
-	lines := []string{}
-	if c.Floor != "" {
-		lines = append(lines, "floor "+c.Floor)
-	}
-	for _, d := range c.Downgrades {
-		lines = append(lines, fmt.Sprintf("hosts may go back to %s until %s", d.Version, d.Until.UTC().Format(time.RFC3339)))
+	lines := describeLimits("", c.Limits)
+	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
+		lines = append(lines, describeLimits("component "+name+": ", c.Components[name])...)
 	}
 	for _, t := range c.Targets {
 		lines = append(lines, fmt.Sprintf("%s  %s  sha512 %s…", t.FileName(), sizeText(t.Size), t.SHA512[:16]))
+	}
+	return lines
+}
+
+func describeLimits(of string, l tuf.Limits) []string {
+	lines := []string{}
+	if l.Floor != "" {
+		lines = append(lines, of+"floor "+l.Floor)
+	}
+	for _, d := range l.Downgrades {
+		lines = append(lines, fmt.Sprintf("%shosts may go back to %s until %s", of, d.Version, d.Until.UTC().Format(time.RFC3339)))
 	}
 	return lines
 }

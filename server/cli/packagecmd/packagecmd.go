@@ -15,8 +15,8 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "package",
 		Short: "Build, sign and inspect packages",
-		Long: `A package is the archive that an agent downloads to upgrade itself: a tar.gz or zip file
-with a manifest.yaml. Hosts install only packages that are signed by keys they trust: in
+		Long: `A package is the archive that an agent downloads to upgrade itself, or a component that it
+runs: a tar.gz or zip file with a manifest.yaml. Hosts install only packages that are signed by keys they trust: in
 the targets file (see ` + "`muster package keys`" + `), or in a file beside the archive.
 
 Legacy packages, which have the files package.version and commit instead of a manifest,
@@ -27,7 +27,7 @@ can be inspected, signed, pushed and installed too.`,
   muster package verify --key release.pub muster-agent-1.1.0-linux-amd64.tar.gz`,
 		SilenceUsage: true,
 	}
-	cmd.AddCommand(newBuild(), newInspect(), newSign(), newVerify(), newKeygen())
+	cmd.AddCommand(newBuild(), newExample(), newInspect(), newSign(), newVerify(), newKeygen())
 	return cmd
 }
 

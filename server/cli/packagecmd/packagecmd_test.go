@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -166,6 +169,84 @@ func TestInspectShowsContentsOfPackage(t *testing.T) {
 	}
 	if modes["muster-agent"] != "0755" || modes["notes.txt"] != "0644" {
 		t.Errorf("modes are %v", modes)
+	}
+}
+
+func TestComponentIsBuiltInspectedAndSigned(t *testing.T) {
+	r := newRelease(t)
+	r.write("component.yaml", r.run("example"), 0o644)
+	r.write("checks.yml", `- {name: answers, http: "http://127.0.0.1:8080/health"}`, 0o644)
+	args := []string{"build", "--version", "2.4.0", "--os", "linux", "--arch", "amd64", "--component", "component.yaml", "--checks", "checks.yml", "--file", "web.service=bin/notes.txt"}
+	r.refuses([]string{`"conf/web.conf" is not in the package, for /etc/web/web.conf`, "--file NAME=PATH"}, args...)
+	const archive = "muster-component-web-2.4.0-linux-amd64.tar.gz"
+	if out := r.run(append(args, "--file", "conf/web.conf=bin/notes.txt", "--file", "bin/web=bin/muster-agent")...); !strings.Contains(out, archive) || !strings.Contains(out, "component web, version 2.4.0") {
+		t.Errorf("build says\n%s", out)
+	}
+	human := r.run("inspect", archive)
+	for _, word := range []string{
+		"component", "runtime", "systemd", `"web.service"`, "/var/lib/web", "/etc/web/web.conf from conf/web.conf, mode 0640, owner root:web", "server may write", "/etc/web/conf.d/",
+		"check", "answers", "data/web-2.4.0-", "/bin/web",
+	} {
+		if !strings.Contains(human, word) {
+			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
+		}
+	}
+	var report inspectReport
+	decode(t, r.run("inspect", "-o", "json", archive), &report)
+	if c := report.Component; c == nil || c.Name != "web" || c.Settings["unit"] != "web.service" || len(c.ConfigFiles) != 1 || len(report.Checks) != 1 {
+		t.Errorf("inspect -o json gives %+v", report)
+	}
+	r.run("keygen", "--key", "release.key", "--no-password")
+	r.run("sign", "--key", "release.key", archive)
+	r.run("verify", "--key", "release.pub", archive)
+	// Under another name it would be another component's, or an agent's.
+	for _, name := range []string{"muster-component-db-2.4.0-linux-amd64.tar.gz", "muster-agent-2.4.0-linux-amd64.tar.gz"} {
+		r.write(name, read(t, archive), 0o644)
+		r.refuses([]string{"mv " + name + " " + archive}, "sign", "--key", "release.key", name)
+	}
+}
+
+func TestContainerIsBuiltWithoutFiles(t *testing.T) {
+	r := newRelease(t)
+	r.write("component.yaml", "name: cache\nruntime: docker\nsettings: {image: \"example.com/cache@sha256:"+strings.Repeat("a", 64)+"\"}\n", 0o644)
+	r.run("build", "--version", "1.0.0", "--os", "linux", "--arch", "arm64", "--component", "component.yaml")
+	var report inspectReport
+	decode(t, r.run("inspect", "-o", "json", "muster-component-cache-1.0.0-linux-arm64.tar.gz"), &report)
+	if len(report.Files) != 1 || report.Component.Runtime != "docker" {
+		t.Errorf("inspect -o json gives %+v", report)
+	}
+}
+
+func TestDescriptionOfAComponentIsRefused(t *testing.T) {
+	r := newRelease(t)
+	const good = "name: web\nruntime: process\n"
+	for what, c := range map[string]struct{ text, says string }{
+		"empty":              {"", "is empty"},
+		"a misspelt key":     {good + "data_dir: /var/lib/web\n", "data_dir not found"},
+		"two descriptions":   {good + "---\n" + good, "more than one document"},
+		"a relative path":    {good + "data-dir: lib\n", "package.component.data-dir"},
+		"the whole manifest": {"package: {component: {name: web}}\n", "package not found"},
+	} {
+		r.write("component.yaml", c.text, 0o644)
+		r.refuses([]string{"--component: component.yaml: ", c.says, exampleCommand}, "build", "--version", "1.0.0", "--component", "component.yaml")
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
+	r.refuses([]string{"no such file", exampleCommand}, "build", "--version", "1.0.0", "--component", "none.yaml")
+	if slices.ContainsFunc(r.files(), func(name string) bool { return strings.HasSuffix(name, ".gz") }) {
+		t.Errorf("a refused description left %v", r.files())
+	}
+}
+
+func TestExampleHasEveryKeyOfAComponent(t *testing.T) {
+	for _, typ := range []reflect.Type{reflect.TypeFor[manifest.Component](), reflect.TypeFor[manifest.ConfigFile]()} {
+		for i := range typ.NumField() {
+			key, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+			if !regexp.MustCompile(`(?m)^[ -]*` + key + `:`).MatchString(exampleComponent) {
+				t.Errorf("%s of %s is not in the example", key, typ.Name())
+			}
+		}
 	}
 }
 

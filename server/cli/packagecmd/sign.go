@@ -81,11 +81,11 @@ func checkArchiveName(name string, p manifest.Package) error {
 		return nil // for any platform: agents have no fixed name for it
 	}
 	for _, format := range []string{build.TarGz, build.Zip} {
-		if name == manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, format) {
+		if name == p.ArchiveName(format) {
 			return nil
 		}
 	}
-	want := manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, build.TarGz)
+	want := p.ArchiveName(build.TarGz)
 	return hinted(fmt.Errorf("agents request the package in %s as %s, and a signature includes the name", name, want),
 		"mv %s %s", name, want)
 }

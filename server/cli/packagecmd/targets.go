@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
@@ -195,7 +197,8 @@ func (p *PreparedEdit) upToDate(now tuf.Contents) bool {
 		return false
 	}
 	before, err := tuf.ContentsOf(p.dir.targets)
-	return err == nil && before.Floor == now.Floor && slices.Equal(before.Downgrades, now.Downgrades) && slices.Equal(before.Targets, now.Targets)
+	before.Version, before.Expires = now.Version, now.Expires
+	return err == nil && reflect.DeepEqual(before, now)
 }
 
 func (p *PreparedEdit) finish(ctx context.Context, file []byte) (Signed, error) {
@@ -261,7 +264,7 @@ func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 		format = build.Zip
 	}
 	return tuf.Target{
-		Version: p.FullVersion(), OS: p.OS, Arch: p.Arch, Format: format,
+		Component: p.ComponentName(), Version: p.FullVersion(), OS: p.OS, Arch: p.Arch, Format: format,
 		Size: size, Unpacked: c.UnpackedSize, SHA512: hex.EncodeToString(h512.Sum(nil)),
 	}, nil
 }
@@ -296,20 +299,39 @@ the next person to sign. The archives themselves are uploaded by push, which wit
 				}
 				targets = append(targets, t)
 			}
-			r, err := prepared.Run(cmd.Context(), Adding(targets, floor))
+			change, err := Adding(targets, floor)
+			if err != nil {
+				return err
+			}
+			r, err := prepared.Run(cmd.Context(), change)
 			return show(cmd, output, r, r.Human, err)
 		},
 	}
-	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
+	AddFloorFlag(cmd, &floor)
 	e.AddFlags(cmd)
 	e.addOffline(cmd)
 	addOutputFlag(cmd, &output)
 	return cmd
 }
 
+// AddFloorFlag adds the flag for the floor of Adding.
+func AddFloorFlag(cmd *cobra.Command, floor *string) {
+	cmd.Flags().StringVar(floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version (of the component, if the archives are a component's)")
+}
+
 // Adding returns a change for Run that adds targets and, unless it is empty, sets the
-// floor.
-func Adding(targets []tuf.Target, floor string) func(*tuf.Edit) error {
+// floor of agents, or of the component whose targets they are.
+func Adding(targets []tuf.Target, floor string) (func(*tuf.Edit) error, error) {
+	component := ""
+	for i, t := range targets {
+		if i == 0 {
+			component = t.Component
+		}
+		if t.Component != component && floor != "" {
+			return nil, hinted(errors.New("--floor: the archives are not all of one component, or all of agents, and each has its own floor"),
+				"muster package floor VERSION, and muster package floor VERSION --component NAME")
+		}
+	}
 	return func(edit *tuf.Edit) error {
 		for _, t := range targets {
 			if err := edit.AddTarget(t); err != nil {
@@ -319,8 +341,24 @@ func Adding(targets []tuf.Target, floor string) func(*tuf.Edit) error {
 		if floor == "" {
 			return nil
 		}
-		return edit.SetFloor(floor)
+		return edit.SetFloor(component, floor)
+	}, nil
+}
+
+// addComponentFlag adds the flag for the component whose limits a command changes.
+func addComponentFlag(cmd *cobra.Command, component *string) {
+	cmd.Flags().StringVar(component, "component", "", "name of the component that the version is of (default: the agent)")
+}
+
+// checkComponent checks the value of addComponentFlag.
+func checkComponent(component string) error {
+	if component == "" {
+		return nil
 	}
+	if err := manifest.ValidComponentName(component); err != nil {
+		return fmt.Errorf("--component: %w", err)
+	}
+	return nil
 }
 
 // noFloor is the argument that removes the floor.
@@ -328,13 +366,15 @@ const noFloor = "none"
 
 func newFloor(remote Remote) *cobra.Command {
 	e := TargetsEdit{Remote: remote}
-	var output string
+	var component, output string
 	cmd := &cobra.Command{
 		Use:   "floor VERSION",
 		Short: "Set the lowest version that hosts can be upgraded to",
 		Long: `Set the floor in the signed targets file: hosts then refuse every upgrade to a lower
-version, and a rollback to one that the server orders. "none" removes the floor.`,
+version, and a rollback to one that the server orders. "none" removes the floor. Agents
+and each component have floors of their own.`,
 		Example: `  muster package floor 1.1.0 --targets-key release/targets-1.key
+  muster package floor 2.4.0 --component web --targets-key release/targets-1.key
   muster package floor none --targets-key release/targets-1.key`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -347,6 +387,9 @@ version, and a rollback to one that the server orders. "none" removes the floor.
 			if err := checkOutput(output); err != nil {
 				return err
 			}
+			if err := checkComponent(component); err != nil {
+				return err
+			}
 			version := args[0]
 			if version == noFloor {
 				version = ""
@@ -355,10 +398,11 @@ version, and a rollback to one that the server orders. "none" removes the floor.
 			if err != nil {
 				return err
 			}
-			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.SetFloor(version) })
+			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.SetFloor(component, version) })
 			return show(cmd, output, r, r.Human, err)
 		},
 	}
+	addComponentFlag(cmd, &component)
 	e.AddFlags(cmd)
 	e.addOffline(cmd)
 	addOutputFlag(cmd, &output)
@@ -376,9 +420,10 @@ const (
 func newAllowDowngrade(remote Remote) *cobra.Command {
 	e := TargetsEdit{Remote: remote}
 	var (
-		duration time.Duration
-		end      bool
-		output   string
+		duration  time.Duration
+		end       bool
+		component string
+		output    string
 	)
 	cmd := &cobra.Command{
 		Use:   "allow-downgrade VERSION",
@@ -390,6 +435,7 @@ version that they keep (upgrade.keep_previous). The version must not be below th
 floor. Then order the upgrade with --force.`,
 		Example: `  muster package allow-downgrade 1.0.0 --targets-key release/targets-1.key
   muster package allow-downgrade 1.0.0 --for 48h --targets-key release/targets-1.key
+  muster package allow-downgrade 2.3.0 --component web --targets-key release/targets-1.key
   muster package allow-downgrade 1.0.0 --end --targets-key release/targets-1.key`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -400,6 +446,9 @@ floor. Then order the upgrade with --force.`,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if err := checkComponent(component); err != nil {
 				return err
 			}
 			if duration <= 0 || duration > maxDowngradeTime {
@@ -413,10 +462,11 @@ floor. Then order the upgrade with --force.`,
 			if err != nil {
 				return err
 			}
-			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.AllowDowngrade(args[0], until) })
+			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.AllowDowngrade(component, args[0], until) })
 			return show(cmd, output, r, r.Human, err)
 		},
 	}
+	addComponentFlag(cmd, &component)
 	cmd.Flags().DurationVar(&duration, "for", downgradeTime, "how long hosts may go back to the version")
 	cmd.Flags().BoolVar(&end, "end", false, "no longer let hosts go back to the version")
 	e.AddFlags(cmd)

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
 func quick(o *app.Options) {
@@ -315,6 +316,33 @@ func TestPushingAPackageTwiceChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "a name with a path", got, 400, "[request path.file]")
+}
+
+func TestPackagesOfComponentsAreListedAndNotOfferedToAgents(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	p := s.Publisher()
+	p.Publish("1.1.0", "1.0.0")
+	for _, version := range []string{"9.9.9", "9.10.0"} {
+		web := fakepkg.SignedComponent(t, t.TempDir(), p.Key, fakepkg.Component("web"), version, map[string]string{"bin/web": "", "conf/web.conf": ""})
+		if a := p.Push(web); a.Status != 200 {
+			t.Fatalf("push: %s", a.Body)
+		}
+	}
+	var listed []string
+	for _, item := range apptest.Decode[adminapi.PackageList](t, s.Admin("GET", "/api/v1/packages", nil)).Items {
+		name := "agent"
+		if item.Component != nil && item.Runtime != nil {
+			name = *item.Component + "/" + *item.Runtime
+		}
+		listed = append(listed, name+" "+item.Version)
+	}
+	if want := []string{"agent 1.1.0", "agent 1.0.0", "web/process 9.10.0", "web/process 9.9.9"}; !slices.Equal(listed, want) {
+		t.Errorf("listed are %v, want %v", listed, want)
+	}
+	if got := apptest.Decode[adminapi.VersionList](t, s.Admin("GET", "/api/fleet/agents/available_versions", nil)).Items; !slices.Equal(got, []string{"1.1.0", "1.0.0"}) {
+		t.Errorf("agents can be upgraded to %v", got)
+	}
 }
 
 func TestUIIsServedOutsideTheAPI(t *testing.T) {

@@ -18,7 +18,7 @@ func renderPackage(p fleet.Package) adminapi.Package {
 	return adminapi.Package{
 		File: p.File, Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, Os: p.OS, Arch: p.Arch, Size: p.Size,
 		Sha256: p.SHA256, Sha512: p.SHA512, KeyId: p.KeyID, PushedAt: p.PushedAt, PushedBy: ptr(p.PushedBy),
-		Maker: (*adminapi.Maker)(ptr(string(p.Maker))),
+		Maker: (*adminapi.Maker)(ptr(string(p.Maker))), Component: ptr(p.Component), Runtime: ptr(p.Runtime),
 	}
 }
 
@@ -36,7 +36,7 @@ func (h *Handlers) listPackages(c *gin.Context) error {
 		order[v] = i
 	}
 	slices.SortFunc(judged, func(a, b adminapi.Package) int {
-		return cmp.Or(cmp.Compare(order[a.Version], order[b.Version]), cmp.Compare(a.File, b.File))
+		return cmp.Or(cmp.Compare(deref(a.Component), deref(b.Component)), cmp.Compare(order[a.Version], order[b.Version]), cmp.Compare(a.File, b.File))
 	})
 	c.JSON(http.StatusOK, adminapi.PackageList{Items: judged})
 	return nil

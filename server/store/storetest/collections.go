@@ -114,6 +114,7 @@ func eachCollection(f func(name string, c kind)) {
 			return fleet.Package{
 				File: fmt.Sprintf("muster-agent-1.%d.0-linux-amd64.tar.gz", i), Version: "1.0.0-SNAPSHOT", Snapshot: true, Hash: "3f2a9c", OS: "linux",
 				Arch: "amd64", Size: 1 << 33, SHA256: "aa", SHA512: "bb", KeyID: "k", PushedAt: when(i), PushedBy: "admin", Signature: []byte{0, 1, 255},
+				Component: "web", Runtime: "systemd",
 			}
 		},
 		head:   func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision },

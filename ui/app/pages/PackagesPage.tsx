@@ -25,12 +25,12 @@ export function PackagesPage() {
   const [withdrawing, setWithdrawing] = useState<Package | null>(null);
   const keyName = (id: string) => keyList.data?.find((k) => k.id === id)?.name || id;
   const sorted = useMemo(
-    () => [...(packages.data ?? [])].sort((a, b) => compareVersions(b.version, a.version) || a.file.localeCompare(b.file)),
+    () => [...(packages.data ?? [])].sort((a, b) => (a.component ?? "").localeCompare(b.component ?? "") || compareVersions(b.version, a.version) || a.file.localeCompare(b.file)),
     [packages.data],
   );
   return (
     <>
-      <PageHead title="Packages" hint="Packages that agents can be upgraded to. Agents install only packages signed by keys they trust." />
+      <PageHead title="Packages" hint="Packages that agents can be upgraded to, and those of the components they run. Agents install only packages signed by keys they trust." />
       <Stack gap="md">
         <Panel flush>
           {packages.isError ? <LoadError what="The packages" error={packages.error} onRetry={() => void packages.refetch()} /> : null}
@@ -45,7 +45,7 @@ export function PackagesPage() {
               <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={classes.table}>
                 <Table.Thead>
                   <Table.Tr>
-                    {["Version", "Platform", "Size", "Commit", "SHA-256", "Signed by", "Published"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
+                    {["Version", "Component", "Runtime", "Platform", "Size", "Commit", "SHA-256", "Signed by", "Published"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
                     <Table.Th scope="col"><span className="sr-only">Actions</span></Table.Th>
                   </Table.Tr>
                 </Table.Thead>
@@ -55,6 +55,8 @@ export function PackagesPage() {
                       <Table.Th scope="row" fw={600}>
                         <Group gap={6}><span className="mono">{p.version}</span>{p.snapshot ? <Badge size="xs" variant="default" radius="sm" tt="none">snapshot</Badge> : null}</Group>
                       </Table.Th>
+                      <Table.Td className={classes.nowrap}>{p.component ?? "—"}</Table.Td>
+                      <Table.Td className={classes.nowrap}>{p.runtime ?? "—"}</Table.Td>
                       <Table.Td className={classes.nowrap}>{p.os} · {p.arch}</Table.Td>
                       <Table.Td className={classes.nowrap}>{size(p.size)}</Table.Td>
                       <Table.Td><span className="mono" title={p.hash}>{p.hash.slice(0, 8)}</span></Table.Td>
@@ -96,8 +98,8 @@ function WithdrawDialog({ pkg, onClose }: { pkg: Package; onClose: () => void })
     },
   });
   return (
-    <ConfirmDialog title={`Withdraw ${pkg.version} for ${pkg.os} · ${pkg.arch}?`} confirm="Withdraw package" busy={withdraw.isPending} error={withdraw.error} onConfirm={() => withdraw.mutate()} onClose={onClose}>
-      <span className="mono">{pkg.file}</span> can no longer be downloaded. Agents that run this version keep it; upgrades to it that have not
+    <ConfirmDialog title={`Withdraw ${pkg.component ? `${pkg.component} ` : ""}${pkg.version} for ${pkg.os} · ${pkg.arch}?`} confirm="Withdraw package" busy={withdraw.isPending} error={withdraw.error} onConfirm={() => withdraw.mutate()} onClose={onClose}>
+      <span className="mono">{pkg.file}</span> can no longer be downloaded. Hosts that run this version keep it; upgrades to it that have not
       downloaded yet will fail.
     </ConfirmDialog>
   );

@@ -96,6 +96,13 @@ func Archive(version, content string) (tuf.Target, []byte) {
 	}, []byte(content)
 }
 
+// ComponentArchive is [Archive] for the package of a component.
+func ComponentArchive(component, version, content string) (tuf.Target, []byte) {
+	target, data := Archive(version, content)
+	target.Component = component
+	return target, data
+}
+
 // SignBy signs the file with each key, whether or not that reaches the threshold.
 func (r *Repo) SignBy(file, trusted []byte, keys ...tuf.PrivateKey) []byte {
 	r.t.Helper()
@@ -111,7 +118,17 @@ func (r *Repo) SignBy(file, trusted []byte, keys ...tuf.PrivateKey) []byte {
 // It returns the archive's name.
 func (r *Repo) Release(version, content string) string {
 	r.t.Helper()
-	target, data := Archive(version, content)
+	return r.release(Archive(version, content))
+}
+
+// ReleaseComponent is [Repo.Release] for the package of a component.
+func (r *Repo) ReleaseComponent(component, version, content string) string {
+	r.t.Helper()
+	return r.release(ComponentArchive(component, version, content))
+}
+
+func (r *Repo) release(target tuf.Target, data []byte) string {
+	r.t.Helper()
 	r.PublishTargets(func(e *tuf.Edit) error { return e.AddTarget(target) })
 	r.Serve(target.FileName(), data)
 	return target.FileName()

@@ -1181,7 +1181,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List published packages, newest version first */
+        /** List published packages, those of agents first, the newest version of each first */
         get: operations["listPackages"];
         put?: never;
         post?: never;
@@ -1196,7 +1196,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
-                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component */
                 file: string;
             };
             cookie?: never;
@@ -2606,6 +2606,10 @@ export interface components {
             /** @description The publisher key that signed it; empty if it has no signature of its own */
             key_id: string;
             maker?: components["schemas"]["Maker"];
+            /** @description The component whose package it is; absent for an agent's package */
+            component?: string;
+            /** @description How hosts run the component: process, systemd or docker for example */
+            runtime?: string;
             /** @description The signed targets file names it, so hosts that trust the root install it; absent if no root is published */
             signed?: boolean;
             /** @description Why hosts that trust the root do not install it */
@@ -6439,7 +6443,7 @@ export interface operations {
                 "Muster-Signature"?: string;
             };
             path: {
-                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component */
                 file: string;
             };
             cookie?: never;
@@ -6467,7 +6471,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component */
                 file: string;
             };
             cookie?: never;
