@@ -1348,6 +1348,38 @@ type Component struct {
 	Units *[]ComponentUnit `json:"units,omitempty"`
 }
 
+// ComponentCheck Exactly one of http and tcp is given
+type ComponentCheck struct {
+	// Http A URL on the host, which has to answer with a 2xx status
+	//
+	// Example: http://127.0.0.1:8080/health
+	Http *string `json:"http,omitempty"`
+	Name string  `json:"name"`
+
+	// Tcp host:port, which has to accept a connection
+	//
+	// Example: 127.0.0.1:8080
+	Tcp *string `json:"tcp,omitempty"`
+
+	// Threshold How many attempts in a row have to fail; default: 3
+	Threshold *int `json:"threshold,omitempty"`
+
+	// TimeoutSeconds Of one attempt; default: 5
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
+}
+
+// ComponentHealth How an agent observes the component after an upgrade. Absent values are the agent's defaults
+type ComponentHealth struct {
+	// Checks Besides those of the package
+	Checks *[]ComponentCheck `json:"checks,omitempty"`
+
+	// MaxRestarts How many restarts in that time are tolerated
+	MaxRestarts *int `json:"max_restarts,omitempty"`
+
+	// WaitSeconds How long
+	WaitSeconds *int `json:"wait_seconds,omitempty"`
+}
+
 // ComponentUnit defines model for ComponentUnit.
 type ComponentUnit struct {
 	Id      string                  `json:"id"`
@@ -2295,15 +2327,18 @@ type Policy struct {
 	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
 
 	// Agentless resources.requests.memory, resources.requests.cpu
-	Agentless         *json.RawMessage `json:"agentless,omitempty"`
-	Agents            int              `json:"agents"`
-	DataOutputId      *string          `json:"data_output_id,omitempty"`
-	Description       *string          `json:"description,omitempty"`
-	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
-	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
-	GlobalDataTags    *[]GlobalDataTag `json:"global_data_tags,omitempty"`
-	HasFleetServer    *bool            `json:"has_fleet_server,omitempty"`
-	Id                string           `json:"id"`
+	Agentless *json.RawMessage `json:"agentless,omitempty"`
+	Agents    int              `json:"agents"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
+	GlobalDataTags    *[]GlobalDataTag   `json:"global_data_tags,omitempty"`
+	HasFleetServer    *bool              `json:"has_fleet_server,omitempty"`
+	Id                string             `json:"id"`
 
 	// InactivityTimeout Seconds; 0: never inactive
 	InactivityTimeout    *int  `json:"inactivity_timeout,omitempty"`
@@ -2330,7 +2365,7 @@ type Policy struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides       *json.RawMessage         `json:"overrides,omitempty"`
 	PackagePolicies []map[string]interface{} `json:"package_policies"`
 
@@ -2351,6 +2386,43 @@ type Policy struct {
 	UnenrollTimeout *int64    `json:"unenroll_timeout,omitempty"`
 	UpdatedAt       time.Time `json:"updated_at"`
 	UpdatedBy       string    `json:"updated_by"`
+}
+
+// PolicyArtifact defines model for PolicyArtifact.
+type PolicyArtifact struct {
+	// Image The image of a container, by digest, which the package names too
+	//
+	// Example: registry.example.com/web@sha256:…
+	Image *string `json:"image,omitempty"`
+
+	// Package Name of the component in the package's file name; default: name
+	Package *string `json:"package,omitempty"`
+}
+
+// PolicyComponent A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component.
+type PolicyComponent struct {
+	Artifact *PolicyArtifact `json:"artifact,omitempty"`
+
+	// Health How an agent observes the component after an upgrade. Absent values are the agent's defaults
+	Health *ComponentHealth `json:"health,omitempty"`
+
+	// Name That of the component in its package
+	//
+	// Example: web-server
+	Name string `json:"name"`
+
+	// Runtime How it is run, as in its package: process, systemd, docker
+	//
+	// Example: systemd
+	Runtime string `json:"runtime"`
+
+	// ServerConfig The server may render configuration files. The package has to allow it too
+	ServerConfig *bool `json:"server_config,omitempty"`
+
+	// Version The full version that the agents are to run
+	//
+	// Example: 2.4.0
+	Version *string `json:"version,omitempty"`
 }
 
 // PolicyItem defines model for PolicyItem.
@@ -2411,11 +2483,14 @@ type PolicyRequest struct {
 	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
 
 	// Agentless resources.requests.memory, resources.requests.cpu
-	Agentless         *json.RawMessage `json:"agentless,omitempty"`
-	DataOutputId      *string          `json:"data_output_id,omitempty"`
-	Description       *string          `json:"description,omitempty"`
-	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
-	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
+	Agentless *json.RawMessage `json:"agentless,omitempty"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
 
 	// Force Change even a managed policy
 	Force          *bool            `json:"force,omitempty"`
@@ -2448,7 +2523,7 @@ type PolicyRequest struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides *json.RawMessage `json:"overrides,omitempty"`
 
 	// RequiredVersions Versions that agents are upgraded to automatically
@@ -3200,11 +3275,14 @@ type UpdatePolicyRequest struct {
 	Agentless *json.RawMessage `json:"agentless,omitempty"`
 
 	// BumpRevision Whether the policy gets a new revision, which is sent to its agents
-	BumpRevision      *bool   `json:"bumpRevision,omitempty"`
-	DataOutputId      *string `json:"data_output_id,omitempty"`
-	Description       *string `json:"description,omitempty"`
-	DownloadSourceId  *string `json:"download_source_id,omitempty"`
-	FleetServerHostId *string `json:"fleet_server_host_id,omitempty"`
+	BumpRevision *bool `json:"bumpRevision,omitempty"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
 
 	// Force Change even a managed policy
 	Force          *bool            `json:"force,omitempty"`
@@ -3237,7 +3315,7 @@ type UpdatePolicyRequest struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides *json.RawMessage `json:"overrides,omitempty"`
 
 	// RequiredVersions Versions that agents are upgraded to automatically

@@ -2786,10 +2786,12 @@ export interface components {
             advanced_settings?: {
                 [key: string]: unknown;
             };
-            /** @description Replaces parts of the agent policy, except inputs */
+            /** @description Replaces parts of the agent policy, except inputs and components */
             overrides?: {
                 [key: string]: unknown;
             };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
             is_protected: boolean;
             /** @description Changed only with force */
             is_managed: boolean;
@@ -2866,10 +2868,12 @@ export interface components {
             advanced_settings?: {
                 [key: string]: unknown;
             };
-            /** @description Replaces parts of the agent policy, except inputs */
+            /** @description Replaces parts of the agent policy, except inputs and components */
             overrides?: {
                 [key: string]: unknown;
             };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
             is_protected?: boolean;
             /** @description Changed only with force */
             is_managed?: boolean;
@@ -2905,6 +2909,64 @@ export interface components {
             version: string;
             /** Format: double */
             percentage: number;
+        };
+        /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
+        PolicyComponent: {
+            /**
+             * @description That of the component in its package
+             * @example web-server
+             */
+            name: string;
+            /**
+             * @description How it is run, as in its package: process, systemd, docker
+             * @example systemd
+             */
+            runtime: string;
+            /**
+             * @description The full version that the agents are to run
+             * @example 2.4.0
+             */
+            version?: string;
+            artifact?: components["schemas"]["PolicyArtifact"];
+            /** @description The server may render configuration files. The package has to allow it too */
+            server_config?: boolean;
+            health?: components["schemas"]["ComponentHealth"];
+        };
+        PolicyArtifact: {
+            /** @description Name of the component in the package's file name; default: name */
+            package?: string;
+            /**
+             * @description The image of a container, by digest, which the package names too
+             * @example registry.example.com/web@sha256:…
+             */
+            image?: string;
+        };
+        /** @description How an agent observes the component after an upgrade. Absent values are the agent's defaults */
+        ComponentHealth: {
+            /** @description How long */
+            wait_seconds?: number;
+            /** @description How many restarts in that time are tolerated */
+            max_restarts?: number;
+            /** @description Besides those of the package */
+            checks?: components["schemas"]["ComponentCheck"][];
+        };
+        /** @description Exactly one of http and tcp is given */
+        ComponentCheck: {
+            name: string;
+            /**
+             * @description A URL on the host, which has to answer with a 2xx status
+             * @example http://127.0.0.1:8080/health
+             */
+            http?: string;
+            /**
+             * @description host:port, which has to accept a connection
+             * @example 127.0.0.1:8080
+             */
+            tcp?: string;
+            /** @description Of one attempt; default: 5 */
+            timeout_seconds?: number;
+            /** @description How many attempts in a row have to fail; default: 3 */
+            threshold?: number;
         };
         BulkGetPoliciesRequest: {
             ids: string[];
