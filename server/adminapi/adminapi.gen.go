@@ -164,6 +164,27 @@ func (e CanaryRulePick) Valid() bool {
 	}
 }
 
+// Defines values for ComponentUpgradeStatus.
+const (
+	ComponentUpgradeFailed     ComponentUpgradeStatus = "failed"
+	ComponentUpgradeRolledBack ComponentUpgradeStatus = "rolled_back"
+	ComponentUpgradeStarted    ComponentUpgradeStatus = "started"
+)
+
+// Valid indicates whether the value is a known member of the ComponentUpgradeStatus enum.
+func (e ComponentUpgradeStatus) Valid() bool {
+	switch e {
+	case ComponentUpgradeFailed:
+		return true
+	case ComponentUpgradeRolledBack:
+		return true
+	case ComponentUpgradeStarted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DiagnosisCode.
 const (
 	DiagnosisAgentCutOff    DiagnosisCode = "agent_cut_off"
@@ -557,6 +578,33 @@ func (e TargetState) Valid() bool {
 	}
 }
 
+// Defines values for UpgradeMetadataPhase.
+const (
+	PhaseMutating  UpgradeMetadataPhase = "MUTATING"
+	PhasePreparing UpgradeMetadataPhase = "PREPARING"
+	PhaseStarting  UpgradeMetadataPhase = "STARTING"
+	PhaseStopped   UpgradeMetadataPhase = "STOPPED"
+	PhaseVerifying UpgradeMetadataPhase = "VERIFYING"
+)
+
+// Valid indicates whether the value is a known member of the UpgradeMetadataPhase enum.
+func (e UpgradeMetadataPhase) Valid() bool {
+	switch e {
+	case PhaseMutating:
+		return true
+	case PhasePreparing:
+		return true
+	case PhaseStarting:
+		return true
+	case PhaseStopped:
+		return true
+	case PhaseVerifying:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpgradePreviewGuard.
 const (
 	UpgradePreviewGuardExposure UpgradePreviewGuard = "exposure"
@@ -826,6 +874,9 @@ type ActionStatus struct {
 	ActionId         string     `json:"actionId"`
 	CancellationTime *time.Time `json:"cancellationTime,omitempty"`
 	CompletionTime   *time.Time `json:"completionTime,omitempty"`
+
+	// Component Of an upgrade of a component: its name
+	Component *string `json:"component,omitempty"`
 
 	// CreatedBy The admin key that created it
 	CreatedBy        *string       `json:"created_by,omitempty"`
@@ -1345,13 +1396,126 @@ type ClientSSL struct {
 
 // Component defines model for Component.
 type Component struct {
-	Id      string `json:"id"`
-	Message string `json:"message"`
-	Status  string `json:"status"`
-	Type    string `json:"type"`
+	// ConfigSha256 Identifies its configuration files
+	ConfigSha256 *string `json:"config_sha256,omitempty"`
+
+	// DesiredVersion The version of its upgrade under way, else the one that is installed
+	DesiredVersion *string `json:"desired_version,omitempty"`
+
+	// Hash That of its build
+	Hash *string `json:"hash,omitempty"`
+	Id   string  `json:"id"`
+
+	// Image Of a container
+	Image *string `json:"image,omitempty"`
+
+	// LastHealthyVersion The last version that stayed healthy after its upgrade
+	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
+	Message            string  `json:"message"`
+
+	// Name Muster only, as the rest: the name in the policy of a component that the agent runs, and that can be upgraded
+	//
+	// Example: web-server
+	Name *string `json:"name,omitempty"`
+
+	// Restarts How often it has restarted since it was started, without an order
+	Restarts *int `json:"restarts,omitempty"`
+
+	// Rollbacks Versions that the host has kept
+	Rollbacks *[]string `json:"rollbacks,omitempty"`
+
+	// Runtime How it is run
+	//
+	// Example: systemd
+	Runtime *string `json:"runtime,omitempty"`
+
+	// Since When its version was started
+	Since  *time.Time `json:"since,omitempty"`
+	Status string     `json:"status"`
+	Type   string     `json:"type"`
 
 	// Units Its inputs and outputs; absent if the agent reports none
 	Units *[]ComponentUnit `json:"units,omitempty"`
+
+	// UpgradeActionId The action of its last upgrade
+	UpgradeActionId *string         `json:"upgrade_action_id,omitempty"`
+	UpgradeDetails  *UpgradeDetails `json:"upgrade_details,omitempty"`
+
+	// UpgradeStartedAt Set during an upgrade that was ordered here
+	UpgradeStartedAt *time.Time `json:"upgrade_started_at,omitempty"`
+
+	// UpgradeStatus State of its last upgrade; absent if it succeeded or there was none
+	UpgradeStatus *ComponentUpgradeStatus `json:"upgrade_status,omitempty"`
+
+	// UpgradedAt When its last upgrade was done
+	UpgradedAt *time.Time `json:"upgraded_at,omitempty"`
+
+	// Version The full version that is installed; absent if none is
+	//
+	// Example: 2.4.0
+	Version *string `json:"version,omitempty"`
+}
+
+// ComponentUpgradeStatus State of its last upgrade; absent if it succeeded or there was none
+type ComponentUpgradeStatus string
+
+// ComponentCheck Exactly one of http and tcp is given
+type ComponentCheck struct {
+	// Http A URL on the host, which has to answer with a 2xx status
+	//
+	// Example: http://127.0.0.1:8080/health
+	Http *string `json:"http,omitempty"`
+	Name string  `json:"name"`
+
+	// Tcp host:port, which has to accept a connection
+	//
+	// Example: 127.0.0.1:8080
+	Tcp *string `json:"tcp,omitempty"`
+
+	// Threshold How many attempts in a row have to fail; default: 3
+	Threshold *int `json:"threshold,omitempty"`
+
+	// TimeoutSeconds Of one attempt; default: 5
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
+}
+
+// ComponentHealth How an agent observes the component after an upgrade. Absent values are the agent's defaults
+type ComponentHealth struct {
+	// Checks Besides those of the package
+	Checks *[]ComponentCheck `json:"checks,omitempty"`
+
+	// MaxRestarts How many restarts in that time are tolerated
+	MaxRestarts *int `json:"max_restarts,omitempty"`
+
+	// WaitSeconds How long
+	WaitSeconds *int `json:"wait_seconds,omitempty"`
+}
+
+// ComponentList defines model for ComponentList.
+type ComponentList struct {
+	Items []ComponentSummary `json:"items"`
+}
+
+// ComponentSummary defines model for ComponentSummary.
+type ComponentSummary struct {
+	// Agents How many agents report it
+	Agents int `json:"agents"`
+
+	// Failed On how many of them its last upgrade failed or was rolled back
+	Failed int `json:"failed"`
+
+	// Healthy On how many of them it is HEALTHY
+	Healthy int `json:"healthy"`
+
+	// Name Example: web-server
+	Name string `json:"name"`
+
+	// Runtimes How it is run
+	Runtimes  []string `json:"runtimes"`
+	Upgrading int      `json:"upgrading"`
+
+	// Versions The newest first
+	Versions []ComponentVersion `json:"versions"`
 }
 
 // ComponentUnit defines model for ComponentUnit.
@@ -1363,6 +1527,42 @@ type ComponentUnit struct {
 
 	// Type input or output
 	Type string `json:"type"`
+}
+
+// ComponentUpgradeRequest defines model for ComponentUpgradeRequest.
+type ComponentUpgradeRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents AgentSelection `json:"agents"`
+
+	// Force Also a version that is installed, older, or failed on the host before
+	Force           *bool `json:"force,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// OverrideFreeze Also during a freeze; needs why
+	OverrideFreeze *bool `json:"override_freeze,omitempty"`
+
+	// RolloutDurationSeconds Spread the starts over this time
+	RolloutDurationSeconds *int `json:"rollout_duration_seconds,omitempty"`
+
+	// SourceUri Where hosts get the package instead of from the server
+	SourceUri *string `json:"source_uri,omitempty"`
+
+	// StartTime Not before
+	StartTime *time.Time `json:"start_time,omitempty"`
+
+	// Version Example: 2.5.0
+	Version string `json:"version"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
+}
+
+// ComponentVersion defines model for ComponentVersion.
+type ComponentVersion struct {
+	Agents int `json:"agents"`
+
+	// Version Empty: it is not installed yet
+	Version string `json:"version"`
 }
 
 // CopyPolicyRequest defines model for CopyPolicyRequest.
@@ -1659,7 +1859,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
 
@@ -2307,15 +2507,18 @@ type Policy struct {
 	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
 
 	// Agentless resources.requests.memory, resources.requests.cpu
-	Agentless         *json.RawMessage `json:"agentless,omitempty"`
-	Agents            int              `json:"agents"`
-	DataOutputId      *string          `json:"data_output_id,omitempty"`
-	Description       *string          `json:"description,omitempty"`
-	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
-	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
-	GlobalDataTags    *[]GlobalDataTag `json:"global_data_tags,omitempty"`
-	HasFleetServer    *bool            `json:"has_fleet_server,omitempty"`
-	Id                string           `json:"id"`
+	Agentless *json.RawMessage `json:"agentless,omitempty"`
+	Agents    int              `json:"agents"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
+	GlobalDataTags    *[]GlobalDataTag   `json:"global_data_tags,omitempty"`
+	HasFleetServer    *bool              `json:"has_fleet_server,omitempty"`
+	Id                string             `json:"id"`
 
 	// InactivityTimeout Seconds; 0: never inactive
 	InactivityTimeout    *int  `json:"inactivity_timeout,omitempty"`
@@ -2342,7 +2545,7 @@ type Policy struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides       *json.RawMessage         `json:"overrides,omitempty"`
 	PackagePolicies []map[string]interface{} `json:"package_policies"`
 
@@ -2363,6 +2566,43 @@ type Policy struct {
 	UnenrollTimeout *int64    `json:"unenroll_timeout,omitempty"`
 	UpdatedAt       time.Time `json:"updated_at"`
 	UpdatedBy       string    `json:"updated_by"`
+}
+
+// PolicyArtifact defines model for PolicyArtifact.
+type PolicyArtifact struct {
+	// Image The image of a container, by digest, which the package names too
+	//
+	// Example: registry.example.com/web@sha256:…
+	Image *string `json:"image,omitempty"`
+
+	// Package Name of the component in the package's file name; default: name
+	Package *string `json:"package,omitempty"`
+}
+
+// PolicyComponent A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component.
+type PolicyComponent struct {
+	Artifact *PolicyArtifact `json:"artifact,omitempty"`
+
+	// Health How an agent observes the component after an upgrade. Absent values are the agent's defaults
+	Health *ComponentHealth `json:"health,omitempty"`
+
+	// Name That of the component in its package
+	//
+	// Example: web-server
+	Name string `json:"name"`
+
+	// Runtime How it is run, as in its package: process, systemd, docker
+	//
+	// Example: systemd
+	Runtime string `json:"runtime"`
+
+	// ServerConfig The server may render configuration files. The package has to allow it too
+	ServerConfig *bool `json:"server_config,omitempty"`
+
+	// Version The full version that the agents are to run
+	//
+	// Example: 2.4.0
+	Version *string `json:"version,omitempty"`
 }
 
 // PolicyItem defines model for PolicyItem.
@@ -2423,11 +2663,14 @@ type PolicyRequest struct {
 	AgentFeatures    *[]AgentFeature  `json:"agent_features,omitempty"`
 
 	// Agentless resources.requests.memory, resources.requests.cpu
-	Agentless         *json.RawMessage `json:"agentless,omitempty"`
-	DataOutputId      *string          `json:"data_output_id,omitempty"`
-	Description       *string          `json:"description,omitempty"`
-	DownloadSourceId  *string          `json:"download_source_id,omitempty"`
-	FleetServerHostId *string          `json:"fleet_server_host_id,omitempty"`
+	Agentless *json.RawMessage `json:"agentless,omitempty"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
 
 	// Force Change even a managed policy
 	Force          *bool            `json:"force,omitempty"`
@@ -2460,7 +2703,7 @@ type PolicyRequest struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides *json.RawMessage `json:"overrides,omitempty"`
 
 	// RequiredVersions Versions that agents are upgraded to automatically
@@ -3212,11 +3455,14 @@ type UpdatePolicyRequest struct {
 	Agentless *json.RawMessage `json:"agentless,omitempty"`
 
 	// BumpRevision Whether the policy gets a new revision, which is sent to its agents
-	BumpRevision      *bool   `json:"bumpRevision,omitempty"`
-	DataOutputId      *string `json:"data_output_id,omitempty"`
-	Description       *string `json:"description,omitempty"`
-	DownloadSourceId  *string `json:"download_source_id,omitempty"`
-	FleetServerHostId *string `json:"fleet_server_host_id,omitempty"`
+	BumpRevision *bool `json:"bumpRevision,omitempty"`
+
+	// Components Muster only: workloads that agents of Muster run. Absent if there are none
+	Components        *[]PolicyComponent `json:"components,omitempty"`
+	DataOutputId      *string            `json:"data_output_id,omitempty"`
+	Description       *string            `json:"description,omitempty"`
+	DownloadSourceId  *string            `json:"download_source_id,omitempty"`
+	FleetServerHostId *string            `json:"fleet_server_host_id,omitempty"`
 
 	// Force Change even a managed policy
 	Force          *bool            `json:"force,omitempty"`
@@ -3249,7 +3495,7 @@ type UpdatePolicyRequest struct {
 	// Namespace Example: default
 	Namespace string `json:"namespace"`
 
-	// Overrides Replaces parts of the agent policy, except inputs
+	// Overrides Replaces parts of the agent policy, except inputs and components
 	Overrides *json.RawMessage `json:"overrides,omitempty"`
 
 	// RequiredVersions Versions that agents are upgraded to automatically
@@ -3314,6 +3560,9 @@ type UpgradeMetadata struct {
 	ErrorMsg     *string       `json:"error_msg,omitempty"`
 	FailedState  *UpgradeState `json:"failed_state,omitempty"`
 
+	// Phase What is done to a component
+	Phase *UpgradeMetadataPhase `json:"phase,omitempty"`
+
 	// Reason Why a version was rolled back, as a sentence
 	Reason *string `json:"reason,omitempty"`
 
@@ -3333,6 +3582,9 @@ type UpgradeMetadata struct {
 	RetryUntil  *time.Time `json:"retry_until,omitempty"`
 	ScheduledAt *time.Time `json:"scheduled_at,omitempty"`
 }
+
+// UpgradeMetadataPhase What is done to a component
+type UpgradeMetadataPhase string
 
 // UpgradePreview defines model for UpgradePreview.
 type UpgradePreview struct {
@@ -3563,6 +3815,9 @@ type Window struct {
 
 // AgentId defines model for agentId.
 type AgentId = string
+
+// ComponentName defines model for componentName.
+type ComponentName = string
 
 // Kuery defines model for kuery.
 type Kuery = string
@@ -3844,6 +4099,12 @@ type ListTrailParams struct {
 	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// ListComponentsParams defines parameters for ListComponents.
+type ListComponentsParams struct {
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+}
+
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
@@ -4022,6 +4283,12 @@ type CreateAdminKeyJSONRequestBody = CreateAdminKeyRequest
 
 // RotateAdminKeyJSONRequestBody defines body for RotateAdminKey for application/json ContentType.
 type RotateAdminKeyJSONRequestBody = RotateAdminKeyRequest
+
+// UpgradeComponentJSONRequestBody defines body for UpgradeComponent for application/json ContentType.
+type UpgradeComponentJSONRequestBody = ComponentUpgradeRequest
+
+// PreviewComponentUpgradeJSONRequestBody defines body for PreviewComponentUpgrade for application/json ContentType.
+type PreviewComponentUpgradeJSONRequestBody = ComponentUpgradeRequest
 
 // SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
 type SetExposureJSONRequestBody = SetExposureRequest

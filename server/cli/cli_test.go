@@ -281,6 +281,12 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 	a.MustCheckin(nil)
 	o.contains(o.run("agents", "list"), "web-01", "online", "now", "web-02", "enrolling", "never")
 	o.contains(o.run("agents", "get", a.ID), "web-01", "message      Running")
+	web := apptest.Component("web-server", "2.4.0")
+	web.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: "2.5.0", ActionID: "x", State: agentapi.UpgradeWatching, Metadata: agentapi.UpgradeMetadata{Phase: agentapi.PhaseVerifying}}
+	a.Components = []agentapi.Component{web, {ID: "logs", Type: "process", Status: "DEGRADED", Message: "Slow"}}
+	a.MustCheckin(nil)
+	o.contains(o.run("agents", "get", a.ID), "component    web-server 2.4.0 (systemd): HEALTHY Running\n", "upgrade: watching 2.5.0 (verifying)\n", "component    logs (process): DEGRADED Slow\n")
+	o.contains(o.run("agents", "list", "--kuery", "components.name: web-server and components.version < 2.5.0"), "web-01")
 	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID); got.Item.Id != a.ID {
 		t.Errorf("get shows agent %s", got.Item.Id)
 	}
@@ -315,6 +321,25 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	if got := asJSON[adminapi.PolicyList](o, "policies", "list"); got.Total != 3 {
 		t.Errorf("there are %d policies", got.Total)
 	}
+
+	file := filepath.Join(t.TempDir(), "components.yaml")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "`muster policies update --example` prints a list of components to start from")
+	o.fails(2, []string{"policies", "update", "web"}, "want --components FILE")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("components:\n- name: web-server\n  runtime: docker\n  artifact:\n    image: web:latest\n")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:5: components[0].artifact.image: is \"web:latest\", want an image by its digest")
+	write("components:\n- name: web-server\n  unit: web.service\n")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:3: components[0].unit is not a known key, want one of artifact, ")
+	write("{}")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components is missing: write `components: []`")
+	write(o.run("policies", "update", "--example"))
+	o.contains(o.run("policies", "update", "web", "--components", file), "web has revision 2 with 1 components; its 0 agents get it now")
+	o.contains(o.run("policies", "show", "web"), "runs         web-server 2.4.0 by systemd")
 
 	lab := strings.TrimSpace(o.run("policies", "copy", "web", "lab"))
 	o.contains(o.run("policies", "show", lab), "lab  "+lab, "after 336h0m0s of silence", "agents       0")

@@ -26,8 +26,8 @@ import (
 
 func parsed(t *testing.T, text string) (fleet.Plan, error) {
 	t.Helper()
-	f := planFile{name: "plan.yaml"}
-	err := f.parse([]byte(text))
+	f := newPlanFile("plan.yaml")
+	err := f.parse([]byte(text), &f.plan)
 	return f.plan, err
 }
 
@@ -136,8 +136,8 @@ func TestTableRowsAreOneLine(t *testing.T) {
 }
 
 func TestLocateAddsTheLineOfTheRefusedField(t *testing.T) {
-	f := planFile{name: "plan.yaml"}
-	if err := f.parse([]byte("name: x\nstrategy:\n  kind: canary\n  canary:\n    size: -1\nlimits:\n  per:\n  - label: site\n    max: 0\n")); err != nil {
+	f := newPlanFile("plan.yaml")
+	if err := f.parse([]byte("name: x\nstrategy:\n  kind: canary\n  canary:\n    size: -1\nlimits:\n  per:\n  - label: site\n    max: 0\n"), &f.plan); err != nil {
 		t.Fatal(err)
 	}
 	for message, want := range map[string]string{
@@ -287,8 +287,8 @@ func TestExamplePlanIsValidAndHasEveryKey(t *testing.T) {
 	}
 	// Keys that are commented out count too.
 	whole := regexp.MustCompile(`(?m)^( *)# ([ ]*(?:- )?[a-z_]+:( |$))`).ReplaceAllString(examplePlan, "$1$2")
-	f := planFile{name: "plan.yaml"}
-	if err := f.parse([]byte(whole)); err != nil {
+	f := newPlanFile("plan.yaml")
+	if err := f.parse([]byte(whole), &f.plan); err != nil {
 		t.Fatal(err)
 	}
 	for _, missing := range missingKeys(f.root, reflect.TypeOf(fleet.Plan{}), "") {
@@ -296,6 +296,18 @@ func TestExamplePlanIsValidAndHasEveryKey(t *testing.T) {
 			continue // named in the comment of the key that excludes it
 		}
 		t.Errorf("%s is not in the example", missing)
+	}
+}
+
+func TestExampleComponentsExplainEveryKey(t *testing.T) {
+	whole := regexp.MustCompile(`(?m)^( *)# ([ ]*(?:- )?[a-z_]+:( |$))`).ReplaceAllString(exampleComponents, "$1$2")
+	f := yamlFile{name: "components.yaml"}
+	var got componentsFile
+	if err := f.parse([]byte(whole), &got); err != nil {
+		t.Fatal(err)
+	}
+	if missing := missingKeys(f.root, reflect.TypeOf(got), ""); len(missing) > 0 {
+		t.Errorf("the example lacks %v", missing)
 	}
 }
 

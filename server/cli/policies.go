@@ -1,11 +1,13 @@
 package cli
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,7 @@ import (
 )
 
 func (a *client) newPolicies() *cobra.Command {
-	cmd := &cobra.Command{Use: "policies", Short: "List, show, create, copy and delete policies"}
+	cmd := &cobra.Command{Use: "policies", Short: "List, show, create, copy, change and delete policies"}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List policies",
@@ -52,7 +54,7 @@ func (a *client) newPolicies() *cobra.Command {
 		},
 	}
 	create.Flags().StringVar(&id, "id", "", "id of the policy (default: generated)")
-	cmd.AddCommand(list, a.newPoliciesShow(), create, a.newPoliciesCopy(), a.newPoliciesDelete())
+	cmd.AddCommand(list, a.newPoliciesShow(), create, a.newPoliciesCopy(), a.newPoliciesUpdate(), a.newPoliciesDelete())
 	return cmd
 }
 
@@ -82,6 +84,9 @@ func (a *client) newPoliciesShow() *cobra.Command {
 				for _, v := range deref(p.RequiredVersions) {
 					row("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
 				}
+				for _, c := range deref(p.Components) {
+					row("runs", "%s", componentOf(c))
+				}
 				if p.IsProtected {
 					row("protected", "from uninstalling")
 				}
@@ -91,6 +96,81 @@ func (a *client) newPoliciesShow() *cobra.Command {
 			})
 		},
 	}
+}
+
+// componentOf describes a component of a policy.
+func componentOf(c adminapi.PolicyComponent) string {
+	text := fmt.Sprintf("%s by %s", strings.TrimSpace(c.Name+" "+deref(c.Version)), c.Runtime)
+	if image := deref(deref(c.Artifact).Image); image != "" {
+		text += " from " + image
+	}
+	return text
+}
+
+// exampleComponents is a file of components with every key explained.
+//
+//go:embed example/components.yaml
+var exampleComponents string
+
+// componentsFile is what such a file holds.
+type componentsFile struct {
+	Components *[]adminapi.PolicyComponent `json:"components"`
+}
+
+func (a *client) newPoliciesUpdate() *cobra.Command {
+	var (
+		components     string
+		example, force bool
+	)
+	cmd := &cobra.Command{
+		Use:   "update ID --components FILE",
+		Short: "Replace the components that a policy's agents run",
+		Example: `  muster policies update --example > components.yaml
+  muster policies update web --components components.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if example {
+				return noArgs(cmd, args)
+			}
+			return oneArg("the policy's id")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if example {
+				_, err := io.WriteString(cmd.OutOrStdout(), exampleComponents)
+				return err
+			}
+			if components == "" {
+				return &usageError{errors.New("want --components FILE (`muster policies update --example` prints one)")}
+			}
+			var given componentsFile
+			file := yamlFile{name: components, what: "list of components", example: "muster policies update --example"}
+			if err := file.read(cmd, &given); err != nil {
+				return err
+			}
+			if given.Components == nil {
+				return fmt.Errorf("%s: components is missing: write `components: []` if the agents are to run none", file.name)
+			}
+			path := "/api/fleet/agent_policies/" + url.PathEscape(args[0])
+			was, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodGet, path, nil)
+			if err != nil {
+				return err
+			}
+			// A change has to give these too.
+			req := adminapi.UpdatePolicyRequest{
+				Name: was.Item.Name, Namespace: was.Item.Namespace, InactivityTimeout: was.Item.InactivityTimeout, Components: given.Components, Force: &force,
+			}
+			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPut, path, req)
+			if err != nil {
+				return file.locate(err)
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has revision %d with %d components; its %d agents get it now\n", got.Item.Id, got.Item.Revision, len(deref(got.Item.Components)), got.Item.Agents)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&components, "components", "", "YAML file with the components, or - for standard input")
+	cmd.Flags().BoolVar(&example, "example", false, "print such a file with every key explained, and exit")
+	cmd.Flags().BoolVar(&force, "force", false, "change even a managed policy")
+	return cmd
 }
 
 func inactiveAfter(seconds int) string {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // Policy groups agents. Its fields have the names of Kibana's agent policies. A field
@@ -41,6 +43,10 @@ type Policy struct {
 	// AdvancedSettings and Overrides are JSON objects, which agents get in their policy.
 	AdvancedSettings json.RawMessage `json:"advanced_settings,omitempty"`
 	Overrides        json.RawMessage `json:"overrides,omitempty"`
+
+	// Components are the workloads that the policy's agents run. Elastic's agents ignore
+	// them.
+	Components []agentapi.PolicyComponent `json:"components,omitempty"`
 
 	Protected bool `json:"is_protected,omitempty"`
 	// Managed policies are changed only by a request with force. Their agents are not

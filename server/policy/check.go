@@ -17,14 +17,15 @@ import (
 )
 
 var (
-	invalidNamespace = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
-	inputsOverride   = regexp.MustCompile(`^inputs(\.|$)`)
+	invalidNamespace   = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
+	inputsOverride     = regexp.MustCompile(`^inputs(\.|$)`)
+	componentsOverride = regexp.MustCompile(`^components(\.|$)`)
 )
 
 // checkPolicy returns what is wrong with a policy. Its errors name the field of the request, and
 // have Kibana's words where clients know them.
 func checkPolicy(p *fleet.Policy) error {
-	for _, check := range []func(*fleet.Policy) error{checkNameAndID, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkObjects, checkDeployment} {
+	for _, check := range []func(*fleet.Policy) error{checkNameAndID, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkComponents, checkObjects, checkDeployment} {
 		if err := check(p); err != nil {
 			return err
 		}
@@ -142,6 +143,10 @@ func checkVersions(p *fleet.Policy) error {
 		return refuse("sum of percentages cannot exceed 100")
 	}
 	return nil
+}
+
+func checkComponents(p *fleet.Policy) error {
+	return fleet.CheckComponents("body.components", p.Components)
 }
 
 // checkDeployment refuses settings that only some of Elastic's deployments have: other
@@ -273,6 +278,9 @@ var (
 		for name := range in {
 			if inputsOverride.MatchString(name) {
 				return fleet.FieldError(at, "inputs overrides is not allowed")
+			}
+			if componentsOverride.MatchString(name) {
+				return fleet.FieldError(at, "has components: give them as components of the policy, where they are checked")
 			}
 		}
 		return nil

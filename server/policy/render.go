@@ -71,6 +71,10 @@ type doc = map[string]any
 // values, which an agent removes from its diagnostics. There are no inputs, since Muster
 // has no integrations. The signed part is empty, and so is the key to check it with: an
 // agent that has such a key also refuses actions that are not signed, as Muster's are not.
+//
+// Muster's agents also get components. Elastic's agents get the same policy: they read
+// outputs, inputs, agent and fleet of it, and the keys of collectors (receivers, service
+// and so on), and ignore others.
 func (p renderer) render() (json.RawMessage, error) {
 	secrets := []string{}
 	outputs, permissions := doc{}, doc{}
@@ -117,6 +121,9 @@ func (p renderer) render() (json.RawMessage, error) {
 	}
 	if len(p.Policy.SpaceIDs) > 0 {
 		whole["namespaces"] = p.Policy.SpaceIDs
+	}
+	if len(p.Policy.Components) > 0 {
+		whole["components"] = p.Policy.Components
 	}
 	if len(p.Host.HostURLs) > 0 {
 		whole["fleet"] = p.fleet()

@@ -178,3 +178,12 @@ func TestRenderUnknownPolicy(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func TestPolicyWithoutComponentsHasNoKeyForThem(t *testing.T) {
+	s := renderingService(t)
+	stored(t, s, fleet.Policy{ID: "web"})
+	r, err := s.Render(t.Context(), "web")
+	if err != nil || strings.Contains(string(r.Body), `"components"`) {
+		t.Errorf("the policy is %s, %v", r.Body, err)
+	}
+}

@@ -134,6 +134,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
+	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.
 	fl := e.Group("/api/fleet", h.limited, h.authenticate, h.xsrf, h.apiVersion, h.audited, h.checkQuery)

@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/policy"
@@ -223,6 +224,17 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 	out.RequiredVersions = filled(each(p.RequiredVersions, func(v fleet.RequiredVersion) adminapi.RequiredVersion {
 		return adminapi.RequiredVersion{Version: v.Version, Percentage: v.Percentage}
 	}))
+	out.Components = filled(each(p.Components, policyComponent))
+	return out
+}
+
+func policyComponent(c agentapi.PolicyComponent) adminapi.PolicyComponent {
+	out := adminapi.PolicyComponent{Name: c.Name, Runtime: c.Runtime, Version: ptr(c.Version), ServerConfig: ptr(c.ServerConfig)}
+	out.Artifact = ptr(adminapi.PolicyArtifact{Package: ptr(c.Artifact.Package), Image: ptr(c.Artifact.Image)})
+	checks := each(c.Health.Checks, func(c agentapi.ComponentCheck) adminapi.ComponentCheck {
+		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
+	})
+	out.Health = ptr(adminapi.ComponentHealth{WaitSeconds: ptr(c.Health.WaitSeconds), MaxRestarts: c.Health.MaxRestarts, Checks: filled(checks)})
 	return out
 }
 
@@ -252,8 +264,8 @@ const maxPolicyBody = 128 << 10
 // nullable are the fields that null clears. Kibana refuses null for unenroll_timeout, which
 // leaves clients no way to clear it.
 var nullable = []string{
-	"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "keep_monitoring_alive", "overrides", "required_versions",
-	"supports_agentless", "unenroll_timeout",
+	"components", "data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "keep_monitoring_alive", "overrides",
+	"required_versions", "supports_agentless", "unenroll_timeout",
 }
 
 // decodePolicy reads a request about a policy into v, and returns its fields.
@@ -303,7 +315,7 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 		"monitoring_http": &p.MonitoringHTTP, "monitoring_diagnostics": &p.MonitoringDiagnostics, "data_output_id": &p.DataOutputID,
 		"monitoring_output_id": &p.MonitoringOutputID, "download_source_id": &p.DownloadSourceID, "fleet_server_host_id": &p.FleetServerHostID,
 		"agent_features": &p.AgentFeatures, "global_data_tags": &p.GlobalDataTags, "required_versions": &p.RequiredVersions,
-		"advanced_settings": &p.AdvancedSettings, "overrides": &p.Overrides, "is_protected": &p.Protected, "is_managed": &p.Managed,
+		"advanced_settings": &p.AdvancedSettings, "overrides": &p.Overrides, "components": &p.Components, "is_protected": &p.Protected, "is_managed": &p.Managed,
 		"is_default": &p.Default, "is_default_fleet_server": &p.DefaultFleetServer, "has_fleet_server": &p.HasFleetServer,
 		"supports_agentless": &p.SupportsAgentless, "agentless": &p.Agentless,
 	} {

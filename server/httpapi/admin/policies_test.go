@@ -18,7 +18,15 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// fullPolicy gives every field that Kibana takes, except name and namespace.
+// components are two of them, with every field.
+const components = `"components":[
+	{"name":"web-server","runtime":"systemd","version":"2.4.0","artifact":{"package":"web"},"server_config":true,
+		"health":{"wait_seconds":300,"max_restarts":0,"checks":[{"name":"answers","http":"http://127.0.0.1:8080/health","timeout_seconds":5,"threshold":3},{"name":"listens","tcp":"127.0.0.1:8080"}]}},
+	{"name":"cache","runtime":"docker","artifact":{"image":"registry.example.com/cache@sha256:` + digest + `"}}]`
+
+const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// fullPolicy gives every field that Kibana takes, except name and namespace, and components.
 const fullPolicy = `"description":"for the web","space_ids":["default"],"inactivity_timeout":60,"unenroll_timeout":900,
 	"monitoring_enabled":["logs","metrics","traces"],"keep_monitoring_alive":true,"monitoring_pprof_enabled":true,
 	"monitoring_http":{"enabled":true,"host":"localhost","port":6791,"buffer":{"enabled":false}},
@@ -27,7 +35,7 @@ const fullPolicy = `"description":"for the web","space_ids":["default"],"inactiv
 	"agent_features":[{"name":"fqdn","enabled":true}],"global_data_tags":[{"name":"site","value":"fra"},{"name":"rack","value":7}],
 	"required_versions":[{"version":"1.1.0","percentage":25}],
 	"advanced_settings":{"agent_logging_level":"debug","agent_limits_go_max_procs":2,"agent_download_timeout":"120s"},
-	"overrides":{"agent":{"logging":{"level":"debug"}}},"is_protected":true,"is_managed":false,"is_default":false,"is_default_fleet_server":false,
+	"overrides":{"agent":{"logging":{"level":"debug"}}},` + components + `,"is_protected":true,"is_managed":false,"is_default":false,"is_default_fleet_server":false,
 	"has_fleet_server":false,"supports_agentless":false,"agentless":{"resources":{"requests":{"memory":"1Gi","cpu":"500m"}}}`
 
 func object(t *testing.T, text []byte) map[string]any {
@@ -68,12 +76,12 @@ func TestPolicyKeepsEveryFieldThatKibanaTakes(t *testing.T) {
 	}
 
 	// A field that is left out stays, null clears it, and inactivity_timeout has a default.
-	for _, name := range []string{"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "unenroll_timeout", "overrides", "required_versions", "keep_monitoring_alive"} {
+	for _, name := range []string{"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "unenroll_timeout", "overrides", "components", "required_versions", "keep_monitoring_alive"} {
 		want[name] = nil
 	}
 	want["inactivity_timeout"] = 1209600.0
 	check("cleared", s.Admin("PUT", "/api/fleet/agent_policies/web", `{"name":"Web 2","namespace":"prod","data_output_id":null,"monitoring_output_id":null,
-		"download_source_id":null,"fleet_server_host_id":null,"unenroll_timeout":null,"overrides":null,"required_versions":null,"keep_monitoring_alive":null}`))
+		"download_source_id":null,"fleet_server_host_id":null,"unenroll_timeout":null,"overrides":null,"components":null,"required_versions":null,"keep_monitoring_alive":null}`))
 }
 
 func TestRefusedPolicyFieldIsNamed(t *testing.T) {
@@ -118,6 +126,67 @@ func TestRefusedPolicyFieldIsNamed(t *testing.T) {
 	}
 	if got := apptest.Decode[adminapi.PolicyList](t, s.Admin("GET", "/api/fleet/agent_policies", nil)); got.Total != 1 || got.Items[0].Revision != 1 {
 		t.Errorf("after refusals there are %+v", got)
+	}
+}
+
+func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	const web = `{"name":"web","runtime":"systemd"}`
+	check := func(text string) string {
+		return `{"name":"db","runtime":"systemd","health":{"checks":[` + text + `]}}`
+	}
+	for component, says := range map[string]string{
+		`{"runtime":"systemd"}`:              `components[1].name]: is ""`,
+		`{"name":"Web","runtime":"systemd"}`: `components[1].name]: is "Web"`,
+		web:                                  `components[1].name]: is "web", as is that of another component`,
+		`{"name":"db"}`:                      `components[1].runtime]: is ""`,
+		`{"name":"db","runtime":"systemd","version":"2.4"}`:                       `components[1].version]: version is "2.4", want three numbers`,
+		`{"name":"db","runtime":"systemd","unit":"db.service"}`:                   `components[1].unit]: is not a known key`,
+		`{"name":"db","runtime":"docker","artifact":{"image":"web:latest"}}`:      `components[1].artifact.image]: is "web:latest", want an image by its digest`,
+		`{"name":"db","runtime":"docker","artifact":{"image":"web@sha256:0123"}}`: `components[1].artifact.image]: `,
+		`{"name":"db","runtime":"docker","artifact":{"package":"../db"}}`:         `components[1].artifact.package]: `,
+		`{"name":"db","runtime":"systemd","health":{"wait_seconds":3601}}`:        `components[1].health.wait_seconds]: is 3601, want 0 to 3600`,
+		`{"name":"db","runtime":"systemd","health":{"max_restarts":-1}}`:          `components[1].health.max_restarts]: is -1`,
+		check(`{"name":"x","exec":["/bin/sh"]}`):                                  `components[1].health.checks[0].exec]: is not a known key`,
+		check(`{"name":"x"}`):                                                     `components[1].health.checks[0]]: wants exactly one of http and tcp`,
+		check(`{"name":"x","http":"http://a","tcp":"a:1"}`):                       `components[1].health.checks[0]]: wants exactly one of http and tcp`,
+		check(`{"name":"x","http":"file:///etc/passwd"}`):                         `components[1].health.checks[0]]: http is "file:///etc/passwd"`,
+		check(`{"name":"x","tcp":"a:1","timeout_seconds":9223372036854775807}`):   `components[1].health.checks[0].timeout_seconds]: `,
+		check(`{"name":"x","tcp":"a:1"},{"name":"x","tcp":"a:2"}`):                `components[1].health.checks[1].name]: is "x", as is that of another check`,
+		check(`{"name":"x","http":"http://${host.name}/"}`):                       `components[1].health.checks[0]]: has ${`,
+	} {
+		body := `{"name":"x","namespace":"default","components":[` + web + "," + component + `]}`
+		refused(t, body, s.Admin("POST", "/api/fleet/agent_policies", body), 400, says)
+		refused(t, body, s.Admin("PUT", "/api/fleet/agent_policies/default", body), 400, says)
+	}
+	refused(t, "too many", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","components":[`+strings.Repeat(web+",", 50)+web+`]}`), 400, "[request body.components]: are 51, want at most 50")
+	refused(t, "in overrides", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","overrides":{"components":[]}}`), 400, "[request body.overrides]: has components")
+}
+
+func TestAgentsGetComponentsOfTheirPolicy(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	a := s.EnrollWithoutPolicy("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	if s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default",`+components+`}`).Status != 200 {
+		t.Fatal("the policy was not changed")
+	}
+	got := a.MustCheckin(nil)
+	if len(got.Actions) != 1 || got.Actions[0].ID != "policy:default:2" {
+		t.Fatalf("the answer is %+v", got)
+	}
+	var data struct{ Policy map[string]any }
+	if err := json.Unmarshal(got.Actions[0].Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	want := object(t, []byte("{"+components+"}"))
+	if !reflect.DeepEqual(data.Policy["components"], want["components"]) {
+		t.Errorf("the agent gets %v, want %v", data.Policy["components"], want["components"])
+	}
+	a.Ack("", got.Actions[0].ID)
+	if rev := s.Fleet(a.ID).PolicyRev; rev != 2 {
+		t.Errorf("the agent has revision %d", rev)
 	}
 }
 
@@ -208,7 +277,7 @@ func TestPolicyCopyHasSettingsWithoutUpgrades(t *testing.T) {
 	s := apptest.Start(t)
 	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"prod",`+fullPolicy+`}`)
 	p := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies/web/copy", `{"name":"Web copy","description":"d"}`)).Item
-	if p.Id == "web" || p.Name != "Web copy" || *p.Description != "d" || p.Namespace != "prod" || !p.IsProtected || *p.UnenrollTimeout != 900 || *p.DataOutputId != "o1" || p.RequiredVersions != nil {
+	if p.Id == "web" || p.Name != "Web copy" || *p.Description != "d" || p.Namespace != "prod" || !p.IsProtected || *p.UnenrollTimeout != 900 || *p.DataOutputId != "o1" || p.RequiredVersions != nil || len(*p.Components) != 2 {
 		t.Errorf("the copy is %+v", p)
 	}
 	refused(t, "without a name", s.Admin("POST", "/api/fleet/agent_policies/web/copy", `{}`), 400, "[request body.name]: ")

@@ -1103,6 +1103,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/components": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the components that agents run, with counts by version */
+        get: operations["listComponents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Upgrade a component, or install it for the first time, on one or more agents
+         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once.
+         */
+        post: operations["upgradeComponent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview an upgrade of a component; changes nothing */
+        post: operations["previewComponentUpgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollback_preview": {
         parameters: {
             query?: never;
@@ -2255,6 +2315,58 @@ export interface components {
             message: string;
             /** @description Its inputs and outputs; absent if the agent reports none */
             units?: components["schemas"]["ComponentUnit"][];
+            /**
+             * @description Muster only, as the rest: the name in the policy of a component that the agent runs, and that can be upgraded
+             * @example web-server
+             */
+            name?: string;
+            /**
+             * @description How it is run
+             * @example systemd
+             */
+            runtime?: string;
+            /**
+             * @description The full version that is installed; absent if none is
+             * @example 2.4.0
+             */
+            version?: string;
+            /** @description That of its build */
+            hash?: string;
+            /** @description Of a container */
+            image?: string;
+            /** @description Identifies its configuration files */
+            config_sha256?: string;
+            /** @description The last version that stayed healthy after its upgrade */
+            last_healthy_version?: string;
+            /** @description Versions that the host has kept */
+            rollbacks?: string[];
+            /** @description How often it has restarted since it was started, without an order */
+            restarts?: number;
+            /**
+             * Format: date-time
+             * @description When its version was started
+             */
+            since?: string;
+            upgrade_details?: components["schemas"]["UpgradeDetails"];
+            /** @description The version of its upgrade under way, else the one that is installed */
+            desired_version?: string;
+            /**
+             * Format: date-time
+             * @description Set during an upgrade that was ordered here
+             */
+            upgrade_started_at?: string;
+            /**
+             * Format: date-time
+             * @description When its last upgrade was done
+             */
+            upgraded_at?: string;
+            /**
+             * @description State of its last upgrade; absent if it succeeded or there was none
+             * @enum {string}
+             */
+            upgrade_status?: "started" | "failed" | "rolled_back";
+            /** @description The action of its last upgrade */
+            upgrade_action_id?: string;
         };
         ComponentUnit: {
             id: string;
@@ -2306,6 +2418,11 @@ export interface components {
              * @example crash_loop
              */
             reason_code?: string;
+            /**
+             * @description What is done to a component
+             * @enum {string}
+             */
+            phase?: "PREPARING" | "STOPPED" | "MUTATING" | "STARTING" | "VERIFYING";
         };
         AgentItem: {
             item: components["schemas"]["Agent"];
@@ -2535,6 +2652,8 @@ export interface components {
             version?: string;
             /** @description The action is a rollback to a previous version */
             rollback?: boolean;
+            /** @description Of an upgrade of a component: its name */
+            component?: string;
             /** Format: date-time */
             startTime?: string;
             /** Format: date-time */
@@ -2797,10 +2916,12 @@ export interface components {
             advanced_settings?: {
                 [key: string]: unknown;
             };
-            /** @description Replaces parts of the agent policy, except inputs */
+            /** @description Replaces parts of the agent policy, except inputs and components */
             overrides?: {
                 [key: string]: unknown;
             };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
             is_protected: boolean;
             /** @description Changed only with force */
             is_managed: boolean;
@@ -2877,10 +2998,12 @@ export interface components {
             advanced_settings?: {
                 [key: string]: unknown;
             };
-            /** @description Replaces parts of the agent policy, except inputs */
+            /** @description Replaces parts of the agent policy, except inputs and components */
             overrides?: {
                 [key: string]: unknown;
             };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
             is_protected?: boolean;
             /** @description Changed only with force */
             is_managed?: boolean;
@@ -2916,6 +3039,108 @@ export interface components {
             version: string;
             /** Format: double */
             percentage: number;
+        };
+        ComponentList: {
+            items: components["schemas"]["ComponentSummary"][];
+        };
+        ComponentSummary: {
+            /** @example web-server */
+            name: string;
+            /** @description How it is run */
+            runtimes: string[];
+            /** @description How many agents report it */
+            agents: number;
+            /** @description On how many of them it is HEALTHY */
+            healthy: number;
+            upgrading: number;
+            /** @description On how many of them its last upgrade failed or was rolled back */
+            failed: number;
+            /** @description The newest first */
+            versions: components["schemas"]["ComponentVersion"][];
+        };
+        ComponentVersion: {
+            /** @description Empty: it is not installed yet */
+            version: string;
+            agents: number;
+        };
+        ComponentUpgradeRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            /** @example 2.5.0 */
+            version: string;
+            /** @description Where hosts get the package instead of from the server */
+            source_uri?: string;
+            /** @description Also a version that is installed, older, or failed on the host before */
+            force?: boolean;
+            /** @description Spread the starts over this time */
+            rollout_duration_seconds?: number;
+            /**
+             * Format: date-time
+             * @description Not before
+             */
+            start_time?: string;
+            /** @description Also during a freeze; needs why */
+            override_freeze?: boolean;
+            /** @description For the audit trail */
+            why?: string;
+        };
+        /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
+        PolicyComponent: {
+            /**
+             * @description That of the component in its package
+             * @example web-server
+             */
+            name: string;
+            /**
+             * @description How it is run, as in its package: process, systemd, docker
+             * @example systemd
+             */
+            runtime: string;
+            /**
+             * @description The full version that the agents are to run
+             * @example 2.4.0
+             */
+            version?: string;
+            artifact?: components["schemas"]["PolicyArtifact"];
+            /** @description The server may render configuration files. The package has to allow it too */
+            server_config?: boolean;
+            health?: components["schemas"]["ComponentHealth"];
+        };
+        PolicyArtifact: {
+            /** @description Name of the component in the package's file name; default: name */
+            package?: string;
+            /**
+             * @description The image of a container, by digest, which the package names too
+             * @example registry.example.com/web@sha256:…
+             */
+            image?: string;
+        };
+        /** @description How an agent observes the component after an upgrade. Absent values are the agent's defaults */
+        ComponentHealth: {
+            /** @description How long */
+            wait_seconds?: number;
+            /** @description How many restarts in that time are tolerated */
+            max_restarts?: number;
+            /** @description Besides those of the package */
+            checks?: components["schemas"]["ComponentCheck"][];
+        };
+        /** @description Exactly one of http and tcp is given */
+        ComponentCheck: {
+            name: string;
+            /**
+             * @description A URL on the host, which has to answer with a 2xx status
+             * @example http://127.0.0.1:8080/health
+             */
+            http?: string;
+            /**
+             * @description host:port, which has to accept a connection
+             * @example 127.0.0.1:8080
+             */
+            tcp?: string;
+            /** @description Of one attempt; default: 5 */
+            timeout_seconds?: number;
+            /** @description How many attempts in a row have to fail; default: 3 */
+            threshold?: number;
         };
         BulkGetPoliciesRequest: {
             ids: string[];
@@ -3754,7 +3979,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
             type: string;
             /** @description Id of the agent, action, package, key, policy, rollout or incident */
             subject: string;
@@ -4292,6 +4517,8 @@ export interface components {
     parameters: {
         agentId: string;
         rolloutId: string;
+        /** @description The name of the component */
+        componentName: string;
         webhookId: string;
         /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
         kuery: string;
@@ -6298,6 +6525,86 @@ export interface operations {
         };
         responses: {
             /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listComponents: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: components["parameters"]["kuery"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The components */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComponentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    upgradeComponent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description The action was created; agents that cannot follow it are among its results */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewComponentUpgrade: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview; versions are those of the component */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Bounds of the components of a policy.
+const (
+	// MaxComponents bounds what an agent runs, and reports in each check-in.
+	MaxComponents = 50
+	// MaxComponentWait is the longest observation after an upgrade. Its component counts as
+	// being upgraded that long, and no further version can follow.
+	MaxComponentWait = time.Hour
+	// maxRestarts catches mistakes: a component that restarts more often never settles.
+	maxRestarts = 100
+)
+
+// imageForm is that of a reference by digest: a tag can be moved to other code.
+var imageForm = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/-]{0,254}@sha256:[0-9a-f]{64}$`)
+
+// CheckComponents returns an error about the first component that is not valid, with its field
+// of the request.
+func CheckComponents(field string, list []agentapi.PolicyComponent) error {
+	if len(list) > MaxComponents {
+		return FieldError(field, "are %d, want at most %d", len(list), MaxComponents)
+	}
+	seen := map[string]bool{}
+	for i, c := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if err := manifest.ValidComponentName(c.Name); err != nil {
+			return FieldError(at+".name", "%w", err)
+		}
+		if seen[c.Name] {
+			return FieldError(at+".name", "is %q, as is that of another component of the policy", c.Name)
+		}
+		seen[c.Name] = true
+		if err := checkComponent(at, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkComponent(at string, c agentapi.PolicyComponent) error {
+	if err := manifest.ValidRuntimeName(c.Runtime); err != nil {
+		return FieldError(at+".runtime", "%w", err)
+	}
+	if c.Version != "" {
+		if _, err := manifest.ParseVersion(c.Version); err != nil {
+			return FieldError(at+".version", "%w", err)
+		}
+	}
+	if p := c.Artifact.Package; p != "" {
+		if err := manifest.ValidComponentName(p); err != nil {
+			return FieldError(at+".artifact.package", "%w", err)
+		}
+	}
+	if err := checkImage(at+".artifact.image", c.Artifact.Image); err != nil {
+		return err
+	}
+	return checkHealth(at+".health", c.Health)
+}
+
+func checkImage(field, image string) error {
+	if image != "" && !imageForm.MatchString(image) {
+		return FieldError(field, "is %q, want an image by its digest, such as registry.example.com/web@sha256:… with 64 hexadecimal digits: a tag can be moved", image)
+	}
+	return nil
+}
+
+func checkHealth(at string, h agentapi.ComponentHealth) error {
+	if limit := int(MaxComponentWait / time.Second); h.WaitSeconds < 0 || h.WaitSeconds > limit {
+		return FieldError(at+".wait_seconds", "is %d, want 0 to %d", h.WaitSeconds, limit)
+	}
+	if n := h.MaxRestarts; n != nil && (*n < 0 || *n > maxRestarts) {
+		return FieldError(at+".max_restarts", "is %d, want 0 to %d", *n, maxRestarts)
+	}
+	if len(h.Checks) > manifest.MaxChecks {
+		return FieldError(at+".checks", "are %d, want at most %d", len(h.Checks), manifest.MaxChecks)
+	}
+	seen := map[string]bool{}
+	for i, c := range h.Checks {
+		field := fmt.Sprintf("%s.checks[%d]", at, i)
+		check := manifest.Check{Name: c.Name, HTTP: c.HTTP, TCP: c.TCP, Timeout: time.Duration(c.TimeoutSeconds) * time.Second, Threshold: c.Threshold}
+		switch err := check.Validate(); {
+		case c.TimeoutSeconds < 0 || c.TimeoutSeconds > int(manifest.MaxCheckTimeout/time.Second): // before it overflows
+			return FieldError(field+".timeout_seconds", "is %d, want 0 to %d", c.TimeoutSeconds, int(manifest.MaxCheckTimeout/time.Second))
+		case (c.HTTP == "") == (c.TCP == ""):
+			return FieldError(field, "wants exactly one of http and tcp: what a host executes is in the signed package")
+		case err != nil:
+			return FieldError(field, "%w", err)
+		case seen[c.Name]:
+			return FieldError(field+".name", "is %q, as is that of another check", c.Name)
+		case strings.Contains(c.Name+c.HTTP+c.TCP, "${"):
+			return FieldError(field, "has ${, which Elastic Agents of the policy would take for a variable, and refuse the whole policy")
+		}
+		seen[c.Name] = true
+	}
+	return nil
+}
