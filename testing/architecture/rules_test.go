@@ -204,6 +204,11 @@ var bans = []ban{
 		reason: "each is a part with one task; agent/daemon assembles them",
 	},
 
+	{
+		from: []string{"agent/runtime/process"}, to: []string{"//agent/..."}, only: []string{"//agent/runtime", "//agent/backoff", "//agent/logfile"},
+		reason: "an adapter knows the interface of adapters, not who calls it nor the other ones",
+	},
+
 	// Libraries are used in few packages.
 	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/httpapi/...", "testing/loadtest/scenario"),
 	only("modernc.org/sqlite", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
