@@ -59,6 +59,31 @@ func TestProgramThatEndsAtOnceIsTriedUntilItIsStopped(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
+=======
+// Such a component does not run, so an upgrade may find nothing to stop.
+func TestInstallKeepsAComponentFromBeingStartedAgain(t *testing.T) {
+	m := newMachine(t)
+	a, r := m.agent(), m.release("web", "1.0.0", running("broken", "1.0.0"))
+	m.start(a, r)
+	eventually(t, func() error {
+		if s := m.status(a, r); s.Running || s.Message == "" {
+			return fmt.Errorf("status is %+v, want that it waits for its restart", s)
+		}
+		return nil
+	})
+	if err := a.Install(t.Context(), m.good("web", "2.0.0"), r); err != nil {
+		t.Fatal(err)
+	}
+	if rec, _ := a.component(r).snapshot(); rec != nil {
+		t.Errorf("%+v is still supervised", rec)
+	}
+	if s := m.status(m.agent(), r); s.Running || s.Message != "" {
+		t.Errorf("the next agent has the status %+v, want that it is stopped", s)
+	}
+}
+
+>>>>>>> h24-proc
 func TestStopEndsTheChildrenToo(t *testing.T) {
 	for _, test := range []struct {
 		name     string
