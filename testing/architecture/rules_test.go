@@ -60,8 +60,8 @@ var bans = []ban{
 		reason: "programs that run on hosts contain no test helpers",
 	},
 	{
-		from: []string{"..."}, unless: []string{support, "testing/esnode"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
-		reason: "they fail or skip a test, so only _test.go files, support packages and esnode use them",
+		from: []string{"..."}, unless: []string{support, "testing/esnode", "testing/nspawn"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test, so only _test.go files, support packages, esnode and nspawn use them",
 	},
 	{
 		from: shipped, unless: []string{support}, to: []string{support}, deep: true,
@@ -222,6 +222,7 @@ var bans = []ban{
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
 	only("github.com/kardianos/service", "only installation and restarts use the service manager", "agent", "agent/setup", "watcher/host"),
+	only("github.com/coreos/go-systemd/v22", "one adapter runs components as units of systemd; the rest must not notice", "agent/runtime/systemd"),
 	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),
