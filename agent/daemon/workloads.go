@@ -15,6 +15,8 @@ import (
 	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/runtime/docker"
 	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -35,6 +37,13 @@ func (d *daemon) buildWorkloads() {
 		},
 		Log: d.log,
 	})
+}
+
+// hostRuntimes returns the runtimes of this machine, by their names in manifests. They connect
+// to nothing until a component uses them.
+func hostRuntimes(d disk.Disk) (map[string]runtime.Adapter, error) {
+	containers, err := docker.New(docker.Options{Disk: d})
+	return map[string]runtime.Adapter{docker.Name: containers}, err
 }
 
 // packages fetches packages of components from where the agent's own come from.

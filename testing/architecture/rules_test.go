@@ -60,8 +60,8 @@ var bans = []ban{
 		reason: "programs that run on hosts contain no test helpers",
 	},
 	{
-		from: []string{"..."}, unless: []string{support, "testing/esnode", "testing/nspawn"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
-		reason: "they fail or skip a test, so only _test.go files, support packages, esnode and nspawn use them",
+		from: []string{"..."}, unless: []string{support, "testing/esnode", "testing/nspawn", "testing/docker"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test, so only _test.go files, support packages, esnode, nspawn and docker use them",
 	},
 	{
 		from: shipped, unless: []string{support}, to: []string{support}, deep: true,
@@ -215,7 +215,7 @@ var bans = []ban{
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/fakepkg"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one; testing/docker writes images", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),
@@ -223,6 +223,8 @@ var bans = []ban{
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
 	only("github.com/kardianos/service", "only installation and restarts use the service manager", "agent", "agent/setup", "watcher/host"),
 	only("github.com/coreos/go-systemd/v22", "one adapter runs components as units of systemd; the rest must not notice", "agent/runtime/systemd"),
+	only("github.com/moby/moby", "one runtime of components is Docker; the rest must not notice", "agent/runtime/docker", "testing/docker"),
+	only("github.com/google/go-containerregistry", "tests pull images from a registry of their own", "testing/docker"),
 	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),

@@ -167,14 +167,9 @@ func (a *Adapter) Verify(_ context.Context, r *runtime.Release) error {
 // Backup does nothing: going back is a matter of the link alone.
 func (a *Adapter) Backup(context.Context, *runtime.Release, string) error { return nil }
 
-<<<<<<< HEAD
-// Install does nothing: Start starts what the link leads to.
-func (a *Adapter) Install(context.Context, *runtime.Release, *runtime.Release) error { return nil }
-=======
 // Install stops the component, since Start starts what the link leads to: one that waits for
 // its restart does not run, and would be started while its files are changed.
 func (a *Adapter) Install(ctx context.Context, to, _ *runtime.Release) error { return a.Stop(ctx, to) }
->>>>>>> h24-proc
 
 // Installed reports whether the link leads to the release.
 func (a *Adapter) Installed(_ context.Context, to *runtime.Release) (bool, error) {
@@ -191,11 +186,7 @@ func (a *Adapter) Restore(context.Context, *runtime.Release, *runtime.Release, s
 func (a *Adapter) Keep(context.Context, *runtime.Release, *runtime.Release) error { return nil }
 
 // ReloadDaemon does nothing: there is no service manager.
-<<<<<<< HEAD
-func (a *Adapter) ReloadDaemon(context.Context) error { return nil }
-=======
 func (a *Adapter) ReloadDaemon(context.Context, *runtime.Release) error { return nil }
->>>>>>> h24-proc
 
 // currentHome returns the home that the link leads to, or "" if there is no link.
 func (a *Adapter) currentHome(r *runtime.Release) (string, error) {
@@ -435,12 +426,9 @@ func (a *Adapter) Reload(_ context.Context, r *runtime.Release) error {
 	return nil
 }
 
-<<<<<<< HEAD
-=======
 // Release stops a component that the agent is no longer to manage: nobody else would.
 func (a *Adapter) Release(ctx context.Context, r *runtime.Release) error { return a.Stop(ctx, r) }
 
->>>>>>> h24-proc
 // Remove stops the component and removes its record and its temporary files. Its output
 // stays in its folder.
 func (a *Adapter) Remove(ctx context.Context, r *runtime.Release) error {

@@ -59,8 +59,6 @@ func TestProgramThatEndsAtOnceIsTriedUntilItIsStopped(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-=======
 // Such a component does not run, so an upgrade may find nothing to stop.
 func TestInstallKeepsAComponentFromBeingStartedAgain(t *testing.T) {
 	m := newMachine(t)
@@ -83,7 +81,6 @@ func TestInstallKeepsAComponentFromBeingStartedAgain(t *testing.T) {
 	}
 }
 
->>>>>>> h24-proc
 func TestStopEndsTheChildrenToo(t *testing.T) {
 	for _, test := range []struct {
 		name     string
