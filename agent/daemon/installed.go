@@ -129,10 +129,10 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	if o.Service, err = readService(d, top); err != nil {
 		return o, err
 	}
-	if o.Runtimes, err = hostRuntimes(d); err != nil {
+	o.Watchers = upgrade.Programs{Service: o.Service}
+	if o.Runtimes, err = hostRuntimes(d, o.Service, log); err != nil {
 		return o, err
 	}
-	o.Watchers = upgrade.Programs{Service: o.Service}
 	if err := o.enrolled(); err != nil {
 		return o, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/user"
 	"path/filepath"
 	"reflect"
@@ -17,6 +18,8 @@ import (
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/docker"
+	"github.com/muster-fleet/muster/agent/runtime/process"
+	"github.com/muster-fleet/muster/agent/runtime/systemd"
 	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -40,10 +43,14 @@ func (d *daemon) buildWorkloads() {
 }
 
 // hostRuntimes returns the runtimes of this machine, by their names in manifests. They connect
-// to nothing until a component uses them.
-func hostRuntimes(d disk.Disk) (map[string]runtime.Adapter, error) {
+// to nothing until a component uses them, and each says of a component why it cannot run it.
+func hostRuntimes(d disk.Disk, service string, log *slog.Logger) (map[string]runtime.Adapter, error) {
 	containers, err := docker.New(docker.Options{Disk: d})
-	return map[string]runtime.Adapter{docker.Name: containers}, err
+	return map[string]runtime.Adapter{
+		"process": process.New(process.Options{Disk: d, Groups: process.OwnGroup(), Log: log}),
+		"systemd": systemd.New(systemd.Options{Disk: d, Agent: service}),
+		"docker":  containers,
+	}, err
 }
 
 // packages fetches packages of components from where the agent's own come from.

@@ -140,3 +140,16 @@ type Adapter interface {
 	// Logs returns the last lines of the component's output, oldest first.
 	Logs(ctx context.Context, r *Release, lines int) ([]string, error)
 }
+
+// Supervisor is an Adapter that supervises its components itself, so that they depend on an
+// agent that runs.
+type Supervisor interface {
+	Adapter
+	// Resume takes up the supervision of a component by the release that is installed: it
+	// adopts what runs, or starts what was to run.
+	Resume(ctx context.Context, r *Release) error
+	// Detach ends all supervision, and leaves what runs.
+	Detach()
+	// Release stops a component that the policy no longer has.
+	Release(ctx context.Context, r *Release) error
+}
