@@ -352,7 +352,9 @@ func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string)
 }
 
 func (m model) Keep(ctx context.Context, _, _ *runtime.Release) error { return m.see(ctx, "keep") }
-func (m model) ReloadDaemon(ctx context.Context) error                { return m.see(ctx, "reload daemon") }
+func (m model) ReloadDaemon(ctx context.Context, _ *runtime.Release) error {
+	return m.see(ctx, "reload daemon")
+}
 func (m model) Reload(ctx context.Context, r *runtime.Release) error {
 	return m.see(ctx, "reload "+versionOf(r.Home))
 }

@@ -127,8 +127,10 @@ type Adapter interface {
 	// Keep removes what only Restore needs, once the release stays.
 	Keep(ctx context.Context, to, from *Release) error
 
-	// ReloadDaemon has the service manager read its definitions again, if it has any.
-	ReloadDaemon(ctx context.Context) error
+	// ReloadDaemon has the service manager read its definitions again, if it has any and
+	// that of the installed release r has changed since it has read it: on some hosts that
+	// takes longer than a restart.
+	ReloadDaemon(ctx context.Context, r *Release) error
 	// Reload has the running component read its configuration again.
 	Reload(ctx context.Context, r *Release) error
 

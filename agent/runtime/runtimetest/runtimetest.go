@@ -149,7 +149,7 @@ func (h *host) install(to, from *runtime.Release) {
 	if err != nil || !got {
 		h.t.Fatalf("Installed is %v, %v after Install", got, err)
 	}
-	h.ok("ReloadDaemon", h.agent.ReloadDaemon(h.ctx()))
+	h.ok("ReloadDaemon", h.agent.ReloadDaemon(h.ctx(), to))
 }
 
 func (h *host) upgrade(to, from *runtime.Release) {
@@ -164,8 +164,8 @@ func (h *host) restore(to, from *runtime.Release) {
 	h.t.Helper()
 	h.ok("Restore", h.agent.Restore(h.ctx(), to, from, h.backup))
 	h.point(to.Dir, from)
-	h.ok("ReloadDaemon", h.agent.ReloadDaemon(h.ctx()))
 	if from != nil {
+		h.ok("ReloadDaemon", h.agent.ReloadDaemon(h.ctx(), from))
 		h.ok("Start", h.agent.Start(h.ctx(), from))
 	}
 }
@@ -473,7 +473,7 @@ func testTwoComponents(_ *testing.T, h *host) {
 			to, from := pair[0], pair[1]
 			for _, err := range []error{
 				h.agent.Stop(h.ctx(), from), h.agent.Install(h.ctx(), to, from), link(to),
-				h.agent.ReloadDaemon(h.ctx()), h.agent.Start(h.ctx(), to),
+				h.agent.ReloadDaemon(h.ctx(), to), h.agent.Start(h.ctx(), to),
 			} {
 				if err != nil {
 					h.t.Errorf("%s: %v", to.Name, err)
