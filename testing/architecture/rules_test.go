@@ -60,8 +60,8 @@ var bans = []ban{
 		reason: "programs that run on hosts contain no test helpers",
 	},
 	{
-		from: []string{"..."}, unless: []string{support, "testing/esnode"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
-		reason: "they fail or skip a test, so only _test.go files, support packages and esnode use them",
+		from: []string{"..."}, unless: []string{support, "testing/esnode", "testing/nspawn"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test, so only _test.go files, support packages, esnode and nspawn use them",
 	},
 	{
 		from: shipped, unless: []string{support}, to: []string{support}, deep: true,
