@@ -217,6 +217,7 @@ var bans = []ban{
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
 	only("github.com/kardianos/service", "only installation and restarts use the service manager", "agent", "agent/setup", "watcher/host"),
+	only("github.com/coreos/go-systemd/v22", "one adapter runs components as units of systemd; the rest must not notice", "agent/runtime/systemd"),
 	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),
