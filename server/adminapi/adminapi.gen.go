@@ -557,6 +557,33 @@ func (e TargetState) Valid() bool {
 	}
 }
 
+// Defines values for UpgradeMetadataPhase.
+const (
+	PhaseMutating  UpgradeMetadataPhase = "MUTATING"
+	PhasePreparing UpgradeMetadataPhase = "PREPARING"
+	PhaseStarting  UpgradeMetadataPhase = "STARTING"
+	PhaseStopped   UpgradeMetadataPhase = "STOPPED"
+	PhaseVerifying UpgradeMetadataPhase = "VERIFYING"
+)
+
+// Valid indicates whether the value is a known member of the UpgradeMetadataPhase enum.
+func (e UpgradeMetadataPhase) Valid() bool {
+	switch e {
+	case PhaseMutating:
+		return true
+	case PhasePreparing:
+		return true
+	case PhaseStarting:
+		return true
+	case PhaseStopped:
+		return true
+	case PhaseVerifying:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpgradePreviewGuard.
 const (
 	UpgradePreviewGuardExposure UpgradePreviewGuard = "exposure"
@@ -1339,13 +1366,49 @@ type ClientSSL struct {
 
 // Component defines model for Component.
 type Component struct {
-	Id      string `json:"id"`
-	Message string `json:"message"`
-	Status  string `json:"status"`
-	Type    string `json:"type"`
+	// ConfigSha256 Identifies its configuration files
+	ConfigSha256 *string `json:"config_sha256,omitempty"`
+
+	// Hash That of its build
+	Hash *string `json:"hash,omitempty"`
+	Id   string  `json:"id"`
+
+	// Image Of a container
+	Image *string `json:"image,omitempty"`
+
+	// LastHealthyVersion The last version that stayed healthy after its upgrade
+	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
+	Message            string  `json:"message"`
+
+	// Name Muster only, as the rest: the name in the policy of a component that the agent runs, and that can be upgraded
+	//
+	// Example: web-server
+	Name *string `json:"name,omitempty"`
+
+	// Restarts How often it has restarted since it was started, without an order
+	Restarts *int `json:"restarts,omitempty"`
+
+	// Rollbacks Versions that the host has kept
+	Rollbacks *[]string `json:"rollbacks,omitempty"`
+
+	// Runtime How it is run
+	//
+	// Example: systemd
+	Runtime *string `json:"runtime,omitempty"`
+
+	// Since When its version was started
+	Since  *time.Time `json:"since,omitempty"`
+	Status string     `json:"status"`
+	Type   string     `json:"type"`
 
 	// Units Its inputs and outputs; absent if the agent reports none
-	Units *[]ComponentUnit `json:"units,omitempty"`
+	Units          *[]ComponentUnit `json:"units,omitempty"`
+	UpgradeDetails *UpgradeDetails  `json:"upgrade_details,omitempty"`
+
+	// Version The full version that is installed; absent if none is
+	//
+	// Example: 2.4.0
+	Version *string `json:"version,omitempty"`
 }
 
 // ComponentCheck Exactly one of http and tcp is given
@@ -3380,6 +3443,9 @@ type UpgradeMetadata struct {
 	ErrorMsg     *string       `json:"error_msg,omitempty"`
 	FailedState  *UpgradeState `json:"failed_state,omitempty"`
 
+	// Phase What is done to a component
+	Phase *UpgradeMetadataPhase `json:"phase,omitempty"`
+
 	// Reason Why a version was rolled back, as a sentence
 	Reason *string `json:"reason,omitempty"`
 
@@ -3399,6 +3465,9 @@ type UpgradeMetadata struct {
 	RetryUntil  *time.Time `json:"retry_until,omitempty"`
 	ScheduledAt *time.Time `json:"scheduled_at,omitempty"`
 }
+
+// UpgradeMetadataPhase What is done to a component
+type UpgradeMetadataPhase string
 
 // UpgradePreview defines model for UpgradePreview.
 type UpgradePreview struct {

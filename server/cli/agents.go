@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,7 +125,14 @@ func (a *client) newAgentsGet() *cobra.Command {
 					}
 				}
 				for _, c := range g.Components {
-					row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
+					if c.Name == nil {
+						row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
+					} else {
+						row("component", "%s (%s): %s %s", strings.TrimSpace(*c.Name+" "+deref(c.Version)), deref(c.Runtime), c.Status, c.Message)
+					}
+					if c.UpgradeDetails != nil {
+						row("", "upgrade: %s", describeDetails(c.UpgradeDetails))
+					}
 					for _, u := range deref(c.Units) {
 						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
 					}

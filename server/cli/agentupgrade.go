@@ -23,8 +23,15 @@ func upgradePhase(g adminapi.Agent) string {
 		}
 		return "requested"
 	}
+	return describeDetails(d)
+}
+
+func describeDetails(d *adminapi.UpgradeDetails) string {
 	words := strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_")) + " " + d.TargetVersion
 	if m := d.Metadata; m != nil {
+		if m.Phase != nil {
+			words += " (" + strings.ToLower(string(*m.Phase)) + ")"
+		}
 		if m.DownloadPercent != nil && d.State == adminapi.UpgradeDownloading {
 			words += fmt.Sprintf(" %.0f %%", *m.DownloadPercent)
 		}

@@ -93,6 +93,7 @@ var agentFields = slices.Concat(
 	text("upgrade_details.metadata.error_msg", "why its upgrade failed"),
 	text("upgrade_details.metadata.retry_error_msg", "why its last attempt failed"),
 	text("upgrade_details.metadata.reason", "why it was rolled back, in words"),
+	componentFields,
 	[]*kql.Field{
 		fieldUpgradeStart,
 		fieldUpgradedAt,
@@ -125,6 +126,32 @@ var agentFields = slices.Concat(
 	absent(kql.TypeNumber, "policy_coordinator_idx", "sequence_num"),
 	absent(kql.TypeDate, "last_updated", "upgrade_attempts"),
 )
+
+// ComponentsPrefix begins the names of the fields of what an agent runs. Such a field has the
+// values of all components, as in an Elasticsearch index of objects in a list: two conditions
+// may match two components.
+const ComponentsPrefix = "components."
+
+// componentFields are texts. Other values are in documents only.
+var componentFields = slices.Concat(
+	[]*kql.Field{
+		keyword(ComponentsPrefix+"name", "a component that Muster's agent runs"),
+		version(ComponentsPrefix+"version", "the version of one"),
+		keyword(ComponentsPrefix+"status", "how a component is", "HEALTHY", "DEGRADED", "FAILED", "STARTING", "CONFIGURING", "STOPPING", "STOPPED"),
+		keyword(ComponentsPrefix+"runtime", "how it is run, such as systemd"),
+		keyword(ComponentsPrefix+"id", "the agent's id of a component"),
+		keyword(ComponentsPrefix+"type", "what kind it is"),
+		keyword(ComponentsPrefix+"upgrade_details.state", "the phase of a component's upgrade", upgradeStates...),
+		version(ComponentsPrefix+"upgrade_details.target_version", "the version it is being upgraded to"),
+		keyword(ComponentsPrefix+"upgrade_details.action_id", "the action that upgrades it"),
+		keyword(ComponentsPrefix+"upgrade_details.metadata.phase", "what is done to it", componentPhases...),
+		keyword(ComponentsPrefix+"upgrade_details.metadata.failed_state", "the phase its upgrade failed in", upgradeStates...),
+		keyword(ComponentsPrefix+"upgrade_details.metadata.reason_code", "why it was rolled back, such as FAILED_ROLLBACK"),
+	},
+	text(ComponentsPrefix+"upgrade_details.metadata.error_msg", "why its upgrade failed"),
+)
+
+var componentPhases = []string{agentapi.PhasePreparing, agentapi.PhaseStopped, agentapi.PhaseMutating, agentapi.PhaseStarting, agentapi.PhaseVerifying}
 
 // absent returns fields of Fleet that no document here has a value for: those of packages, of
 // outputs' keys and of collectors without an agent, and what Fleet Server does not write
@@ -174,8 +201,19 @@ func AgentSchema(timeouts map[string]time.Duration) *kql.Schema {
 }
 
 // Values implements [kql.Doc] for the fields of AgentSchema.
-func (a *Agent) Values(f *kql.Field) []any {
+func (a *Agent) Values(f *kql.Field) []any { return a.values(f, a.componentTexts) }
+
+// EachValue is Values for a caller that asks for all fields: it decodes the components once.
+func (a *Agent) EachValue() func(*kql.Field) []any {
+	components := a.componentTexts()
+	return func(f *kql.Field) []any { return a.values(f, func() map[string][]string { return components }) }
+}
+
+func (a *Agent) values(f *kql.Field, components func() map[string][]string) []any {
 	name := strings.TrimSuffix(f.Name, KeywordSuffix)
+	if path, ok := strings.CutPrefix(name, ComponentsPrefix); ok {
+		return texts(components()[path]...)
+	}
 	if path, ok := strings.CutPrefix(name, "local_metadata."); ok {
 		return metadata(a.LocalMetadata, strings.Split(path, "."), f.Type == kql.TypeBool)
 	}
@@ -334,6 +372,62 @@ func metadata(raw json.RawMessage, path []string, isBool bool) []any {
 		return texts(list...)
 	}
 	return nil
+}
+
+// componentPaths are the paths of componentFields, within a component.
+var componentPaths = func() map[string]bool {
+	paths := map[string]bool{}
+	for _, f := range componentFields {
+		paths[strings.TrimPrefix(strings.TrimSuffix(f.Name, KeywordSuffix), ComponentsPrefix)] = true
+	}
+	return paths
+}()
+
+// componentTexts returns the texts of all components by their path. Agents of other makers
+// send what they like, so what is no text yields no value, and the first of duplicate names
+// counts, as it does for a store that searches the JSON.
+func (a *Agent) componentTexts() map[string][]string {
+	if len(a.Components) == 0 {
+		return nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(a.Components, &list) != nil {
+		return nil
+	}
+	all := map[string][]string{}
+	for _, c := range list {
+		collect(c, "", all)
+	}
+	return all
+}
+
+// collect adds the texts of an object that are at componentPaths.
+func collect(raw json.RawMessage, prefix string, all map[string][]string) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return
+		}
+		name, _ := key.(string)
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		path := prefix + name
+		var text string
+		switch {
+		case path == "upgrade_details" || path == "upgrade_details.metadata":
+			collect(value, path+".", all)
+		case componentPaths[path] && json.Unmarshal(value, &text) == nil && value[0] == '"':
+			all[path] = append(all[path], text)
+		}
+	}
 }
 
 // enter consumes the object that follows up to the value of name. It reports whether

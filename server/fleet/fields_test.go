@@ -62,11 +62,38 @@ func valued() Agent {
 			"elastic": {"agent": {"id": "a1", "version": "1.10.0", "snapshot": false, "upgradeable": true, "unprivileged": false, "log_level": "info", "build": {"original": "1.10.0 (build: 1a2b)"}}},
 			"host": {"hostname": "web-01", "name": "Web 01", "ip": ["10.0.0.1/24", "fe80::1/64"], "mac": ["02:00:00:00:00:01"], "architecture": "x86_64", "id": "m1"},
 			"os": {"platform": "debian", "family": "debian", "name": "Debian GNU/Linux", "version": "13 (trixie)", "type": "linux", "kernel": "6.18", "full": "Debian 13"}}`),
+		Components: json.RawMessage(`[{"id": "web-default", "type": "component", "status": "FAILED", "message": "It fell", "name": "web", "runtime": "systemd", "version": "2.4.0",
+			"upgrade_details": {"target_version": "2.5.0", "action_id": "x2", "state": "UPG_FAILED",
+				"metadata": {"phase": "VERIFYING", "failed_state": "UPG_WATCHING", "error_msg": "no answer", "reason_code": "check_failed"}}}]`),
 		UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
 		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
 			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
 			FailedState: agentapi.UpgradeDownloading, ErrorMsg: "disk full", Reason: "it fell", ReasonCode: "crash_loop",
 		}},
+	}
+}
+
+// As in an index of Elasticsearch, whose lists of objects are flattened.
+func TestConditionsOnComponentsMayMatchDifferentOnes(t *testing.T) {
+	a := Agent{Components: json.RawMessage(`[{"name":"web","status":"HEALTHY","version":"2.4.0"},{"name":"db","status":"FAILED","version":"15.0.0"}]`)}
+	for query, want := range map[string]bool{
+		"components.name: web and components.status: FAILED":     true,
+		"components.name: web and not components.status: FAILED": false,
+		"components.version < 2.5.0":                             true,
+		"components.version > 15.0.0":                            false,
+		"components.name: cache":                                 false,
+		"not components.runtime: *":                              true,
+	} {
+		f, err := kql.Compile(query, AgentSchema(nil), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kql.Match(f, a.Values); got != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+	if SortField("components.name") != nil {
+		t.Error("lists are sorted by one of several names")
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 )
 
 // severalValues are the fields of which an agent may have more than one value, so that
-// they give no order.
+// they give no order. It may also have several components.
 var severalValues = []string{"tags", "local_metadata.host.ip", "local_metadata.host.mac", "namespaces", "packages", "unhealthy_reason"}
 
 // sortFields are the fields by which lists of agents are sorted, by name.
 var sortFields = func() map[string]*kql.Field {
 	out := map[string]*kql.Field{}
 	for _, f := range agentFields {
-		if (f.Type == kql.TypeKeyword || f.Type == kql.TypeDate) && !slices.Contains(severalValues, strings.TrimSuffix(f.Name, KeywordSuffix)) {
+		if (f.Type == kql.TypeKeyword || f.Type == kql.TypeDate) && !slices.Contains(severalValues, strings.TrimSuffix(f.Name, KeywordSuffix)) && !strings.HasPrefix(f.Name, ComponentsPrefix) {
 			out[f.Name] = f
 		}
 	}

@@ -394,6 +394,10 @@ export class MockFleet {
           { id: "archive", type: "output", status: bad ? "DEGRADED" : "HEALTHY", message: bad ? "connection refused" : "Healthy" },
         ] },
         { id: "heartbeat", type: "process", status: "HEALTHY", message: "Healthy" },
+        {
+          id: "web-server", type: "component", status: "HEALTHY", message: "Running since 2 days", name: "web-server", runtime: "systemd", version: "2.4.0",
+          upgrade_details: i === 4 ? { target_version: "2.5.0", action_id: "component-1", state: "UPG_WATCHING", metadata: { phase: "VERIFYING" } } : undefined,
+        },
       ],
       upgrade_started_at: null, upgraded_at: i === 3 ? iso(this.now() - 72e5) : null, upgrade_status: null, upgrade_details: null,
     };

@@ -334,6 +334,8 @@ type Agent struct {
 	// Kept are the versions that check-ins report as available for a rollback; nil reports
 	// none.
 	Kept []agentapi.Rollback
+	// Components are what check-ins report of the workloads that it runs; nil reports none.
+	Components []agentapi.Component
 
 	server *Server
 }
@@ -373,6 +375,12 @@ func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.Upgrad
 	if a.Kept != nil {
 		req.Upgrade = &agentapi.CheckinUpgrade{Rollbacks: a.Kept}
 	}
+	if a.Components != nil {
+		var err error
+		if req.Components, err = json.Marshal(a.Components); err != nil {
+			return out, err
+		}
+	}
 	got, err := s.Do(ctx, Request{http.MethodPost, s.AgentURL + a.Path("checkin"), Headers("Authorization", "ApiKey "+a.Key), req})
 	if err != nil {
 		return out, err
@@ -387,6 +395,14 @@ func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.Upgrad
 		a.Token = out.AckToken
 	}
 	return out, nil
+}
+
+// Component returns a healthy component as agents report it. An empty version is that of one
+// that has not been installed.
+func Component(name, version string) agentapi.Component {
+	c := agentapi.Component{ID: name, Type: "component", Status: "HEALTHY", Message: "Running"}
+	c.Name, c.Runtime, c.Version = name, "systemd", version
+	return c
 }
 
 // MustCheckin is Checkin at the agent's own server, within a deadline.

@@ -1,15 +1,18 @@
 package admin_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -446,5 +449,31 @@ func TestUnavailableStoreAnswers503(t *testing.T) {
 	refused(t, "the list", got, 503, "")
 	if got.Header.Get("Retry-After") == "" {
 		t.Error("there is no Retry-After")
+	}
+}
+
+func TestComponentsAreShownAsTheirAgentReportsThem(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := s.Enroll("web-01", "1.0.0")
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	web := apptest.Component("web-server", "2.4.0")
+	web.Hash, web.Image, web.ConfigSHA256, web.LastHealthyVersion = "0a1b2c", "web@sha256:"+digest, digest, "2.3.0"
+	web.Rollbacks, web.Restarts, web.Since = []string{"2.3.0"}, 2, &since
+	web.UpgradeDetails = &agentapi.UpgradeDetails{
+		TargetVersion: "2.5.0", ActionID: "x", State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{Phase: agentapi.PhaseStarting, FailedState: agentapi.UpgradeRestarting, ErrorMsg: "port 80 is taken", ReasonCode: agentapi.FailedRollback},
+	}
+	a.Components = []agentapi.Component{web, {ID: "logs", Type: "process", Status: "HEALTHY", Units: json.RawMessage(`[]`)}}
+	a.MustCheckin(nil)
+	got := apptest.Decode[struct{ Item map[string]any }](t, s.Admin("GET", "/api/fleet/agents/"+a.ID, nil)).Item["components"]
+	want := object(t, []byte(`{"components":[
+		{"id":"web-server","type":"component","status":"HEALTHY","message":"Running","name":"web-server","runtime":"systemd","version":"2.4.0","hash":"0a1b2c",
+			"image":"web@sha256:`+digest+`","config_sha256":"`+digest+`","last_healthy_version":"2.3.0","rollbacks":["2.3.0"],"restarts":2,"since":"2026-01-02T03:04:05Z",
+			"upgrade_details":{"target_version":"2.5.0","action_id":"x","state":"UPG_FAILED",
+				"metadata":{"phase":"STARTING","failed_state":"UPG_RESTARTING","error_msg":"port 80 is taken","reason_code":"FAILED_ROLLBACK"}}},
+		{"id":"logs","type":"process","status":"HEALTHY","message":""}]}`))["components"]
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("components are\n%v, want\n%v", got, want)
 	}
 }

@@ -376,6 +376,7 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 	out := adminapi.UpgradeMetadata{
 		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil, RetryAttempt: ptr(m.RetryAttempt), RetryLimit: ptr(m.RetryLimit),
 		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
+		Phase: (*adminapi.UpgradeMetadataPhase)(ptr(m.Phase)),
 	}
 	if d.State == agentapi.UpgradeDownloading { // otherwise 0 % has no meaning
 		percent, rate := m.DownloadPercent, float64(m.DownloadRate)
@@ -415,7 +416,12 @@ func renderComponents(raw json.RawMessage) []adminapi.Component {
 	_ = json.Unmarshal(raw, &in) // agents of other vendors may send another type
 	out := make([]adminapi.Component, len(in))
 	for i, c := range in {
-		out[i] = adminapi.Component{Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units)}
+		out[i] = adminapi.Component{
+			Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units),
+			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256),
+			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), Restarts: ptr(c.Restarts), Since: c.Since,
+			UpgradeDetails: renderDetails(c.UpgradeDetails),
+		}
 	}
 	return out
 }

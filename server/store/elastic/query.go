@@ -340,11 +340,12 @@ func unwrapSingle(list []any) any {
 
 // queryValues adds the fields that can be queried to the source of an agent.
 func queryValues(source map[string]any, a *fleet.Agent) {
+	valuesOf := a.EachValue()
 	for _, f := range agentSchema.Fields {
 		if !isStored(f) || propertyOwned[f.Name] || (strings.HasSuffix(f.Name, fleet.KeywordSuffix) && f.Type != kql.TypeVersion) {
 			continue
 		}
-		values := a.Values(f)
+		values := valuesOf(f)
 		if len(values) == 0 {
 			continue
 		}

@@ -133,6 +133,9 @@ type source struct {
 	flag     string // the column that tells whether there is a value, if column does not
 	path     string // in the document, of a field without a column
 	metadata bool   // whether path is in the host's metadata, whose values have any type
+	// components means that path is in each of the agent's components, of which only texts
+	// are values.
+	components bool
 	// copied is a column with the field's only value in the rows where copiedIf is true.
 	// The values of other rows are in the document.
 	copied, copiedIf string
@@ -166,16 +169,34 @@ var columns = map[string]source{
 // name is the path.
 var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id|access_api_key_id)$`)
 
+// componentField matches the paths of the fields of components.
+var componentField = regexp.MustCompile(`^(id|type|status|name|version|runtime|upgrade_details\.[a-z_.]+)$`)
+
+func jsonPath(name string) string { return `$."` + strings.ReplaceAll(name, ".", `"."`) + `"` }
+
+// eachComponent is the FROM clause of an agent's components. A host may have sent anything in
+// the list, and JSON functions refuse what is no object, so the tests below come in an order
+// that CASE guarantees.
+const eachComponent = `json_each(CASE json_type(a.doc, '$.components') WHEN 'array' THEN a.doc -> '$.components' ELSE '[]' END)`
+
+// componentText returns the SQL of a component's text at path, NULL if it has none.
+func componentText(path string) string {
+	return "CASE c.type WHEN 'object' THEN CASE json_type(c.value, '" + path + "') WHEN 'text' THEN c.value ->> '" + path + "' END END"
+}
+
 func sourceOf(f *kql.Field) (source, error) {
 	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)
 	if s, ok := columns[name]; ok {
 		return s, nil
 	}
+	if path, ok := strings.CutPrefix(name, fleet.ComponentsPrefix); ok && componentField.MatchString(path) {
+		return source{path: jsonPath(path), components: true}, nil
+	}
 	if !documentFields.MatchString(name) {
 		return source{}, fleet.FieldError("query.kuery", "agents have no field %q that can be queried", f.Name)
 	}
 	s := source{
-		path:     `$."` + strings.ReplaceAll(name, ".", `"."`) + `"`,
+		path:     jsonPath(name),
 		metadata: strings.HasPrefix(name, "local_metadata."),
 	}
 	if name == hostnameField.Name {
@@ -234,6 +255,8 @@ func (q *query) anyValue(s source, test func(v string) string) string {
 		return "(" + s.column + " IS NOT NULL AND " + test(s.column) + ")"
 	case s.column != "":
 		return test(s.column)
+	case s.components:
+		return "EXISTS (SELECT 1 FROM (SELECT " + componentText(s.path) + " AS t FROM " + eachComponent + " c) WHERE t IS NOT NULL AND " + test("t") + ")"
 	case s.metadata:
 		copied := ""
 		if s.copied != "" {

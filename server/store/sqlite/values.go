@@ -44,6 +44,8 @@ func valuesQuery(filter store.AgentFilter, field *kql.Field) (text string, args 
 	switch {
 	case s.list:
 		value, each = "j.value", ` JOIN json_each(`+s.column+`) j`
+	case s.components:
+		value, each = componentText(s.path), ` JOIN `+eachComponent+` c`
 	case s.metadata:
 		value = "j.value"
 		copied := ""

@@ -57,6 +57,10 @@ func queriedFleet() []fleet.Agent {
 		`{"host":{"hostname":{"prod":"prod"}}}`, `{"os":[{"platform":"prod"}]}`, `{"elastic":{"agent":{"snapshot":"true","upgradeable":[true],"version":["1.10.0","2.0.0"]}}}`,
 		`{"host":{"hostname":"prod","hostname":"Prod"}}`, `{"host":{"Hostname":"prod","ip":[["prod"]]}}`,
 	}
+	components := []string{
+		``, `[]`, `{"status":"FAILED"}`, `[null,7,"prod",["prod"],{"id":7,"status":null,"name":["prod"]}]`, `[{"name":"prod","name":"Prod"}]`, `[{"upgrade_details":"x"}]`,
+		`[{"upgrade_details":{"metadata":["x"],"state":"UPG_FAILED"}}]`, `[{"status":{"status":"FAILED"}}]`, `[{"Status":"FAILED","id":"a.b","a.b":"c"}]`,
+	}
 	var list []fleet.Agent
 	for i := range 200 {
 		a := agent(fmt.Sprintf("agent-%03d", i*37%200))
@@ -106,6 +110,24 @@ func queriedFleet() []fleet.Agent {
 				"host": map[string]any{"hostname": pick(oddTexts), "name": pick(oddTexts), "ip": []string{pick(oddTexts), "10.0.0.1/24"}, "mac": []string{pick(oddTexts)}, "architecture": "x86_64"},
 				"os":   map[string]any{"platform": pick(oddTexts), "name": pick(oddTexts), "version": pick(oddTexts), "kernel": pick(oddTexts)},
 			}))
+		}
+		if i%5 == 0 {
+			a.Components = []byte(components[i/5%len(components)])
+		} else {
+			// By i, so that the rest of the fleet stays as it is.
+			odd := func(n int) string { return oddTexts[(i*7+n)%len(oddTexts)] }
+			var running []any
+			for n := range i % 3 {
+				running = append(running, map[string]any{
+					"id": odd(n), "type": "component", "status": []string{"HEALTHY", "DEGRADED", "FAILED"}[(i+n)%3], "message": odd(n), "name": odd(n + 1),
+					"runtime": []string{"systemd", "docker"}[n], "version": oddVersions[(i+n)%len(oddVersions)], "units": []any{map[string]any{"status": "FAILED"}},
+					"upgrade_details": map[string]any{
+						"state": []string{"UPG_FAILED", "UPG_WATCHING"}[i%2], "target_version": oddVersions[(i+n+1)%len(oddVersions)], "action_id": odd(n + 2),
+						"metadata": map[string]any{"phase": "VERIFYING", "failed_state": "UPG_REPLACING", "reason_code": odd(n + 3), "error_msg": odd(n + 4), "download_percent": 5},
+					},
+				})
+			}
+			a.Components = []byte(asText(running))
 		}
 		list = append(list, a)
 	}
@@ -469,8 +491,11 @@ func testQueries(t *testing.T, cfg Config) {
 		"prod":                             true,
 		"\"line\\nbreak\"":                 true,
 		"local_metadata.host.ip: 10.0.0.1": true,
-		"upgrade_details.metadata.download_percent >= 12.5": true,
-		"fleet-agents.policy_id: canary":                    true,
+		"upgrade_details.metadata.download_percent >= 12.5":                                        true,
+		"fleet-agents.policy_id: canary":                                                           true,
+		"components.status: FAILED and components.version < 1.10.0 and components.runtime: docker": true,
+		"components.name: prod* and not components.upgrade_details.state: UPG_FAILED":              true,
+		"components.upgrade_details.metadata.error_msg: route":                                     true,
 	} {
 		t.Run("query "+query, func(t *testing.T) {
 			f, err := kql.Compile(query, schema, queriedAt)
@@ -516,7 +541,7 @@ func testQueries(t *testing.T, cfg Config) {
 	})
 
 	t.Run("Values returns distinct values in order up to the limit", func(t *testing.T) {
-		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type"} {
+		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type", "components.name", "components.version"} {
 			field := schema.Field(name)
 			filter, err := kql.Compile("not policy_id: canary", schema, queriedAt)
 			must(t, err)

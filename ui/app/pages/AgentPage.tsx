@@ -26,7 +26,7 @@ import { useNewestVersion, usePolicyName } from "~/hooks/useAgents";
 import { useSeenEvents } from "~/hooks/useEvents";
 import { whyNotRollback, whyNotUpgrade } from "~/util/allowed";
 import { archOf, flatten, hostOf, osOf, osVersionOf } from "~/util/facts";
-import { adviceFor, phaseOf, runsWords } from "~/util/phase";
+import { adviceFor, componentPhaseOf, phaseOf, runsWords, type Phase } from "~/util/phase";
 import { backTo } from "~/util/rollback";
 import { exact } from "~/util/time";
 import { compareVersions } from "~/util/version";
@@ -228,15 +228,16 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
 }
 
 function Components({ agent }: { agent: Agent }) {
+  const now = useClock();
   if (agent.components.length === 0) return <Empty title="No components">This agent runs no workloads.</Empty>;
   return (
     <Table fz="sm" verticalSpacing={6} horizontalSpacing="md">
       <Table.Thead>
-        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Message</Table.Th></Table.Tr>
+        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Version</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Message</Table.Th></Table.Tr>
       </Table.Thead>
       <Table.Tbody>
         {agent.components.flatMap((c) => [
-          <ComponentRow key={c.id} {...c} />,
+          <ComponentRow key={c.id} {...c} id={c.name ?? c.id} type={c.runtime ?? c.type} phase={componentPhaseOf(agent, c, now)} />,
           ...(c.units ?? []).map((u) => <ComponentRow key={`${c.id} ${u.type} ${u.id}`} {...u} unit />),
         ])}
       </Table.Tbody>
@@ -244,10 +245,21 @@ function Components({ agent }: { agent: Agent }) {
   );
 }
 
-function ComponentRow({ id, type, status, message, unit = false }: { id: string; type: string; status: string; message: string; unit?: boolean }) {
+interface ComponentProps {
+  id: string;
+  type: string;
+  status: string;
+  message: string;
+  version?: string;
+  phase?: Phase;
+  unit?: boolean;
+}
+
+function ComponentRow({ id, type, status, message, version, phase, unit = false }: ComponentProps) {
   return (
     <Table.Tr>
       <Table.Th scope="row" fw={unit ? 400 : 500} pl={unit ? "xl" : undefined} className={classes.cell}>{id}<div className={classes.sub}>{type}</div></Table.Th>
+      <Table.Td className={classes.cell}><span className="mono">{version}</span>{phase ? <PhaseLine phase={phase} /> : null}</Table.Td>
       <Table.Td><span className={classes.health} data-health={healthOf(status)}>{status || "UNKNOWN"}</span></Table.Td>
       <Table.Td className={classes.cell}>{message}</Table.Td>
     </Table.Tr>

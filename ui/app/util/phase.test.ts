@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { agent, details } from "~/testing/agent";
 import type { Agent } from "~/api/types";
 import { hourMinute } from "./time";
-import { adviceFor, phaseOf, runsWords, STEPS, STUCK_AFTER_MS } from "./phase";
+import { adviceFor, componentPhaseOf, phaseOf, runsWords, STEPS, STUCK_AFTER_MS } from "./phase";
 
 const now = Date.parse("2026-01-02T12:00:00Z");
 const started = "2026-01-02T11:59:00Z";
@@ -32,6 +32,14 @@ test.each(cases)("%s", (_, a, kind, text) => {
   const phase = phaseOf(a, now);
   expect(phase.kind).toBe(kind);
   if (phase.kind !== "none") expect(phase.text).toMatch(text instanceof RegExp ? text : new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`));
+});
+
+test("the upgrade of a component has its agent's words", () => {
+  const web = (d?: Parameters<typeof details>) => componentPhaseOf(agent(), { id: "web", type: "component", status: "HEALTHY", message: "", upgrade_details: d && details(...d) }, now);
+  expect(web()).toEqual({ kind: "none" });
+  expect(web(["UPG_WATCHING", { phase: "VERIFYING" }])).toMatchObject({ kind: "running", target: "1.1.0", text: "Verifying that it is healthy" });
+  expect(web(["UPG_DOWNLOADING", { phase: "PREPARING", download_percent: 5 }])).toMatchObject({ kind: "running", text: "Downloading 5 %" });
+  expect(web(["UPG_FAILED", { error_msg: "no answer" }])).toMatchObject({ kind: "failed", text: "Upgrade failed: no answer" });
 });
 
 test("a retry is shown with its attempt, its time and the error", () => {

@@ -1,5 +1,5 @@
 /** The state of an agent's upgrade in words: (agent, now) → phase. */
-import type { Agent, UpgradeDetails, UpgradeState } from "~/api/types";
+import type { Agent, AgentComponent, UpgradeDetails, UpgradeState } from "~/api/types";
 import { hourMinute, relative } from "./time";
 import { sentence, size } from "./words";
 
@@ -24,7 +24,20 @@ export const STUCK_AFTER_MS = 2 * 3_600_000;
 /** How long an upgrade takes, for previews. */
 export const WATCH_TEXT = "Hosts watch a new version for ten minutes by default; their upgrades are done after that.";
 
-export function phaseOf(agent: Agent, now: number): Phase {
+/** What phaseOf reads of an agent. */
+type Upgraded = Pick<Agent, "status" | "upgrade_details" | "upgrade_status" | "upgrade_started_at" | "upgrade_rollback">;
+
+/** What is done to a component, in the words of its agent. */
+const componentDoing = {
+  PREPARING: "Preparing", STOPPED: "Stopped", MUTATING: "Installing", STARTING: "Starting", VERIFYING: "Verifying that it is healthy",
+} as const;
+
+/** The upgrade of one of the agent's components. */
+export function componentPhaseOf(agent: Agent, component: AgentComponent, now: number): Phase {
+  return phaseOf({ status: agent.status, upgrade_details: component.upgrade_details ?? null, upgrade_status: null, upgrade_started_at: null }, now);
+}
+
+export function phaseOf(agent: Upgraded, now: number): Phase {
   const details = agent.upgrade_details;
   if (details) {
     const target = details.target_version;
@@ -60,7 +73,7 @@ export function phaseOf(agent: Agent, now: number): Phase {
           kind: details.state === "UPG_REQUESTED" ? "scheduled" : "running", target, state: details.state,
           text: agent.status === "offline" && details.state === "UPG_REQUESTED"
             ? "Upgrades when the agent returns"
-            : step?.doing ?? `In phase ${details.state}`,
+            : (meta.phase && componentDoing[meta.phase]) ?? step?.doing ?? `In phase ${details.state}`,
           warning: stuck(agent, now),
         };
       }
@@ -89,7 +102,7 @@ export function runsWords(agent: Agent, ended: { kind: "rolled_back" | "failed";
     : `The host runs ${agent.agent.version}.`;
 }
 
-function stuck(agent: Agent, now: number): string | undefined {
+function stuck(agent: Upgraded, now: number): string | undefined {
   if (!agent.upgrade_started_at) return undefined;
   if (now - Date.parse(agent.upgrade_started_at) < STUCK_AFTER_MS) return undefined;
   return `Started ${relative(agent.upgrade_started_at, now)} and may be stuck. Upgrade again with force, or check the host.`;

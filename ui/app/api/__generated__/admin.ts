@@ -2255,6 +2255,39 @@ export interface components {
             message: string;
             /** @description Its inputs and outputs; absent if the agent reports none */
             units?: components["schemas"]["ComponentUnit"][];
+            /**
+             * @description Muster only, as the rest: the name in the policy of a component that the agent runs, and that can be upgraded
+             * @example web-server
+             */
+            name?: string;
+            /**
+             * @description How it is run
+             * @example systemd
+             */
+            runtime?: string;
+            /**
+             * @description The full version that is installed; absent if none is
+             * @example 2.4.0
+             */
+            version?: string;
+            /** @description That of its build */
+            hash?: string;
+            /** @description Of a container */
+            image?: string;
+            /** @description Identifies its configuration files */
+            config_sha256?: string;
+            /** @description The last version that stayed healthy after its upgrade */
+            last_healthy_version?: string;
+            /** @description Versions that the host has kept */
+            rollbacks?: string[];
+            /** @description How often it has restarted since it was started, without an order */
+            restarts?: number;
+            /**
+             * Format: date-time
+             * @description When its version was started
+             */
+            since?: string;
+            upgrade_details?: components["schemas"]["UpgradeDetails"];
         };
         ComponentUnit: {
             id: string;
@@ -2306,6 +2339,11 @@ export interface components {
              * @example crash_loop
              */
             reason_code?: string;
+            /**
+             * @description What is done to a component
+             * @enum {string}
+             */
+            phase?: "PREPARING" | "STOPPED" | "MUTATING" | "STARTING" | "VERIFYING";
         };
         AgentItem: {
             item: components["schemas"]["Agent"];
