@@ -50,6 +50,7 @@ type Service struct {
 	Release func(agentID string)
 
 	reconciled store.UpgradingSince // the last agent of the last round of ReconcileUpgrades
+	components *store.AgentPosition // the last one of those whose components are upgraded
 }
 
 // Trust decides which packages the publishers have signed.
@@ -79,7 +80,8 @@ type GuardedOrder struct {
 	// From and To are when its first and its last agent begin. Latest is when it expires if
 	// no freeze begins before.
 	From, To, Latest time.Time
-	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder.
+	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder. The exposure budget
+	// bounds versions of agents, so it does not count an order for components.
 	OverrideFreeze, OverrideExposure bool
 	Now                              time.Time
 }
@@ -562,6 +564,8 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 		verb, text = "agent.tag", "changed the tags of"
 	case a.Upgrade().Rollback:
 		verb, text = "agent.rollback", "ordered the rollback to "+a.Upgrade().Version+" of"
+	case a.Component() != "":
+		verb, text = "component.upgrade", "ordered the upgrade of component "+a.Component()+" to "+a.Upgrade().Version+" of"
 	case a.Type == agentapi.ActionUpgrade:
 		verb, text = "agent.upgrade", "ordered the upgrade to "+a.Upgrade().Version+" of"
 	}
@@ -619,6 +623,9 @@ func (s *Service) publishCreated(ctx context.Context, a fleet.Action, refused in
 	data := map[string]any{"type": a.Type, "version": a.Upgrade().Version, "agents": len(a.Agents), "refused": refused}
 	if a.Upgrade().Rollback {
 		data["rollback"] = true
+	}
+	if a.Component() != "" {
+		data["component"] = a.Component()
 	}
 	created := fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)}
 	s.Events.Publish(ctx, append([]fleet.Event{created}, agentEvents(a)...)...)
@@ -709,7 +716,7 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 		return fleet.Action{}, err
 	}
 	err = audit.Record(ctx, s.Store.Audit(), now, fleet.AuditEntry{
-		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the upgrade to " + target.Upgrade().Version,
+		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the upgrade " + upgradeText(target),
 	})
 	if err != nil {
 		return fleet.Action{}, err
@@ -734,7 +741,7 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 		return fleet.Action{}, err
 	}
 	for _, a := range agents {
-		if a.UpgradeDetails == nil || a.UpgradeDetails.State == agentapi.UpgradeScheduled || a.UpgradeDetails.State == agentapi.UpgradeRequested {
+		if a.Waits(actionID) {
 			if _, err := store.UpdateAgent(ctx, s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { return a.CancelUpgrade(actionID) }); err != nil {
 				return fleet.Action{}, err
 			}
@@ -745,13 +752,27 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	return c, nil
 }
 
-// Catalog returns the published packages.
+// upgradeText says what an UPGRADE upgrades, and to which version.
+func upgradeText(a fleet.Action) string {
+	if name := a.Component(); name != "" {
+		return "of component " + name + " to " + a.Upgrade().Version
+	}
+	return "to " + a.Upgrade().Version
+}
+
+// Catalog returns the published packages of agents.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
+	return s.componentCatalog(ctx, "")
+}
+
+// componentCatalog returns the published packages of a component, or of agents if the name
+// is empty.
+func (s *Service) componentCatalog(ctx context.Context, name string) (fleet.Catalog, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
 	if err == nil && s.Trust != nil {
 		err = s.Trust.SetWithheld(ctx, packages)
 	}
-	return packages, err
+	return fleet.Catalog(packages).Component(name), err
 }
 
 func (s *Service) create(ctx context.Context, a *fleet.Action) error {
@@ -782,6 +803,9 @@ func agentEvents(a fleet.Action) []fleet.Event {
 	e := fleet.Event{Type: fleet.EventAgentUpgrade, Data: event.Data(map[string]string{"action_id": a.ID})}
 	switch a.Type {
 	case agentapi.ActionUpgrade:
+		if name := a.Component(); name != "" {
+			e = fleet.Event{Type: fleet.EventAgentComponent, Data: event.Data(map[string]string{"action_id": a.ID, "component": name})}
+		}
 	case agentapi.ActionUnenroll, agentapi.ActionForceUnenroll:
 		e = fleet.Event{
 			Type: fleet.EventAgentUnenrolled, Actor: a.CreatedBy,

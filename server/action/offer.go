@@ -172,9 +172,7 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 }
 
 // marked reports whether the agent has the mark of an action.
-func marked(a *fleet.Agent, actionID string) bool {
-	return a.UpgradeActionID == actionID && a.Upgrading()
-}
+func marked(a *fleet.Agent, actionID string) bool { return a.UpgradingBy(actionID) }
 
 // withdrawn returns the agents whose offer was withdrawn before its action was created.
 // An executor that was suspended meanwhile must not create it for them.
@@ -269,9 +267,7 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agent) error {
 	for try := 1; ; try++ {
 		todo := slices.DeleteFunc(agents, func(a fleet.Agent) bool {
-			d := a.UpgradeDetails
-			waiting := d == nil || d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested
-			return !waiting || !marked(&a, actionID)
+			return !a.Waits(actionID) || !marked(&a, actionID)
 		})
 		for i := range todo {
 			todo[i].CancelUpgrade(actionID)

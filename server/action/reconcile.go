@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -39,8 +40,8 @@ func (s *Service) ReconcileUpgrades(ctx context.Context) {
 	}
 }
 
-// ReconcileUpgradesOnce runs one round, over the next agents that are being upgraded, the
-// oldest upgrades first. It must not be called concurrently.
+// ReconcileUpgradesOnce runs one round, over the next agents that are being upgraded, or a
+// component of which is, the oldest upgrades first. It must not be called concurrently.
 func (s *Service) ReconcileUpgradesOnce(ctx context.Context) error {
 	agents, err := s.Store.Agents().Upgrading(ctx, s.reconciled, reconcileBatch)
 	if err != nil {
@@ -51,12 +52,50 @@ func (s *Service) ReconcileUpgradesOnce(ctx context.Context) error {
 		last := agents[len(agents)-1]
 		s.reconciled = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
 	}
-	now := s.Now.UTC()
-	waiting := map[string][]string{} // agents, by action
+	var under []underway
 	for _, agent := range agents {
-		if id := agent.UpgradeActionID; id != "" {
-			waiting[id] = append(waiting[id], agent.ID)
+		if id := agent.UpgradeActionID; id != "" { // else it was started on the host itself
+			under = append(under, underway{agent, id})
 		}
+	}
+	more, err := s.componentsUnderway(ctx)
+	if err != nil {
+		return err
+	}
+	return s.reconcileAll(ctx, append(under, more...), s.Now.UTC())
+}
+
+// underway is an upgrade that has not ended on an agent.
+type underway struct {
+	agent    fleet.Agent
+	actionID string
+}
+
+// componentsUnderway returns the upgrades of components of the next agents.
+func (s *Service) componentsUnderway(ctx context.Context) (under []underway, err error) {
+	by := store.AgentSort(fleet.FieldComponentsSince.Name)
+	agents, _, err := s.Store.Agents().List(ctx, store.AgentQuery{
+		AgentFilter: store.AgentFilter{Query: kql.Exists{Field: fleet.FieldComponentsSince}}, Sort: by, Limit: reconcileBatch, After: s.components,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.components = nil
+	if len(agents) == reconcileBatch {
+		s.components = new(by.Position(&agents[len(agents)-1]))
+	}
+	for _, agent := range agents {
+		for _, id := range agent.ComponentActions {
+			under = append(under, underway{agent, id})
+		}
+	}
+	return under, nil
+}
+
+func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.Time) (err error) {
+	waiting := map[string][]string{} // agents, by action
+	for _, u := range under {
+		waiting[u.actionID] = append(waiting[u.actionID], u.agent.ID)
 	}
 	acts, answered := map[string]*fleet.Action{}, map[string]map[string]bool{}
 	for id, agentIDs := range waiting {
@@ -67,30 +106,37 @@ func (s *Service) ReconcileUpgradesOnce(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, agent := range agents {
-		id := agent.UpgradeActionID
-		if id == "" {
-			continue // started on the host itself
-		}
+	for _, u := range under {
 		var result *fleet.Result
-		if answered[id][agent.ID] {
-			if result, err = optional(s.Store.Results().Get(ctx, id, agent.ID)); err != nil {
+		if answered[u.actionID][u.agent.ID] {
+			if result, err = optional(s.Store.Results().Get(ctx, u.actionID, u.agent.ID)); err != nil {
 				return err
 			}
 		}
-		if err := s.reconcile(ctx, agent, acts[id], result, now); err != nil {
+		if err := s.reconcile(ctx, u, acts[u.actionID], result, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reconcile ends the upgrade of an agent if no message will end it.
-func (s *Service) reconcile(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
-	return s.apply(ctx, agent, now, func(a *fleet.Agent) store.Report {
+// reconcile ends an upgrade if no message will end it.
+func (s *Service) reconcile(ctx context.Context, u underway, act *fleet.Action, result *fleet.Result, now time.Time) error {
+	return s.apply(ctx, u.agent, now, func(a *fleet.Agent) store.Report {
+		if name := a.ComponentOf(u.actionID); name != "" {
+			if !a.ReconcileComponent(u.actionID, act, result, now) {
+				return store.Report{}
+			}
+			s.Log.Info("upgrade of a component ended without a message of its agent", "agent", a.ID, "component", name, "action", u.actionID, "status", a.ComponentUpgrades[name].Status)
+			r := store.Report{Agent: a, Events: []fleet.Event{a.ComponentEvent(name)}}
+			if res, ok := a.ComponentResult(name, now); ok && act != nil {
+				r.Results = []fleet.Result{res}
+			}
+			return r
+		}
 		// act and result belong to the upgrade of the agent that was read. Applied to a later
 		// upgrade, they would end it with the result of the earlier one.
-		if a.UpgradeActionID != agent.UpgradeActionID || !a.ReconcileUpgrade(act, result, now) {
+		if a.UpgradeActionID != u.actionID || !a.ReconcileUpgrade(act, result, now) {
 			return store.Report{}
 		}
 		s.Log.Info("upgrade ended without a message of its agent", "agent", a.ID, "action", a.UpgradeActionID, "status", a.UpgradeStatus)

@@ -22,9 +22,13 @@ const (
 
 // countUnended sets Unended of the upgrades among the statuses.
 func (s *Service) countUnended(ctx context.Context, statuses []Status, now time.Time) error {
-	var open []int
+	var open, components []int
 	for i := range statuses {
-		if st := &statuses[i]; st.Type == agentapi.ActionUpgrade && st.Counts.Acked > 0 && now.Sub(st.Counts.Last) < watchMax {
+		switch st := &statuses[i]; {
+		case st.Type != agentapi.ActionUpgrade || st.Counts.Acked == 0 || now.Sub(st.Counts.Last) >= watchMax:
+		case st.Component() != "":
+			components = append(components, i)
+		default:
 			open = append(open, i)
 		}
 	}
@@ -57,6 +61,24 @@ func (s *Service) countUnended(ctx context.Context, statuses []Status, now time.
 		for k, i := range part {
 			statuses[i].Unended = fleet.Unended{Reached: counts[2*k], Underway: counts[2*k+1]}
 		}
+	}
+	return s.countComponents(ctx, statuses, components, now)
+}
+
+// countComponents sets Unended of the upgrades of components at these indices.
+func (s *Service) countComponents(ctx context.Context, statuses []Status, at []int, now time.Time) error {
+	for _, i := range at {
+		// One by one: an agent may be in several, since its components are upgraded at the
+		// same time. The first condition spares the other agents' documents.
+		query, err := kql.Compile(fmt.Sprintf("component_upgrade_started_at: * and component_actions: %q", statuses[i].ID), fleet.AgentSchema(nil), now)
+		if err != nil {
+			return err
+		}
+		counts, err := s.Store.Agents().CountFirst(ctx, store.AgentFilter{Query: query}, nil)
+		if err != nil {
+			return err
+		}
+		statuses[i].Unended = fleet.Unended{Underway: counts[0]}
 	}
 	return nil
 }

@@ -180,7 +180,9 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
+		reported := a.Components
 		changed, upgradeChanged := observe(a, req, gap, now)
+		news, ended := observeComponents(a, reported, now)
 		short = a.ReportsLate(now)
 		if changed {
 			r.Agent = a
@@ -193,6 +195,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
 			}}
 		}
+		r.Events, r.Results = append(r.Events, news...), append(r.Results, ended...)
 		if written = changed || statusChanged; written {
 			r.Seen = &seen
 		}
@@ -256,6 +259,34 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 		a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
 	}
 	return changed, upgradeChanged
+}
+
+// maxComponentEvents bounds the events of one check-in: a host may change all of its components
+// with each. For more there is one event, and readers read the agent.
+const maxComponentEvents = 10
+
+// observeComponents applies a new report on components, of which was is the one before. It
+// returns the events and the results of upgrades that follow.
+func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (events []fleet.Event, results []fleet.Result) {
+	if bytes.Equal(was, a.Components) {
+		return nil, nil
+	}
+	changed, upgraded := a.ObserveComponents(was, now)
+	for _, name := range upgraded {
+		if r, ok := a.ComponentResult(name, now); ok {
+			results = append(results, r)
+		}
+		if !slices.Contains(changed, name) {
+			changed = append(changed, name)
+		}
+	}
+	if len(changed) > maxComponentEvents {
+		return []fleet.Event{{Type: fleet.EventAgentComponent, Subject: a.ID, Data: event.Data(map[string]any{"components": len(changed)})}}, results
+	}
+	for _, name := range changed {
+		events = append(events, a.ComponentEvent(name))
+	}
+	return events, results
 }
 
 // coreOf returns a version without its pre-release and its build, as in a User-Agent.

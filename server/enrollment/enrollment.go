@@ -143,9 +143,13 @@ func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 	if old.Active && (old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID) {
 		return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + a.ID + " exists: enrol with its replace_token and a key of its policy, or without an id"}
 	}
+	// Otherwise their actions would wait for an agent that no longer exists.
+	underway := slices.Clone(old.ComponentActions)
 	if old.Upgrading() && old.UpgradeActionID != "" {
-		// Otherwise its action would wait for an agent that no longer exists.
-		r := fleet.Result{ActionID: old.UpgradeActionID, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: a.EnrolledAt}
+		underway = append(underway, old.UpgradeActionID)
+	}
+	for _, id := range underway {
+		r := fleet.Result{ActionID: id, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: a.EnrolledAt}
 		if _, err := s.Store.Results().Put(ctx, []fleet.Result{r}); err != nil {
 			return err
 		}

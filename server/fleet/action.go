@@ -113,6 +113,15 @@ func (a Action) Upgrade() agentapi.UpgradeData {
 	return d
 }
 
+// Component returns the name of the component that an UPGRADE upgrades, empty for an upgrade
+// of agents and for other types.
+func (a Action) Component() string {
+	if d := a.Upgrade(); d.Component != nil {
+		return d.Component.Name
+	}
+	return ""
+}
+
 // NewPolicy returns the id of the policy of a POLICY_REASSIGN, empty for other types.
 func (a Action) NewPolicy() string {
 	var d agentapi.PolicyReassignData

@@ -44,7 +44,13 @@ type Agent struct {
 	LocalMetadata json.RawMessage `json:"local_metadata,omitempty"`
 	UserMetadata  json.RawMessage `json:"user_provided_metadata,omitempty"`
 	Components    json.RawMessage `json:"components,omitempty"`
-	Tags          []string        `json:"tags"`
+	// ComponentUpgrades are the last upgrades of components, by name.
+	ComponentUpgrades map[string]ComponentUpgrade `json:"component_upgrades,omitempty"`
+	// ComponentActions are the actions of those under way, and ComponentsSince is when the
+	// first of them began.
+	ComponentActions []string   `json:"component_actions,omitempty"`
+	ComponentsSince  *time.Time `json:"component_upgrade_started_at,omitempty"`
+	Tags             []string   `json:"tags"`
 	// UnhealthyReason is what of the agent is unhealthy: input, output or other.
 	UnhealthyReason []string `json:"unhealthy_reason,omitempty"`
 
@@ -217,6 +223,8 @@ type Package struct {
 	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.
 	Maker Maker `json:"maker,omitempty"`
+	// Component is what it holds; empty: an agent.
+	Component string `json:"component,omitempty"`
 	// OpenPGP is the .asc file of an Elastic package.
 	OpenPGP  []byte `json:"openpgp,omitempty"`
 	Revision int64  `json:"-"`
@@ -256,6 +264,7 @@ const (
 	EventAgentStatus     = "agent.status"
 	EventAgentUpgrade    = "agent.upgrade"
 	EventAgentWatch      = "agent.watch"
+	EventAgentComponent  = "agent.component"
 	EventAgentUnenrolled = "agent.unenrolled"
 	EventAgentPolicy     = "agent.policy"
 	EventActionCreated   = "action.created"

@@ -46,7 +46,7 @@ func (a *Agent) Differs() (facts, upgrade bool) {
 		(a.UnenrollmentStartedAt == nil) != (was.UnenrollmentStartedAt == nil) ||
 		!sameTime(a.VersionSince, was.VersionSince) || !sameTime(a.HealthySince, was.HealthySince) ||
 		!slices.Equal(a.Tags, was.Tags) || !bytes.Equal(a.LocalMetadata, was.LocalMetadata) || !bytes.Equal(a.UserMetadata, was.UserMetadata)
-	return facts, !sameTime(a.UpgradeStartedAt, was.UpgradeStartedAt) || !sameTime(a.UpgradedAt, was.UpgradedAt)
+	return facts, !sameTime(a.UpgradeStartedAt, was.UpgradeStartedAt) || !sameTime(a.UpgradedAt, was.UpgradedAt) || !sameTime(a.ComponentsSince, was.ComponentsSince)
 }
 
 // Forget drops the copy that Differs compares with. A caller that holds a whole fleet

@@ -92,6 +92,9 @@ func drawAgent(t *rapid.T) Agent {
 			*p = details
 		case *[]FailedVersion:
 			*p = []FailedVersion{{Version: "1.1.0", ActionID: "act", Reason: drawText(t, name), At: now}}
+		case *map[string]ComponentUpgrade:
+			u := ComponentUpgrade{ActionID: "act", Target: "2.5.0", StartedAt: &now, Status: UpgradeStarted, Details: details}
+			*p = map[string]ComponentUpgrade{"web": u, drawText(t, name): {ActionID: drawText(t, name+" action"), Target: "2.5.0"}}
 		case **UndoneUpgrade:
 			*p = &UndoneUpgrade{ActionID: "before", To: "1.0.0", StartedAt: &now, Details: details}
 		case *agentapi.CheckinUpgrade:

@@ -95,6 +95,8 @@ var agentFields = slices.Concat(
 	text("upgrade_details.metadata.reason", "why it was rolled back, in words"),
 	componentFields,
 	[]*kql.Field{
+		fieldComponentActions,
+		FieldComponentsSince,
 		fieldUpgradeStart,
 		fieldUpgradedAt,
 		keyword("agent.id", "its id"),
@@ -149,6 +151,13 @@ var componentFields = slices.Concat(
 		keyword(ComponentsPrefix+"upgrade_details.metadata.reason_code", "why it was rolled back, such as FAILED_ROLLBACK"),
 	},
 	text(ComponentsPrefix+"upgrade_details.metadata.error_msg", "why its upgrade failed"),
+)
+
+// The fields of upgrades of components that are under way.
+var (
+	fieldComponentActions = keyword("component_actions", "the actions that upgrade its components now")
+	// FieldComponentsSince is the field of when the first of them began.
+	FieldComponentsSince = date("component_upgrade_started_at", "when the upgrade of a component began that is under way")
 )
 
 var componentPhases = []string{agentapi.PhasePreparing, agentapi.PhaseStopped, agentapi.PhaseMutating, agentapi.PhaseStarting, agentapi.PhaseVerifying}
@@ -269,6 +278,10 @@ func (a *Agent) values(f *kql.Field, components func() map[string][]string) []an
 		return texts(a.UpgradeActionID)
 	case "upgrade_started_at":
 		return dates(a.UpgradeStartedAt)
+	case "component_actions":
+		return texts(a.ComponentActions...)
+	case "component_upgrade_started_at":
+		return dates(a.ComponentsSince)
 	case "upgraded_at":
 		return dates(a.UpgradedAt)
 	}

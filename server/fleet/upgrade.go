@@ -253,9 +253,13 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 	return true
 }
 
-// CancelUpgrade ends an upgrade that was cancelled before it was done. It reports
+// CancelUpgrade ends the upgrade, of the agent or of a component, that was cancelled before
+// it was done. It reports
 // whether the document changed.
 func (a *Agent) CancelUpgrade(actionID string) bool {
+	if a.cancelComponent(actionID) {
+		return true
+	}
 	if actionID != a.UpgradeActionID || !a.Upgrading() {
 		return false
 	}
@@ -336,6 +340,25 @@ func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) 
 	return true
 }
 
+// UpgradingBy reports whether an action's upgrade, of the agent or of a component, is under
+// way or scheduled.
+func (a *Agent) UpgradingBy(actionID string) bool {
+	if _, u, ok := a.upgradedBy(actionID); ok {
+		return u.Upgrading()
+	}
+	return a.UpgradeActionID == actionID && a.Upgrading()
+}
+
+// Waits reports whether the agent has not begun an action's upgrade, as far as the server
+// knows.
+func (a *Agent) Waits(actionID string) bool {
+	if _, u, ok := a.upgradedBy(actionID); ok {
+		return u.waits()
+	}
+	d := a.UpgradeDetails
+	return d == nil || d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested
+}
+
 // GiveUpUpgrade fails an upgrade that nothing waits for any longer. It reports whether
 // the document changed.
 func (a *Agent) GiveUpUpgrade(why string) bool {
@@ -363,6 +386,9 @@ func HostChanging(s agentapi.UpgradeState) bool {
 // Withdrawable reports whether the offer of an action can still be withdrawn from the
 // agent: as far as the server knows, the agent has neither begun nor answered.
 func (a *Agent) Withdrawable(actionID string) bool {
+	if _, u, ok := a.upgradedBy(actionID); ok {
+		return (u.Details == nil || !HostChanging(u.Details.State)) && (u.Upgrading() || u.calledOff())
+	}
 	if a.UpgradeActionID != actionID {
 		return true // the agent never took the offer, or has another one now
 	}
@@ -446,7 +472,8 @@ func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {
 	}
 }
 
-// Catalog lists the published packages with the fields that decisions need.
+// Catalog lists the published packages, of agents or of a component, with the fields that
+// decisions need.
 type Catalog []Package
 
 // Has reports whether there is a package of a full version for a host.
@@ -454,8 +481,8 @@ func (c Catalog) Has(version string, host HostMetadata) bool {
 	return slices.ContainsFunc(c, func(p Package) bool { return p.Version == version && p.Fits(host) })
 }
 
-// of returns the packages of a full version.
-func (c Catalog) of(version string) Catalog {
+// Of returns the packages of a full version.
+func (c Catalog) Of(version string) Catalog {
 	return c.only(func(p Package) bool { return p.Version == version })
 }
 
@@ -559,6 +586,11 @@ type UpgradeRequest struct {
 
 // Check validates the request without regard to any agent.
 func (w UpgradeRequest) Check(c Catalog) error {
+	return w.check(c, "package of version "+w.Version)
+}
+
+// check is Check with the packages of what is upgraded, and what such a package is called.
+func (w UpgradeRequest) check(c Catalog, called string) error {
 	if w.Version == "" {
 		return FieldError("body.version", "is missing: name the version to upgrade to, such as 1.2.3")
 	}
@@ -568,7 +600,7 @@ func (w UpgradeRequest) Check(c Catalog) error {
 	if w.SourceURI != "" {
 		return CheckSourceURI("body.source_uri", w.SourceURI)
 	}
-	if of := c.of(w.Version); len(of) > 0 {
+	if of := c.Of(w.Version); len(of) > 0 {
 		if err := of.checkSigned(); err != nil && !w.Force {
 			return FieldError("body.version", "%w", err)
 		}
@@ -578,7 +610,7 @@ func (w UpgradeRequest) Check(c Catalog) error {
 	if v := c.Versions(); len(v) > 0 {
 		published = fmt.Sprintf("published are %v", v)
 	}
-	return FieldError("body.version", "no package of version %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", w.Version, published)
+	return FieldError("body.version", "no %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", called, published)
 }
 
 // CheckUpgrade returns an error that says why this agent cannot be upgraded as
@@ -587,7 +619,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	host := a.Host()
 	var published, fitting Catalog // of the version; empty if the package comes from elsewhere
 	if w.SourceURI == "" {
-		published = c.of(w.Version)
+		published = c.Of(w.Version)
 		fitting = published.only(func(p Package) bool { return p.Fits(host) })
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -194,6 +195,15 @@ func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now t
 		used[a.UpgradeActionID] = true
 		if a.Undoes != nil {
 			used[a.Undoes.ActionID] = true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	underway := store.AgentFilter{Query: kql.Exists{Field: fleet.FieldComponentsSince}}
+	err = s.Store.Agents().Each(ctx, underway, func(a fleet.Agent) {
+		for _, id := range a.ComponentActions {
+			used[id] = true
 		}
 	})
 	if err != nil {

@@ -40,13 +40,13 @@ type agentRow struct {
 }
 
 // upgradeTimes are the facts that an upgrade changes; see setUpgradeTimes.
-type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt sql.NullInt64 }
+type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt, componentsSince sql.NullInt64 }
 
 // factColumns are the columns of facts except rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
-	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id`
+	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id, components_since`
 
-const factCount = 19
+const factCount = 20
 
 // factSlots are the parameters ?2, ?3, … for factColumns. ?1 is the rid.
 var factSlots = func() string {
@@ -97,7 +97,7 @@ func newUpgradeTimes(a *fleet.Agent) *upgradeTimes {
 		}
 		return sql.NullInt64{Int64: fromTime(*t), Valid: true}
 	}
-	t := &upgradeTimes{startedAt: number(a.UpgradeStartedAt), upgradedAt: number(a.UpgradedAt)}
+	t := &upgradeTimes{startedAt: number(a.UpgradeStartedAt), upgradedAt: number(a.UpgradedAt), componentsSince: number(a.ComponentsSince)}
 	if a.Upgrading() {
 		t.upgradingSince = t.startedAt
 	}
@@ -120,6 +120,7 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		times.startedAt, times.upgradedAt, tags, named,
 		sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
 		sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
+		times.componentsSince,
 	}, nil
 }
 
@@ -429,7 +430,7 @@ func (m upgradeMarks) add(t *tx, row agentRow) error {
 	return nil
 }
 
-const setUpgradeTimes = `UPDATE facts SET (upgrading_since, upgrade_started_at, upgraded_at) = (?, ?, ?) WHERE rid `
+const setUpgradeTimes = `UPDATE facts SET (upgrading_since, upgrade_started_at, upgraded_at, components_since) = (?, ?, ?, ?) WHERE rid `
 
 func (m upgradeMarks) write(t *tx) error {
 	for times, rids := range m {
@@ -441,7 +442,7 @@ func (m upgradeMarks) write(t *tx) error {
 			}
 			query, arg = setUpgradeTimes+`IN (SELECT value FROM json_each(?))`, list
 		}
-		if _, err := t.exec(query, times.upgradingSince, times.startedAt, times.upgradedAt, arg); err != nil {
+		if _, err := t.exec(query, times.upgradingSince, times.startedAt, times.upgradedAt, times.componentsSince, arg); err != nil {
 			return err
 		}
 	}
@@ -475,7 +476,7 @@ func updateAgentKey(t *tx, row agentRow) error {
 var factGroups, factsDiffer = newFactGroups(
 	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id"},
 	[]string{"version_key", "version", "version_since"},
-	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags"},
+	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags", "components_since"},
 	[]string{"policy_rev"}, // a change of a policy changes it alone, of all its agents
 )
 

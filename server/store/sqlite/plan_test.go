@@ -227,7 +227,7 @@ func TestQueriesOfColumnsReadNoDocument(t *testing.T) {
 		"", "*", "status: online", "status: (error or degraded or updating)", "not status: offline", "status: inactive", "status: *", "tags: prod", "tags: pr* and not tags: db",
 		"agent.version: 1.1.0", "agent.version: 1.*", "agent.version < 1.10.0", "agent.id: a", "policy_id: (a or b)", "active: false", "enrolled_at > now-1d",
 		"last_checkin < now-1h", "last_checkin_status: error", "last_checkin_message: disk", "upgrade_started_at: * and not upgraded_at: *", "upgraded_at >= now-1d",
-		"unenrollment_started_at: *", "audit_unenrolled_reason: uninstall",
+		"unenrollment_started_at: *", "component_upgrade_started_at: *", "audit_unenrolled_reason: uninstall",
 		"local_metadata.host.hostname: web*", "local_metadata.host.hostname.keyword: web-01", // except where host_named is 0
 	} {
 		if documents, steps := reads(query); documents {

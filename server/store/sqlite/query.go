@@ -161,8 +161,10 @@ var columns = map[string]source{
 	"last_checkin_message":    {column: "l.message"},
 	"action_seq_no":           {column: "l.action_seq_no"},
 	"updated_at":              {column: "coalesce(l.last_checkin, f.enrolled_at)"}, // fleet.Agent.LastActivity
-	// Hosts do not send this list, but its form in the document is that of their lists.
-	"unhealthy_reason": {path: `$."unhealthy_reason"`, metadata: true},
+	// Hosts do not send these lists, but their form in the document is that of hosts' lists.
+	"unhealthy_reason":             {path: `$."unhealthy_reason"`, metadata: true},
+	"component_actions":            {path: `$."component_actions"`, metadata: true},
+	"component_upgrade_started_at": {column: "f.components_since", nullable: true},
 }
 
 // documentFields matches the names of the fields that are read from documents, where the

@@ -129,6 +129,10 @@ func queriedFleet() []fleet.Agent {
 			}
 			a.Components = []byte(asText(running))
 		}
+		if i%6 == 0 {
+			a.ComponentsSince = atPtr(24*time.Hour - time.Duration(i%12)*time.Minute)
+			a.ComponentActions = []string{oddTexts[i%len(oddTexts)], "act"}[i%12/6:]
+		}
 		list = append(list, a)
 	}
 	return list
@@ -541,7 +545,7 @@ func testQueries(t *testing.T, cfg Config) {
 	})
 
 	t.Run("Values returns distinct values in order up to the limit", func(t *testing.T) {
-		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type", "components.name", "components.version"} {
+		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type", "components.name", "components.version", "component_actions"} {
 			field := schema.Field(name)
 			filter, err := kql.Compile("not policy_id: canary", schema, queriedAt)
 			must(t, err)

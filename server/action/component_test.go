@@ -1,0 +1,149 @@
+package action_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// newComponentWorld returns a world whose agents run web 2.4.0 and db 15.0.0, and in which
+// later versions are published.
+func newComponentWorld(t *testing.T, agents ...string) *world {
+	t.Helper()
+	w := newWorld(t, agents...)
+	for name, version := range map[string]string{"web": "2.5.0", "db": "16.0.0"} {
+		w.must(w.store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-" + name, Version: version, Component: name, OS: "linux", Arch: "amd64"}))
+	}
+	for _, id := range agents {
+		w.runs(id, "2.4.0", nil)
+	}
+	return w
+}
+
+// runs is what a check-in of the agent reports of web.
+func (w *world) runs(id, version string, d *agentapi.UpgradeDetails) {
+	w.t.Helper()
+	w.change(id, func(a *fleet.Agent) {
+		was := a.Components
+		web := agentapi.Component{ID: "web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "systemd", Version: version, UpgradeDetails: d}}
+		db := agentapi.Component{ID: "db", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "db", Runtime: "systemd", Version: "15.0.0"}}
+		b, err := json.Marshal([]agentapi.Component{web, db})
+		w.must(err)
+		a.Components = b
+		a.ObserveComponents(was, w.now)
+	})
+}
+
+func componentOrder(name, version string, ids ...string) action.ComponentOrder {
+	return action.ComponentOrder{ComponentRequest: fleet.ComponentRequest{Name: name, UpgradeRequest: fleet.UpgradeRequest{Version: version}}, AgentIDs: ids, Actor: "ann"}
+}
+
+func (w *world) upgradeComponent(name, version string, ids ...string) fleet.Action {
+	w.t.Helper()
+	a, err := w.service.UpgradeComponent(w.t.Context(), componentOrder(name, version, ids...))
+	w.must(err)
+	return a
+}
+
+// wantWeb checks the last upgrade of web, and that the agent's own stays out of it.
+func (w *world) wantWeb(what, id string, status fleet.UpgradeStatus) {
+	w.t.Helper()
+	a := w.agent(id)
+	if u := a.ComponentUpgrades["web"]; u.Status != status || u.Upgrading() != (status == fleet.UpgradeStarted) {
+		w.t.Errorf("%s: the upgrade is %q: %+v", what, u.Status, u)
+	}
+	if a.Upgrading() || a.UpgradeStatus != "" || a.UpgradeActionID != "" {
+		w.t.Errorf("%s: the agent's own upgrade is %q by %s", what, a.UpgradeStatus, a.UpgradeActionID)
+	}
+}
+
+func TestTwoComponentsOfAnAgentMayBeUpgradedAndOneOnlyOnce(t *testing.T) {
+	w := newComponentWorld(t, "a")
+	web := w.upgradeComponent("web", "2.5.0", "a")
+	db := w.upgradeComponent("db", "16.0.0", "a")
+	if a := w.agent("a"); !slices.Equal(a.ComponentActions, []string{db.ID, web.ID}) {
+		t.Errorf("under way are %v", a.ComponentActions)
+	}
+	again := w.upgradeComponent("web", "2.5.0", "a")
+	if r := w.result(again, "a"); r == nil || !strings.Contains(r.Error, "already being upgraded to 2.5.0 by action "+web.ID) || len(again.Agents) > 0 {
+		t.Errorf("the second order of web is for %v, its result %+v", again.Agents, r)
+	}
+	own := w.upgrade("a") // the agent itself
+	if a := w.agent("a"); a.UpgradeActionID != own.ID || len(a.ComponentActions) != 2 {
+		t.Errorf("beside its components the agent is upgraded by %q", a.UpgradeActionID)
+	}
+}
+
+func TestAcknowledgementsOfComponentUpgrades(t *testing.T) {
+	w := newComponentWorld(t, "a", "b")
+	up := w.upgradeComponent("web", "2.5.0", "a", "b")
+	w.ack("a", agentapi.AckEvent{ActionID: up.ID})
+	w.ack("b", agentapi.AckEvent{ActionID: up.ID, Error: "no rights"})
+	w.wantWeb("accepted", "a", fleet.UpgradeStarted)
+	w.wantWeb("refused", "b", fleet.UpgradeFailed)
+	if s := w.status(up); s.Outcome() != fleet.ActionInProgress || s.Done() != 0 || s.Counts.Failed != 1 {
+		t.Errorf("with one under way the action is %s, %d done, %d failed", s.Outcome(), s.Done(), s.Counts.Failed)
+	}
+	w.runs("a", "2.5.0", nil)
+	w.wantWeb("installed", "a", fleet.UpgradeNone)
+	if s := w.status(up); s.Outcome() != fleet.ActionFailed || s.Done() != 1 {
+		t.Errorf("then the action is %s, %d done", s.Outcome(), s.Done())
+	}
+}
+
+func TestComponentUpgradeIsCancelledOrWithdrawnBeforeItBegins(t *testing.T) {
+	w := newComponentWorld(t, "a", "b")
+	up := w.upgradeComponent("web", "2.5.0", "a", "b")
+	w.runs("b", "2.4.0", &agentapi.UpgradeDetails{ActionID: up.ID, TargetVersion: "2.5.0", State: agentapi.UpgradeReplacing})
+	cancel, err := w.service.Cancel(t.Context(), up.ID, "ann")
+	w.must(err)
+	w.wantWeb("not begun", "a", fleet.UpgradeNone)
+	w.wantWeb("begun", "b", fleet.UpgradeStarted)
+	w.ack("b", agentapi.AckEvent{ActionID: cancel.ID})
+	w.wantWeb("begun and stopped", "b", fleet.UpgradeNone)
+
+	up = w.upgradeComponent("web", "2.5.0", "a")
+	w.must(w.service.Withdraw(t.Context(), action.Withdrawal{ID: action.WithdrawalID(up.ID, []string{"a"}), ActionID: up.ID, AgentIDs: []string{"a"}, Why: "paused", Actor: "ann"}))
+	w.wantWeb("withdrawn", "a", fleet.UpgradeNone)
+	if r := w.result(up, "a"); r == nil || !r.Withdrawn() {
+		t.Errorf("the result is %+v", r)
+	}
+}
+
+func TestReconcileEndsComponentUpgradesThatExpired(t *testing.T) {
+	w := newComponentWorld(t, "a", "b")
+	up := w.upgradeComponent("web", "2.5.0", "a", "b")
+	w.runs("b", "2.4.0", &agentapi.UpgradeDetails{ActionID: up.ID, TargetVersion: "2.5.0", State: agentapi.UpgradeReplacing})
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
+	w.wantWeb("at once", "a", fleet.UpgradeStarted)
+	w.now = w.now.Add(fleet.DefaultExpiration + time.Minute)
+	n := len(w.eventTypes(0))
+	for range 2 { // a second server reconciles, too
+		w.must(w.service.ReconcileUpgradesOnce(t.Context()))
+	}
+	w.wantWeb("expired", "a", fleet.UpgradeFailed)
+	w.wantWeb("begun before", "b", fleet.UpgradeStarted)
+	if r := w.result(up, "a"); r == nil || !strings.Contains(r.Error, "the action expired at ") {
+		t.Errorf("the result is %+v", r)
+	}
+	if got := w.eventTypes(n); !slices.Equal(got, []string{fleet.EventAgentComponent, fleet.EventActionResult}) {
+		t.Errorf("events are %v", got)
+	}
+}
+
+func TestComponentOrderIsRecorded(t *testing.T) {
+	w := newComponentWorld(t, "a")
+	up := w.upgradeComponent("web", "2.5.0", "a")
+	if got := w.eventTypes(0); !slices.Equal(got, []string{fleet.EventActionCreated, fleet.EventAgentComponent}) {
+		t.Errorf("events are %v", got)
+	}
+	if up.Component() != "web" || up.Upgrade().Component.UpgradeID != up.ID {
+		t.Errorf("the data is %s", up.Data)
+	}
+}

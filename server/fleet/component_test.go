@@ -1,0 +1,365 @@
+package fleet
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// componentHost is an agent of Muster that runs web 2.4.0 and db 15.0.0, and what happens to
+// it. Every step is ten seconds later.
+type componentHost struct {
+	t   *testing.T
+	a   Agent
+	now time.Time
+}
+
+func newComponentHost(t *testing.T) *componentHost {
+	h := &componentHost{t: t, now: now, a: Agent{ID: "a1", Active: true, PolicyID: "p1", LocalMetadata: json.RawMessage(`{"os":{"type":"linux"},"host":{"hostname":"web-01","architecture":"x86_64"}}`)}}
+	h.reports("2.4.0", nil)
+	return h
+}
+
+func componentReport(name, version string, d *agentapi.UpgradeDetails) agentapi.Component {
+	return agentapi.Component{
+		ID: "component-" + name, Type: "systemd", Status: "HEALTHY",
+		ComponentReport: agentapi.ComponentReport{Name: name, Runtime: "systemd", Version: version, UpgradeDetails: d},
+	}
+}
+
+// reports is a check-in with this version of web. It returns the components in the news.
+func (h *componentHost) reports(web string, d *agentapi.UpgradeDetails) (changed []string) {
+	h.t.Helper()
+	was := h.a.Components
+	b, err := json.Marshal([]agentapi.Component{componentReport("web", web, d), componentReport("db", "15.0.0", nil)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.now = h.now.Add(10 * time.Second)
+	h.a.Components, h.a.Last.At = b, new(h.now)
+	changed, _ = h.a.ObserveComponents(was, h.now)
+	return changed
+}
+
+func (h *componentHost) begins(actionID, target string) {
+	h.a.BeginComponentUpgrade("web", actionID, target, h.now)
+}
+
+func componentDetails(actionID, target string, s agentapi.UpgradeState) *agentapi.UpgradeDetails {
+	return &agentapi.UpgradeDetails{TargetVersion: target, ActionID: actionID, State: s}
+}
+
+func componentFailed(actionID, target string, in agentapi.UpgradeState, why string) *agentapi.UpgradeDetails {
+	d := componentDetails(actionID, target, agentapi.UpgradeFailed)
+	d.Metadata.FailedState, d.Metadata.ErrorMsg = in, why
+	return d
+}
+
+// is checks the state of web's upgrade: its status, "done" or "cancelled", and its result.
+func (h *componentHost) is(what, state, result string) {
+	h.t.Helper()
+	u := h.a.ComponentUpgrades["web"]
+	got := string(u.Status)
+	switch {
+	case u.Upgrading() != (u.Status == UpgradeStarted) || u.Upgrading() != (h.a.ComponentsSince != nil) || u.Upgrading() != slices.Contains(h.a.ComponentActions, u.ActionID):
+		h.t.Errorf("%s: the document contradicts itself: %+v, %v, %v", what, u, h.a.ComponentActions, h.a.ComponentsSince)
+	case u.UpgradedAt != nil:
+		got = "done"
+	case u.calledOff():
+		got = "cancelled"
+	}
+	if got != state {
+		h.t.Errorf("%s: the upgrade is %s, want %s: %+v", what, got, state, u)
+	}
+	r, ok := h.a.ComponentResult("web", h.now)
+	if text := r.Error + r.Message; ok != (result != "") || !strings.Contains(text, result) {
+		h.t.Errorf("%s: the result is %q, want %q", what, text, result)
+	}
+	if h.a.UpgradeStartedAt != nil || h.a.UpgradeStatus != "" || h.a.UpgradeDetails != nil || h.a.UpgradeActionID != "" || h.a.Upgrading() {
+		h.t.Errorf("%s: the agent's own upgrade has changed", what)
+	}
+}
+
+func TestComponentUpgradeIsFollowedToItsEnd(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	h.is("ordered", "started", "")
+	h.reports("2.4.0", nil)
+	h.is("not begun", "started", "")
+	for _, s := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeReplacing} {
+		if got := h.reports("2.4.0", componentDetails("x", "2.5.0", s)); !slices.Equal(got, []string{"web"}) {
+			t.Errorf("%s is news of %v", s, got)
+		}
+		h.is(string(s), "started", "")
+	}
+	// The version may be there before it has been observed.
+	h.reports("2.5.0", componentDetails("x", "2.5.0", agentapi.UpgradeWatching))
+	h.is("observed", "started", "")
+	h.reports("2.5.0", nil)
+	h.is("done", "done", "web upgraded to 2.5.0")
+	h.reports("2.5.0", componentDetails("x", "2.5.0", agentapi.UpgradeWatching))
+	h.is("an old report", "done", "web upgraded to 2.5.0")
+}
+
+func TestComponentUpgradeThatFailsHasItsReason(t *testing.T) {
+	const why = "port 80 is taken"
+	for _, c := range []struct {
+		in     agentapi.UpgradeState
+		code   string
+		state  string
+		failed bool // the version counts as bad
+	}{
+		{agentapi.UpgradeDownloading, "", "failed", false},
+		{agentapi.UpgradeReplacing, "", "failed", false},
+		{agentapi.UpgradeRestarting, "", "rolled_back", true},
+		{agentapi.UpgradeWatching, "", "rolled_back", true},
+		{agentapi.UpgradeWatching, agentapi.FailedRollback, "failed", true},
+	} {
+		h := newComponentHost(t)
+		h.begins("x", "2.5.0")
+		h.reports("2.4.0", componentDetails("x", "2.5.0", c.in))
+		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeRollback))
+		h.is("being undone", "started", "")
+		d := componentFailed("x", "2.5.0", c.in, why)
+		d.Metadata.ReasonCode = c.code
+		h.reports("2.4.0", d)
+		h.is("undone", c.state, why)
+		h.reports("2.4.0", componentDetails("x", "2.5.0", c.in))
+		h.is("an old report", c.state, why)
+		h.reports("2.4.0", nil) // some time later
+		h.is("forgotten by the host", c.state, why)
+		if got := len(h.a.ComponentUpgrades["web"].Failed) == 1; got != c.failed {
+			t.Errorf("after %s %s failed versions are %v", c.in, c.code, h.a.ComponentUpgrades["web"].Failed)
+		}
+		h.begins("y", "2.5.1")
+		h.reports("2.4.0", d) // that of the last upgrade
+		h.is("the next one", "started", "")
+	}
+}
+
+// The installed version says nothing then.
+func TestConfigurationOnlyUpgradeIsDoneWhenItsReportEnds(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.4.0")
+	h.reports("2.4.0", nil)
+	h.is("not begun", "started", "")
+	h.reports("2.4.0", componentDetails("x", "2.4.0", agentapi.UpgradeReplacing))
+	h.is("under way", "started", "")
+	h.reports("2.4.0", nil)
+	h.is("done", "done", "web upgraded to 2.4.0")
+
+	h.begins("y", "2.4.0")
+	h.reports("2.4.0", componentFailed("y", "2.4.0", agentapi.UpgradeWatching, "no answer"))
+	h.is("failed", "rolled_back", "no answer")
+	if f := h.a.ComponentUpgrades["web"].Failed; len(f) > 0 {
+		t.Errorf("the version that runs counts as bad: %v", f)
+	}
+}
+
+func TestAgentThatRestartsDuringAComponentUpgradeContinuesIt(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+	h.reports("2.4.0", nil)
+	h.is("just restarted", "started", "")
+	h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+	h.reports("2.5.0", nil)
+	h.is("done", "done", "web upgraded")
+}
+
+func TestComponentUpgradeIsCancelledOrReportedAsLate(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	if h.a.CancelUpgrade("y") || !h.a.Waits("x") || !h.a.Withdrawable("x") || !h.a.UpgradingBy("x") {
+		t.Error("another action cancels it, or it cannot be withdrawn")
+	}
+	if !h.a.CancelUpgrade("x") || h.a.UpgradingBy("x") {
+		t.Error("it is not cancelled")
+	}
+	h.is("cancelled", "cancelled", "")
+	h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+	h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.Cancelled))
+	h.is("cancelled on the host", "cancelled", "")
+	if d := h.a.ComponentUpgrades["web"].Details; d != nil {
+		t.Errorf("details stay: %+v", d)
+	}
+	h.reports("2.5.0", nil)
+	h.is("it went on after all", "done", "web upgraded")
+}
+
+func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
+	act := &Action{ID: "x", Expiration: new(now.Add(time.Hour))}
+	for what, c := range map[string]struct {
+		after  time.Duration
+		action *Action
+		result *Result
+		begun  bool
+		state  string
+		says   string
+	}{
+		"the action is about to be created":  {time.Second, nil, nil, false, "started", ""},
+		"the action was never created":       {2 * time.Minute, nil, nil, false, "failed", "the action was never created"},
+		"it expired":                         {time.Hour, act, nil, false, "failed", "expired"},
+		"it expired, but the agent is at it": {time.Hour, act, nil, true, "started", ""},
+		"it was cancelled":                   {time.Minute, &Action{ID: "x", CancelledAt: new(now)}, nil, false, "cancelled", ""},
+		"it was withdrawn":                   {time.Minute, act, new(Withdrawal("x", &Agent{}, "", now)), false, "cancelled", ""},
+		"its agent answered with an error":   {time.Minute, act, &Result{Error: "no rights", Timestamp: now}, false, "failed", "no rights"},
+		"its agent has just answered":        {time.Minute, act, &Result{Timestamp: now}, false, "started", ""},
+		"its agent answered long ago":        {time.Hour - time.Second, act, &Result{Timestamp: now}, false, "failed", "still has 2.4.0"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newComponentHost(t)
+			h.a.BeginComponentUpgrade("web", "x", "2.5.0", now)
+			if c.begun {
+				h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+			}
+			at := now.Add(c.after)
+			h.a.Last.At = &at
+			if got := h.a.ReconcileComponent("x", c.action, c.result, at); got != (c.state != "started") {
+				t.Errorf("it says %v", got)
+			}
+			h.is(what, c.state, c.says)
+		})
+	}
+}
+
+func TestAcknowledgedErrorEndsAComponentUpgrade(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	if h.a.ObserveComponentAck("x", "", false) || h.a.ObserveComponentAck("x", "no route", true) || h.a.ObserveComponentAck("y", "no rights", false) {
+		t.Error("a success, an error that is tried again or another action ends it")
+	}
+	h.is("acknowledged", "started", "")
+	if !h.a.ObserveComponentAck("x", "no rights", false) {
+		t.Error("an error does not end it")
+	}
+	h.is("failed", "failed", "no rights")
+}
+
+func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	h.a.BeginComponentUpgrade("db", "y", "16.0.0", h.now.Add(-time.Hour))
+	if want := []string{"y", "x"}; !reflect.DeepEqual(h.a.ComponentActions, want) || !h.a.ComponentsSince.Equal(h.now.Add(-time.Hour)) {
+		t.Errorf("under way are %v since %v", h.a.ComponentActions, h.a.ComponentsSince)
+	}
+	h.a.CancelUpgrade("y")
+	h.is("the other one", "started", "")
+	// The document that was read stays as it is; see DecodeAgent.
+	copied := h.a
+	h.a.CancelUpgrade("x")
+	if u := copied.ComponentUpgrades["web"]; !u.Upgrading() {
+		t.Error("a copy of the document has changed too")
+	}
+}
+
+func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
+	catalog := Catalog{
+		{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.4.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.3.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
+		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"},
+		{Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
+		{Version: "1.1.0", OS: "linux", Arch: "amd64"},
+	}
+	to := func(version string, edit ...func(*ComponentRequest)) ComponentRequest {
+		w := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: version}}
+		for _, f := range edit {
+			f(&w)
+		}
+		return w
+	}
+	force := func(w *ComponentRequest) { w.Force = true }
+	elsewhere := func(w *ComponentRequest) { w.SourceURI = "https://mirror.example.com" }
+	unchanged := func(*componentHost) {}
+	for what, c := range map[string]struct {
+		host func(*componentHost)
+		w    ComponentRequest
+		says string
+	}{
+		"a later version":           {unchanged, to("2.5.0"), ""},
+		"the same one":              {unchanged, to("2.4.0"), "already is 2.4.0"},
+		"the same one by force":     {unchanged, to("2.4.0", force), ""},
+		"an earlier one":            {unchanged, to("2.3.0"), "going down to 2.3.0 needs force"},
+		"an earlier one by force":   {unchanged, to("2.3.0", force), ""},
+		"that of another component": {unchanged, to("2.8.0"), "no package of component web in version 2.8.0 for linux/x86_64"},
+		"that of agents":            {unchanged, to("1.1.0", force), "no package of component web in version 1.1.0"},
+		"that of another platform":  {unchanged, to("2.6.0"), "no package of component web in version 2.6.0"},
+		"one from elsewhere":        {unchanged, to("2.9.0", elsewhere), ""},
+		"one that nobody signed":    {unchanged, to("2.7.0"), "nobody signed it"},
+		"the first installation":    {func(h *componentHost) { h.reports("", nil) }, to("2.3.0"), ""},
+		"of an unenrolled agent":    {func(h *componentHost) { h.a.Active = false }, to("2.5.0"), "is unenrolled"},
+		"of an Elastic Agent": {func(h *componentHost) {
+			h.a.LocalMetadata = json.RawMessage(`{"elastic":{"agent":{"build":{"original":"9.1.0"}}}}`)
+		}, to("2.5.0"), "is an Elastic Agent"},
+		"of an agent without it":       {func(h *componentHost) { h.a.Components = nil }, to("2.5.0"), "reports no component web: add it to the components of its policy p1"},
+		"during another one":           {func(h *componentHost) { h.begins("x", "2.5.0") }, to("2.5.0", force), "already being upgraded to 2.5.0 by action x"},
+		"during one of db":             {func(h *componentHost) { h.a.BeginComponentUpgrade("db", "x", "16.0.0", h.now) }, to("2.5.0"), ""},
+		"during one of the agent":      {func(h *componentHost) { h.a.BeginUpgrade("x", "1.1.0", h.now) }, to("2.5.0"), ""},
+		"during one begun on the host": {func(h *componentHost) { h.reports("2.4.0", componentDetails("", "2.5.0", agentapi.UpgradeReplacing)) }, to("2.5.0"), "as was asked for on its host"},
+		"after it failed": {func(h *componentHost) {
+			h.begins("x", "2.5.0")
+			h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeWatching, "it fell"))
+		}, to("2.5.0"), "failed on its host before"},
+		"after it failed, by force": {func(h *componentHost) {
+			h.begins("x", "2.5.0")
+			h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeWatching, "it fell"))
+		}, to("2.5.0", force), ""},
+		"after the download had failed": {func(h *componentHost) {
+			h.begins("x", "2.5.0")
+			h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeDownloading, "404"))
+		}, to("2.5.0"), ""},
+		"of a broken one": {func(h *componentHost) {
+			d := componentFailed("x", "2.6.0", agentapi.UpgradeWatching, "it fell")
+			d.Metadata.ReasonCode = agentapi.FailedRollback
+			h.reports("2.4.0", d)
+		}, to("2.5.0"), "is broken"},
+	} {
+		h := newComponentHost(t)
+		c.host(h)
+		err := h.a.CheckComponentUpgrade(c.w, catalog.Component("web"))
+		if got := ""; err != nil {
+			got = err.Error()
+			if c.says == "" || !strings.Contains(got, c.says) {
+				t.Errorf("%s: %q, want %q", what, got, c.says)
+			}
+		} else if c.says != "" {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+	for _, c := range []struct{ name, version, says string }{
+		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are [2.6.0 2.5.0 2.4.0 2.3.0])"},
+	} {
+		err := ComponentRequest{Name: c.name, UpgradeRequest: UpgradeRequest{Version: c.version}}.Check(catalog.Component("web"))
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s %s: %v, want %q", c.name, c.version, err, c.says)
+		}
+	}
+	if got := append(catalog.Component(""), Package{Component: "web", Version: "9.0.0"}).Component(""); len(got) != 1 || got[0].Version != "1.1.0" {
+		t.Errorf("the packages of agents are %v", got)
+	}
+}
+
+func TestReportsThatAreNoneHaveNoComponents(t *testing.T) {
+	for _, raw := range []string{``, `null`, `{}`, `[]`, `[null, 7, "web", ["web"], {"id": "logs"}, {"name": 7}, {"name": ""}]`, `[{"name": "web"`} {
+		a := Agent{Components: json.RawMessage(raw)}
+		if got := a.RunsComponents(); len(got) > 0 {
+			t.Errorf("%s has %v", raw, got)
+		}
+	}
+	h := newComponentHost(t)
+	all := h.a.RunsComponents()
+	if len(all) != 2 || all[0].Name != "web" || all[0].Desired() != "2.4.0" {
+		t.Errorf("components are %+v", all)
+	}
+	h.begins("x", "2.5.0")
+	if c, ok := h.a.Component("web"); !ok || c.Desired() != "2.5.0" || c.Version != "2.4.0" {
+		t.Errorf("during an upgrade web is %+v", c)
+	}
+}

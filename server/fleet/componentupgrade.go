@@ -1,0 +1,507 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// The states of a component's upgrade on its agent's document are those of the agent's own;
+// see upgrade.go. It is simpler: the agent, which does not change, reports it to its end.
+//
+//	Begin ──► started ──► details gone, and the target is installed: done
+//	             │
+//	             ├─ FAILED reported, or acked with an error: failed, or rolled_back if the
+//	             │  host had started the version and has put the earlier one back
+//	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
+//
+// The installed version alone completes nothing: an upgrade may change only the
+// configuration. Reported details whose action is another one are those of an earlier
+// upgrade, or of one that was begun on the host.
+
+// ComponentUpgrade is the last upgrade of a component that the server has ordered.
+type ComponentUpgrade struct {
+	ActionID string `json:"action_id"`
+	Target   string `json:"target_version"`
+	From     string `json:"from_version,omitempty"` // that was installed when it began; empty: none
+	// StartedAt is nil once it has ended, UpgradedAt unless it ended well.
+	StartedAt  *time.Time    `json:"upgrade_started_at,omitempty"`
+	UpgradedAt *time.Time    `json:"upgraded_at,omitempty"`
+	Status     UpgradeStatus `json:"upgrade_status,omitempty"`
+	// Details are the last that the agent has reported; why it failed stays until the next
+	// upgrade.
+	Details *agentapi.UpgradeDetails `json:"upgrade_details,omitempty"`
+	// Failed are the versions that failed on the host, the latest last.
+	Failed []FailedVersion `json:"failed_versions,omitempty"`
+}
+
+// Upgrading reports whether it is under way or scheduled.
+func (u *ComponentUpgrade) Upgrading() bool { return u.StartedAt != nil }
+
+// Component is a component that an agent of Muster reports.
+type Component struct {
+	agentapi.Component
+	// Upgrade is the last one that was ordered, zero if there is none.
+	Upgrade ComponentUpgrade
+}
+
+// Desired returns the version that the component is to run, as far as orders tell.
+func (c *Component) Desired() string {
+	if c.Upgrade.Upgrading() {
+		return c.Upgrade.Target
+	}
+	return c.Version
+}
+
+// RunsComponents returns the components that the agent reports and that can be upgraded.
+// Elastic's agents have none.
+func (a *Agent) RunsComponents() []Component {
+	var out []Component
+	for _, c := range reportedComponents(a.Components) {
+		out = append(out, Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]})
+	}
+	return out
+}
+
+// Component returns the component of a name; ok is false if the agent reports none.
+func (a *Agent) Component(name string) (c Component, ok bool) {
+	all := a.RunsComponents()
+	if i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name }); i >= 0 {
+		return all[i], true
+	}
+	return c, false
+}
+
+// reportedComponents decodes the components with a name. What is none is left out: agents of
+// other makers send what they like.
+func reportedComponents(raw json.RawMessage) []agentapi.Component {
+	var list []json.RawMessage
+	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil {
+		return nil
+	}
+	var out []agentapi.Component
+	for _, r := range list {
+		var c agentapi.Component
+		if json.Unmarshal(r, &c) == nil && c.Name != "" && len(out) < MaxComponents {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// setUpgrade stores the upgrade of a component, and what queries and reconciliation read of
+// all of them.
+func (a *Agent) setUpgrade(name string, u ComponentUpgrade) {
+	all := maps.Clone(a.ComponentUpgrades)
+	if all == nil {
+		all = map[string]ComponentUpgrade{}
+	}
+	all[name] = u
+	a.ComponentUpgrades, a.ComponentActions, a.ComponentsSince = all, nil, nil
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		u := all[name]
+		if !u.Upgrading() {
+			continue
+		}
+		a.ComponentActions = append(a.ComponentActions, u.ActionID)
+		if a.ComponentsSince == nil || u.StartedAt.Before(*a.ComponentsSince) {
+			a.ComponentsSince = u.StartedAt
+		}
+	}
+}
+
+// upgradedBy returns the component whose last upgrade an action has ordered.
+func (a *Agent) upgradedBy(actionID string) (name string, u ComponentUpgrade, ok bool) {
+	for name, u := range a.ComponentUpgrades {
+		if u.ActionID == actionID && actionID != "" {
+			return name, u, true
+		}
+	}
+	return "", u, false
+}
+
+// ComponentOf returns the component whose last upgrade an action has ordered, empty if it is
+// none of the agent's.
+func (a *Agent) ComponentOf(actionID string) string {
+	name, _, _ := a.upgradedBy(actionID)
+	return name
+}
+
+// BeginComponentUpgrade marks a component as being upgraded by an action from start on.
+func (a *Agent) BeginComponentUpgrade(name, actionID, target string, start time.Time) {
+	c, _ := a.Component(name)
+	a.setUpgrade(name, ComponentUpgrade{
+		ActionID: actionID, Target: target, From: c.Version, StartedAt: &start, Status: UpgradeStarted, Failed: c.Upgrade.Failed,
+	})
+}
+
+// ObserveComponents handles a change of what the agent reports of its components; was is what
+// it reported before. It returns the components whose state people see has changed, and
+// those whose upgrade has.
+func (a *Agent) ObserveComponents(was json.RawMessage, now time.Time) (changed, upgraded []string) {
+	before := map[string]agentapi.Component{}
+	for _, c := range reportedComponents(was) {
+		before[c.Name] = c
+	}
+	for _, c := range reportedComponents(a.Components) {
+		old := before[c.Name]
+		u, ordered := a.ComponentUpgrades[c.Name]
+		if ordered && u.observe(c, old.Version, now) {
+			a.setUpgrade(c.Name, u)
+			upgraded = append(upgraded, c.Name)
+		}
+		if shown(&c) != shown(&old) {
+			changed = append(changed, c.Name)
+		}
+	}
+	return changed, upgraded
+}
+
+// componentState is what makes news of a component; the progress of a download is none.
+type componentState struct {
+	version, status, action string
+	state                   agentapi.UpgradeState
+	phase, failure          string
+}
+
+func shown(c *agentapi.Component) componentState {
+	s := componentState{version: c.Version, status: c.Status}
+	if d := c.UpgradeDetails; d != nil {
+		s.action, s.state, s.phase, s.failure = d.ActionID, d.State, d.Metadata.Phase, d.Metadata.ErrorMsg
+	}
+	return s
+}
+
+// observe handles a report, and reports whether the upgrade changed. was is the version of
+// the report before.
+func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Time) bool {
+	d := c.UpgradeDetails
+	switch {
+	case d == nil:
+		return u.observeNone(c.Version, was, now)
+	case d.ActionID != u.ActionID:
+		return false
+	case (u.endedBadly() || u.UpgradedAt != nil) && d.State != agentapi.UpgradeFailed:
+		return false // sent before the end, and arrived after it
+	case d.State == agentapi.UpgradeFailed && wasCancelled(d.Metadata.ErrorMsg):
+		late := u.calledOff() && u.Details != nil // reported while the CANCEL was on its way
+		if late {
+			u.Details = nil
+		}
+		return u.cancel() || late
+	}
+	if d.State == agentapi.UpgradeFailed {
+		return u.end(d, now)
+	}
+	changed := u.observeStart(d, now)
+	if !reflect.DeepEqual(u.Details, d) {
+		u.Details, changed = d, true
+	}
+	return changed
+}
+
+func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool {
+	arrived := version == u.Target && was != version
+	switch {
+	case u.Upgrading() && version == u.Target && (u.Details != nil || u.From != u.Target):
+	case !u.Upgrading() && arrived && u.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
+	default:
+		// Without the target the agent has just started, and continues, or it reports why not.
+		return false
+	}
+	u.done(now)
+	return true
+}
+
+func (u *ComponentUpgrade) done(now time.Time) {
+	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, &now, UpgradeNone, nil
+}
+
+// observeStart moves the start of a scheduled upgrade to the time that the agent reports.
+func (u *ComponentUpgrade) observeStart(d *agentapi.UpgradeDetails, now time.Time) bool {
+	if !u.Upgrading() {
+		return false
+	}
+	start := *u.StartedAt
+	switch at := d.Metadata.ScheduledAt; {
+	case d.State == agentapi.UpgradeRequested || retries(d):
+	case d.State != agentapi.UpgradeScheduled && start.After(now):
+		start = now // the host's clock is ahead
+	case d.State == agentapi.UpgradeScheduled && at != nil && at.After(now) && at.Sub(now) < MaxStartDelay:
+		start = *at
+	}
+	changed := !start.Equal(*u.StartedAt)
+	u.StartedAt = &start
+	return changed
+}
+
+// endedBadly reports whether the agent itself has reported its end.
+func (u *ComponentUpgrade) endedBadly() bool {
+	return !u.Upgrading() && u.Status != UpgradeNone && u.Details != nil && u.Details.State == agentapi.UpgradeFailed
+}
+
+// end ends the upgrade as the agent's details say. They replace those of the server, which may
+// have given it up.
+func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
+	if reflect.DeepEqual(u.Details, d) && !u.Upgrading() {
+		return false
+	}
+	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, nil, UpgradeFailed, d
+	m := d.Metadata
+	started := m.FailedState == agentapi.UpgradeRestarting || m.FailedState == agentapi.UpgradeWatching
+	if started && m.ReasonCode != agentapi.FailedRollback {
+		u.Status = UpgradeRolledBack
+	}
+	// By the host's own rule: a version that was started is bad, unless only the configuration
+	// was to change.
+	if started && u.From != u.Target {
+		f := FailedVersion{Version: u.Target, ActionID: u.ActionID, Reason: shortReason(cause(d)), At: now}
+		list := slices.DeleteFunc(slices.Clone(u.Failed), func(old FailedVersion) bool { return old.Version == f.Version })
+		list = append(list, f)
+		u.Failed = list[max(0, len(list)-maxFailedComponents):]
+	}
+	return true
+}
+
+// maxFailedComponents bounds the failed versions of a component: an agent has up to
+// MaxComponents of them.
+const maxFailedComponents = 10
+
+func (u *ComponentUpgrade) fail(why string) {
+	phase := u.phase()
+	u.StartedAt, u.UpgradedAt, u.Status = nil, nil, UpgradeFailed
+	u.Details = &agentapi.UpgradeDetails{
+		TargetVersion: u.Target, ActionID: u.ActionID, State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{FailedState: phase, ErrorMsg: why},
+	}
+}
+
+func (u *ComponentUpgrade) phase() agentapi.UpgradeState {
+	if u.Details == nil {
+		return agentapi.UpgradeRequested
+	}
+	if u.Details.State.Ended() {
+		return u.Details.Metadata.FailedState
+	}
+	return u.Details.State
+}
+
+// waits reports whether the agent has not begun, as far as the server knows.
+func (u *ComponentUpgrade) waits() bool {
+	return u.Details == nil || u.Details.State == agentapi.UpgradeScheduled || u.Details.State == agentapi.UpgradeRequested
+}
+
+func (u *ComponentUpgrade) calledOff() bool {
+	return u.Status == UpgradeNone && u.StartedAt == nil && u.UpgradedAt == nil
+}
+
+func (u *ComponentUpgrade) cancel() bool {
+	if !u.Upgrading() {
+		return false
+	}
+	u.StartedAt, u.Status, u.Details = nil, UpgradeNone, nil
+	return true
+}
+
+// observeAck is Agent.ObserveAck of a component: a success changes nothing, since the report
+// tells what is installed.
+func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
+	switch {
+	case errText == "" || retry || !u.Upgrading():
+		return false // or a check-in has reported it first
+	case wasCancelled(errText):
+		return u.cancel() // before the CANCEL itself is acknowledged
+	}
+	u.fail(errText)
+	return true
+}
+
+// reconcile is Agent.ReconcileUpgrade of a component, of which version is installed.
+func (u *ComponentUpgrade) reconcile(version string, seen *time.Time, action *Action, result *Result, now time.Time) bool {
+	if !u.Upgrading() {
+		return false
+	}
+	switch {
+	case action == nil:
+		if now.Sub(*u.StartedAt) < CreateGrace {
+			return false
+		}
+		u.fail("the action was never created: try again")
+	case action.CancelledAt != nil && u.waits():
+		return u.cancel()
+	case result != nil && result.Withdrawn():
+		return u.waits() && u.cancel()
+	case result != nil && result.Error != "":
+		u.fail(result.Error)
+	case result != nil && now.Sub(result.Timestamp) > AckGrace && seen != nil && seen.After(result.Timestamp.Add(AckGrace)):
+		if version == u.Target {
+			u.done(now)
+			return true
+		}
+		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(version, "no version")))
+	case result == nil && u.waits() && action.Expired(now):
+		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
+		if d := u.Details; d != nil && retries(d) {
+			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), d.Metadata.RetryErrorMsg)
+		}
+		u.fail(text)
+	default:
+		return false
+	}
+	return true
+}
+
+// ObserveComponentAck handles the acknowledgement of an upgrade of a component; see ObserveAck.
+func (a *Agent) ObserveComponentAck(actionID, errText string, retry bool) bool {
+	name, u, ok := a.upgradedBy(actionID)
+	if !ok || !u.observeAck(errText, retry) {
+		return false
+	}
+	a.setUpgrade(name, u)
+	return true
+}
+
+// ReconcileComponent ends the upgrade of a component that an action has ordered if no message
+// will; see ReconcileUpgrade.
+func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Result, now time.Time) bool {
+	name, u, ok := a.upgradedBy(actionID)
+	if !ok {
+		return false
+	}
+	c, _ := a.Component(name)
+	if !u.reconcile(c.Version, a.Last.At, action, result, now) {
+		return false
+	}
+	a.setUpgrade(name, u)
+	return true
+}
+
+// cancelComponent is CancelUpgrade of the component that the action upgrades.
+func (a *Agent) cancelComponent(actionID string) bool {
+	name, u, ok := a.upgradedBy(actionID)
+	if !ok || !u.cancel() {
+		return false
+	}
+	a.setUpgrade(name, u)
+	return true
+}
+
+// ComponentResult derives the result of the last upgrade of a component from the document, as
+// UpgradeResult does that of the agent's.
+func (a *Agent) ComponentResult(name string, now time.Time) (r Result, ok bool) {
+	u, ok := a.ComponentUpgrades[name]
+	if !ok || u.Upgrading() {
+		return Result{}, false
+	}
+	r = Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now}
+	switch {
+	case u.Status != UpgradeNone && u.Details != nil:
+		r.Error = cmp.Or(cause(u.Details), "the agent gave no reason")
+	case u.UpgradedAt != nil:
+		r.Message = name + " upgraded to " + u.Target
+	default:
+		return Result{}, false // cancelled
+	}
+	return r, true
+}
+
+// ComponentEvent returns an event with the state of a component.
+func (a *Agent) ComponentEvent(name string) Event {
+	c, _ := a.Component(name)
+	u := a.ComponentUpgrades[name]
+	details := c.UpgradeDetails
+	if details == nil && u.Details != nil {
+		details = u.Details
+	}
+	data, err := json.Marshal(map[string]any{
+		"component": name, "version": c.Version, "status": c.Status, "action_id": u.ActionID, "target_version": u.Target,
+		"upgrade_status": u.Status, "upgrade_details": details,
+	})
+	if err != nil {
+		panic(err) // our own types always encode
+	}
+	return Event{Type: EventAgentComponent, Subject: a.ID, Data: data}
+}
+
+// ComponentRequest is an operator's request to install or upgrade a component.
+type ComponentRequest struct {
+	Name string
+	UpgradeRequest
+}
+
+// Check validates the request without regard to any agent.
+func (w ComponentRequest) Check(c Catalog) error {
+	if err := manifest.ValidComponentName(w.Name); err != nil {
+		return FieldError("path.name", "%w", err)
+	}
+	return w.check(c, "package of component "+w.Name+" in version "+w.Version)
+}
+
+// CheckComponentUpgrade returns an error that says why a component of this agent cannot be
+// upgraded as requested, or nil. The text is shown to operators as it is.
+// catalog has the component's packages.
+func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error {
+	host := a.Host()
+	switch {
+	case !a.Active:
+		return Errorf(Invalid, "agent %s is unenrolled", a.ID)
+	case a.UnenrollmentStartedAt != nil:
+		return Errorf(Invalid, "agent %s is being unenrolled", a.ID)
+	case host.Maker == MakerElastic:
+		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID)
+	}
+	c, ok := a.Component(w.Name)
+	if !ok {
+		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, w.Name, a.PolicyID)
+	}
+	var published, fitting Catalog // of the version; empty if the package comes from elsewhere
+	if w.SourceURI == "" {
+		published = catalog.Of(w.Version)
+		fitting = published.only(func(p Package) bool { return p.Fits(host) })
+	}
+	u := c.Upgrade
+	busy := c.UpgradeDetails != nil && c.UpgradeDetails.State != agentapi.UpgradeFailed
+	switch {
+	case w.SourceURI == "" && len(fitting) == 0:
+		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture)
+	case u.Upgrading():
+		// Also with force: an agent upgrades a component once at a time.
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, u.Target, u.ActionID)
+	case w.Force:
+		return nil
+	case fitting.checkSigned() != nil:
+		return fitting.checkSigned()
+	case busy:
+		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
+	case c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
+		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
+	}
+	if i := slices.IndexFunc(u.Failed, func(f FailedVersion) bool { return f.Version == w.Version }); i >= 0 {
+		f := u.Failed[i]
+		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason)
+	}
+	if c.Version == "" {
+		return nil // the first installation
+	}
+	switch order, err := manifest.CompareVersions(w.Version, c.Version); {
+	case err != nil:
+		return Errorf(Invalid, "component %s of agent %s has a version that cannot be compared: %w", w.Name, a.ID, err)
+	case order == 0:
+		return Errorf(Invalid, "component %s of agent %s already is %s", w.Name, a.ID, c.Version)
+	case order < 0:
+		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version)
+	}
+	return nil
+}
+
+// Component returns the packages of a component, or those of agents if name is empty.
+func (c Catalog) Component(name string) Catalog {
+	return c.only(func(p Package) bool { return p.Component == name })
+}
