@@ -164,6 +164,27 @@ func (e CanaryRulePick) Valid() bool {
 	}
 }
 
+// Defines values for ComponentUpgradeStatus.
+const (
+	ComponentUpgradeFailed     ComponentUpgradeStatus = "failed"
+	ComponentUpgradeRolledBack ComponentUpgradeStatus = "rolled_back"
+	ComponentUpgradeStarted    ComponentUpgradeStatus = "started"
+)
+
+// Valid indicates whether the value is a known member of the ComponentUpgradeStatus enum.
+func (e ComponentUpgradeStatus) Valid() bool {
+	switch e {
+	case ComponentUpgradeFailed:
+		return true
+	case ComponentUpgradeRolledBack:
+		return true
+	case ComponentUpgradeStarted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DiagnosisCode.
 const (
 	DiagnosisAgentCutOff    DiagnosisCode = "agent_cut_off"
@@ -854,6 +875,9 @@ type ActionStatus struct {
 	CancellationTime *time.Time `json:"cancellationTime,omitempty"`
 	CompletionTime   *time.Time `json:"completionTime,omitempty"`
 
+	// Component Of an upgrade of a component: its name
+	Component *string `json:"component,omitempty"`
+
 	// CreatedBy The admin key that created it
 	CreatedBy        *string       `json:"created_by,omitempty"`
 	CreationTime     time.Time     `json:"creationTime"`
@@ -1369,6 +1393,9 @@ type Component struct {
 	// ConfigSha256 Identifies its configuration files
 	ConfigSha256 *string `json:"config_sha256,omitempty"`
 
+	// DesiredVersion The version of its upgrade under way, else the one that is installed
+	DesiredVersion *string `json:"desired_version,omitempty"`
+
 	// Hash That of its build
 	Hash *string `json:"hash,omitempty"`
 	Id   string  `json:"id"`
@@ -1402,14 +1429,29 @@ type Component struct {
 	Type   string     `json:"type"`
 
 	// Units Its inputs and outputs; absent if the agent reports none
-	Units          *[]ComponentUnit `json:"units,omitempty"`
-	UpgradeDetails *UpgradeDetails  `json:"upgrade_details,omitempty"`
+	Units *[]ComponentUnit `json:"units,omitempty"`
+
+	// UpgradeActionId The action of its last upgrade
+	UpgradeActionId *string         `json:"upgrade_action_id,omitempty"`
+	UpgradeDetails  *UpgradeDetails `json:"upgrade_details,omitempty"`
+
+	// UpgradeStartedAt Set during an upgrade that was ordered here
+	UpgradeStartedAt *time.Time `json:"upgrade_started_at,omitempty"`
+
+	// UpgradeStatus State of its last upgrade; absent if it succeeded or there was none
+	UpgradeStatus *ComponentUpgradeStatus `json:"upgrade_status,omitempty"`
+
+	// UpgradedAt When its last upgrade was done
+	UpgradedAt *time.Time `json:"upgraded_at,omitempty"`
 
 	// Version The full version that is installed; absent if none is
 	//
 	// Example: 2.4.0
 	Version *string `json:"version,omitempty"`
 }
+
+// ComponentUpgradeStatus State of its last upgrade; absent if it succeeded or there was none
+type ComponentUpgradeStatus string
 
 // ComponentCheck Exactly one of http and tcp is given
 type ComponentCheck struct {
@@ -1443,6 +1485,33 @@ type ComponentHealth struct {
 	WaitSeconds *int `json:"wait_seconds,omitempty"`
 }
 
+// ComponentList defines model for ComponentList.
+type ComponentList struct {
+	Items []ComponentSummary `json:"items"`
+}
+
+// ComponentSummary defines model for ComponentSummary.
+type ComponentSummary struct {
+	// Agents How many agents report it
+	Agents int `json:"agents"`
+
+	// Failed On how many of them its last upgrade failed or was rolled back
+	Failed int `json:"failed"`
+
+	// Healthy On how many of them it is HEALTHY
+	Healthy int `json:"healthy"`
+
+	// Name Example: web-server
+	Name string `json:"name"`
+
+	// Runtimes How it is run
+	Runtimes  []string `json:"runtimes"`
+	Upgrading int      `json:"upgrading"`
+
+	// Versions The newest first
+	Versions []ComponentVersion `json:"versions"`
+}
+
 // ComponentUnit defines model for ComponentUnit.
 type ComponentUnit struct {
 	Id      string                  `json:"id"`
@@ -1452,6 +1521,42 @@ type ComponentUnit struct {
 
 	// Type input or output
 	Type string `json:"type"`
+}
+
+// ComponentUpgradeRequest defines model for ComponentUpgradeRequest.
+type ComponentUpgradeRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents AgentSelection `json:"agents"`
+
+	// Force Also a version that is installed, older, or failed on the host before
+	Force           *bool `json:"force,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// OverrideFreeze Also during a freeze; needs why
+	OverrideFreeze *bool `json:"override_freeze,omitempty"`
+
+	// RolloutDurationSeconds Spread the starts over this time
+	RolloutDurationSeconds *int `json:"rollout_duration_seconds,omitempty"`
+
+	// SourceUri Where hosts get the package instead of from the server
+	SourceUri *string `json:"source_uri,omitempty"`
+
+	// StartTime Not before
+	StartTime *time.Time `json:"start_time,omitempty"`
+
+	// Version Example: 2.5.0
+	Version string `json:"version"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
+}
+
+// ComponentVersion defines model for ComponentVersion.
+type ComponentVersion struct {
+	Agents int `json:"agents"`
+
+	// Version Empty: it is not installed yet
+	Version string `json:"version"`
 }
 
 // CopyPolicyRequest defines model for CopyPolicyRequest.
@@ -1748,7 +1853,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
 
@@ -3699,6 +3804,9 @@ type Window struct {
 // AgentId defines model for agentId.
 type AgentId = string
 
+// ComponentName defines model for componentName.
+type ComponentName = string
+
 // Kuery defines model for kuery.
 type Kuery = string
 
@@ -3979,6 +4087,12 @@ type ListTrailParams struct {
 	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// ListComponentsParams defines parameters for ListComponents.
+type ListComponentsParams struct {
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+}
+
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
@@ -4157,6 +4271,12 @@ type CreateAdminKeyJSONRequestBody = CreateAdminKeyRequest
 
 // RotateAdminKeyJSONRequestBody defines body for RotateAdminKey for application/json ContentType.
 type RotateAdminKeyJSONRequestBody = RotateAdminKeyRequest
+
+// UpgradeComponentJSONRequestBody defines body for UpgradeComponent for application/json ContentType.
+type UpgradeComponentJSONRequestBody = ComponentUpgradeRequest
+
+// PreviewComponentUpgradeJSONRequestBody defines body for PreviewComponentUpgrade for application/json ContentType.
+type PreviewComponentUpgradeJSONRequestBody = ComponentUpgradeRequest
 
 // SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
 type SetExposureJSONRequestBody = SetExposureRequest

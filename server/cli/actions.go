@@ -57,8 +57,11 @@ func (a *client) newActions() *cobra.Command {
 
 // actionType returns the type to show: to agents a rollback is an UPGRADE too.
 func actionType(s adminapi.ActionStatus) string {
-	if deref(s.Rollback) {
+	switch {
+	case deref(s.Rollback):
 		return "ROLLBACK"
+	case s.Component != nil:
+		return s.Type + " of " + *s.Component
 	}
 	return s.Type
 }

@@ -130,8 +130,8 @@ func (a *client) newAgentsGet() *cobra.Command {
 					} else {
 						row("component", "%s (%s): %s %s", strings.TrimSpace(*c.Name+" "+deref(c.Version)), deref(c.Runtime), c.Status, c.Message)
 					}
-					if c.UpgradeDetails != nil {
-						row("", "upgrade: %s", describeDetails(c.UpgradeDetails))
+					if u := componentUpgrade(c); u != "" {
+						row("", "upgrade: %s", u)
 					}
 					for _, u := range deref(c.Units) {
 						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)

@@ -35,7 +35,7 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 			ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionState(s.State), Version: ptr(s.Upgrade().Version),
 			StartTime: s.StartTime, Expiration: s.Expiration, CreationTime: s.CreatedAt, CancellationTime: s.CancelledAt,
 			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed, NbAgentsDone: s.Done(), Outcome: adminapi.ActionState(s.Outcome()),
-			NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
+			NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), Component: ptr(s.Component()), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
 		}
 		a.IsAutomatic = ptr(s.Automatic)
 		if s.State == fleet.ActionComplete || s.State == fleet.ActionFailed {

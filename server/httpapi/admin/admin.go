@@ -133,6 +133,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
+	h.routeComponents(authed.Group("/api/v1"))
 
 	fl := authed.Group("/api/fleet", h.xsrf, h.checkQuery)
 	h.routeInfra(fl)

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -298,41 +297,17 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, now); err != nil {
 		return err
 	}
-	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, 0, len(ids))}
 	o := action.UpgradeOrder{
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
 	}
-	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
-		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
-		switch {
-		case v.Err != nil:
-			item.Reason = ptr(v.Err.Error())
-			out.Wont++
-		default:
-			out.Will++
-			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades if it returns within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
-			}
-		}
-		out.Items = append(out.Items, item)
-	})
-	if err != nil {
+	out := newUpgradePreview(req.Version, timeouts, now)
+	if err := h.Actions.EachVerdict(ctx, o, func(v action.Verdict) { out.add(v, v.Agent.Version) }); err != nil {
 		return err
 	}
-	switch _, err := h.Actions.CheckGuards(ctx, o); {
-	case fleet.KindOf(err) == fleet.Conflict:
-		out.Refused = ptr(err.Error())
-		var guard *fleet.Error
-		if errors.As(err, &guard) {
-			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
-		}
-	case err != nil:
-		return err
-	}
-	c.JSON(http.StatusOK, out)
-	return nil
+	_, refused := h.Actions.CheckGuards(ctx, o)
+	return out.answer(c, refused)
 }
 
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
@@ -342,7 +317,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
 		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
 		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
-		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a.Components),
+		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
@@ -411,9 +386,9 @@ func renderUnits(raw json.RawMessage) *[]adminapi.ComponentUnit {
 	return &units
 }
 
-func renderComponents(raw json.RawMessage) []adminapi.Component {
+func renderComponents(a *fleet.Agent) []adminapi.Component {
 	var in []agentapi.Component
-	_ = json.Unmarshal(raw, &in) // agents of other vendors may send another type
+	_ = json.Unmarshal(a.Components, &in) // agents of other vendors may send another type
 	out := make([]adminapi.Component, len(in))
 	for i, c := range in {
 		out[i] = adminapi.Component{
@@ -422,6 +397,19 @@ func renderComponents(raw json.RawMessage) []adminapi.Component {
 			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), Restarts: ptr(c.Restarts), Since: c.Since,
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}
+		if c.Name != "" {
+			renderOrdered(&out[i], fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]})
+		}
 	}
 	return out
+}
+
+// renderOrdered adds what the server knows of the upgrade of a component.
+func renderOrdered(out *adminapi.Component, c fleet.Component) {
+	u := c.Upgrade
+	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.Status))), ptr(u.ActionID)
+	out.UpgradeStartedAt, out.UpgradedAt = u.StartedAt, u.UpgradedAt
+	if c.UpgradeDetails == nil {
+		out.UpgradeDetails = renderDetails(u.Details) // the agent has forgotten why it failed, or never knew
+	}
 }

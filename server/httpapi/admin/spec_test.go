@@ -202,6 +202,7 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 var changesNothing = []string{
 	"POST /api/fleet/agents/actions",
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
+	"POST /api/v1/components/{name}/upgrade_preview",
 	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
 	"POST /api/fleet/setup", "POST /api/fleet/agents/setup", "PUT /api/fleet/settings", "POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
 }
@@ -313,6 +314,12 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/v1/server", nil)
 	do("GET /api/v1/packages", nil)
 	do("GET /api/fleet/agents/available_versions", nil)
+	publishComponent(t, s, "2.5.0")
+	web := enrollWithComponent(s, "web-00")
+	do("POST /api/v1/components/{name}/upgrade_preview", map[string]any{"version": "2.5.0", "agents": []string{web.ID, a.ID}, "force": true}, "web-server")
+	do("POST /api/v1/components/{name}/upgrade", map[string]any{"version": "2.5.0", "agents": []string{web.ID}, "force": true}, "web-server")
+	do("GET /api/v1/components", nil)
+	do("GET /api/fleet/agents/{agentId}", nil, web.ID)
 	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
 	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{
 		"version": "1.1.0", "agents": []string{a.ID, b.ID}, "override_exposure": true, "why": "a test",

@@ -2,13 +2,15 @@
  * The events that this browser tab has received for each agent, bounded, and stored across a
  * reload. The server has no call for the events of one agent, so pages show these, and say so.
  */
-import type { Agent, FleetEvent, UpgradeState } from "./types";
+import type { Agent, FleetEvent, UpgradeDetails, UpgradeState } from "./types";
 
 export interface SeenEvent {
   seq: number;
   at: string;
   type: string;
   actor?: string;
+  /** The component that an event is about, rather than the agent itself. */
+  component?: string;
   status?: string;
   version?: string;
   /** upgrade_status of the record: "started" without a state is an upgrade that the agent has not started yet. */
@@ -103,7 +105,19 @@ function agentIdOf(event: FleetEvent): string | undefined {
   return typeof id === "string" ? id : undefined;
 }
 
+/** What an event says of a component; its agent's record has all of them. */
+function condenseComponent(event: FleetEvent): SeenEvent {
+  const details = event.data?.upgrade_details as UpgradeDetails | null | undefined;
+  return {
+    seq: event.seq, at: event.at, type: event.type, actor: event.actor || undefined,
+    component: textOf(event.data?.component), status: textOf(event.data?.status), version: textOf(event.data?.version),
+    upgrade: textOf(event.data?.upgrade_status), state: details?.state, target: textOf(event.data?.target_version),
+    action: textOf(event.data?.action_id), reason: details?.metadata?.reason || details?.metadata?.error_msg,
+  };
+}
+
 function condense(event: FleetEvent): SeenEvent {
+  if (event.type === "agent.component") return condenseComponent(event);
   const agent = event.data?.agent as Agent | undefined;
   const details = agent?.upgrade_details;
   const error = event.data?.error;

@@ -24,6 +24,8 @@ test.each([
   [{ outcome: "COMPLETE", nbAgentsActioned: 1, nbAgentsActionCreated: 1, nbAgentsDone: 1 }, "Upgraded 1 agent to 1.1.0"],
   [{ rollback: true, version: "1.0.0", nbAgentsDone: 5 }, "Rolling back 5 of 9 agents to 1.0.0"],
   [{ rollback: true, version: "1.0.0", outcome: "FAILED", nbAgentsFailed: 9 }, "Rollback of 9 agents to 1.0.0 failed"],
+  [{ component: "web", version: "2.5.0", nbAgentsDone: 5 }, "Upgrading web on 5 of 9 agents to 2.5.0"],
+  [{ component: "web", version: "2.5.0", outcome: "FAILED", nbAgentsFailed: 9 }, "Upgrade of web on 9 agents to 2.5.0 failed"],
   [{ type: "UNENROLL", version: undefined, outcome: "COMPLETE", nbAgentsDone: 9 }, "Unenrolled 9 agents"],
 ] as [Partial<ActionStatus>, string][])("%o reads %s", (change, want) => {
   expect(actionTitle(action(change), now)).toBe(want);

@@ -33,8 +33,10 @@ export function actionTitle(a: ActionStatus, now: number): string {
   const { total, done, failed, waiting } = progressOf(a);
   const verb = verbs[a.rollback ? "ROLLBACK" : a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
   const to = a.version ? ` to ${a.version}` : "";
-  const agents = plural(total, "agent");
-  const some = done === total ? agents : `${done.toLocaleString()} of ${agents}`;
+  const on = a.component ? `${a.component} on ` : "";
+  const all = plural(total, "agent");
+  const agents = on + all;
+  const some = on + (done === total ? all : `${done.toLocaleString()} of ${all}`);
   switch (a.outcome) {
     case "IN_PROGRESS":
       return isScheduled(a, now) ? `${verb.noun} of ${agents}${to} is scheduled` : `${verb.doing} ${some}${to}`;

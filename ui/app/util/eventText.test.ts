@@ -20,6 +20,9 @@ test.each([
   [{ ...up({}), type: "agent.upgrade_started" }, "A rollout offered it an upgrade"],
   [{ ...up({}), type: "agent.upgrade_phase_changed", stage: "verifying" }, "State in its rollout: being watched"],
   [{ ...up({}), type: "agent.upgrade_completed", stage: "failed", reason: "no space left" }, "Ended in its rollout: failed: no space left"],
+  [{ ...up({}), type: "agent.component", component: "web", upgrade: "started", target: "2.5.0", version: "2.4.0" }, "web: upgrade to 2.5.0 requested"],
+  [{ ...up({}), type: "agent.component", component: "web", state: "UPG_FAILED", target: "2.5.0", reason: "no answer" }, "web: Upgrade to 2.5.0 failed: no answer"],
+  [{ ...up({}), type: "agent.component", component: "web", version: "2.5.0", status: "HEALTHY" }, "web: 2.5.0, HEALTHY"],
   [{ ...up({}), type: "agent.painted" }, "agent.painted"],
 ] as [SeenEvent, string][])("%o reads %s", (event, want) => {
   expect(eventText(event)).toBe(want);

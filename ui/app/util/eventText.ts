@@ -19,6 +19,8 @@ export function eventText(e: SeenEvent): string {
       return upgradeText(e, to);
     case "agent.watch":
       return watchText(e);
+    case "agent.component":
+      return componentText(e);
     case "agent.upgrade_started":
       return "A rollout offered it an upgrade";
     case "agent.upgrade_phase_changed":
@@ -40,6 +42,12 @@ function upgradeText(e: SeenEvent, to: string): string {
   if (e.state === "UPG_SCHEDULED") return `Upgrade${to} scheduled`;
   if (e.state === "UPG_REQUESTED") return `Upgrade${to} requested`;
   return STEPS.find((s) => s.state === e.state)?.doing ?? e.state;
+}
+
+function componentText(e: SeenEvent): string {
+  const name = e.component ?? "A component";
+  if (!e.state) return e.upgrade === "started" ? `${name}: upgrade to ${e.target} requested` : `${name}: ${[e.version, e.status].filter(Boolean).join(", ") || "changed"}`;
+  return `${name}: ${upgradeText(e, e.target ? ` to ${e.target}` : "")}`;
 }
 
 function targetWord(state: string | undefined, otherwise: string): string {

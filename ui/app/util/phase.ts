@@ -34,7 +34,10 @@ const componentDoing = {
 
 /** The upgrade of one of the agent's components. */
 export function componentPhaseOf(agent: Agent, component: AgentComponent, now: number): Phase {
-  return phaseOf({ status: agent.status, upgrade_details: component.upgrade_details ?? null, upgrade_status: null, upgrade_started_at: null }, now);
+  return phaseOf({
+    status: agent.status, upgrade_details: component.upgrade_details ?? null,
+    upgrade_status: component.upgrade_status ?? null, upgrade_started_at: component.upgrade_started_at ?? null,
+  }, now);
 }
 
 export function phaseOf(agent: Upgraded, now: number): Phase {

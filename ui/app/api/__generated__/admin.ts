@@ -1103,6 +1103,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/components": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the components that agents run, with counts by version */
+        get: operations["listComponents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Upgrade a component, or install it for the first time, on one or more agents
+         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once.
+         */
+        post: operations["upgradeComponent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview an upgrade of a component; changes nothing */
+        post: operations["previewComponentUpgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollback_preview": {
         parameters: {
             query?: never;
@@ -2288,6 +2348,25 @@ export interface components {
              */
             since?: string;
             upgrade_details?: components["schemas"]["UpgradeDetails"];
+            /** @description The version of its upgrade under way, else the one that is installed */
+            desired_version?: string;
+            /**
+             * Format: date-time
+             * @description Set during an upgrade that was ordered here
+             */
+            upgrade_started_at?: string;
+            /**
+             * Format: date-time
+             * @description When its last upgrade was done
+             */
+            upgraded_at?: string;
+            /**
+             * @description State of its last upgrade; absent if it succeeded or there was none
+             * @enum {string}
+             */
+            upgrade_status?: "started" | "failed" | "rolled_back";
+            /** @description The action of its last upgrade */
+            upgrade_action_id?: string;
         };
         ComponentUnit: {
             id: string;
@@ -2573,6 +2652,8 @@ export interface components {
             version?: string;
             /** @description The action is a rollback to a previous version */
             rollback?: boolean;
+            /** @description Of an upgrade of a component: its name */
+            component?: string;
             /** Format: date-time */
             startTime?: string;
             /** Format: date-time */
@@ -2947,6 +3028,50 @@ export interface components {
             version: string;
             /** Format: double */
             percentage: number;
+        };
+        ComponentList: {
+            items: components["schemas"]["ComponentSummary"][];
+        };
+        ComponentSummary: {
+            /** @example web-server */
+            name: string;
+            /** @description How it is run */
+            runtimes: string[];
+            /** @description How many agents report it */
+            agents: number;
+            /** @description On how many of them it is HEALTHY */
+            healthy: number;
+            upgrading: number;
+            /** @description On how many of them its last upgrade failed or was rolled back */
+            failed: number;
+            /** @description The newest first */
+            versions: components["schemas"]["ComponentVersion"][];
+        };
+        ComponentVersion: {
+            /** @description Empty: it is not installed yet */
+            version: string;
+            agents: number;
+        };
+        ComponentUpgradeRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            /** @example 2.5.0 */
+            version: string;
+            /** @description Where hosts get the package instead of from the server */
+            source_uri?: string;
+            /** @description Also a version that is installed, older, or failed on the host before */
+            force?: boolean;
+            /** @description Spread the starts over this time */
+            rollout_duration_seconds?: number;
+            /**
+             * Format: date-time
+             * @description Not before
+             */
+            start_time?: string;
+            /** @description Also during a freeze; needs why */
+            override_freeze?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
         /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
         PolicyComponent: {
@@ -3843,7 +3968,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
             type: string;
             /** @description Id of the agent, action, package, key, policy, rollout or incident */
             subject: string;
@@ -4381,6 +4506,8 @@ export interface components {
     parameters: {
         agentId: string;
         rolloutId: string;
+        /** @description The name of the component */
+        componentName: string;
         webhookId: string;
         /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
         kuery: string;
@@ -6387,6 +6514,86 @@ export interface operations {
         };
         responses: {
             /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listComponents: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: components["parameters"]["kuery"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The components */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComponentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    upgradeComponent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description The action was created; agents that cannot follow it are among its results */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewComponentUpgrade: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the component */
+                name: components["parameters"]["componentName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview; versions are those of the component */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newComponents() *cobra.Command {
+	cmd := &cobra.Command{Use: "components", Short: "List and upgrade the components that agents run"}
+	cmd.AddCommand(a.newComponentsList(), a.newComponentsUpgrade())
+	return cmd
+}
+
+func (a *client) newComponentsList() *cobra.Command {
+	var kuery string
+	cmd := &cobra.Command{
+		Use:   "list [COMPONENT]",
+		Short: "List the components that agents run, or the agents that run one",
+		Example: `  muster components list
+  muster components list web-server
+  muster components list web-server --kuery 'components.version < 2.5.0'`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return oneArg("one component at most: `muster components list` shows them")(c, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.listComponent(cmd, args[0], kuery)
+			}
+			got, err := call[adminapi.ComponentList](cmd.Context(), a, http.MethodGet, "/api/v1/components?"+url.Values{"kuery": {kuery}}.Encode(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				table(w, "COMPONENT\tRUNTIME\tAGENTS\tHEALTHY\tUPGRADING\tFAILED\tVERSIONS", func(add func(...any)) {
+					for _, c := range got.Items {
+						versions := each(c.Versions, func(v adminapi.ComponentVersion) string {
+							return fmt.Sprintf("%s (%d)", firstOf(v.Version, "none"), v.Agents)
+						})
+						add(c.Name, strings.Join(c.Runtimes, ", "), c.Agents, c.Healthy, c.Upgrading, c.Failed, strings.Join(versions, ", "))
+					}
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&kuery, "kuery", "", "only on agents that match this KQL query")
+	return cmd
+}
+
+// componentOnAgent is a component of one agent, for -o json.
+type componentOnAgent struct {
+	AgentID  string `json:"agent_id"`
+	Hostname string `json:"hostname"`
+	adminapi.Component
+}
+
+func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
+	all, total, err := a.componentOn(cmd.Context(), name, kuery)
+	if err != nil {
+		return err
+	}
+	if total == 0 {
+		return fmt.Errorf("no agent runs component %s: `muster components list` shows those that run, and policies say which are to run", name)
+	}
+	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
+		table(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", func(add func(...any)) {
+			for _, c := range all {
+				add(c.AgentID, c.Hostname, firstOf(deref(c.Version), "none"), c.Status, componentUpgrade(c.Component), c.Message)
+			}
+		})
+		if total > len(all) {
+			fmt.Fprintf(w, "… and %d more\n", total-len(all))
+		}
+	})
+}
+
+// componentOn returns the component of each agent that runs it, up to maxListed.
+func (a *client) componentOn(ctx context.Context, name, kuery string) (all []componentOnAgent, total int, err error) {
+	query := fmt.Sprintf("components.name: %q", name)
+	if kuery != "" {
+		query += " and (" + kuery + ")"
+	}
+	agents, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.Agent, int, error) {
+		q := url.Values{"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(size)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}, "kuery": {query}}
+		list, err := call[adminapi.AgentList](ctx, a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
+		return list.Items, list.Total, err
+	})
+	for _, g := range agents {
+		for _, c := range g.Components {
+			if deref(c.Name) == name {
+				all = append(all, componentOnAgent{g.Id, hostname(g), c})
+			}
+		}
+	}
+	return all, total, err
+}
+
+// componentUpgrade describes the last upgrade of a component.
+func componentUpgrade(c adminapi.Component) string {
+	switch {
+	case c.UpgradeDetails != nil:
+		return describeDetails(c.UpgradeDetails)
+	case c.UpgradeStatus != nil:
+		return "requested " + deref(c.DesiredVersion)
+	}
+	return ""
+}
+
+func (a *client) newComponentsUpgrade() *cobra.Command {
+	var (
+		req           adminapi.ComponentUpgradeRequest
+		selection     agentSelection
+		source, why   string
+		force, freeze bool
+		dryRun        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "upgrade COMPONENT {AGENT… | --kuery QUERY} --version VERSION",
+		Short: "Upgrade a component of agents, or install it for the first time",
+		Long: `Upgrade a component of the agents that are named by id or host name, or that a query
+selects. Their policy must list the component, and they must have reported it.
+
+An agent stops the component, installs the version with its configuration, starts it,
+and observes it. If the version fails, it puts the earlier one back. --dry-run shows what
+would happen to each agent and changes nothing.`,
+		Example: `  muster components upgrade web-server web-01 web-02 --version 2.5.0 --dry-run
+  muster components upgrade web-server --kuery 'tags: canary' --version 2.5.0
+  muster components list web-server`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no component is named: `muster components list` shows them")
+			}
+			return selection.validate(c, args[1:])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Version == "" {
+				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
+			}
+			if freeze && why == "" {
+				return &usageError{errors.New("--why is missing: say why the freeze is overridden; the audit trail keeps it")}
+			}
+			req.SourceUri, req.Force, req.OverrideFreeze, req.Why = given(source), given(force), given(freeze), given(why)
+			name := args[0]
+			ids, err := a.agentIDs(cmd.Context(), args[1:])
+			if err != nil {
+				return err
+			}
+			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
+			path := "/api/v1/components/" + url.PathEscape(name)
+			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", req)
+			if err != nil {
+				return err
+			}
+			show := func(w io.Writer) { printComponentPreview(w, name, preview) }
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, show)
+			}
+			if preview.Will == 0 {
+				show(cmd.ErrOrStderr())
+				return fmt.Errorf("component %s can be upgraded on none of the agents", name)
+			}
+			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
+			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", req)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+				fmt.Fprintf(w, "Upgrading component %s of %d of %s to %s: action %s\nFollow it with `muster components list %s`.\n",
+					name, preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId), name)
+			})
+		},
+	}
+	f := cmd.Flags()
+	selection.flags(f)
+	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
+	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
+	f.BoolVar(&force, "force", false, "also a version that is installed, older, or failed on the host before (a host goes down only to a version that it keeps, or that muster package allow-downgrade allows)")
+	f.BoolVar(&freeze, "override-freeze", false, "also during a freeze; needs --why")
+	f.StringVar(&why, "why", "", "reason for the audit trail")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	return cmd
+}
+
+func printComponentPreview(w io.Writer, name string, p adminapi.UpgradePreview) {
+	fmt.Fprintf(w, "Component %s would be upgraded to %s on %d agents, and not on %d.\n", name, p.Version, p.Will, p.Wont)
+	table(w, "HOST\tHAS\tUPGRADE\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			will := "no"
+			if i.Will {
+				will = "yes"
+			}
+			add(i.Hostname, firstOf(i.Version, "none"), will, deref(i.Reason))
+		}
+	})
+	if p.Refused != nil {
+		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
+	}
+}

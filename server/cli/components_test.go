@@ -1,0 +1,62 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func TestComponentsAreListedAndUpgraded(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("db-01", "1.0.0")
+	a.Components = []agentapi.Component{apptest.Component("web-server", "2.4.0")}
+	b.Components = []agentapi.Component{apptest.Component("web-server", "")}
+	for _, agent := range []*apptest.Agent{a, b, c} {
+		agent.MustCheckin(nil)
+	}
+	o.contains(o.run("components", "list"), "web-server   systemd   2        2         0           0        2.4.0 (1), none (1)")
+	o.contains(o.run("components", "list", "web-server"), a.ID, "web-01", "2.4.0", "HEALTHY", "web-02", "none")
+	o.fails(1, []string{"components", "list", "cache"}, "no agent runs component cache: `muster components list` shows those that run")
+
+	o.fails(2, []string{"components", "upgrade"}, "no component is named")
+	o.fails(2, []string{"components", "upgrade", "web-server"}, "no agents are named")
+	o.fails(2, []string{"components", "upgrade", "web-server", "web-01"}, "--version is missing")
+	o.fails(2, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--override-freeze"}, "--why is missing")
+	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are [2.5.0])")
+	o.fails(1, []string{"components", "upgrade", "web-server", "db-01", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
+	all := []string{"components", "upgrade", "web-server", "--kuery", "*", "--version", "2.5.0"}
+	o.contains(o.run(append(all, "--dry-run")...), "Component web-server would be upgraded to 2.5.0 on 2 agents, and not on 1.", "web-01   2.4.0   yes", "web-02   none    yes", "db-01    none    no        agent "+c.ID+" reports no component web-server")
+	o.contains(o.run(all...), "Upgrading component web-server of 2 of 3 agents to 2.5.0: action ", "`muster components list web-server`")
+	o.contains(o.run("components", "list", "web-server"), "requested 2.5.0")
+	o.contains(o.run("actions", "list"), "UPGRADE of web-server   IN_PROGRESS   2.5.0     0      1        3 ")
+
+	action := s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID
+	a.Components[0].UpgradeDetails = apptest.Details(action, "2.5.0", agentapi.UpgradeReplacing)
+	a.Components[0].UpgradeDetails.Metadata.Phase = agentapi.PhaseStopped
+	a.MustCheckin(nil)
+	type list struct {
+		Items []struct {
+			AgentID  string `json:"agent_id"`
+			Hostname string
+			adminapi.Component
+		} `json:"items"`
+	}
+	if got := asJSON[list](o, "components", "list", "web-server", "--kuery", "components.upgrade_details.state: UPG_REPLACING"); len(got.Items) != 1 || got.Items[0].AgentID != a.ID || *got.Items[0].DesiredVersion != "2.5.0" {
+		t.Errorf("being replaced are %+v", got)
+	}
+	o.contains(o.run("agents", "get", "web-01"), "upgrade: replacing 2.5.0 (stopped)")
+	o.run("actions", "cancel", action)
+	if got := o.run("components", "list", "web-server", "--kuery", "agent.id: "+b.ID); strings.Contains(got, "requested") {
+		t.Errorf("after it was cancelled:\n%s", got)
+	}
+}
