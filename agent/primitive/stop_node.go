@@ -21,7 +21,7 @@ func (c *Change) stopped(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	status, err := c.Adapter.Status(ctx, from)
-	return !status.Running, err
+	return !status.Running && !status.Waits, err
 }
 
 func (c *Change) doStop(ctx context.Context) error {

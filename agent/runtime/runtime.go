@@ -64,6 +64,8 @@ func (r *Release) DecodeSettings(v any) error {
 // Status is what runs.
 type Status struct {
 	Running bool
+	// Waits means that it has ended by itself, and the runtime is about to start it again.
+	Waits bool
 	// Ready means that it has started completely, as far as the runtime knows.
 	Ready bool
 	// Home is that of the release which runs, or is to run; empty if the runtime does not

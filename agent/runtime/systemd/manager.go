@@ -77,7 +77,8 @@ func (s state) status() runtime.Status {
 	case "active", "reloading", "refreshing":
 		out.Running, out.Ready = true, true
 	case "activating", "deactivating":
-		out.Running = !s.waits()
+		out.Waits = s.waits()
+		out.Running = !out.Waits
 	}
 	if out.Running {
 		out.PID, out.Since = s.pid, s.started
