@@ -51,6 +51,11 @@ func TestComponentIsInstalledUpgradedAndRolledBack(t *testing.T) {
 		}
 		back := order("back", "1.1.0")
 		back.Order.Rollback = true
+		w.floor = "1.2.0"
+		if f := failureOf(t, m.Upgrade(t.Context(), back)); !strings.Contains(f.Error(), "is below 1.2.0, the lowest version its publishers still allow") {
+			t.Errorf("a rollback below the floor: %v", f)
+		}
+		w.floor = "1.1.0"
 		if err := m.Upgrade(t.Context(), back); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +66,7 @@ func TestComponentIsInstalledUpgradedAndRolledBack(t *testing.T) {
 			t.Errorf("report is %+v", r)
 		}
 		history, err := m.History("web")
-		if err != nil || len(history) != 4 || history[0].From != "" || history[3].From != "1.2.0" {
+		if err != nil || len(history) != 5 || history[0].From != "" || history[4].From != "1.2.0" {
 			t.Errorf("history is %+v, %v", history, err)
 		}
 	})

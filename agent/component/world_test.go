@@ -40,6 +40,7 @@ type world struct {
 	agent    *agent
 	key      trust.PrivateKey
 	ring     trust.Keyring
+	floor    string
 }
 
 // machine is what a service manager knows. Its calls are those of an adapter.
@@ -236,6 +237,8 @@ func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectati
 		return os.ReadFile(filepath.Join(s.w.packages, name))
 	})
 }
+
+func (s source) Floor(context.Context, string) string { return s.w.floor }
 
 func (s source) Fetch(_ context.Context, dir, archive, _ string, _ download.Want, report func(download.Progress)) error {
 	report(download.Progress{Percent: 50})

@@ -63,6 +63,13 @@ func (p packages) Expect(ctx context.Context, archive, sourceURI string) (*trust
 	return p.d.executor.Expect(ctx, archive, sourceURI)
 }
 
+func (p packages) Floor(ctx context.Context, component string) string {
+	if p.d.Trust == nil {
+		return ""
+	}
+	return p.d.Trust.Floor(ctx, component)
+}
+
 func (p packages) Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error {
 	return p.d.executor.Fetch(ctx, dir, archive, sourceURI, want, report)
 }
