@@ -10,6 +10,9 @@ import (
 // the undoing of stop_node once more, after the definitions are restored.
 func (c *Change) reloadDaemon() steps.Step {
 	return steps.Step{Name: ReloadDaemon, Timeout: reloadTimeout, Input: c.input, Do: c.doReload, Undo: func(ctx context.Context) error {
+		if c.undone() {
+			return nil // undoing continues after an interruption, and had come further before
+		}
 		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 		defer cancel()
 		return c.doReload(ctx)
