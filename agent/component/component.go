@@ -61,6 +61,8 @@ const stopped probe.State = "stopped"
 type Manager struct {
 	Options
 
+	// kick has Run look at the components at once.
+	kick chan struct{}
 	// stops is held for reading while a component is stopped for its upgrade, and for
 	// writing while none may be.
 	stops sync.RWMutex
@@ -90,7 +92,9 @@ type unit struct {
 }
 
 // New returns a Manager of no components; see Follow.
-func New(o Options) *Manager { return &Manager{Options: o, units: map[string]*unit{}} }
+func New(o Options) *Manager {
+	return &Manager{Options: o, kick: make(chan struct{}, 1), units: map[string]*unit{}}
+}
 
 // Follow takes the components of a policy, the first time before any upgrade. What is no longer in the policy is left as it is,
 // and no longer reported; a process of the agent's own is stopped. It returns an error if the
@@ -131,6 +135,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		errs = append(errs, u.resume(ctx))
 	}
 	m.Changed(false)
+	m.lookSoon()
 	return errors.Join(errs...)
 }
 
