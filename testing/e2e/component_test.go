@@ -107,7 +107,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	upgrade("1.2.0")
 	a := w.wait(h, "has put web 1.1.0 back", func(a adminapi.Agent) bool {
 		c := web(a)
-		return c.UpgradeStatus != nil && *c.UpgradeStatus == adminapi.ComponentUpgradeFailed && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
+		return c.UpgradeStatus != nil && *c.UpgradeStatus == adminapi.ComponentUpgradeRolledBack && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
 	})
 	if d := web(a).UpgradeDetails; d == nil || d.Metadata == nil || !strings.Contains(text(d.Metadata.ErrorMsg), "crash loop") {
 		t.Errorf("details are %+v", d)
