@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/muster-fleet/muster/agent/primitive/primitivetest"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -53,37 +54,41 @@ func (h hosts) release(t *testing.T, e *engine.Engine, component, version string
 	return r
 }
 
-func TestContract(t *testing.T) {
-	runtimetest.Run(t, func(t *testing.T) runtimetest.Host {
-		e := engine.Shared(t)
-		h := hosts{t.TempDir()}
-		release := func(component, version string, args ...string) *runtime.Release {
-			r := h.release(t, e, component, version)
-			if len(args) > 0 {
-				r.Component.Settings["args"] = args
-			}
-			return r
+func TestContract(t *testing.T) { runtimetest.Run(t, newHost) }
+
+func TestActionsThatAreInterrupted(t *testing.T) {
+	primitivetest.Run(t, newHost, "Stop", "Install", "Start")
+}
+
+func newHost(t *testing.T) runtimetest.Host {
+	e := engine.Shared(t)
+	h := hosts{t.TempDir()}
+	release := func(component, version string, args ...string) *runtime.Release {
+		r := h.release(t, e, component, version)
+		if len(args) > 0 {
+			r.Component.Settings["args"] = args
 		}
-		refused := func(setting string, value any) *runtime.Release {
-			r := release("web", "1.0.0")
-			r.Component.Settings[setting] = value
-			return r
-		}
-		return runtimetest.Host{
-			Agent:   func() runtime.Adapter { return newAdapter(t, Options{Host: e.Host}) },
-			Dying:   func(n int) (runtime.Adapter, func() bool) { return dying(t, e, n) },
-			Release: func(component, version string) *runtime.Release { return release(component, version) },
-			Broken: func(component, version string) *runtime.Release {
-				return release(component, version, version, "broken")
-			},
-			Refused: map[string]*runtime.Release{
-				"it has no digest":               refused("image", "docker.io/library/nginx:1.27"),
-				`unknown field "privileged"`:     refused("privileged", true),
-				"network lan does not exist":     refused("network", "lan"),
-				"/no/such/folder does not exist": refused("mounts", []map[string]any{{"source": "/no/such/folder", "target": "/data"}}),
-			},
-		}
-	})
+		return r
+	}
+	refused := func(setting string, value any) *runtime.Release {
+		r := release("web", "1.0.0")
+		r.Component.Settings[setting] = value
+		return r
+	}
+	return runtimetest.Host{
+		Agent:   func() runtime.Adapter { return newAdapter(t, Options{Host: e.Host}) },
+		Dying:   func(n int) (runtime.Adapter, func() bool) { return dying(t, e, n) },
+		Release: func(component, version string) *runtime.Release { return release(component, version) },
+		Broken: func(component, version string) *runtime.Release {
+			return release(component, version, version, "broken")
+		},
+		Refused: map[string]*runtime.Release{
+			"it has no digest":               refused("image", "docker.io/library/nginx:1.27"),
+			`unknown field "privileged"`:     refused("privileged", true),
+			"network lan does not exist":     refused("network", "lan"),
+			"/no/such/folder does not exist": refused("mounts", []map[string]any{{"source": "/no/such/folder", "target": "/data"}}),
+		},
+	}
 }
 
 // dying returns the adapter of an agent that is killed at its n-th request that changes

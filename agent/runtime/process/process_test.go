@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/primitive/primitivetest"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -155,26 +156,29 @@ func (m *machine) status(a *Adapter, r *runtime.Release) runtime.Status {
 	return s
 }
 
-// Without control groups, which not every agent may create. The other tests have them.
-func TestContract(t *testing.T) {
-	runtimetest.Run(t, func(t *testing.T) runtimetest.Host {
-		m := newMachine(t)
-		m.options.Groups = ""
-		return runtimetest.Host{
-			Agent: func() runtime.Adapter { return m.agent() },
-			Dying: func(n int) (runtime.Adapter, func() bool) {
-				d := &dyingDisk{Disk: disk.OS{}}
-				a := m.agentOn(d)
-				d.left.Store(int64(n))
-				return dyingAgent{a}, func() bool { return d.left.Load() <= 0 }
-			},
-			Release: m.good,
-			Broken: func(component, version string) *runtime.Release {
-				return m.release(component, version, running("broken", version))
-			},
-			Refused: refused(m),
-		}
-	})
+func TestContract(t *testing.T) { runtimetest.Run(t, newHost) }
+
+func TestActionsThatAreInterrupted(t *testing.T) { primitivetest.Run(t, newHost) }
+
+// newHost is without control groups, which not every agent may create. The other tests have
+// them.
+func newHost(t *testing.T) runtimetest.Host {
+	m := newMachine(t)
+	m.options.Groups = ""
+	return runtimetest.Host{
+		Agent: func() runtime.Adapter { return m.agent() },
+		Dying: func(n int) (runtime.Adapter, func() bool) {
+			d := &dyingDisk{Disk: disk.OS{}}
+			a := m.agentOn(d)
+			d.left.Store(int64(n))
+			return dyingAgent{a}, func() bool { return d.left.Load() <= 0 }
+		},
+		Release: m.good,
+		Broken: func(component, version string) *runtime.Release {
+			return m.release(component, version, running("broken", version))
+		},
+		Refused: refused(m),
+	}
 }
 
 // refused are releases that no host can run, by what Check says.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/muster-fleet/muster/agent/primitive/primitivetest"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -19,20 +20,29 @@ func TestAdapterKeepsTheContract(t *testing.T) {
 	if !inMachine(t) {
 		return
 	}
-	runtimetest.Run(t, func(t *testing.T) runtimetest.Host {
-		release := func(name, version, more string) *runtime.Release {
-			unit := strings.Replace(plainUnit, "A component", name+" "+version, 1) // Install has to replace it
-			return component{t, name, unit}.release(version, more+" "+versionVariable+"="+version+" exec "+nspawn.TestProgram)
-		}
-		missing := component{t: t, name: "missing"}.release("1.0.0", runsForEver)
-		return runtimetest.Host{
-			Agent:   func() runtime.Adapter { return newAdapter() },
-			Dying:   dying,
-			Release: func(name, version string) *runtime.Release { return release(name, version, "") },
-			Broken:  func(name, version string) *runtime.Release { return release(name, version, brokenVariable+"=1") },
-			Refused: map[string]*runtime.Release{"missing.service of component missing does not exist on this host": missing},
-		}
-	})
+	runtimetest.Run(t, newHost)
+}
+
+func TestActionsThatAreInterrupted(t *testing.T) {
+	if !inMachine(t) {
+		return
+	}
+	primitivetest.Run(t, newHost, "Stop", "Install", "ReloadDaemon", "Start")
+}
+
+func newHost(t *testing.T) runtimetest.Host {
+	release := func(name, version, more string) *runtime.Release {
+		unit := strings.Replace(plainUnit, "A component", name+" "+version, 1) // Install has to replace it
+		return component{t, name, unit}.release(version, more+" "+versionVariable+"="+version+" exec "+nspawn.TestProgram)
+	}
+	missing := component{t: t, name: "missing"}.release("1.0.0", runsForEver)
+	return runtimetest.Host{
+		Agent:   func() runtime.Adapter { return newAdapter() },
+		Dying:   dying,
+		Release: func(name, version string) *runtime.Release { return release(name, version, "") },
+		Broken:  func(name, version string) *runtime.Release { return release(name, version, brokenVariable+"=1") },
+		Refused: map[string]*runtime.Release{"missing.service of component missing does not exist on this host": missing},
+	}
 }
 
 var errDied = errors.New("the agent was killed")
