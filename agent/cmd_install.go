@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/setup"
@@ -174,12 +178,24 @@ func uninstallCommand() *cobra.Command {
 }
 
 func uninstall(c *cobra.Command, top string, running manifest.Identity) error {
-	r := setup.Removal{Disk: disk.OS{}, Top: top, Services: setup.Manager{}, Lock: daemon.FileLock, Running: running}
+	runtimes, err := daemon.HostRuntimes(disk.OS{}, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	r := setup.Removal{
+		Disk: disk.OS{}, Top: top, Services: setup.Manager{}, Lock: daemon.FileLock, Running: running,
+		Components: func(ctx context.Context) ([]string, error) {
+			return component.Uninstall(ctx, disk.OS{}, top, runtimes)
+		},
+	}
 	out, err := r.Run(c.Context())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Removed the agent from %s.\n", top)
+	if len(out.Components) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "These components go on without the agent, and need the folder %s: %s\n", filepath.Join(top, component.FolderName), strings.Join(out.Components, ", "))
+	}
 	if out.ReportErr != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "The removal could not be reported to the server (%v): remove the agent there too.\n", out.ReportErr)
 	}

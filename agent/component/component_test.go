@@ -1,10 +1,13 @@
 package component
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
 	"slices"
@@ -13,6 +16,7 @@ import (
 	"testing/synctest"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 )
@@ -509,3 +513,34 @@ func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 		})
 	}
 }
+
+func TestUninstallLeavesWhatGoesOnWithoutTheAgent(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		if err := w.start(&agent{}).Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		adapter := model{w.machine, &agent{}, w.look()}
+		left, err := Uninstall(t.Context(), w.look(), top, map[string]runtime.Adapter{"model": adapter})
+		if err != nil || !slices.Equal(left, []string{"web"}) {
+			t.Errorf("left are %v, %v", left, err)
+		}
+		w.expect("1.0.0")
+		before := w.machine.count()
+		left, err = Uninstall(t.Context(), w.look(), top, map[string]runtime.Adapter{"model": supervising{adapter}})
+		if err != nil || len(left) > 0 || !slices.Contains(w.machine.since(before), "remove") {
+			t.Errorf("left are %v, %v; did %v", left, err, w.machine.since(before))
+		}
+		if _, err := w.look().Lstat("test", filepath.Join(top, FolderName)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the folder of components is left: %v", err)
+		}
+	})
+}
+
+// supervising is a model whose components depend on the agent.
+type supervising struct{ model }
+
+func (supervising) Resume(context.Context, *runtime.Release) error  { return nil }
+func (supervising) Detach()                                         {}
+func (supervising) Release(context.Context, *runtime.Release) error { return nil }

@@ -42,9 +42,9 @@ func (d *daemon) buildWorkloads() {
 	})
 }
 
-// hostRuntimes returns the runtimes of this machine, by their names in manifests. They connect
+// HostRuntimes returns the runtimes of this machine, by their names in manifests. They connect
 // to nothing until a component uses them, and each says of a component why it cannot run it.
-func hostRuntimes(d disk.Disk, service string, log *slog.Logger) (map[string]runtime.Adapter, error) {
+func HostRuntimes(d disk.Disk, service string, log *slog.Logger) (map[string]runtime.Adapter, error) {
 	containers, err := docker.New(docker.Options{Disk: d})
 	return map[string]runtime.Adapter{
 		"process": process.New(process.Options{Disk: d, Groups: process.OwnGroup(), Log: log}),

@@ -29,6 +29,9 @@ type Removal struct {
 	Lock func(path, content string) (release func() error, err error)
 	// Running is the version that is reported to the server.
 	Running manifest.Identity
+	// Components removes the components that depend on the agent, and returns the names of
+	// the others.
+	Components func(context.Context) (left []string, err error)
 }
 
 // Removed is the result of a removal.
@@ -38,6 +41,8 @@ type Removed struct {
 	ReportErr error
 	// Left are names in the top folder that are not part of the installation.
 	Left []string
+	// Components are what goes on without the agent; it needs the folder with their files.
+	Components []string
 }
 
 // Run stops and removes the agent under r.Top.
@@ -56,6 +61,10 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 		return out, err
 	}
 	if err := r.refuseLocked(layout.AgentLockFile, "the agent is running: stop it first"); err != nil {
+		return out, err
+	}
+	var err error
+	if out.Components, err = r.Components(ctx); err != nil {
 		return out, err
 	}
 	out.ReportErr = r.reportRemoval(ctx)

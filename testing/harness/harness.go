@@ -522,6 +522,19 @@ func (h *Host) Runs() (string, error) {
 // Processes returns the ids of the processes whose program is in the host's folder: the
 // agent and a watcher.
 func (h *Host) Processes() ([]int, error) {
+	return h.processes("exe", func(path, top string) bool {
+		return strings.HasPrefix(path, top) && !strings.HasPrefix(path, filepath.Join(top, "components"))
+	})
+}
+
+// components returns the ids of the processes that run in the folder of a component.
+func (h *Host) components() ([]int, error) {
+	return h.processes("cwd", func(path, top string) bool { return strings.HasPrefix(path, filepath.Join(top, "components")) })
+}
+
+// processes returns the ids of the processes of which a link in /proc leads to what belongs
+// accepts.
+func (h *Host) processes(link string, belongs func(path, top string) bool) ([]int, error) {
 	top := h.Top
 	if real, err := filepath.EvalSymlinks(top); err == nil { // otherwise the host is uninstalled
 		top = real
@@ -536,17 +549,24 @@ func (h *Host) Processes() ([]int, error) {
 		if err != nil {
 			continue
 		}
-		if exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe")); err == nil && strings.HasPrefix(exe, top+string(filepath.Separator)) {
+		if path, err := os.Readlink(filepath.Join("/proc", e.Name(), link)); err == nil && belongs(path, top+string(filepath.Separator)) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// Stop ends everything that runs from the host's folder.
+// Stop ends everything that runs from the host's folder, components after their agent.
 func (h *Host) Stop() error {
+	if err := h.end(h.Processes); err != nil {
+		return err
+	}
+	return h.end(h.components)
+}
+
+func (h *Host) end(processes func() ([]int, error)) error {
 	for round := range 100 {
-		pids, err := h.Processes()
+		pids, err := processes()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
