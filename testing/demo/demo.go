@@ -1,6 +1,7 @@
 // Package demo implements `go tool mage demo`: a server, three agents and four signed
-// packages, two of them bad, on this machine. A visitor upgrades in the browser; with Auto
-// the demo upgrades and checks the results itself.
+// packages, two of them bad, on this machine, and on one host a component with three versions,
+// one of them bad. A visitor upgrades in the browser; with Auto the demo upgrades and checks
+// the results itself.
 package demo
 
 import (
@@ -86,6 +87,7 @@ type demo struct {
 	server *harness.Server
 	hosts  []*harness.Host
 	began  time.Time
+	page   page
 
 	mu    sync.Mutex
 	phase map[string]string // last phase printed, by agent
@@ -107,15 +109,19 @@ func (d *demo) setUp(ctx context.Context) error {
 		}
 	}
 	d.say("built %s, %s, %s and %s", first, better, broken, unhealthy)
+	pages, err := d.buildPages(ctx, publisher)
+	if err != nil {
+		return err
+	}
 	if d.server, err = d.fleet.StartServer(ctx); err != nil {
 		return err
 	}
 	d.say("server runs: agents %s, UI %s", d.server.Info.AgentURL, d.server.Info.AdminURL)
-	_, root, err := d.server.Publishers(ctx, publisher, archives[first], archives[better], archives[broken], archives[unhealthy])
+	_, root, err := d.server.Publishers(ctx, publisher, append(pages, archives[first], archives[better], archives[broken], archives[unhealthy])...)
 	if err != nil {
 		return err
 	}
-	d.say("published all four, signed by keys that hosts trust by the root %s", root)
+	d.say("published them, signed by keys that hosts trust by the root %s", root)
 	if err := d.server.Follow(ctx, d.show); err != nil {
 		return err
 	}
@@ -129,7 +135,10 @@ func (d *demo) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.identify(ctx)
+	if err := d.identify(ctx); err != nil {
+		return err
+	}
+	return d.installPage(ctx)
 }
 
 // identify waits until every host is online and learns the agents' ids.
@@ -235,6 +244,8 @@ Then try:
   · select all three agents and upgrade them to %s: a good release
   · upgrade one to %s: it dies as it starts, and the watcher puts %s back
   · upgrade one to %s: it starts well, turns unhealthy, and is rolled back
+  · open %s, which a component on %s serves, and upgrade the component to %s
+    on the page of that host; %s ends at once, and the agent puts %s back
   · look at Activity for the orders and their results
 
 On the command line:
@@ -244,7 +255,7 @@ On the command line:
 
 Hosts are installed in %s. Ctrl-C stops everything and removes it.
 
-`, d.server.Info.LoginURL, better, broken, better, unhealthy, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.fleet.Programs.Muster, d.fleet.Dir)
+`, d.server.Info.LoginURL, better, broken, better, unhealthy, d.page.url(), d.hosts[0].Name, better, broken, better, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.fleet.Programs.Muster, d.fleet.Dir)
 }
 
 // auto performs one good upgrade of all hosts and two bad ones of one host each.
@@ -275,7 +286,10 @@ func (d *demo) auto(ctx context.Context) error {
 		}
 		d.say("ROLLBACK  %s %s, and %s runs %s again", bad.version, bad.why, bad.host.Name, better)
 	}
-	fmt.Fprintln(d.Out, "\nOne good upgrade of three hosts, two bad ones rolled back, as expected.")
+	if err := d.autoPage(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(d.Out, "\nOne good upgrade of three hosts, two bad ones rolled back, and the same with a component, as expected.")
 	return nil
 }
 

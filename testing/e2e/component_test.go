@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
@@ -28,16 +26,13 @@ func (w *world) publishComponent(version, then string) {
 	}
 	program := write("web", fmt.Sprintf("#!/bin/sh\necho \"%s with $(cat \"$1\")\" >\"$1.runs\"\necho started %s\n%s\n", version, version, then), 0o755)
 	conf := write("web.conf", "port 80"+version+"\n", 0o644)
-	description := write("component.yaml", fmt.Sprintf(`name: web
+	description := fmt.Sprintf(`name: web
 runtime: process
 settings: {program: bin/web, args: [%q]}
 config-files: [{path: %q, from: web.conf}]
-`, w.conf(), w.conf()), 0o644)
-	archive := filepath.Join(dir, manifest.ComponentArchiveName("web", version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
-	_, err := w.server.CLI(w.t.Context(), "package", "build", "--version", version, "--component", description,
-		"--file", "bin/web="+program, "--file", "web.conf="+conf, "--out", archive)
+`, w.conf(), w.conf())
+	archive, err := w.publisher.Component(w.t.Context(), "web", version, description, "bin/web="+program, "web.conf="+conf)
 	check(w.t, err)
-	check(w.t, w.publisher.Sign(w.t.Context(), archive))
 	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archive))
 }
 

@@ -146,6 +146,25 @@ func (p *Publisher) PackageOf(ctx context.Context, version, agent, watcher strin
 	return archive, p.Sign(ctx, archive)
 }
 
+// Component builds and signs a package of a component that its description (YAML) describes,
+// with files as NAME=PATH, and returns the archive.
+func (p *Publisher) Component(ctx context.Context, name, version, description string, files ...string) (string, error) {
+	dir := filepath.Join(p.fleet.Dir, "packages")
+	yaml := filepath.Join(dir, name+"-"+version+".yaml")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(yaml, []byte(description), 0o600)); err != nil {
+		return "", err
+	}
+	archive := filepath.Join(dir, manifest.ComponentArchiveName(name, version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
+	args := []string{p.fleet.Programs.Muster, "package", "build", "--version", version, "--component", yaml, "--out", archive}
+	for _, file := range files {
+		args = append(args, "--file", file)
+	}
+	if _, err := p.fleet.program(ctx, nil, args...); err != nil {
+		return "", err
+	}
+	return archive, p.Sign(ctx, archive)
+}
+
 // Add moves an archive to the name that hosts ask for, and signs it.
 func (p *Publisher) Add(ctx context.Context, version, archive string) (string, error) {
 	named := filepath.Join(p.fleet.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))

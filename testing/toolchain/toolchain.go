@@ -207,6 +207,8 @@ type Programs struct {
 	OldWatcher string
 	// Heartbeat is the agent with a component that records when it runs.
 	Heartbeat string
+	// Page is a program that agents run as a component: a web server with one page.
+	Page string
 }
 
 // Tags are the build tags of every program. nomsgpack removes an unused codec from gin,
@@ -219,13 +221,13 @@ func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer
 	p := Programs{
 		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
 		Crasher: filepath.Join(dir, "broken", "crasher"), CrashLooper: filepath.Join(dir, "broken", "crashlooper"), Unhealthy: filepath.Join(dir, "broken", "unhealthy"),
-		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Heartbeat: filepath.Join(dir, "heartbeat"),
+		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Heartbeat: filepath.Join(dir, "heartbeat"), Page: filepath.Join(dir, "page"),
 	}
 	fmt.Fprintln(out, "Building the programs …")
 	for pkg, to := range map[string]string{
 		"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher,
 		"./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/crashlooper": p.CrashLooper, "./testing/fakepkg/unhealthy": p.Unhealthy,
-		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/heartbeat": p.Heartbeat,
+		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/heartbeat": p.Heartbeat, "./testing/fakepkg/page": p.Page,
 	} {
 		if err := build(ctx, root, pkg, to, version, out); err != nil {
 			return p, err
