@@ -277,7 +277,7 @@ func (u *unit) change(edit func(*state)) error {
 	next := u.state.clone()
 	edit(&next)
 	if err := next.save(u.m.Disk, u.dir); err != nil {
-		return fmt.Errorf("the state of component %s was not stored: %w", u.name, err)
+		return fmt.Errorf("store the state of component %s: %w", u.name, err)
 	}
 	u.state = next
 	return nil
@@ -286,7 +286,7 @@ func (u *unit) change(edit func(*state)) error {
 // note is change for what is not needed to go on.
 func (u *unit) note(edit func(*state)) {
 	if err := u.change(edit); err != nil {
-		u.m.Log.Error(err.Error())
+		u.m.Log.Error("the state of a component was not stored", "component", u.name, "error", err)
 	}
 }
 

@@ -290,6 +290,7 @@ func (m model) Acquire(ctx context.Context, _ *runtime.Release, _ func(float64))
 }
 func (m model) Acquired(context.Context, *runtime.Release) (bool, error) { return true, nil }
 func (m model) Discard(ctx context.Context, _ *runtime.Release) error    { return m.see(ctx, "discard") }
+
 func (m model) Backup(ctx context.Context, _ *runtime.Release, _ string) error {
 	return m.see(ctx, "backup")
 }
@@ -358,6 +359,7 @@ func (m model) Keep(ctx context.Context, _, _ *runtime.Release) error { return m
 func (m model) ReloadDaemon(ctx context.Context, _ *runtime.Release) error {
 	return m.see(ctx, "reload daemon")
 }
+
 func (m model) Reload(ctx context.Context, r *runtime.Release) error {
 	return m.see(ctx, "reload "+versionOf(r.Home))
 }

@@ -130,8 +130,10 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	if err := os.Mkdir(control.StagingDir(top), 0o700); err != nil { // of an agent that was killed as it started
 		t.Fatal(err)
 	}
-	r := Removal{Disk: disk.OS{}, Top: top, Services: m, Lock: daemon.FileLock, Running: done.Version,
-		Components: func(context.Context) ([]string, error) { return nil, nil }}
+	r := Removal{
+		Disk: disk.OS{}, Top: top, Services: m, Lock: daemon.FileLock, Running: done.Version,
+		Components: func(context.Context) ([]string, error) { return nil, nil },
+	}
 	release, err := daemon.FileLock(layout.Path(top, layout.WatcherLockFile), "")
 	if err != nil {
 		t.Fatal(err)
