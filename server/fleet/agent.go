@@ -226,6 +226,9 @@ type Package struct {
 	// Runtime is how hosts run the component.
 	Component string `json:"component,omitempty"`
 	Runtime   string `json:"runtime,omitempty"`
+	// ServerFiles are the files, and with a slash at the end the folders, that the publishers
+	// let a server write.
+	ServerFiles []string `json:"server_files,omitempty"`
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.
