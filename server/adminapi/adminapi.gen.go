@@ -2599,6 +2599,11 @@ type PolicyComponent struct {
 	// ServerConfig The server may render configuration files. The package has to allow it too
 	ServerConfig *bool `json:"server_config,omitempty"`
 
+	// Variables For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
+	//
+	// Example: {"port":"8080"}
+	Variables *map[string]string `json:"variables,omitempty"`
+
 	// Version The full version that the agents are to run
 	//
 	// Example: 2.4.0

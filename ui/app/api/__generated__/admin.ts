@@ -3104,6 +3104,15 @@ export interface components {
             artifact?: components["schemas"]["PolicyArtifact"];
             /** @description The server may render configuration files. The package has to allow it too */
             server_config?: boolean;
+            /**
+             * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
+             * @example {
+             *       "port": "8080"
+             *     }
+             */
+            variables?: {
+                [key: string]: string;
+            };
             health?: components["schemas"]["ComponentHealth"];
         };
         PolicyArtifact: {
