@@ -1565,6 +1565,29 @@ type ComponentVersion struct {
 	Version string `json:"version"`
 }
 
+// ConfigTemplate A configuration file that the server renders for each host
+type ConfigTemplate struct {
+	Group *string `json:"group,omitempty"`
+
+	// Mode Octal; default: 0644
+	//
+	// Example: 0640
+	Mode *string `json:"mode,omitempty"`
+
+	// Owner Name or number; default: the agent's own
+	Owner *string `json:"owner,omitempty"`
+
+	// Path Absolute, on the host
+	//
+	// Example: /etc/web/web.conf
+	Path string `json:"path"`
+
+	// Template The file below the folder of the manifest
+	//
+	// Example: 2.0.0/web.conf.tmpl
+	Template string `json:"template"`
+}
+
 // CopyPolicyRequest defines model for CopyPolicyRequest.
 type CopyPolicyRequest struct {
 	Description *string `json:"description,omitempty"`
@@ -3528,7 +3551,11 @@ type UpgradeDetails struct {
 type UpgradeManifest struct {
 	Artifacts *[]Artifact `json:"artifacts,omitempty"`
 
-	// ContentHash sha256:… of the file's raw bytes
+	// Component The component that is upgraded; absent: the agents themselves
+	Component   *string           `json:"component,omitempty"`
+	ConfigFiles *[]ConfigTemplate `json:"config_files,omitempty"`
+
+	// ContentHash sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and them
 	ContentHash string  `json:"content_hash"`
 	Description *string `json:"description,omitempty"`
 
@@ -3541,7 +3568,10 @@ type UpgradeManifest struct {
 	Profile       string     `json:"profile"`
 	SourceUri     *string    `json:"source_uri,omitempty"`
 	SourceVersion *string    `json:"source_version,omitempty"`
-	Version       string     `json:"version"`
+
+	// VariableOverrides Override the variables of policies
+	VariableOverrides *map[string]string `json:"variable_overrides,omitempty"`
+	Version           string             `json:"version"`
 }
 
 // UpgradeManifestItem defines model for UpgradeManifestItem.

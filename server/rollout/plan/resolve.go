@@ -20,7 +20,13 @@ type UpgradeManifest struct {
 	SourceURI   string           `json:"source_uri,omitempty"`
 	Artifacts   []fleet.Artifact `json:"artifacts,omitempty"`
 	Migration   fleet.Migration  `json:"migration,omitzero"`
-	// ContentHash is sha256:… of the file's raw bytes.
+	// Component is the component that is upgraded; empty: the agents themselves.
+	Component string `json:"component,omitempty"`
+	// ConfigFiles are its configuration files that the server renders for each host, with
+	// VariableOverrides over the variables of policies.
+	ConfigFiles       []fleet.ConfigTemplate `json:"config_files,omitempty"`
+	VariableOverrides map[string]string      `json:"variable_overrides,omitempty"`
+	// ContentHash is sha256:… of the file's raw bytes, and of the templates if it has any.
 	ContentHash string `json:"content_hash"`
 	// Error is why the file cannot be used; then only its name is set. Only lists
 	// contain such manifests.

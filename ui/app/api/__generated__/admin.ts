@@ -3882,10 +3882,38 @@ export interface components {
             source_uri?: string;
             artifacts?: components["schemas"]["Artifact"][];
             migration?: components["schemas"]["Migration"];
-            /** @description sha256:… of the file's raw bytes */
+            /** @description The component that is upgraded; absent: the agents themselves */
+            component?: string;
+            config_files?: components["schemas"]["ConfigTemplate"][];
+            /** @description Override the variables of policies */
+            variable_overrides?: {
+                [key: string]: string;
+            };
+            /** @description sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and them */
             content_hash: string;
             /** @description Why plans cannot name the manifest; absent if they can */
             error?: string;
+        };
+        /** @description A configuration file that the server renders for each host */
+        ConfigTemplate: {
+            /**
+             * @description Absolute, on the host
+             * @example /etc/web/web.conf
+             */
+            path: string;
+            /**
+             * @description The file below the folder of the manifest
+             * @example 2.0.0/web.conf.tmpl
+             */
+            template: string;
+            /**
+             * @description Octal; default: 0644
+             * @example 0640
+             */
+            mode?: string;
+            /** @description Name or number; default: the agent's own */
+            owner?: string;
+            group?: string;
         };
         UpgradeManifestItem: {
             item: components["schemas"]["UpgradeManifest"];
