@@ -1565,6 +1565,38 @@ type ComponentVersion struct {
 	Version string `json:"version"`
 }
 
+// ConfigPreview What up to 100 hosts would get
+type ConfigPreview struct {
+	Component string `json:"component"`
+
+	// ContentHash That of the manifest
+	ContentHash string              `json:"content_hash"`
+	Items       []ConfigPreviewItem `json:"items"`
+	Version     string              `json:"version"`
+}
+
+// ConfigPreviewItem defines model for ConfigPreviewItem.
+type ConfigPreviewItem struct {
+	AgentId string `json:"agent_id"`
+
+	// ConfigSha256 Identifies the files, as config_sha256 of a component that has no others
+	ConfigSha256 *string `json:"config_sha256,omitempty"`
+
+	// Diff A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new
+	Diff *string `json:"diff,omitempty"`
+
+	// Error Why the host cannot get the files, with file and line if a template is wrong; then there is no diff
+	Error    *string `json:"error,omitempty"`
+	Hostname string  `json:"hostname"`
+}
+
+// ConfigPreviewRequest defines model for ConfigPreviewRequest.
+type ConfigPreviewRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents          AgentSelection `json:"agents"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+}
+
 // ConfigTemplate A configuration file that the server renders for each host
 type ConfigTemplate struct {
 	Group *string `json:"group,omitempty"`
@@ -4387,6 +4419,9 @@ type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest
 
 // PreviewUnenrollJSONRequestBody defines body for PreviewUnenroll for application/json ContentType.
 type PreviewUnenrollJSONRequestBody = UnenrollPreviewRequest
+
+// PreviewConfigJSONRequestBody defines body for PreviewConfig for application/json ContentType.
+type PreviewConfigJSONRequestBody = ConfigPreviewRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest

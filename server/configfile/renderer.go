@@ -148,10 +148,15 @@ func (p *prepared) checkPaths(version string, a *fleet.Agent) error {
 	return nil
 }
 
-// Before returns the files that the server rendered for the version of a component that an
-// agent has, none if it rendered none or does not know any more: the last upgrade did not end
-// well, or its action was removed.
-func (r *Renderer) Before(ctx context.Context, a *fleet.Agent, component string) ([]agentapi.RenderedFile, error) {
+// before returns the files that the server rendered for the version of a plan's component that
+// an agent has, none if it rendered none or does not know any more: the last upgrade did not
+// end well, or its action was removed.
+func (r *Renderer) before(ctx context.Context, p fleet.Plan, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
+	shared, err := r.prepare(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	component := shared.set.Component
 	u, ok := a.ComponentUpgrades[component]
 	if !ok || u.UpgradedAt == nil {
 		return nil, nil
@@ -168,4 +173,40 @@ func (r *Renderer) Before(ctx context.Context, a *fleet.Agent, component string)
 		return nil, nil
 	}
 	return data.Component.Files, nil
+}
+
+// MaxPreview is how many hosts one preview shows: as many as a person compares, in a second.
+const MaxPreview = 100
+
+// HostPreview is what one host would get.
+type HostPreview struct {
+	Agent  *fleet.Agent
+	Digest string
+	// Diff is from the files that the server knows the host to have.
+	Diff string
+	// Err is why the host cannot get the files; then there are no others.
+	Err error
+}
+
+// Preview renders the files of agents. policies has theirs by id.
+func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[string]fleet.Policy, agents []fleet.Agent) ([]HostPreview, error) {
+	out := make([]HostPreview, 0, len(agents))
+	for i := range agents {
+		h := HostPreview{Agent: &agents[i]}
+		after, err := r.RenderFor(ctx, p, policies[h.Agent.PolicyID], h.Agent)
+		switch {
+		case err != nil && fleet.KindOf(err) != fleet.Invalid:
+			return nil, err
+		case err != nil:
+			h.Err = err
+		default:
+			before, err := r.before(ctx, p, h.Agent)
+			if err != nil {
+				return nil, err
+			}
+			h.Digest, h.Diff = r.Digest(after), Diff(before, after)
+		}
+		out = append(out, h)
+	}
+	return out, nil
 }

@@ -76,6 +76,10 @@ func (w *world) render(a fleet.Agent) ([]agentapi.RenderedFile, error) {
 	return w.renderer.RenderFor(w.t.Context(), plan, w.policy, &a)
 }
 
+func (w *world) preview(p fleet.Plan, agents ...fleet.Agent) ([]configfile.HostPreview, error) {
+	return w.renderer.Preview(w.t.Context(), p, map[string]fleet.Policy{"web": w.policy}, agents)
+}
+
 func (w *world) refuses(a fleet.Agent, kind fleet.Kind, want string) {
 	w.t.Helper()
 	if files, err := w.render(a); fleet.KindOf(err) != kind || !strings.Contains(err.Error(), want) {
@@ -260,11 +264,12 @@ func TestPlanIsReadOnceForItsTargets(t *testing.T) {
 	}
 }
 
-func TestBeforeIsWhatTheLastGoodUpgradeWrote(t *testing.T) {
+// The diff begins at the files that the last upgrade wrote, if it ended well.
+func TestPreviewComparesWithWhatTheLastGoodUpgradeWrote(t *testing.T) {
 	w := newWorld(t)
+	w.write("edge/2.0.0/web.conf.tmpl", "port {{.Vars.port}}\n")
 	now := time.Now().UTC()
-	files := []agentapi.RenderedFile{{Path: "/etc/web/web.conf", SHA256: "0", Content: "port 80\n"}}
-	order := func(id, component string, files []agentapi.RenderedFile) {
+	order := func(id, component string, files ...agentapi.RenderedFile) {
 		t.Helper()
 		data := agentapi.UpgradeData{Version: "1.0.0", Component: &agentapi.ComponentData{Name: component, Files: files}}
 		expires := now.Add(time.Hour)
@@ -272,29 +277,45 @@ func TestBeforeIsWhatTheLastGoodUpgradeWrote(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	order("good", "web", files)
-	order("own files", "web", nil)
-	order("other", "db", files)
+	old := agentapi.RenderedFile{Path: "/etc/web/web.conf", Content: "port 8080\n", Mode: "0640"}
+	same := old
+	same.Content = "port 80\n"
+	order("old", "web", old)
+	order("same", "web", same)
+	order("own files", "web")
+	order("other", "db", old)
+	const whole = "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1 @@\n+port 80\n"
 	for _, row := range []struct {
 		what string
 		u    fleet.ComponentUpgrade
-		want []agentapi.RenderedFile
+		want string
 	}{
-		{"it ended well", fleet.ComponentUpgrade{ActionID: "good", UpgradedAt: &now}, files},
-		{"it failed, or is under way", fleet.ComponentUpgrade{ActionID: "good"}, nil},
-		{"its action was removed", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, nil},
-		{"the package's own files were written", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, nil},
-		{"the action was for another component", fleet.ComponentUpgrade{ActionID: "other", UpgradedAt: &now}, nil},
+		{"other files", fleet.ComponentUpgrade{ActionID: "old", UpgradedAt: &now}, "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1 +1 @@\n-port 8080\n+port 80\n"},
+		{"the same files", fleet.ComponentUpgrade{ActionID: "same", UpgradedAt: &now}, ""},
+		{"it failed, or is under way", fleet.ComponentUpgrade{ActionID: "old"}, whole},
+		{"its action was removed", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, whole},
+		{"the package's own files were written", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, whole},
+		{"the action was for another component", fleet.ComponentUpgrade{ActionID: "other", UpgradedAt: &now}, whole},
+		{"never upgraded", fleet.ComponentUpgrade{}, whole},
 	} {
 		a := host("web-01", "x86_64")
 		a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": row.u}
-		if got, err := w.renderer.Before(t.Context(), &a, "web"); err != nil || !reflect.DeepEqual(got, row.want) {
-			t.Errorf("%s: %+v, %v", row.what, got, err)
+		got, err := w.preview(plan, a)
+		if err != nil || got[0].Err != nil || got[0].Diff != row.want || got[0].Digest == "" || got[0].Agent.ID != a.ID {
+			t.Errorf("%s: %+v, %v, want %s", row.what, got, err, row.want)
 		}
 	}
-	a := host("web-02", "x86_64")
-	if got, err := w.renderer.Before(t.Context(), &a, "web"); err != nil || got != nil {
-		t.Errorf("never upgraded: %+v, %v", got, err)
+}
+
+// A host without a variable does not hide the others.
+func TestPreviewShowsErrorsOfSingleHosts(t *testing.T) {
+	w := newWorld(t)
+	got, err := w.preview(plan, host("web-01", "x86_64"), host("web-02", "x86_64", "10.0.0.7"))
+	if err != nil || len(got) != 2 || got[0].Err == nil || got[0].Diff != "" || got[1].Err != nil || got[1].Diff == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if _, err := w.preview(fleet.Plan{Profile: "edge", UpgradeID: "none"}, host("web-01", "x86_64")); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("without a manifest: %v", err)
 	}
 }
 
@@ -333,17 +354,13 @@ func BenchmarkPreviewOf100Hosts(b *testing.B) {
 		agents[i].ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {ActionID: fmt.Sprint("a", i), UpgradedAt: &now}}
 	}
 	for b.Loop() {
-		for i := range agents {
-			after, err := w.renderer.RenderFor(ctx, pinned, w.policy, &agents[i])
-			if err != nil {
-				b.Fatal(err)
-			}
-			before, err := w.renderer.Before(ctx, &agents[i], "web")
-			if err != nil {
-				b.Fatal(err)
-			}
-			if diff := configfile.Diff(before, after); strings.Count(diff, "+++ ") != 3 {
-				b.Fatalf("the diff is %s", diff)
+		got, err := w.preview(pinned, agents...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, h := range got {
+			if h.Err != nil || strings.Count(h.Diff, "+++ ") != 3 {
+				b.Fatalf("%+v", h)
 			}
 		}
 	}

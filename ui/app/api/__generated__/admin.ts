@@ -1838,6 +1838,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview the configuration files of a manifest on hosts; changes nothing */
+        post: operations["previewConfig"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/incidents": {
         parameters: {
             query?: never;
@@ -3914,6 +3934,28 @@ export interface components {
             /** @description Name or number; default: the agent's own */
             owner?: string;
             group?: string;
+        };
+        ConfigPreviewRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+        };
+        /** @description What up to 100 hosts would get */
+        ConfigPreview: {
+            component: string;
+            version: string;
+            /** @description That of the manifest */
+            content_hash: string;
+            items: components["schemas"]["ConfigPreviewItem"][];
+        };
+        ConfigPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description Identifies the files, as config_sha256 of a component that has no others */
+            config_sha256?: string;
+            /** @description A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new */
+            diff?: string;
+            /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
+            error?: string;
         };
         UpgradeManifestItem: {
             item: components["schemas"]["UpgradeManifest"];
@@ -7688,6 +7730,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UpgradeManifestItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewConfig: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfigPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigPreview"];
                 };
             };
             default: components["responses"]["Error"];
