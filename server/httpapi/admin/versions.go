@@ -10,7 +10,7 @@ import (
 // addVersions adds to rendered agents their desired version and their rollout. The number
 // of reads does not depend on the number of agents.
 func (h *Handlers) addVersions(ctx context.Context, agents []fleet.Agent, out []adminapi.Agent) error {
-	holders, err := h.Locks.Holders(ctx, agents)
+	holders, err := h.Locks.Holders(ctx, "", agents)
 	if err != nil {
 		return err
 	}

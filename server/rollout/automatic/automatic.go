@@ -101,7 +101,7 @@ func (s *Service) Round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	holders, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx)
+	holders, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, "")
 	if err != nil {
 		return err
 	}
