@@ -36,6 +36,22 @@ func (l Locks) holders(ctx context.Context, component string, except ...string) 
 	return held, nil
 }
 
+// Components returns the names of the components that locks are on.
+func (l Locks) Components(ctx context.Context) ([]string, error) {
+	locks, _, err := l.Store.PolicyLocks().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, lock := range locks {
+		if lock.Component != "" && !slices.Contains(names, lock.Component) {
+			names = append(names, lock.Component)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // OfPolicies returns the active rollout that holds the agents of each policy, or a component
 // of them, by policy.
 func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]preview.Holder, error) {
