@@ -10,10 +10,10 @@ import (
 type RolloutEventData struct {
 	Name string `json:"name"`
 	// Component is empty for a rollout of agents.
-	Component string `json:"component,omitempty"`
-	Version  string       `json:"version,omitempty"` // empty for a rollback: each target has its own
-	Strategy StrategyKind `json:"strategy"`
-	State    RolloutState `json:"state"`
+	Component string       `json:"component,omitempty"`
+	Version   string       `json:"version,omitempty"` // empty for a rollback: each target has its own
+	Strategy  StrategyKind `json:"strategy"`
+	State     RolloutState `json:"state"`
 	// Seconds since the start, up to the end if the rollout has ended; 0 for a draft.
 	Seconds float64 `json:"seconds"`
 	Counts  Counts  `json:"counts"`
