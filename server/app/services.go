@@ -136,10 +136,11 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
 	reconciler := reconcile.New(reconcile.Config{
 		Store: db, Actions: actions, Policies: policies, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
+		Renderer: nil, // configuration comes with packages only
 	})
 	rollouts := &rollout.Service{
 		Store: db, Actions: actions, Policies: policies, Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()}, Reconciler: reconciler,
-		Events: events, Log: log, Now: now,
+		Renderer: nil, Events: events, Log: log, Now: now,
 	}
 	upgrades := &automatic.Service{
 		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},

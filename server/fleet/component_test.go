@@ -260,9 +260,12 @@ func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
 
 func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	catalog := Catalog{
-		{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"}, {Component: "web", Version: "2.4.0", OS: "linux", Arch: "amd64"},
-		{Component: "web", Version: "2.3.0", OS: "linux", Arch: "amd64"}, {Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
-		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"}, {Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.4.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.3.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
+		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"},
+		{Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
 		{Version: "1.1.0", OS: "linux", Arch: "amd64"},
 	}
 	to := func(version string, edit ...func(*ComponentRequest)) ComponentRequest {
