@@ -107,6 +107,7 @@ func (e AgentStatus) Valid() bool {
 // Defines values for ArtifactRuntime.
 const (
 	RuntimeDocker  ArtifactRuntime = "docker"
+	RuntimeProcess ArtifactRuntime = "process"
 	RuntimeSelf    ArtifactRuntime = "self"
 	RuntimeSystemd ArtifactRuntime = "systemd"
 )
@@ -115,6 +116,8 @@ const (
 func (e ArtifactRuntime) Valid() bool {
 	switch e {
 	case RuntimeDocker:
+		return true
+	case RuntimeProcess:
 		return true
 	case RuntimeSelf:
 		return true
@@ -1146,15 +1149,17 @@ type Artifact struct {
 	// Os default: any
 	Os *string `json:"os,omitempty"`
 
-	// Runtime How it is run; self is the agent's own package
+	// Runtime How it is run; self is the agent's own package, the others are for components. Agents may have more
 	Runtime *ArtifactRuntime `json:"runtime,omitempty"`
 
 	// Size bytes; absent if unknown
-	Size *int64  `json:"size,omitempty"`
-	Url  *string `json:"url,omitempty"`
+	Size *int64 `json:"size,omitempty"`
+
+	// Url With docker: the image as name@sha256:…, with the digest in checksum
+	Url *string `json:"url,omitempty"`
 }
 
-// ArtifactRuntime How it is run; self is the agent's own package
+// ArtifactRuntime How it is run; self is the agent's own package, the others are for components. Agents may have more
 type ArtifactRuntime string
 
 // AuditEntry defines model for AuditEntry.
@@ -1399,7 +1404,7 @@ type Component struct {
 	// ConfigSha256 Identifies its configuration files
 	ConfigSha256 *string `json:"config_sha256,omitempty"`
 
-	// DesiredVersion The version of its upgrade under way, else the one that is installed
+	// DesiredVersion The version of its active rollout, else of its upgrade under way, else the one that is installed
 	DesiredVersion *string `json:"desired_version,omitempty"`
 
 	// Hash That of its build
@@ -1423,6 +1428,9 @@ type Component struct {
 
 	// Rollbacks Versions that the host has kept
 	Rollbacks *[]string `json:"rollbacks,omitempty"`
+
+	// Rollout The active rollout that the agent is in
+	Rollout *RolloutRef `json:"rollout,omitempty"`
 
 	// Runtime How it is run
 	//
@@ -2512,8 +2520,13 @@ type Pin struct {
 // Plan What a rollout does. Absent fields have defaults.
 type Plan struct {
 	// Artifacts Packages for each platform; default: the published ones
-	Artifacts   *[]Artifact `json:"artifacts,omitempty"`
-	Description *string     `json:"description,omitempty"`
+	Artifacts *[]Artifact `json:"artifacts,omitempty"`
+
+	// Component The component to upgrade, or to install where no version of it is; default: the agents themselves
+	//
+	// Example: web
+	Component   *string `json:"component,omitempty"`
+	Description *string `json:"description,omitempty"`
 
 	// Failure Crossing either threshold pauses the rollout
 	Failure *FailureRule `json:"failure,omitempty"`
@@ -2799,7 +2812,10 @@ type PreviewTarget struct {
 	Batch   int    `json:"batch"`
 
 	// Bytes Bytes to download
-	Bytes    int64     `json:"bytes"`
+	Bytes int64 `json:"bytes"`
+
+	// Config Identifies the configuration files that the server renders for the host
+	Config   *string   `json:"config,omitempty"`
 	From     string    `json:"from"`
 	Hostname string    `json:"hostname"`
 	Online   bool      `json:"online"`
@@ -3288,7 +3304,10 @@ type Target struct {
 	// Code Why the target is in this state
 	//
 	// Example: max_parallel
-	Code    *string    `json:"code,omitempty"`
+	Code *string `json:"code,omitempty"`
+
+	// Config Identifies the configuration files that the server renders for the host
+	Config  *string    `json:"config,omitempty"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	Error   *string    `json:"error,omitempty"`
 
@@ -4151,7 +4170,10 @@ type ListAdminKeysParams struct {
 
 // ExplainAgentParams defines parameters for ExplainAgent.
 type ExplainAgentParams struct {
-	// Rollout Default: the rollout that the agent is in, or was in last
+	// Component A component of the agent; default: the agent itself
+	Component *string `form:"component,omitempty" json:"component,omitempty"`
+
+	// Rollout Default: the rollout that the agent, or its component, is in, or was in last
 	Rollout *string `form:"rollout,omitempty" json:"rollout,omitempty"`
 
 	// At Default: now

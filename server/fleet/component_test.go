@@ -260,9 +260,12 @@ func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
 
 func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	catalog := Catalog{
-		{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"}, {Component: "web", Version: "2.4.0", OS: "linux", Arch: "amd64"},
-		{Component: "web", Version: "2.3.0", OS: "linux", Arch: "amd64"}, {Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
-		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"}, {Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.4.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.3.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
+		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"},
+		{Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
 		{Version: "1.1.0", OS: "linux", Arch: "amd64"},
 	}
 	to := func(version string, edit ...func(*ComponentRequest)) ComponentRequest {
@@ -358,5 +361,53 @@ func TestReportsThatAreNoneHaveNoComponents(t *testing.T) {
 	h.begins("x", "2.5.0")
 	if c, ok := h.a.Component("web"); !ok || c.Desired() != "2.5.0" || c.Version != "2.4.0" {
 		t.Errorf("during an upgrade web is %+v", c)
+	}
+}
+
+// The acknowledgement of a failure may arrive before the report, and has the same words.
+func TestReportAfterTheAcknowledgementSaysHowAComponentFailed(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("act", "2.5.0")
+	h.reports("2.4.0", componentDetails("act", "2.5.0", agentapi.UpgradeWatching))
+	if !h.a.ObserveComponentAck("act", "check page: 500", false) {
+		t.Fatal("the acknowledgement changed nothing")
+	}
+	h.is("acknowledged", "failed", "check page")
+	failed := componentFailed("act", "2.5.0", agentapi.UpgradeWatching, "check page: 500")
+	h.reports("2.4.0", failed)
+	h.is("reported", "rolled_back", "check page")
+	s := h.a.Of("web")
+	if f, ok := s.FailedBefore("2.5.0"); !ok || f.ActionID != "act" {
+		t.Errorf("the version is not among those that failed: %+v", f)
+	}
+	was := h.a.ComponentUpgrades["web"]
+	h.reports("2.4.0", failed)
+	if got := h.a.ComponentUpgrades["web"]; !reflect.DeepEqual(got, was) {
+		t.Errorf("the same report changed %+v to %+v", was, got)
+	}
+}
+
+func TestSubjectIsAgentOrComponent(t *testing.T) {
+	h := newComponentHost(t)
+	h.a.Version, h.a.LastHealthyVersion = "9.0.0", "8.0.0"
+	h.begins("act", "2.5.0")
+	agent, web, none := h.a.Of(""), h.a.Of("web"), h.a.Of("cache")
+	if agent.Version != "9.0.0" || agent.Upgrading() || agent.Busy() || !agent.Reported || agent.LastHealthyVersion != "8.0.0" {
+		t.Errorf("the agent is %+v", agent)
+	}
+	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.ActionID != "act" || web.Target != "2.5.0" || !web.Reported {
+		t.Errorf("the component is %+v", web)
+	}
+	if none.Reported || none.Version != "" || none.Upgrading() || none.Busy() {
+		t.Errorf("a component that it does not report is %+v", none)
+	}
+	h.a.ComponentUpgrades = nil
+	h.reports("2.4.0", componentDetails("", "2.6.0", agentapi.UpgradeRollback)) // asked for on the host
+	if web := h.a.Of("web"); web.Upgrading() || !web.Busy() {
+		t.Errorf("an upgrade that the host asked for: upgrading %t, busy %t", web.Upgrading(), web.Busy())
+	}
+	h.reports("2.4.0", nil)
+	if web := h.a.Of("web"); web.Busy() {
+		t.Error("it is busy after the host's own upgrade has ended")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -34,7 +35,8 @@ type UpgradeManifest struct {
 }
 
 // Resolve sets what a plan omits: the values of its upgrade manifest (nil if it names
-// none), artifacts from the catalog, and defaults, so that the stored plan is complete.
+// none), artifacts from the catalog, and defaults, so that the stored plan is complete. The
+// catalog has the packages of agents, or of the plan's component.
 // Resolving again changes nothing.
 func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	if manifest != nil {
@@ -120,6 +122,9 @@ func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 		if a.Size == 0 && at >= 0 {
 			a.Size = published[at].Size
 		}
+		if a.Runtime == "" && at >= 0 {
+			a.Runtime = runtimeOf(published[at])
+		}
 	}
 	if p.SourceURI != "" || p.Version == "" {
 		return nil
@@ -137,21 +142,36 @@ func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 			continue
 		}
 		seen[at] = true
-		sum := "sha512:" + pkg.SHA512
-		if pkg.SHA512 == "" {
-			sum = "sha256:" + pkg.SHA256
-		}
-		p.Artifacts = append(p.Artifacts, fleet.Artifact{OS: pkg.OS, Arch: pkg.Arch, Runtime: fleet.RuntimeSelf, Checksum: sum, Size: pkg.Size})
+		p.Artifacts = append(p.Artifacts, artifactOf(pkg))
 	}
 	sortArtifacts(p.Artifacts)
 	return nil
+}
+
+// artifactOf pins a published package. A container's is pinned by its image, which the signed
+// package names.
+func artifactOf(pkg fleet.Package) fleet.Artifact {
+	a := fleet.Artifact{OS: pkg.OS, Arch: pkg.Arch, Runtime: runtimeOf(pkg), Size: pkg.Size}
+	switch {
+	case a.Runtime == fleet.RuntimeDocker && pkg.Image != "":
+		a.URL, a.Checksum = pkg.Image, pkg.Image[strings.LastIndexByte(pkg.Image, '@')+1:]
+	case pkg.SHA512 != "":
+		a.Checksum = "sha512:" + pkg.SHA512
+	default:
+		a.Checksum = "sha256:" + pkg.SHA256
+	}
+	return a
+}
+
+func runtimeOf(pkg fleet.Package) fleet.Runtime {
+	return fleet.Runtime(cmp.Or(pkg.Runtime, string(fleet.RuntimeSelf)))
 }
 
 // unpublished returns why no package of the version can be used. A malformed version,
 // and artifacts of other runtimes, are left for Check to refuse.
 func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	for _, a := range p.Artifacts {
-		if a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
+		if p.Component == "" && a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
 			return nil
 		}
 	}
@@ -164,11 +184,18 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	if v := c.Versions(); len(v) > 0 {
 		there = fmt.Sprintf("published are %s", List(v))
 	}
-	text := fmt.Sprintf("no package of version %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", p.Version, there)
+	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", packageName(p), there)
 	if len(p.Artifacts) == 0 {
 		return ruled(ErrChecksumMissing, field("artifacts"), "%s", text)
 	}
 	return fleet.FieldError(field("version"), "%s", text)
+}
+
+func packageName(p *fleet.Plan) string {
+	if p.Component == "" {
+		return "version " + p.Version
+	}
+	return "component " + p.Component + " in version " + p.Version
 }
 
 // WithDefaults returns the plan with every default but the failure count: a count in
@@ -177,7 +204,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 func WithDefaults(p fleet.Plan) fleet.Plan {
 	p.Artifacts = slices.Clone(p.Artifacts)
 	for i := range p.Artifacts {
-		p.Artifacts[i].Runtime = cmp.Or(p.Artifacts[i].Runtime, fleet.RuntimeSelf)
+		if p.Component == "" {
+			p.Artifacts[i].Runtime = cmp.Or(p.Artifacts[i].Runtime, fleet.RuntimeSelf)
+		}
 	}
 	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
 	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)

@@ -2368,8 +2368,9 @@ export interface components {
              */
             since?: string;
             upgrade_details?: components["schemas"]["UpgradeDetails"];
-            /** @description The version of its upgrade under way, else the one that is installed */
+            /** @description The version of its active rollout, else of its upgrade under way, else the one that is installed */
             desired_version?: string;
+            rollout?: components["schemas"]["RolloutRef"];
             /**
              * Format: date-time
              * @description Set during an upgrade that was ordered here
@@ -3286,6 +3287,11 @@ export interface components {
         Plan: {
             name: string;
             description?: string;
+            /**
+             * @description The component to upgrade, or to install where no version of it is; default: the agents themselves
+             * @example web
+             */
+            component?: string;
             /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
             profile?: string;
             upgrade_id?: string;
@@ -3319,10 +3325,11 @@ export interface components {
             os?: string;
             arch?: string;
             /**
-             * @description How it is run; self is the agent's own package
+             * @description How it is run; self is the agent's own package, the others are for components. Agents may have more
              * @enum {string}
              */
-            runtime?: "self" | "systemd" | "docker";
+            runtime?: "self" | "process" | "systemd" | "docker";
+            /** @description With docker: the image as name@sha256:…, with the digest in checksum */
             url?: string;
             /** @example sha512:… */
             checksum: string;
@@ -3604,6 +3611,8 @@ export interface components {
             to: string;
             /** @description The host goes back to a previous version that it still has */
             rollback?: boolean;
+            /** @description Identifies the configuration files that the server renders for the host */
+            config?: string;
             /** @description Values of the labels in limits.per, in that order */
             values?: string[];
             site?: string;
@@ -3685,6 +3694,8 @@ export interface components {
             from: string;
             to: string;
             rollback?: boolean;
+            /** @description Identifies the configuration files that the server renders for the host */
+            config?: string;
             batch: number;
             ring: number;
             site?: string;
@@ -7547,7 +7558,9 @@ export interface operations {
     explainAgent: {
         parameters: {
             query?: {
-                /** @description Default: the rollout that the agent is in, or was in last */
+                /** @description A component of the agent; default: the agent itself */
+                component?: string;
+                /** @description Default: the rollout that the agent, or its component, is in, or was in last */
                 rollout?: string;
                 /** @description Default: now */
                 at?: string;
