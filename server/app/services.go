@@ -136,13 +136,13 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
 	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
-	reconciler := reconcile.New(reconcile.Config{
-		Store: db, Actions: actions, Policies: policies, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
-	})
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
 	configs := &configfile.Renderer{Sets: manifests, Packages: actions.ComponentCatalog, Actions: db.Actions(), Now: now}
+	reconciler := reconcile.New(reconcile.Config{
+		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
+	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Reconciler: reconciler,
+		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler,
 		Events: events, Log: log, Now: now,
 	}
 	upgrades := &automatic.Service{

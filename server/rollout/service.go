@@ -5,6 +5,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -132,14 +133,16 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 // complete resolves the plan and checks it.
 func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	var manifest *plan.UpgradeManifest
+	component := p.Component
 	if p.UpgradeID != "" {
 		m, err := s.GetManifest(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return err
 		}
 		manifest = &m
+		component = cmp.Or(component, m.Component)
 	}
-	catalog, err := s.Actions.CatalogOf(ctx, p.Component)
+	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // writeManifest writes a manifest of web-server with one template.
@@ -78,4 +81,71 @@ func TestConfigPreviewIsRefused(t *testing.T) {
 	}
 	refused(t, "too many", preview("web", many), 400, "body.agents]: selects 101 agents, at most 100 are rendered: choose some of them")
 	refused(t, "neither", preview("web", 7), 400, "body.agents]: want a list of agent ids, or a query")
+}
+
+// From the template to the host: the rollout's preview covers the files, the order has them,
+// and the next preview compares with them.
+func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	publishComponent(t, s, "2.5.0")
+	file := "muster-component-web-server-2.5.0-linux-amd64.tar.gz"
+	pkg, err := s.Store.Packages().Get(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg.ServerFiles = []string{"/etc/web/web.conf"}
+	if err := s.Store.Packages().Update(t.Context(), pkg); err != nil {
+		t.Fatal(err)
+	}
+	writeManifest(t, s, "# {{.Host.hostname}}\nport {{.Vars.port}}\n")
+	a := enrollWithComponent(s, "web-01")
+	setPort := func(port string) {
+		t.Helper()
+		p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd", ServerConfig: true}}
+		p.ComponentVariables = map[string]map[string]string{"web-server": {"port": port}}
+		if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setPort("80")
+	draft := map[string]any{"plan": map[string]any{"name": "spring", "profile": "edge", "upgrade_id": "web", "select": map[string]any{"all": true}, "strategy": map[string]any{"kind": "all_at_once"}}}
+	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", draft))
+	if r.Plan.Component == nil || *r.Plan.Component != "web-server" {
+		t.Fatalf("the plan is %+v", r.Plan)
+	}
+	path := "/api/v1/rollouts/" + r.Id
+	old := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	setPort("8080")
+	refused(t, "a variable changed after the preview", s.Admin("POST", path+"/start", map[string]any{"hash": old.Hash}), 409, "changed")
+	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
+
+	var files []agentapi.RenderedFile
+	apptest.Eventually(t, "the order", func() string {
+		for _, act := range a.MustCheckin(nil).Actions {
+			var data agentapi.UpgradeData
+			if act.Type == agentapi.ActionUpgrade && json.Unmarshal(act.Data, &data) == nil && data.Component != nil {
+				files = data.Component.Files
+			}
+		}
+		if files == nil {
+			return "the host has none"
+		}
+		return ""
+	})
+	if f := files[0]; len(files) != 1 || f.Path != "/etc/web/web.conf" || f.Mode != "0640" || f.Content != "# web-01\nport 8080\n" {
+		t.Errorf("the host gets %+v", files)
+	}
+	a.Components[0] = apptest.Component("web-server", "2.5.0")
+	a.MustCheckin(nil)
+	setPort("9090")
+	got := apptest.Decode[adminapi.ConfigPreview](t, s.Admin("POST", "/api/v1/upgrade_manifests/edge/web/config_preview", map[string]any{"agents": []string{a.ID}}))
+	if i := got.Items[0]; i.Diff == nil || *i.Diff != "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1,2 +1,2 @@\n # web-01\n-port 8080\n+port 9090\n" {
+		t.Errorf("the next preview shows %+v", i)
+	}
 }

@@ -236,6 +236,21 @@ func TestResolveDoesNotChangeItsArgument(t *testing.T) {
 	}
 }
 
+func TestUpgradeManifestOfComponentSetsIt(t *testing.T) {
+	m := UpgradeManifest{Profile: "edge", ID: "web", Component: "web", Version: "2.0.0", ContentHash: sum("sha256:")}
+	for name, component := range map[string]string{"the manifest's": "", "the same": "web"} {
+		p := fleet.Plan{Profile: "edge", UpgradeID: "web", Component: component}
+		if err := Resolve(&p, &m, rollouttest.Published("2.0.0")); err != nil || p.Component != "web" || p.Version != "2.0.0" {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	p := fleet.Plan{Profile: "edge", UpgradeID: "web", Component: "db"}
+	var e *fleet.Error
+	if err := Resolve(&p, &m, nil); !errors.As(err, &e) || e.Field != "request body.plan.component" && e.Field != "body.plan.component" {
+		t.Errorf("another component: %v", err)
+	}
+}
+
 func TestEmergencySkipsSoakWindowsAndObservation(t *testing.T) {
 	p := fleet.Plan{Pace: fleet.Pace{Emergency: true, Soak: 1, PauseOnSuccess: true, Windows: []fleet.Window{{From: "22:00", To: "04:00"}}}}
 	p.Failure.Count = num(1)
@@ -330,13 +345,14 @@ func TestUpgradeManifestSetsVersionArtifactsAndMigration(t *testing.T) {
 		change func(*fleet.Plan)
 		field  string
 	}{
-		"another version":        {func(p *fleet.Plan) { p.Version = "2.0.1" }, "version"},
-		"another source":         {func(p *fleet.Plan) { p.SourceVersion = "1.0.1" }, "source_version"},
-		"a tamer migration":      {func(p *fleet.Plan) { p.Migration.Type = fleet.MigrationNone }, "migration.type"},
-		"another recovery plan":  {func(p *fleet.Plan) { p.Migration.RecoveryPlan = "pray" }, "migration.recovery_plan"},
-		"other artifacts":        {func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{{Checksum: sum("sha256:")}} }, "artifacts"},
-		"the hash of before":     {func(p *fleet.Plan) { p.ManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
-		"the same version again": {func(p *fleet.Plan) { p.Version = "2.0.0" }, ""},
+		"another version":                         {func(p *fleet.Plan) { p.Version = "2.0.1" }, "version"},
+		"another source":                          {func(p *fleet.Plan) { p.SourceVersion = "1.0.1" }, "source_version"},
+		"a tamer migration":                       {func(p *fleet.Plan) { p.Migration.Type = fleet.MigrationNone }, "migration.type"},
+		"another recovery plan":                   {func(p *fleet.Plan) { p.Migration.RecoveryPlan = "pray" }, "migration.recovery_plan"},
+		"other artifacts":                         {func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{{Checksum: sum("sha256:")}} }, "artifacts"},
+		"the hash of before":                      {func(p *fleet.Plan) { p.ManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
+		"the same version again":                  {func(p *fleet.Plan) { p.Version = "2.0.0" }, ""},
+		"a component, which the manifest has not": {func(p *fleet.Plan) { p.Component = "web" }, "component"},
 	} {
 		_, err := auto(row.change)
 		var e *fleet.Error

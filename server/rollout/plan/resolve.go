@@ -60,11 +60,15 @@ func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
 		return ruled(ErrManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.ManifestHash), name, ShortChecksum(m.ContentHash))
 	}
+	if p.Component != "" && m.Component == "" {
+		return fleet.FieldError(field("component"), "is %q, but the upgrade manifest %s is one of agents: name another manifest, or none", p.Component, name)
+	}
 	for _, v := range []struct {
 		field     string
 		plan      *string
 		manifests string
 	}{
+		{"component", &p.Component, m.Component},
 		{"version", &p.Version, m.Version},
 		{"source_version", &p.SourceVersion, m.Source},
 		{"source_uri", &p.SourceURI, m.SourceURI},
