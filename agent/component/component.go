@@ -61,6 +61,8 @@ const stopped probe.State = "stopped"
 type Manager struct {
 	Options
 
+	// kick has Run look at the components at once.
+	kick chan struct{}
 	// stops is held for reading while a component is stopped for its upgrade, and for
 	// writing while none may be.
 	stops sync.RWMutex
@@ -90,9 +92,11 @@ type unit struct {
 }
 
 // New returns a Manager of no components; see Follow.
-func New(o Options) *Manager { return &Manager{Options: o, units: map[string]*unit{}} }
+func New(o Options) *Manager {
+	return &Manager{Options: o, kick: make(chan struct{}, 1), units: map[string]*unit{}}
+}
 
-// Follow takes the components of a policy. What is no longer in the policy is left as it is,
+// Follow takes the components of a policy, the first time before any upgrade. What is no longer in the policy is left as it is,
 // and no longer reported; a process of the agent's own is stopped. It returns an error if the
 // policy cannot be used as a whole.
 func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) error {
@@ -101,7 +105,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 	}
 	m.mu.Lock()
 	m.order = m.order[:0]
-	var gone []*unit
+	var gone, added []*unit
 	for name, u := range m.units {
 		if !slices.ContainsFunc(list, func(p agentapi.PolicyComponent) bool { return p.Name == name }) {
 			gone = append(gone, u)
@@ -118,6 +122,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1)}
 			m.units[p.Name] = u
 			u.load()
+			added = append(added, u)
 		}
 		u.follow(p)
 	}
@@ -126,7 +131,11 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 	for _, u := range gone {
 		errs = append(errs, u.release(ctx))
 	}
+	for _, u := range added {
+		errs = append(errs, u.resume(ctx))
+	}
 	m.Changed(false)
+	m.lookSoon()
 	return errors.Join(errs...)
 }
 
@@ -213,12 +222,41 @@ func (u *unit) release(ctx context.Context) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if d, ok := adapter.(interface {
-		Release(context.Context, *runtime.Release) error
-	}); ok {
-		return d.Release(ctx, r)
+	if s, ok := adapter.(runtime.Supervisor); ok {
+		return s.Release(ctx, r)
 	}
 	return nil
+}
+
+// resume takes up the supervision of the component, if that is the agent's task.
+func (u *unit) resume(ctx context.Context) error {
+	adapter, r, err := u.current()
+	if err != nil || r == nil {
+		return err
+	}
+	if s, ok := adapter.(runtime.Supervisor); ok {
+		return s.Resume(ctx, r)
+	}
+	return nil
+}
+
+// Detach ends the supervision of components before the agent is replaced or ends. What runs
+// goes on. No upgrade may act; see Hold.
+func (m *Manager) Detach() {
+	for _, a := range m.Adapters {
+		if s, ok := a.(runtime.Supervisor); ok {
+			s.Detach()
+		}
+	}
+}
+
+// Resume takes up the supervision again after Detach.
+func (m *Manager) Resume(ctx context.Context) {
+	for _, u := range m.all() {
+		if err := u.resume(ctx); err != nil {
+			m.Log.Error("a component is not supervised", "component", u.name, "error", err)
+		}
+	}
 }
 
 // lock waits until nothing else is done with the component.

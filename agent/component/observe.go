@@ -32,8 +32,17 @@ func (m *Manager) Run(ctx context.Context) {
 		m.look(ctx)
 		select {
 		case <-tick.C:
+		case <-m.kick:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// lookSoon has Run look at the components at once, after one of them has changed.
+func (m *Manager) lookSoon() {
+	select {
+	case m.kick <- struct{}{}:
+	default: // it is about to
 	}
 }
 

@@ -126,6 +126,7 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	if err := u.lock(ctx); err != nil {
 		return err
 	}
+	defer m.lookSoon() // once it is unlocked
 	defer u.unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

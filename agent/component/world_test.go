@@ -40,6 +40,7 @@ type world struct {
 	agent    *agent
 	key      trust.PrivateKey
 	ring     trust.Keyring
+	floor    string
 }
 
 // machine is what a service manager knows. Its calls are those of an adapter.
@@ -237,6 +238,8 @@ func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectati
 	})
 }
 
+func (s source) Floor(context.Context, string) string { return s.w.floor }
+
 func (s source) Fetch(_ context.Context, dir, archive, _ string, _ download.Want, report func(download.Progress)) error {
 	report(download.Progress{Percent: 50})
 	content, err := os.ReadFile(filepath.Join(s.w.packages, archive))
@@ -352,7 +355,9 @@ func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string)
 }
 
 func (m model) Keep(ctx context.Context, _, _ *runtime.Release) error { return m.see(ctx, "keep") }
-func (m model) ReloadDaemon(ctx context.Context) error                { return m.see(ctx, "reload daemon") }
+func (m model) ReloadDaemon(ctx context.Context, _ *runtime.Release) error {
+	return m.see(ctx, "reload daemon")
+}
 func (m model) Reload(ctx context.Context, r *runtime.Release) error {
 	return m.see(ctx, "reload "+versionOf(r.Home))
 }

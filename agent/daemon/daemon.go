@@ -288,6 +288,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if !waitAtMost(&parts, StopTimeout) {
 		d.log.Warn("not every part of the agent ended in time", "timeout", StopTimeout.String())
 	}
+	d.workloads.Detach()
 	if cause := context.Cause(ctx); errors.Is(cause, ErrReplaced) {
 		return cause
 	}
@@ -360,6 +361,7 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 		d.log.Info("the restart was not reported to the server in time; the new version reports it")
 	}
 	d.components.stop(StopTimeout)
+	d.workloads.Detach()
 	err := d.queue.Switch(r.ID, func() error {
 		// The state has changed since the step that copied it.
 		if err := disk.CopyTree(ctx, d.Disk, "queue snapshot", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
@@ -370,6 +372,7 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 	})
 	if err != nil {
 		d.components.restart()
+		d.workloads.Resume(ctx)
 	}
 	return err
 }

@@ -130,6 +130,9 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 		return o, err
 	}
 	o.Watchers = upgrade.Programs{Service: o.Service}
+	if o.Runtimes, err = hostRuntimes(d, o.Service, log); err != nil {
+		return o, err
+	}
 	if err := o.enrolled(); err != nil {
 		return o, err
 	}

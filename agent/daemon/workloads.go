@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/user"
 	"path/filepath"
 	"reflect"
@@ -15,6 +16,10 @@ import (
 	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/runtime/docker"
+	"github.com/muster-fleet/muster/agent/runtime/process"
+	"github.com/muster-fleet/muster/agent/runtime/systemd"
 	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -37,6 +42,17 @@ func (d *daemon) buildWorkloads() {
 	})
 }
 
+// hostRuntimes returns the runtimes of this machine, by their names in manifests. They connect
+// to nothing until a component uses them, and each says of a component why it cannot run it.
+func hostRuntimes(d disk.Disk, service string, log *slog.Logger) (map[string]runtime.Adapter, error) {
+	containers, err := docker.New(docker.Options{Disk: d})
+	return map[string]runtime.Adapter{
+		"process": process.New(process.Options{Disk: d, Groups: process.OwnGroup(), Log: log}),
+		"systemd": systemd.New(systemd.Options{Disk: d, Agent: service}),
+		"docker":  containers,
+	}, err
+}
+
 // packages fetches packages of components from where the agent's own come from.
 type packages struct{ d *daemon }
 
@@ -45,6 +61,13 @@ func (p packages) Expect(ctx context.Context, archive, sourceURI string) (*trust
 		return nil, fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it install components", trust.ErrNoKeys)
 	}
 	return p.d.executor.Expect(ctx, archive, sourceURI)
+}
+
+func (p packages) Floor(ctx context.Context, component string) string {
+	if p.d.Trust == nil {
+		return ""
+	}
+	return p.d.Trust.Floor(ctx, component)
 }
 
 func (p packages) Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error {

@@ -79,7 +79,7 @@ func (f *File) rotate() error {
 		return err
 	}
 	f.file = nil
-	rerr := f.disk.Rename(op, f.path, f.path+".1")
+	rerr := f.disk.Rename(op, f.path, f.path+previous)
 	// Reopen after a failed rename too: a file above its bound is better than none.
 	if err := f.open(); err != nil {
 		return err

@@ -2,9 +2,11 @@ package logfile
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -45,4 +47,63 @@ func TestLogFileStaysBounded(t *testing.T) {
 	if _, err := os.Stat(path + ".2"); err == nil {
 		t.Error("there is a third file")
 	}
+}
+
+func TestOutputOfAnotherProcessStaysBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "output.log")
+	if err := Bound(disk.OS{}, path, 1000); err != nil {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+	writer, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	for i := range 500 {
+		if _, err := fmt.Fprintf(writer, "line %04d\n", i); err != nil {
+			t.Fatal(err)
+		}
+		if i%30 == 0 {
+			if err := Bound(disk.OS{}, path, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{path, path + ".1"} {
+		if fi, err := os.Stat(name); err != nil || fi.Size() == 0 || fi.Size() > 1300 {
+			t.Errorf("%s: %+v, %v", name, fi, err)
+		}
+	}
+	lines, err := Tail(disk.OS{}, path, 60)
+	if err != nil || len(lines) != 60 {
+		t.Fatalf("%d lines, %v", len(lines), err)
+	}
+	for i, line := range lines {
+		if want := fmt.Sprintf("line %04d", 440+i); line != want {
+			t.Fatalf("line %d of the last 60 is %q, want %q", i, line, want)
+		}
+	}
+}
+
+func TestOutputIsEmptiedOnAFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "output.log")
+	if err := os.WriteFile(path, make([]byte, 2000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Bound(fullDisk{}, path, 1000); err == nil {
+		t.Error("no error says that the older lines are lost")
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Size() != 0 {
+		t.Errorf("%+v, %v", fi, err)
+	}
+}
+
+// fullDisk creates no files.
+type fullDisk struct{ disk.OS }
+
+func (d fullDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if flag&os.O_CREATE != 0 {
+		return nil, syscall.ENOSPC
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
 }

@@ -51,6 +51,10 @@ func (c *Change) doAcquire(ctx context.Context) error {
 		if i < 0 {
 			return fmt.Errorf("version %s of %s is not kept on this host: upgrade to it instead", j.Order.Version, j.Order.Component)
 		}
+		floor := c.Packages.Floor(ctx, j.Order.Component)
+		if err := c.Allow(j.Order.Version, &trust.Expectation{Archive: c.Kept[i].Archive, Floor: floor}); err != nil {
+			return err
+		}
 		return c.reuse(ctx, c.Kept[i])
 	}
 	expect, err := c.Packages.Expect(ctx, c.archive(), j.Order.SourceURI)

@@ -123,6 +123,8 @@ type Packages interface {
 	// Expect returns what the publishers say about an archive. sourceURI is the source that
 	// the order names, or empty.
 	Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error)
+	// Floor returns the lowest version of a component that its publishers still allow, or "".
+	Floor(ctx context.Context, component string) string
 	// Fetch downloads it into a folder, and continues an earlier download.
 	Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error
 }

@@ -21,7 +21,7 @@ func (c *Change) stopped(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	status, err := c.Adapter.Status(ctx, from)
-	return !status.Running, err
+	return !status.Running && !status.Waits, err
 }
 
 func (c *Change) doStop(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (c *Change) undoStop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout+startTimeout)
 	defer cancel()
 	// reload_daemon was undone before the definitions were restored.
-	if err := c.Adapter.ReloadDaemon(ctx); err != nil {
+	if err := c.Adapter.ReloadDaemon(ctx, from); err != nil {
 		return err
 	}
 	return c.Adapter.Start(ctx, from)

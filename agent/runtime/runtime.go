@@ -64,6 +64,8 @@ func (r *Release) DecodeSettings(v any) error {
 // Status is what runs.
 type Status struct {
 	Running bool
+	// Waits means that it has ended by itself, and the runtime is about to start it again.
+	Waits bool
 	// Ready means that it has started completely, as far as the runtime knows.
 	Ready bool
 	// Home is that of the release which runs, or is to run; empty if the runtime does not
@@ -127,8 +129,10 @@ type Adapter interface {
 	// Keep removes what only Restore needs, once the release stays.
 	Keep(ctx context.Context, to, from *Release) error
 
-	// ReloadDaemon has the service manager read its definitions again, if it has any.
-	ReloadDaemon(ctx context.Context) error
+	// ReloadDaemon has the service manager read its definitions again, if it has any and
+	// that of the installed release r has changed since it has read it: on some hosts that
+	// takes longer than a restart.
+	ReloadDaemon(ctx context.Context, r *Release) error
 	// Reload has the running component read its configuration again.
 	Reload(ctx context.Context, r *Release) error
 
@@ -137,4 +141,17 @@ type Adapter interface {
 
 	// Logs returns the last lines of the component's output, oldest first.
 	Logs(ctx context.Context, r *Release, lines int) ([]string, error)
+}
+
+// Supervisor is an Adapter that supervises its components itself, so that they depend on an
+// agent that runs.
+type Supervisor interface {
+	Adapter
+	// Resume takes up the supervision of a component by the release that is installed: it
+	// adopts what runs, or starts what was to run.
+	Resume(ctx context.Context, r *Release) error
+	// Detach ends all supervision, and leaves what runs.
+	Detach()
+	// Release stops a component that the policy no longer has.
+	Release(ctx context.Context, r *Release) error
 }

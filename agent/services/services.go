@@ -55,6 +55,11 @@ RestrictRealtime=yes
 // the agent and must outlive it. RestartSec: the watcher must detect a crash loop within
 // seconds. StartLimitIntervalSec=0: systemd must not give up an agent that the watcher is
 // about to replace. RequiresMountsFor: the top folder may be on a file system of its own.
+//
+// Delegate, and the control groups below the unit's own as the only ones that it may
+// change: each component that the agent runs as a process gets one, so that none of its
+// children is left when it stops. The paths are those of version 2 alone and beside
+// version 1, and of version 1 alone; systemd skips those that do not exist.
 func AgentSystemd(top string) string {
 	return `[Unit]
 Description=Muster agent in ` + specifiers(top) + `
@@ -71,6 +76,8 @@ KillMode=process
 TimeoutStopSec=20
 ProtectSystem=strict
 ReadWritePaths=` + quoted(top) + `
+ReadWritePaths=-/sys/fs/cgroup/system.slice/%n -/sys/fs/cgroup/unified/system.slice/%n -/sys/fs/cgroup/systemd/system.slice/%n
+Delegate=pids
 ProtectHome=read-only
 PrivateTmp=yes
 PrivateDevices=yes

@@ -44,7 +44,7 @@ func StartWatcher(ctx context.Context, agent string) (*Watcher, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil, fmt.Errorf("%w: this host does not run systemd", ErrNoUnit)
 	}
-	return start(ctx, systemctl, WatcherName(agent)+".service")
+	return start(ctx, RunSystemctl, WatcherName(agent)+".service")
 }
 
 func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
@@ -106,14 +106,14 @@ func Forget(service string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	_, err = systemctl(ctx, "reset-failed", service+".service")
+	_, err = RunSystemctl(ctx, "reset-failed", service+".service")
 	return err
 }
 
 func activeState(service string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	state, err := systemctl(ctx, "show", "--property=ActiveState", "--value", service+".service")
+	state, err := RunSystemctl(ctx, "show", "--property=ActiveState", "--value", service+".service")
 	return strings.TrimSpace(state), err
 }
 
@@ -133,9 +133,11 @@ func (w *Watcher) show(ctx context.Context) (map[string]string, error) {
 	return properties, nil
 }
 
-func systemctl(ctx context.Context, args ...string) (string, error) {
+// RunSystemctl runs systemctl on this host. It prints times in UTC.
+func RunSystemctl(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, "systemctl", append([]string{"--no-ask-password"}, args...)...)
+	c.Env = append(os.Environ(), "TZ=UTC")
 	c.Stdout, c.Stderr = &stdout, &stderr
 	c.WaitDelay = time.Second
 	if err := c.Run(); err != nil {

@@ -65,11 +65,7 @@ func (s *Service) UpgradeComponent(ctx context.Context, o ComponentOrder) (fleet
 	id := fleet.NewID()
 	data := agentapi.UpgradeData{
 		Version: o.Version, SourceURI: o.SourceURI, Force: o.Force,
-		// The runtime is that of the policy on each host.
-		Component: &agentapi.ComponentData{Name: o.Name, UpgradeID: id},
-	}
-	if len(packages) == 1 && o.SourceURI == "" { // otherwise it depends on the host which
-		data.Component.Checksum, data.Component.Size = "sha512:"+packages[0].SHA512, packages[0].Size
+		Component: o.Data(id, packages),
 	}
 	start := now
 	if o.StartTime != nil && o.StartTime.After(now) {

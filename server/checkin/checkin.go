@@ -267,6 +267,10 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	return changed, upgradeChanged
 }
 
+// maxComponentEvents bounds the events of one check-in: a host may change all of its components
+// with each. For more there is one event, and readers read the agent.
+const maxComponentEvents = 10
+
 // observeComponents applies a new report on components, of which was is the one before. It
 // returns the events and the results of upgrades that follow.
 func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (events []fleet.Event, results []fleet.Result) {
@@ -281,6 +285,9 @@ func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (even
 		if !slices.Contains(changed, name) {
 			changed = append(changed, name)
 		}
+	}
+	if len(changed) > maxComponentEvents {
+		return []fleet.Event{{Type: fleet.EventAgentComponent, Subject: a.ID, Data: event.Data(map[string]any{"components": len(changed)})}}, results
 	}
 	for _, name := range changed {
 		events = append(events, a.ComponentEvent(name))

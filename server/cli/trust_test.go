@@ -63,10 +63,14 @@ func (h *host) fetch(ctx context.Context, name string, limit int64) ([]byte, err
 	return got.Body[:min(int64(len(got.Body)), limit)], nil
 }
 
-// install does what an agent does before it unpacks.
+// install does what an agent does before it unpacks a version of itself.
 func (h *host) install(version string) error {
 	h.t.Helper()
-	name := archiveOf(version)
+	return h.installArchive(archiveOf(version))
+}
+
+func (h *host) installArchive(name string) error {
+	h.t.Helper()
 	want, err := h.client.Expect(h.t.Context(), name, nil)
 	if err != nil {
 		return err
@@ -162,6 +166,56 @@ func TestHostInstallsPackageSignedInTargets(t *testing.T) {
 	o.contains(o.run("package", "floor", "none", "--targets-key", key), "published 5.targets.json")
 	o.contains(o.run("package", "keys", "renew", "--targets-key", key), "published 6.targets.json")
 	h.mustInstall("1.0.5")
+}
+
+func TestComponentComesFromItsDescriptionToAHost(t *testing.T) {
+	o, s := loggedIn(t)
+	dir, digest := o.publisher()
+	key, work := filepath.Join(dir, "targets-1.key"), t.TempDir()
+	file := func(name, body string) string {
+		path := filepath.Join(work, name)
+		if err := os.WriteFile(path, []byte(body), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	described := file("component.yaml", o.run("package", "example"))
+	build := func(version string) string {
+		o.run("package", "build", "--component", described, "--version", version, "--os", "linux", "--arch", "amd64", "--out", work+"/",
+			"--file", "bin/web="+file("web", "#!/bin/sh\n# "+version), "--file", "web.service="+file("unit", "[Service]\n"), "--file", "conf/web.conf="+file("conf", "port 80\n"))
+		return filepath.Join(work, "muster-component-web-"+version+"-linux-amd64.tar.gz")
+	}
+	old, web := build("2.3.0"), build("2.4.0")
+	o.contains(o.run("package", "push", old, web, "--targets-key", key), "published web 2.3.0 for linux/amd64", "published web 2.4.0 for linux/amd64", "published 1.targets.json")
+	o.run("package", "push", o.archive("1.1.0"), "--targets-key", key)
+	for _, p := range asJSON[adminapi.PackageList](o, "package", "list").Items {
+		if p.Signed == nil || !*p.Signed {
+			t.Errorf("the list has %+v", p)
+		}
+	}
+	h := newHost(t, s, digest)
+	h.mustInstall("1.1.0")
+	for _, archive := range []string{old, web} {
+		if err := h.installArchive(filepath.Base(archive)); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// The component has a floor of its own.
+	o.run("package", "floor", "2.4.0", "--component", "web", "--targets-key", key)
+	if floor := h.client.Floor(t.Context(), "web"); floor != "2.4.0" {
+		t.Errorf("the floor of the component is %q", floor)
+	}
+	if floor := h.client.Floor(t.Context(), ""); floor != "" {
+		t.Errorf("the floor of the agent is %q", floor)
+	}
+	o.contains(o.run("package", "list"), filepath.Base(old)+": hosts that trust the root do not install it: it is below 2.4.0")
+
+	o.run("package", "withdraw", filepath.Base(web), "--targets-key", key)
+	if err := h.installArchive(filepath.Base(web)); !errors.Is(err, tuf.ErrUnknownTarget) {
+		t.Errorf("a withdrawn version: %v", err)
+	}
+	h.mustInstall("1.1.0")
 }
 
 func TestReleaseWithTwoSignatures(t *testing.T) {

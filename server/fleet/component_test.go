@@ -266,6 +266,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		{Component: "web", Version: "2.6.0", OS: "windows", Arch: "amd64"},
 		{Component: "web", Version: "2.7.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed it"},
 		{Component: "db", Version: "2.8.0", OS: "linux", Arch: "amd64"},
+		{Component: "web", Version: "2.9.1", OS: "linux", Arch: "amd64", Runtime: "docker"},
 		{Version: "1.1.0", OS: "linux", Arch: "amd64"},
 	}
 	to := func(version string, edit ...func(*ComponentRequest)) ComponentRequest {
@@ -292,6 +293,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		"that of agents":            {unchanged, to("1.1.0", force), "no package of component web in version 1.1.0"},
 		"that of another platform":  {unchanged, to("2.6.0"), "no package of component web in version 2.6.0"},
 		"one from elsewhere":        {unchanged, to("2.9.0", elsewhere), ""},
+		"one with another runtime":  {unchanged, to("2.9.1", force), "runs with systemd by its policy p1, and version 2.9.1 is for docker"},
 		"one that nobody signed":    {unchanged, to("2.7.0"), "nobody signed it"},
 		"the first installation":    {func(h *componentHost) { h.reports("", nil) }, to("2.3.0"), ""},
 		"of an unenrolled agent":    {func(h *componentHost) { h.a.Active = false }, to("2.5.0"), "is unenrolled"},
@@ -323,7 +325,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	} {
 		h := newComponentHost(t)
 		c.host(h)
-		err := h.a.CheckComponentUpgrade(c.w, catalog.Component("web"))
+		err := h.a.CheckComponentUpgrade(c.w, OfComponent(catalog, "web"))
 		if got := ""; err != nil {
 			got = err.Error()
 			if c.says == "" || !strings.Contains(got, c.says) {
@@ -334,15 +336,37 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, version, says string }{
-		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are [2.6.0 2.5.0 2.4.0 2.3.0])"},
+		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are [2.9.1 2.6.0 2.5.0 2.4.0 2.3.0])"},
 	} {
-		err := ComponentRequest{Name: c.name, UpgradeRequest: UpgradeRequest{Version: c.version}}.Check(catalog.Component("web"))
+		err := ComponentRequest{Name: c.name, UpgradeRequest: UpgradeRequest{Version: c.version}}.Check(OfComponent(catalog, "web"))
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s %s: %v, want %q", c.name, c.version, err, c.says)
 		}
 	}
-	if got := append(catalog.Component(""), Package{Component: "web", Version: "9.0.0"}).Component(""); len(got) != 1 || got[0].Version != "1.1.0" {
+	if got := OfComponent(catalog, ""); len(got) != 1 || got[0].Version != "1.1.0" {
 		t.Errorf("the packages of agents are %v", got)
+	}
+}
+
+func TestUpgradeOfAComponentPinsItsOnlyArtifact(t *testing.T) {
+	amd := Package{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64", Runtime: "systemd", SHA512: "0a", Size: 5}
+	arm := amd
+	arm.Arch = "arm64"
+	w := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: "2.5.0"}}
+	elsewhere := w
+	elsewhere.SourceURI = "https://mirror.example.com"
+	for _, c := range []struct {
+		w       ComponentRequest
+		catalog Catalog
+		want    agentapi.ComponentData
+	}{
+		{w, Catalog{amd}, agentapi.ComponentData{Name: "web", UpgradeID: "x", Runtime: "systemd", Checksum: "sha512:0a", Size: 5}},
+		{w, Catalog{amd, arm}, agentapi.ComponentData{Name: "web", UpgradeID: "x", Runtime: "systemd"}},
+		{elsewhere, Catalog{amd}, agentapi.ComponentData{Name: "web", UpgradeID: "x"}},
+	} {
+		if got := c.w.Data("x", c.catalog); !reflect.DeepEqual(*got, c.want) {
+			t.Errorf("the data is %+v, want %+v", *got, c.want)
+		}
 	}
 }
 

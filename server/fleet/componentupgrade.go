@@ -447,6 +447,21 @@ func (w ComponentRequest) Check(c Catalog) error {
 	return w.check(c, "package of component "+w.Name+" in version "+w.Version)
 }
 
+// Data returns what the UPGRADE of an action says of the component. It pins the artifact if
+// there is only one: otherwise it depends on the host's platform.
+func (w ComponentRequest) Data(actionID string, catalog Catalog) *agentapi.ComponentData {
+	d := &agentapi.ComponentData{Name: w.Name, UpgradeID: actionID}
+	published := catalog.Of(w.Version)
+	if w.SourceURI != "" || len(published) == 0 {
+		return d // the runtime is that of the policy on each host
+	}
+	d.Runtime = published[0].Runtime
+	if len(published) == 1 {
+		d.Checksum, d.Size = "sha512:"+published[0].SHA512, published[0].Size
+	}
+	return d
+}
+
 // CheckComponentUpgrade returns an error that says why a component of this agent cannot be
 // upgraded as requested, or nil. The text is shown to operators as it is.
 // catalog has the component's packages.
@@ -464,16 +479,17 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	if !ok {
 		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, w.Name, a.PolicyID)
 	}
-	var published, fitting Catalog // of the version; empty if the package comes from elsewhere
+	var fitting Catalog // empty if the package comes from elsewhere
 	if w.SourceURI == "" {
-		published = catalog.Of(w.Version)
-		fitting = published.only(func(p Package) bool { return p.Fits(host) })
+		fitting = catalog.For(w.Version, host)
 	}
 	u := c.Upgrade
 	busy := c.UpgradeDetails != nil && c.UpgradeDetails.State != agentapi.UpgradeFailed
 	switch {
 	case w.SourceURI == "" && len(fitting) == 0:
 		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture)
+	case len(fitting) > 0 && fitting[0].Runtime != "" && fitting[0].Runtime != c.Runtime:
+		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime)
 	case u.Upgrading():
 		// Also with force: an agent upgrades a component once at a time.
 		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, u.Target, u.ActionID)
@@ -502,9 +518,4 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version)
 	}
 	return nil
-}
-
-// Component returns the packages of a component, or those of agents if name is empty.
-func (c Catalog) Component(name string) Catalog {
-	return c.only(func(p Package) bool { return p.Component == name })
 }

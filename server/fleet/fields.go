@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -219,8 +218,8 @@ func (a *Agent) Values(f *kql.Field) []any { return a.values(f, a.componentTexts
 
 // EachValue is Values for a caller that asks for all fields: it decodes the components once.
 func (a *Agent) EachValue() func(*kql.Field) []any {
-	components := sync.OnceValue(a.componentTexts)
-	return func(f *kql.Field) []any { return a.values(f, components) }
+	components := a.componentTexts()
+	return func(f *kql.Field) []any { return a.values(f, func() map[string][]string { return components }) }
 }
 
 func (a *Agent) values(f *kql.Field, components func() map[string][]string) []any {

@@ -60,8 +60,8 @@ var bans = []ban{
 		reason: "programs that run on hosts contain no test helpers",
 	},
 	{
-		from: []string{"..."}, unless: []string{support, "testing/esnode"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
-		reason: "they fail or skip a test, so only _test.go files, support packages and esnode use them",
+		from: []string{"..."}, unless: []string{support, "testing/esnode", "testing/nspawn", "testing/docker"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test, so only _test.go files, support packages, esnode, nspawn and docker use them",
 	},
 	{
 		from: shipped, unless: []string{support}, to: []string{support}, deep: true,
@@ -208,13 +208,18 @@ var bans = []ban{
 		reason: "each is a part with one task; agent/daemon assembles them",
 	},
 
+	{
+		from: []string{"agent/runtime/process"}, to: []string{"//agent/..."}, only: []string{"//agent/runtime", "//agent/backoff", "//agent/logfile"},
+		reason: "an adapter knows the interface of adapters, not who calls it nor the other ones",
+	},
+
 	// Libraries are used in few packages.
 	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/httpapi/...", "testing/loadtest/scenario"),
 	only("modernc.org/sqlite", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/fakepkg"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one; testing/docker writes images", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
 	only("text/template", "one package bounds what templates can do", "server/configfile"),
 	only("github.com/aymanbagabas/go-udiff", "files are compared in one way", "server/configfile"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
@@ -223,6 +228,9 @@ var bans = []ban{
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
 	only("github.com/kardianos/service", "only installation and restarts use the service manager", "agent", "agent/setup", "watcher/host"),
+	only("github.com/coreos/go-systemd/v22", "one adapter runs components as units of systemd; the rest must not notice", "agent/runtime/systemd"),
+	only("github.com/moby/moby", "one runtime of components is Docker; the rest must not notice", "agent/runtime/docker", "testing/docker"),
+	only("github.com/google/go-containerregistry", "tests pull images from a registry of their own", "testing/docker"),
 	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),

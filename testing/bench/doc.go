@@ -1,9 +1,9 @@
-// Package bench measures on this machine's loopback: for an upgrade with the real
-// programs, its duration, the outage of a component, the time to detect a crash loop, and
-// the memory of agent and watcher; for a rollout with the real server and simulated
-// agents, the duration of its steps; for both stores, the cost of enrolment, check-ins,
-// actions, acknowledgements and queries. The scenario floor of testing/loadtest measures
-// what a request costs without Muster.
+// Package bench measures on this machine's loopback: for an upgrade with the real programs,
+// its duration, the outage of a component, the time to detect a crash loop, and the memory
+// of agent and watcher; for a unit of systemd, its outage in an upgrade; for a rollout with
+// the real server and simulated agents, the duration of its steps; for both stores, the
+// cost of enrolment, check-ins, actions, acknowledgements and queries. The scenario floor
+// of testing/loadtest measures what a request costs without Muster.
 //
 // `go tool mage bench` runs it. It prints tables and writes them to RESULTS.md,
 // ROLLOUTS.md and STORES.md beside this file. It has no tests, since figures depend on the

@@ -12,7 +12,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/nspawn"
-	"github.com/muster-fleet/muster/testing/require"
 )
 
 // machine is a host with a real systemd, where the agent is a service.
@@ -29,12 +28,7 @@ type machine struct {
 // newMachine installs 1.0.0 as a service on a fresh machine.
 func newMachine(t *testing.T, w *world, name, top string) *machine {
 	t.Helper()
-	require.Root(t)
-	for _, program := range []string{"debootstrap", "systemd-nspawn", "nsenter", "mkfs.ext4"} {
-		require.Program(t, program)
-	}
-	_, err := nspawn.Prepare(t.Context())
-	require.Made(t, err, "let this machine reach its own package source")
+	nspawn.Require(t)
 	dir := filepath.Join(w.Dir, "machine-"+name)
 	vm, err := nspawn.New(t.Context(), dir, name, filepath.Dir(w.Programs.Agent), filepath.Join(w.Dir, "packages"))
 	check(t, err)

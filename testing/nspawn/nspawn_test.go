@@ -9,19 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/muster-fleet/muster/testing/require"
 )
-
-func needs(t *testing.T) {
-	t.Helper()
-	require.Root(t)
-	for _, program := range []string{"debootstrap", "systemd-nspawn", "nsenter", "mkfs.ext4"} {
-		require.Program(t, program)
-	}
-	_, err := Prepare(t.Context())
-	require.Made(t, err, "let this machine reach its own package source")
-}
 
 func machine(t *testing.T, name string) *Machine {
 	t.Helper()
@@ -75,7 +63,7 @@ func (m *Machine) must(t *testing.T, args ...string) string {
 }
 
 func TestPowerCutKeepsOnlySyncedData(t *testing.T) {
-	needs(t)
+	Require(t)
 	t.Parallel()
 	m := machine(t, "cut")
 	if err := m.Boot(t.Context()); err != nil {
@@ -111,7 +99,7 @@ func TestPowerCutKeepsOnlySyncedData(t *testing.T) {
 }
 
 func TestMachinesAreIsolated(t *testing.T) {
-	needs(t)
+	Require(t)
 	t.Parallel()
 	a, b := machine(t, "one"), machine(t, "two")
 	for _, m := range []*Machine{a, b} {

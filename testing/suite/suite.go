@@ -197,15 +197,17 @@ func countFunctions(file string) (n int, err error) {
 	}
 }
 
-// testWhole runs tests that would take hours under the race detector: an upgrade
-// interrupted at every call, a rollout whose server is killed at every write, and the
-// large fleet. The other steps run a part of the first two under the detector.
+// testWhole runs tests that would take hours under the race detector: upgrades of an agent
+// and of a component interrupted at every call, a rollout whose server is killed at every
+// write, and the large fleet. The other steps run a part of the first three under the
+// detector.
 func testWhole(ctx context.Context, root string, out io.Writer) error {
 	// In parallel, so that one uses the cores while another is built.
 	all, ctx := errgroup.WithContext(ctx)
 	for _, test := range [][]string{
 		{"./" + proofPackage},
 		{"./server/rollout/...", "-run=AtAnyWrite"},
+		{"./agent/component", "-run=AtAnyCall"},
 		{"./testing/simulation", "-run=TestScripts/large"},
 	} {
 		all.Go(func() error {

@@ -45,6 +45,7 @@ var debianPackages = []struct{ program, name string }{
 	{"unzip", "unzip"},                         // the other reader of our zip files
 	{"debootstrap", "debootstrap"},             // machines with a real systemd
 	{"systemd-nspawn", "systemd-container"},    // runs them
+	{"dockerd", "docker.io"},                   // tests start engines of their own
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // checked by its folder, see have
 	{"mvn", "maven"},                           // fetches Elasticsearch
 	{"java", javaPackages[0]},                  // runs it, see javaPackage

@@ -1,0 +1,170 @@
+package docker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/jsonstream"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// pinned is an image with a digest.
+var pinned = "registry.example/team/web@sha256:" + strings.Repeat("ab", 32)
+
+func releaseWith(settings map[string]any) *runtime.Release {
+	if settings["image"] == nil {
+		settings["image"] = pinned
+	}
+	return &runtime.Release{Name: "web", Dir: "/c/web", Home: "/c/web/data/web-1", Component: manifest.Component{Settings: settings}}
+}
+
+func TestSettingsThatAreWrongAreNamed(t *testing.T) {
+	type m = map[string]any
+	for _, test := range []struct {
+		settings m
+		says     string
+	}{
+		{m{"image": "nginx"}, "image: is \"nginx\", want <repository>@sha256:<digest>: it has no digest"},
+		{m{"image": "nginx:1.27"}, "it has no digest"},
+		{m{"image": "nginx@sha256:12"}, "image: "},
+		{m{"image": "nginx@sha512:" + strings.Repeat("ab", 64)}, "not SHA-256"},
+		{m{"image": "Nginx@sha256:" + strings.Repeat("ab", 32)}, "image: "},
+		{m{"privileged": true}, `unknown field "privileged"`},
+		{m{"container": "x"}, "container: "},
+		{m{"container": "web.bak"}, "do not end in .bak"},
+		{m{"env": m{"PORT": 80}}, "env"},
+		{m{"env": m{"A B": "1"}}, `env: "A B"`},
+		{m{"ports": []m{{"host": 80}}}, "ports[0]: lacks host or container"},
+		{m{"ports": []m{{"host": 80, "container": 80, "protocol": "http"}}}, "ports[0].protocol"},
+		{m{"ports": []m{{"host": 80, "container": 80, "address": "localhost"}}}, "ports[0].address"},
+		{m{"ports": []m{{"host": 80, "container": 80, "address": "10.0.0.1"}, {"host": 80, "container": 81}}}, "ports[1]: publishes 80/tcp"},
+		{m{"ports": []m{{"host": 80, "container": 80}}, "network": "host"}, "have no effect with network: host"},
+		{m{"mounts": []m{{"source": "data/x", "target": "/x"}}}, "mounts[0].source: is \"data/x\", want an absolute path"},
+		{m{"mounts": []m{{"source": "/a/../b", "target": "/x"}}}, "mounts[0].source"},
+		{m{"mounts": []m{{"source": "/a:b", "target": "/x"}}}, "mounts[0].source"},
+		{m{"mounts": []m{{"source": "/a", "target": "x"}}}, "mounts[0].target"},
+		{m{"mounts": []m{{"source": "/a", "target": "/x"}, {"source": "b2", "target": "/x"}}}, "mounts[1].target: /x occurs twice"},
+		{m{"mounts": []m{{"target": "/x", "read_only": true}}}, "mounts[0].read_only"},
+		{m{"network": "container:web"}, "network: "},
+		{m{"user": "a b"}, "user: "},
+		{m{"restart": "sometimes"}, "restart: "},
+		{m{"restart": "always:3"}, "restart: "},
+		{m{"stop_timeout": "2m"}, "stop_timeout: "},
+		{m{"stop_timeout": "1.5s"}, "stop_timeout: "},
+		{m{"reload_signal": "HUP"}, "reload_signal: "},
+		{m{"cap_add": []string{"net admin"}}, "cap_add: "},
+		{m{"memory": "1k"}, "memory: "},
+		{m{"cpus": -1}, "cpus: "},
+		{m{"labels": m{"muster.component": "x"}}, "Muster's own"},
+		{m{"restart": "x", "user": "a b"}, "user: is"},
+	} {
+		_, err := parse(releaseWith(test.settings))
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v: %v, want %q in it", test.settings, err, test.says)
+		}
+	}
+}
+
+func TestTagBesideTheDigestIsIgnored(t *testing.T) {
+	for image, want := range map[string]string{
+		"nginx:1.27@sha256:" + strings.Repeat("ab", 32):         "docker.io/library/nginx@sha256:" + strings.Repeat("ab", 32),
+		"localhost:5000/a/b@sha256:" + strings.Repeat("ab", 32): "localhost:5000/a/b@sha256:" + strings.Repeat("ab", 32),
+	} {
+		s, err := parse(releaseWith(map[string]any{"image": image}))
+		if err != nil || s.Image != want {
+			t.Errorf("%s: %+v, %v, want %s", image, s, err, want)
+		}
+	}
+}
+
+func TestPortsBecomeBindings(t *testing.T) {
+	s, err := parse(releaseWith(map[string]any{"ports": []map[string]any{
+		{"host": 8080, "container": 80}, {"host": 8081, "container": 80, "address": "127.0.0.1"}, {"host": 53, "container": 53, "protocol": "udp"},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, h := s.config(releaseWith(map[string]any{}), "sha256:1")
+	var got []string
+	for inside, bindings := range h.PortBindings {
+		if _, ok := c.ExposedPorts[inside]; !ok {
+			t.Errorf("%s is not exposed", inside)
+		}
+		for _, b := range bindings {
+			got = append(got, fmt.Sprintf("%v:%s→%s", b.HostIP, b.HostPort, inside))
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"127.0.0.1:8081→80/tcp", "invalid IP:53→53/udp", "invalid IP:8080→80/tcp"}; !slices.Equal(got, want) {
+		t.Errorf("the bindings are %q, want %q", got, want)
+	}
+}
+
+func TestStatusSaysWhyItDoesNotRun(t *testing.T) {
+	for _, test := range []struct {
+		state          container.State
+		running, ready bool
+		says           string
+	}{
+		{container.State{Status: "running", Running: true, Pid: 7}, true, true, ""},
+		{container.State{Status: "created"}, false, false, "it was never started"},
+		{container.State{Status: "exited", ExitCode: 3}, false, false, "it ended with status 3"},
+		{container.State{Status: "exited", ExitCode: 137, OOMKilled: true}, false, false, "no memory left"},
+		{container.State{Status: "exited", ExitCode: 127, Error: "no such file"}, false, false, "no such file"},
+		// It must be stopped, or the engine would start it in the middle of an upgrade.
+		{container.State{Status: "restarting", Running: true, Restarting: true, ExitCode: 1}, true, false, "it ended with status 1, and is restarted"},
+		{container.State{Status: "paused", Running: true, Paused: true}, true, false, "it is paused"},
+		{container.State{Status: "running", Running: true, Health: &container.Health{Status: container.Starting}}, true, false, "starting"},
+		{container.State{Status: "running", Running: true, Health: &container.Health{Status: container.Unhealthy, Log: []*container.HealthcheckResult{{Output: "502\n"}}}}, true, false, "unhealthy: 502"},
+		{container.State{Status: "running", Running: true, Health: &container.Health{Status: container.Healthy}}, true, true, ""},
+	} {
+		s := status(&container.InspectResponse{State: &test.state, Config: &container.Config{}})
+		if s.Running != test.running || s.Ready != test.ready || !strings.Contains(s.Message, test.says) || (s.Message == "") != (test.says == "") {
+			t.Errorf("%+v: %+v", test.state, s)
+		}
+	}
+}
+
+func TestProgressOfAPullOnlyGrows(t *testing.T) {
+	p := progress{layers: map[string]float64{}}
+	var got []float64
+	for _, m := range []jsonstream.Message{
+		{Status: "Pulling from team/web", ID: "latest"},
+		{Status: "Pulling fs layer", ID: "a"},
+		{Status: "Pulling fs layer", ID: "b"},
+		{Status: "Downloading", ID: "a", Progress: &jsonstream.Progress{Current: 1, Total: 2}},
+		{Status: "Download complete", ID: "a"},
+		{Status: "Already exists", ID: "b"},
+		{Status: "Extracting", ID: "a", Progress: &jsonstream.Progress{Current: 1, Total: 2}},
+		{Status: "Pulling fs layer", ID: "c"}, // known late: the part that is done shrinks
+		{Status: "Pull complete", ID: "a"},
+		{Status: "Pull complete", ID: "c"},
+		{Status: "Digest: sha256:ab"},
+	} {
+		if p.add(m) {
+			got = append(got, p.percent)
+		}
+	}
+	if want := []float64{12.5, 25, 75, 87.5, 100}; !slices.Equal(got, want) {
+		t.Errorf("progress is %v, want %v", got, want)
+	}
+}
+
+func TestLogsAreBounded(t *testing.T) {
+	var out tail
+	for i := range 3 * maxLogBytes / 1000 {
+		fmt.Fprintf(&out, "%0999d\n", i)
+	}
+	lines := out.lines(3)
+	if len(out.text) > maxLogBytes || len(lines) != 3 || !strings.HasSuffix(lines[2], fmt.Sprint(3*maxLogBytes/1000-1)) {
+		t.Errorf("%d bytes, the last lines are %q", len(out.text), lines)
+	}
+	if lines := new(tail).lines(3); lines != nil {
+		t.Errorf("the lines of no output are %q", lines)
+	}
+}

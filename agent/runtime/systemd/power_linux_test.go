@@ -1,0 +1,81 @@
+package systemd
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+)
+
+// phaseVariable says what happens inside between two boots of the machine.
+const phaseVariable = "MUSTER_TEST_PHASE"
+
+// The power is cut while Install replaces the unit by another one, and after the upgrade.
+func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
+	if phase := os.Getenv(phaseVariable); phase != "" {
+		inPhase(t, phase)
+		return
+	}
+	m := machine.Machine(t)
+	for _, phases := range [][2]string{
+		{"upgrade and die in disable", "find A component, and restore"},
+		{"upgrade and die in rename", "find nothing, and install"},
+		{"upgrade and die in enable", "find nothing, and restore"},
+		{"upgrade and die in reload", "find version 2, and restore"}, // without the program of it
+		{"upgrade and die in nothing", "find version 2, and remove"},
+	} {
+		machine.Test(t, "env", phaseVariable+"="+phases[0])
+		check(t, m.PowerCut())
+		check(t, m.Boot(t.Context()))
+		machine.Test(t, "env", phaseVariable+"="+phases[1])
+		if t.Failed() {
+			t.Fatalf("in %q", phases)
+		}
+	}
+}
+
+func inPhase(t *testing.T, phase string) {
+	a := newAdapter()
+	v1 := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
+	v2 := component{t, "web", strings.Replace(plainUnit, "A component", "version 2", 1)}.release("2.0.0", runsForEver)
+	start := func(r *runtime.Release) {
+		t.Helper()
+		point(t, r)
+		check(t, a.ReloadDaemon(t.Context(), r))
+		check(t, a.Start(t.Context(), r))
+	}
+	if call, ok := strings.CutPrefix(phase, "upgrade and die in "); ok {
+		upgrade(t, a, v1, nil)
+		check(t, a.Start(t.Context(), v1))
+		run(t, "sync")
+		check(t, a.Stop(t.Context(), v1))
+		dying, _ := dyingAt(func(c string) bool { return c == call })
+		if err := dying.Install(t.Context(), v2, v1); err == nil {
+			start(v2)
+		} else if !errors.Is(err, errDied) {
+			t.Error(err)
+		}
+		return
+	}
+	found, then, _ := strings.Cut(strings.TrimPrefix(phase, "find "), ", and ")
+	if got := show(t, "web.service", "Description"); found == "nothing" && status(t, a, v1).Running || found != "nothing" && (got != found || !status(t, a, v1).Running) {
+		t.Errorf("after the boot there is %s: %+v, want %s", got, status(t, a, v1), found)
+	}
+	want := "A component"
+	switch then {
+	case "install":
+		check(t, a.Install(t.Context(), v2, v1))
+		start(v2)
+		want = "version 2"
+	case "restore":
+		check(t, a.Restore(t.Context(), v2, v1, ""))
+		start(v1)
+	}
+	if got := show(t, "web.service", "Description"); then != "remove" && (got != want || !status(t, a, v1).Ready) {
+		t.Errorf("%s runs, want %s", got, want)
+	}
+	check(t, a.Remove(t.Context(), v2))
+	run(t, "sync")
+}
