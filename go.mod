@@ -7,6 +7,7 @@ require (
 	filippo.io/edwards25519 v1.2.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/ProtonMail/go-crypto v1.5.2
+	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/clipperhouse/uax29/v2 v2.7.0
 	github.com/containerd/errdefs v1.0.0
 	github.com/coreos/go-systemd/v22 v22.7.0

@@ -169,17 +169,13 @@ func paths(files []configFile) []string {
 	return out
 }
 
-// digestOf identifies the configuration of a version: paths, modes and contents.
+// digestOf identifies the configuration of a version.
 func digestOf(files []configFile) string {
-	if len(files) == 0 {
-		return ""
+	written := make([]manifest.WrittenFile, len(files))
+	for i, f := range files {
+		written[i] = manifest.WrittenFile{Path: f.path, Mode: uint32(f.mode), SHA256: sha256.Sum256(f.content)}
 	}
-	h := sha256.New()
-	for _, f := range files {
-		sum := sha256.Sum256(f.content)
-		fmt.Fprintf(h, "%s\x00%o\x00%x\n", f.path, f.mode, sum)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return manifest.ConfigDigest(written)
 }
 
 // obsolete returns the files that only the version before had.

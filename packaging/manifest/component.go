@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,6 +114,27 @@ func ValidHostPath(p string) error {
 		return fmt.Errorf("is %q, want an absolute path in its shortest form", p)
 	}
 	return nil
+}
+
+// WrittenFile is a configuration file as it is written to a host.
+type WrittenFile struct {
+	Path   string
+	Mode   uint32
+	SHA256 [sha256.Size]byte // of the content
+}
+
+// ConfigDigest identifies the configuration of a version: the paths, modes and contents of
+// its files, which are sorted by path. It is empty if there are none. Agents report it of what
+// they have written, and the server computes it of what it renders.
+func ConfigDigest(files []WrittenFile) string {
+	if len(files) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%s\x00%o\x00%x\n", f.Path, f.Mode, f.SHA256)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // ServerMayWrite reports whether the server may render the file at a path.

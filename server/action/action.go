@@ -65,8 +65,9 @@ type Trust interface {
 
 // Locks returns the agents of running rollouts, for which orders are refused.
 type Locks interface {
-	// Locked returns, by agent id, a sentence that names the rollout which has the agent.
-	Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
+	// Locked returns, by agent id, a sentence that names the rollout which has the agent, or
+	// the component of it.
+	Locked(ctx context.Context, component string, agents []fleet.Agent) (map[string]string, error)
 }
 
 // Guards decide whether an upgrade may be ordered now. Rollouts make their offers by the
@@ -305,7 +306,7 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade
 // as a failure of its own.
-func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint string) error {
+func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, do step) error {
 	if s.Locks == nil {
 		return nil
 	}
@@ -318,13 +319,13 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint strin
 	if len(free) == 0 {
 		return nil
 	}
-	locked, err := s.Locks.Locked(ctx, free)
+	locked, err := s.Locks.Locked(ctx, do.component, free)
 	if err != nil {
 		return err
 	}
 	for i := range verdicts {
 		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil {
-			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s%s", why, hint)
+			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s%s", why, do.hint)
 		}
 	}
 	return nil
@@ -370,7 +371,7 @@ func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]
 		for some := range slices.Chunk(ids, judgeSize) {
 			page, err := s.judge(ahead, some, do.check)
 			if err == nil && !do.locked {
-				err = s.checkLocks(ahead, page, do.hint)
+				err = s.checkLocks(ahead, page, do)
 			}
 			if err != nil {
 				return err
@@ -485,10 +486,11 @@ type step struct {
 	check func(*fleet.Agent) error
 	// begin marks the document; nil if it stays as it is.
 	begin func(*fleet.Agent)
-	// locked permits agents of a running rollout; otherwise hint is appended to their
-	// refusal.
-	locked bool
-	hint   string
+	// locked permits agents of a running rollout, or of one of the component; otherwise hint
+	// is appended to their refusal.
+	locked    bool
+	component string
+	hint      string
 	// single makes the order fail with the first refusal.
 	single bool
 	// why is the operator's reason, and override the guard rails that the order overrides,
@@ -784,6 +786,14 @@ func (s *Service) ComponentCatalog(ctx context.Context, name string) (fleet.Cata
 		err = s.Trust.SetWithheld(ctx, catalog)
 	}
 	return catalog, err
+}
+
+// CatalogOf returns the packages of a component, or those of agents if the name is empty.
+func (s *Service) CatalogOf(ctx context.Context, component string) (fleet.Catalog, error) {
+	if component == "" {
+		return s.Catalog(ctx)
+	}
+	return s.ComponentCatalog(ctx, component)
 }
 
 func (s *Service) create(ctx context.Context, a *fleet.Action) error {

@@ -65,7 +65,10 @@ func (w *world) serve(s store.Store) *action.Service {
 // locks implements action.Locks by a function.
 type locks func(context.Context, []fleet.Agent) (map[string]string, error)
 
-func (l locks) Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error) {
+func (l locks) Locked(ctx context.Context, component string, agents []fleet.Agent) (map[string]string, error) {
+	if component != "" {
+		return nil, nil
+	}
 	return l(ctx, agents)
 }
 

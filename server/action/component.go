@@ -43,8 +43,8 @@ func (s *Service) EachComponentVerdict(ctx context.Context, o ComponentOrder, f 
 	return s.eachVerdict(ctx, o.AgentIDs, do, f)
 }
 
-// UpgradeComponent creates one UPGRADE action, as Upgrade does for agents. A rollout of
-// agents does not hold their components.
+// UpgradeComponent creates one UPGRADE action, as Upgrade does for agents. A rollout of the
+// same component holds it; one of agents, or of another component, does not.
 func (s *Service) UpgradeComponent(ctx context.Context, o ComponentOrder) (fleet.Action, error) {
 	now := s.Now.UTC()
 	if o.RolloutSeconds > 0 && o.StartTime == nil {
@@ -92,5 +92,5 @@ func (s *Service) componentStep(ctx context.Context, o ComponentOrder) (step, fl
 		return step{}, nil, err
 	}
 	check := func(a *fleet.Agent) error { return a.CheckComponentUpgrade(o.ComponentRequest, catalog) }
-	return step{check: check, locked: true}, catalog.Of(o.Version), nil
+	return step{check: check, component: o.Name}, catalog.Of(o.Version), nil
 }

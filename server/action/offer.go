@@ -21,7 +21,10 @@ type Offer struct {
 	ID string
 	fleet.UpgradeRequest
 	// Rollback asks hosts to go back to the version they have kept.
-	Rollback   bool
+	Rollback bool
+	// Component makes it an upgrade of a component; nil: of the agents themselves. Its
+	// UpgradeID is that of the offer.
+	Component  *agentapi.ComponentData
 	AgentIDs   []string
 	Expiration time.Time
 	Actor      string
@@ -58,9 +61,15 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 		return nil, err
 	}
 	now := s.Now.UTC()
+	data := agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: o.Force && !o.Rollback}
+	if o.Component != nil {
+		c := *o.Component
+		c.UpgradeID = o.ID
+		data.Component = &c
+	}
 	a := fleet.Action{
 		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Automatic: o.Automatic, Expiration: &o.Expiration,
-		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: o.Force && !o.Rollback}),
+		Data: event.Data(data),
 	}
 	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {
 		switch {
@@ -134,42 +143,68 @@ func (s *Service) offered(ctx context.Context, a fleet.Action, o Offer, do step)
 // offerStep returns the step of an offer.
 func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 	now := s.Now.UTC()
-	runs := func(agent *fleet.Agent) error {
-		if agent.Version == o.Version {
-			// Also with force, since a rollout does not reinstall a version.
-			return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", agent.ID, agent.Version)
+	component := o.component()
+	runs := func(subject *fleet.Subject) error {
+		if subject.Version != o.Version || o.configures() {
+			return nil
 		}
-		return nil
+		// Also with force, since a rollout does not reinstall a version.
+		if component != "" {
+			return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", component, subject.Agent.ID, o.Version)
+		}
+		return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", subject.Agent.ID, o.Version)
+	}
+	begin := func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) }
+	if component != "" {
+		begin = func(agent *fleet.Agent) { agent.BeginComponentUpgrade(component, o.ID, o.Version, now) }
 	}
 	if o.Rollback {
+		if component == "" {
+			begin = func(agent *fleet.Agent) { agent.BeginRollback(o.ID, o.Version, now) }
+		}
 		return step{
 			check: func(agent *fleet.Agent) error {
-				if err := runs(agent); err != nil {
+				subject := agent.Of(component)
+				if err := runs(&subject); err != nil {
 					return err
 				}
-				to, err := agent.CheckRollback(now)
-				if err == nil && to.Version != o.Version {
-					err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to.Version, o.Version)
+				to, err := subject.CheckRollback(o.Version, now)
+				if err == nil && to != o.Version {
+					err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to, o.Version)
 				}
 				return err
 			},
-			begin: func(agent *fleet.Agent) { agent.BeginRollback(o.ID, o.Version, now) },
+			begin: begin,
 		}, nil
 	}
-	catalog, err := s.Catalog(ctx)
+	catalog, err := s.CatalogOf(ctx, component)
 	if err != nil {
 		return step{}, err
 	}
 	return step{
 		check: func(agent *fleet.Agent) error {
-			if err := runs(agent); err != nil {
+			subject := agent.Of(component)
+			if err := runs(&subject); err != nil {
 				return err
 			}
-			return agent.CheckUpgrade(o.UpgradeRequest, catalog)
+			w := o.UpgradeRequest
+			w.Force = w.Force || o.configures() && subject.Version == o.Version // only the configuration changes
+			return subject.CheckUpgrade(w, catalog)
 		},
-		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) },
+		begin: begin,
 	}, nil
 }
+
+// component returns the component's name, empty for an upgrade of agents.
+func (o *Offer) component() string {
+	if o.Component == nil {
+		return ""
+	}
+	return o.Component.Name
+}
+
+// configures reports whether it writes configuration, also for the version that is installed.
+func (o *Offer) configures() bool { return o.Component != nil && len(o.Component.Files) > 0 }
 
 // marked reports whether the agent has the mark of an action.
 func marked(a *fleet.Agent, actionID string) bool { return a.UpgradingBy(actionID) }
@@ -298,17 +333,17 @@ func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agen
 	}
 }
 
-// GiveUp ends an agent's upgrade as failed when no further message is expected. A later
-// message of the agent still overrides it.
-func (s *Service) GiveUp(ctx context.Context, agent fleet.Agent, why string) error {
-	r := fleet.Result{ActionID: agent.UpgradeActionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: s.Now.UTC()}
+// GiveUp ends an upgrade of an agent, or of its component, as failed when no further message
+// is expected. A later message of the agent still overrides it.
+func (s *Service) GiveUp(ctx context.Context, agent fleet.Agent, actionID, why string) error {
+	r := fleet.Result{ActionID: actionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: s.Now.UTC()}
 	changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
 	if err != nil {
 		return err
 	}
 	s.Events.Publish(ctx, fleet.ResultEvents([]fleet.Result{r}, changed)...)
 	_, err = store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool {
-		return marked(a, r.ActionID) && a.GiveUpUpgrade(why)
+		return marked(a, r.ActionID) && a.GiveUpUpgrade(r.ActionID, why)
 	})
 	return err
 }

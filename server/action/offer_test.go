@@ -189,7 +189,7 @@ func TestWithdrawals(t *testing.T) {
 		if a := w.agent("loading"); !a.Upgrading() {
 			t.Errorf("it ended: %+v", a.UpgradeDetails)
 		}
-		w.must(w.service.GiveUp(t.Context(), w.agent("loading"), "no sign"))
+		w.must(w.service.GiveUp(t.Context(), w.agent("loading"), w.agent("loading").UpgradeActionID, "no sign"))
 		if a := w.agent("loading"); a.UpgradeStatus != fleet.UpgradeFailed || a.UpgradeDetails.Metadata.ErrorMsg != "no sign" {
 			t.Errorf("given up it is %+v", a)
 		}

@@ -107,6 +107,7 @@ func (e AgentStatus) Valid() bool {
 // Defines values for ArtifactRuntime.
 const (
 	RuntimeDocker  ArtifactRuntime = "docker"
+	RuntimeProcess ArtifactRuntime = "process"
 	RuntimeSelf    ArtifactRuntime = "self"
 	RuntimeSystemd ArtifactRuntime = "systemd"
 )
@@ -115,6 +116,8 @@ const (
 func (e ArtifactRuntime) Valid() bool {
 	switch e {
 	case RuntimeDocker:
+		return true
+	case RuntimeProcess:
 		return true
 	case RuntimeSelf:
 		return true
@@ -1146,15 +1149,17 @@ type Artifact struct {
 	// Os default: any
 	Os *string `json:"os,omitempty"`
 
-	// Runtime How it is run; self is the agent's own package
+	// Runtime How it is run; self is the agent's own package, the others are for components. Agents may have more
 	Runtime *ArtifactRuntime `json:"runtime,omitempty"`
 
 	// Size bytes; absent if unknown
-	Size *int64  `json:"size,omitempty"`
-	Url  *string `json:"url,omitempty"`
+	Size *int64 `json:"size,omitempty"`
+
+	// Url With docker: the image as name@sha256:…, with the digest in checksum
+	Url *string `json:"url,omitempty"`
 }
 
-// ArtifactRuntime How it is run; self is the agent's own package
+// ArtifactRuntime How it is run; self is the agent's own package, the others are for components. Agents may have more
 type ArtifactRuntime string
 
 // AuditEntry defines model for AuditEntry.
@@ -1399,7 +1404,7 @@ type Component struct {
 	// ConfigSha256 Identifies its configuration files
 	ConfigSha256 *string `json:"config_sha256,omitempty"`
 
-	// DesiredVersion The version of its upgrade under way, else the one that is installed
+	// DesiredVersion The version of its active rollout, else of its upgrade under way, else the one that is installed
 	DesiredVersion *string `json:"desired_version,omitempty"`
 
 	// Hash That of its build
@@ -1423,6 +1428,9 @@ type Component struct {
 
 	// Rollbacks Versions that the host has kept
 	Rollbacks *[]string `json:"rollbacks,omitempty"`
+
+	// Rollout The active rollout that the agent is in
+	Rollout *RolloutRef `json:"rollout,omitempty"`
 
 	// Runtime How it is run
 	//
@@ -1563,6 +1571,61 @@ type ComponentVersion struct {
 
 	// Version Empty: it is not installed yet
 	Version string `json:"version"`
+}
+
+// ConfigPreview What up to 100 hosts would get
+type ConfigPreview struct {
+	Component string `json:"component"`
+
+	// ContentHash That of the manifest
+	ContentHash string              `json:"content_hash"`
+	Items       []ConfigPreviewItem `json:"items"`
+	Version     string              `json:"version"`
+}
+
+// ConfigPreviewItem defines model for ConfigPreviewItem.
+type ConfigPreviewItem struct {
+	AgentId string `json:"agent_id"`
+
+	// ConfigSha256 Identifies the files, as config_sha256 of a component that has no others
+	ConfigSha256 *string `json:"config_sha256,omitempty"`
+
+	// Diff A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new
+	Diff *string `json:"diff,omitempty"`
+
+	// Error Why the host cannot get the files, with file and line if a template is wrong; then there is no diff
+	Error    *string `json:"error,omitempty"`
+	Hostname string  `json:"hostname"`
+}
+
+// ConfigPreviewRequest defines model for ConfigPreviewRequest.
+type ConfigPreviewRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents          AgentSelection `json:"agents"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+}
+
+// ConfigTemplate A configuration file that the server renders for each host
+type ConfigTemplate struct {
+	Group *string `json:"group,omitempty"`
+
+	// Mode Octal; default: 0644
+	//
+	// Example: 0640
+	Mode *string `json:"mode,omitempty"`
+
+	// Owner Name or number; default: the agent's own
+	Owner *string `json:"owner,omitempty"`
+
+	// Path Absolute, on the host
+	//
+	// Example: /etc/web/web.conf
+	Path string `json:"path"`
+
+	// Template The file below the folder of the manifest
+	//
+	// Example: 2.0.0/web.conf.tmpl
+	Template string `json:"template"`
 }
 
 // CopyPolicyRequest defines model for CopyPolicyRequest.
@@ -2457,8 +2520,13 @@ type Pin struct {
 // Plan What a rollout does. Absent fields have defaults.
 type Plan struct {
 	// Artifacts Packages for each platform; default: the published ones
-	Artifacts   *[]Artifact `json:"artifacts,omitempty"`
-	Description *string     `json:"description,omitempty"`
+	Artifacts *[]Artifact `json:"artifacts,omitempty"`
+
+	// Component The component to upgrade, or to install where no version of it is; default: the agents themselves
+	//
+	// Example: web
+	Component   *string `json:"component,omitempty"`
+	Description *string `json:"description,omitempty"`
 
 	// Failure Crossing either threshold pauses the rollout
 	Failure *FailureRule `json:"failure,omitempty"`
@@ -2598,6 +2666,11 @@ type PolicyComponent struct {
 
 	// ServerConfig The server may render configuration files. The package has to allow it too
 	ServerConfig *bool `json:"server_config,omitempty"`
+
+	// Variables For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
+	//
+	// Example: {"port":"8080"}
+	Variables *map[string]string `json:"variables,omitempty"`
 
 	// Version The full version that the agents are to run
 	//
@@ -2739,7 +2812,10 @@ type PreviewTarget struct {
 	Batch   int    `json:"batch"`
 
 	// Bytes Bytes to download
-	Bytes    int64     `json:"bytes"`
+	Bytes int64 `json:"bytes"`
+
+	// Config Identifies the configuration files that the server renders for the host
+	Config   *string   `json:"config,omitempty"`
 	From     string    `json:"from"`
 	Hostname string    `json:"hostname"`
 	Online   bool      `json:"online"`
@@ -3228,7 +3304,10 @@ type Target struct {
 	// Code Why the target is in this state
 	//
 	// Example: max_parallel
-	Code    *string    `json:"code,omitempty"`
+	Code *string `json:"code,omitempty"`
+
+	// Config Identifies the configuration files that the server renders for the host
+	Config  *string    `json:"config,omitempty"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	Error   *string    `json:"error,omitempty"`
 
@@ -3523,7 +3602,11 @@ type UpgradeDetails struct {
 type UpgradeManifest struct {
 	Artifacts *[]Artifact `json:"artifacts,omitempty"`
 
-	// ContentHash sha256:… of the file's raw bytes
+	// Component The component that is upgraded; absent: the agents themselves
+	Component   *string           `json:"component,omitempty"`
+	ConfigFiles *[]ConfigTemplate `json:"config_files,omitempty"`
+
+	// ContentHash sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and them
 	ContentHash string  `json:"content_hash"`
 	Description *string `json:"description,omitempty"`
 
@@ -3536,7 +3619,10 @@ type UpgradeManifest struct {
 	Profile       string     `json:"profile"`
 	SourceUri     *string    `json:"source_uri,omitempty"`
 	SourceVersion *string    `json:"source_version,omitempty"`
-	Version       string     `json:"version"`
+
+	// VariableOverrides Override the variables of policies
+	VariableOverrides *map[string]string `json:"variable_overrides,omitempty"`
+	Version           string             `json:"version"`
 }
 
 // UpgradeManifestItem defines model for UpgradeManifestItem.
@@ -4084,7 +4170,10 @@ type ListAdminKeysParams struct {
 
 // ExplainAgentParams defines parameters for ExplainAgent.
 type ExplainAgentParams struct {
-	// Rollout Default: the rollout that the agent is in, or was in last
+	// Component A component of the agent; default: the agent itself
+	Component *string `form:"component,omitempty" json:"component,omitempty"`
+
+	// Rollout Default: the rollout that the agent, or its component, is in, or was in last
 	Rollout *string `form:"rollout,omitempty" json:"rollout,omitempty"`
 
 	// At Default: now
@@ -4352,6 +4441,9 @@ type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest
 
 // PreviewUnenrollJSONRequestBody defines body for PreviewUnenroll for application/json ContentType.
 type PreviewUnenrollJSONRequestBody = UnenrollPreviewRequest
+
+// PreviewConfigJSONRequestBody defines body for PreviewConfig for application/json ContentType.
+type PreviewConfigJSONRequestBody = ConfigPreviewRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/configfile"
 	"github.com/muster-fleet/muster/server/diagnostics"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
@@ -59,6 +60,7 @@ type services struct {
 	webhooks   *webhook.Service
 	reconciler *reconcile.Reconciler
 	rollouts   *rollout.Service
+	configs    *configfile.Renderer
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
@@ -134,11 +136,13 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
 	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
+	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
+	configs := &configfile.Renderer{Sets: manifests, Packages: actions.ComponentCatalog, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
-		Store: db, Actions: actions, Policies: policies, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
+		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()}, Reconciler: reconciler,
+		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler,
 		Events: events, Log: log, Now: now,
 	}
 	upgrades := &automatic.Service{
@@ -165,7 +169,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
 }
 

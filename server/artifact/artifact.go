@@ -317,7 +317,8 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 	}
 	p.Version, p.Snapshot, p.Hash, p.OS, p.Arch = pkg.FullVersion(), pkg.Snapshot, pkg.Hash, pkg.OS, pkg.Arch
 	if c := pkg.Component; c != nil {
-		p.Component, p.Runtime = c.Name, c.Runtime
+		p.Component, p.Runtime, p.ServerFiles = c.Name, c.Runtime, c.ServerFiles
+		p.Image, _ = c.Settings["image"].(string) // of a runtime that has one
 	}
 	return nil
 }

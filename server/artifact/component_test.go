@@ -15,14 +15,16 @@ import (
 func (w *world) component(name, version string) parcel {
 	w.t.Helper()
 	files := map[string]string{"bin/" + name: "#!/bin/sh\n", "conf/" + name + ".conf": version}
-	return w.read(fakepkg.SignedComponent(w.t, w.t.TempDir(), w.key, fakepkg.Component(name), version, files))
+	c := fakepkg.Component(name)
+	c.ServerFiles = []string{"/etc/" + name + "/"}
+	return w.read(fakepkg.SignedComponent(w.t, w.t.TempDir(), w.key, c, version, files))
 }
 
 func TestComponentPackageIsPushedServedAndWithdrawn(t *testing.T) {
 	first, second, d := servers(t)
 	web, agent := first.component("web", "1.1.0"), first.build("1.1.0", "agent")
 	p := first.pushed(web)
-	if p.Component != "web" || p.Runtime != "process" || p.Version != "1.1.0" || p.File != web.name {
+	if p.Component != "web" || p.Runtime != "process" || p.Version != "1.1.0" || p.File != web.name || !slices.Equal(p.ServerFiles, []string{"/etc/web/"}) {
 		t.Errorf("the record is %+v", p)
 	}
 	if p := first.pushed(agent); p.Component != "" || p.Runtime != "" {

@@ -13,20 +13,24 @@ import (
 )
 
 func (a *client) newAgentsWhy() *cobra.Command {
-	var rollout, at string
+	var component, rollout, at string
 	cmd := &cobra.Command{
 		Use:   "why AGENT",
 		Short: "Explain why an agent runs its version and not that of a rollout",
 		Long: `Show why an agent runs, or does not run, the version of a rollout, starting with the
-broadest reason. The default is the rollout that the agent is in, or was in last. --at
-asks about a time in the past.`,
+broadest reason. The default is the rollout that the agent is in, or was in last.
+--component asks about a component of the agent, --at about a time in the past.`,
 		Example: `  muster agents why web-01
   muster agents why web-01 --rollout ROLLOUT --at "2h ago"
+  muster agents why web-01 --component web
   muster agents why web-01 --at "2026-11-21 14:00"`,
 		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{}
+			if component != "" {
+				q.Set("component", component)
+			}
 			if rollout != "" {
 				q.Set("rollout", rollout)
 			}
@@ -48,6 +52,7 @@ asks about a time in the past.`,
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printWhy(w, got.Item) })
 		},
 	}
+	cmd.Flags().StringVar(&component, "component", "", "name of a component of the agent (default: the agent itself)")
 	cmd.Flags().StringVar(&rollout, "rollout", "", "id of the rollout (default: the agent's last)")
 	cmd.Flags().StringVar(&at, "at", "", "time to ask about, such as \"2h ago\" or 2026-01-31T12:00:00Z (default: now)")
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *client) newManifests() *cobra.Command {
-	cmd := &cobra.Command{Use: "manifests", Short: "List and show upgrade manifests, which plans can name"}
+	cmd := &cobra.Command{Use: "manifests", Short: "List and show upgrade manifests, which plans can name, and preview their configuration files"}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the upgrade manifests on the server",
@@ -57,13 +57,65 @@ func (a *client) newManifests() *cobra.Command {
 				for _, art := range deref(m.Artifacts) {
 					fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(deref(art.Os), "any"), firstOf(deref(art.Arch), "any"), art.Checksum, deref(art.Url))
 				}
+				if m.Component != nil {
+					fmt.Fprintf(w, "  component  %s\n", *m.Component)
+				}
+				for _, f := range deref(m.ConfigFiles) {
+					fmt.Fprintf(w, "  file       %s from %s\n", f.Path, f.Template)
+				}
 				if plan := deref(m.Migration).RecoveryPlan; plan != nil {
 					fmt.Fprintf(w, "  recovery   %s\n", *plan)
 				}
 			})
 		},
 	}
-	cmd.AddCommand(list, show)
+	cmd.AddCommand(list, show, a.newManifestsPreview())
+	return cmd
+}
+
+func (a *client) newManifestsPreview() *cobra.Command {
+	var selection agentSelection
+	cmd := &cobra.Command{
+		Use:   "preview PROFILE ID {AGENT… | --kuery QUERY}",
+		Short: "Show what a manifest changes in the configuration files of hosts",
+		Long: `Render the configuration files of an upgrade manifest for up to 100 hosts, and show the
+differences from what the last upgrade of the component wrote on each. Nothing is changed.
+
+Files of which the server does not know what a host has are shown as new.`,
+		Example: `  muster manifests preview edge web-2.0.0 web-01 web-02
+  muster manifests preview edge web-2.0.0 --kuery 'tags: canary'`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return fmt.Errorf("want a profile and an upgrade id, and agents (see `%s --help`)", c.CommandPath())
+			}
+			return selection.validate(c, args[2:])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := a.agentIDs(cmd.Context(), args[2:])
+			if err != nil {
+				return err
+			}
+			req := adminapi.ConfigPreviewRequest{Agents: selection.request(ids), IncludeInactive: selection.includeInactive()}
+			path := "/api/v1/upgrade_manifests/" + url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/config_preview"
+			got, err := call[adminapi.ConfigPreview](cmd.Context(), a, http.MethodPost, path, req)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				for _, i := range got.Items {
+					switch {
+					case i.Error != nil:
+						fmt.Fprintf(w, "%s cannot get the files: %s\n", i.Hostname, *i.Error)
+					case deref(i.Diff) == "":
+						fmt.Fprintf(w, "%s has the files already\n", i.Hostname)
+					default:
+						fmt.Fprintf(w, "%s:\n%s", i.Hostname, *i.Diff)
+					}
+				}
+			})
+		},
+	}
+	selection.flags(cmd.Flags())
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 type planFlags struct {
 	file           string
 	name, about    string
+	component      string
 	version        string
 	source         string
 	profile        string
@@ -56,6 +57,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&p.file, "file", "f", "", "plan file (YAML), - for standard input; flags override it")
 	f.StringVar(&p.name, "name", "", "name of the rollout (default: made from the version)")
 	f.StringVar(&p.about, "description", "", "description of the rollout")
+	f.StringVar(&p.component, "component", "", "upgrade this component, and install it where no version of it is (default: the agents themselves)")
 	f.StringVar(&p.version, "version", "", "version to upgrade to")
 	f.StringVar(&p.source, "source-version", "", "select only agents that run this version")
 	f.StringVar(&p.profile, "profile", "", "profile of the upgrade manifest, with --upgrade-id")
@@ -104,7 +106,7 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 		return f, &usageError{err}
 	}
 	if f.plan.Name == "" && f.plan.Version != "" {
-		f.plan.Name = "upgrade to " + f.plan.Version
+		f.plan.Name = "upgrade to " + f.plan.What(f.plan.Version)
 	}
 	if f.plan.Name == "" && f.plan.UpgradeID != "" {
 		f.plan.Name = f.plan.Profile + " " + f.plan.UpgradeID
@@ -115,6 +117,7 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
 	set(given("name"), &plan.Name, p.name)
 	set(given("description"), &plan.Description, p.about)
+	set(given("component"), &plan.Component, p.component)
 	set(given("version"), &plan.Version, p.version)
 	set(given("source-version"), &plan.SourceVersion, p.source)
 	set(given("profile"), &plan.Profile, p.profile)

@@ -10,12 +10,13 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// targetVersion describes the version that a rollout moves its agents to.
+// targetVersion describes the version that a rollout moves its agents, or a component, to.
 func targetVersion(r adminapi.Rollout) string {
+	version := deref(r.Plan.Version)
 	if r.RollbackOf != nil {
-		return firstOf(deref(r.Plan.Version), "their last healthy versions")
+		version = firstOf(version, "their last healthy versions")
 	}
-	return deref(r.Plan.Version)
+	return strings.TrimSpace(deref(r.Plan.Component) + " " + version)
 }
 
 // nameAndID returns the name of a rollout with its id, or the id alone.
@@ -373,10 +374,10 @@ func printAgents(w io.Writer, p adminapi.RolloutPreview, maxAgents int) {
 			if !t.Online {
 				remark = "offline"
 			}
-			add(t.Hostname, t.AgentId, t.Batch+1, t.From, t.To, remark)
+			add(t.Hostname, t.AgentId, t.Batch+1, firstOf(t.From, "none"), t.To, remark)
 		}
 		for _, s := range p.Skipped[:min(maxAgents, len(p.Skipped))] {
-			add(s.Hostname, s.AgentId, "-", s.Version, "-", s.Text)
+			add(s.Hostname, s.AgentId, "-", firstOf(s.Version, "none"), "-", s.Text)
 		}
 	})
 }

@@ -284,6 +284,37 @@ func TestExposureFreezesAndManifests(t *testing.T) {
 	o.fails(1, []string{"manifests", "show", "web", "none"}, "none")
 }
 
+func TestManifestsPreviewShowsDiffs(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t)
+	o.login(s)
+	s.Enroll("web-01", "1.0.0")
+	s.Enroll("web-02", "1.0.0")
+	for name, text := range map[string]string{
+		"web.yaml": "component: web\nversion: 1.1.0\nconfig_files: [{path: /etc/web.conf, template: web/t}]\n",
+		"web/t":    "{{if eq .Host.hostname \"web-02\"}}{{.Vars.port}}{{end}}hello {{.Host.hostname}}\n",
+	} {
+		path := filepath.Join(s.Data, "upgrades", "edge", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.contains(o.run("manifests", "show", "edge", "web"), "component  web", "file       /etc/web.conf from web/t")
+	args := []string{"manifests", "preview", "edge", "web", "web-01", "web-02"}
+	o.contains(o.run(args...), "web-01 cannot get the files: policy default has no component web")
+	policy := map[string]any{"name": "Default policy", "namespace": "default", "components": []any{map[string]any{"name": "web", "runtime": "process", "server_config": true}}}
+	if got := s.Admin("PUT", "/api/fleet/agent_policies/default", policy); got.Status != 200 {
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
+	o.contains(o.run(args...), "web-01:\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello web-01\n", `web-02 cannot get the files: web/t:1: .Vars.port: `)
+	o.contains(o.run("manifests", "preview", "edge", "web", "--kuery", "local_metadata.host.hostname: web-01"), "+hello web-01")
+	o.fails(2, []string{"manifests", "preview", "edge"}, "want a profile and an upgrade id, and agents")
+	o.fails(2, []string{"manifests", "preview", "edge", "web"}, "no agents are named")
+}
+
 func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	o := newOperator(t)
 	s := apptest.Start(t)

@@ -223,9 +223,13 @@ type Package struct {
 	PushedAt time.Time `json:"pushed_at"`
 	PushedBy string    `json:"pushed_by"`
 	// Component is the name of the component whose package it is, empty: it is an agent's.
-	// Runtime is how hosts run the component.
+	// Runtime is how hosts run the component, and Image the image of a container.
 	Component string `json:"component,omitempty"`
 	Runtime   string `json:"runtime,omitempty"`
+	Image     string `json:"image,omitempty"`
+	// ServerFiles are the files, and with a slash at the end the folders, that the publishers
+	// let a server write.
+	ServerFiles []string `json:"server_files,omitempty"`
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.

@@ -387,3 +387,51 @@ func TestReportsThatAreNoneHaveNoComponents(t *testing.T) {
 		t.Errorf("during an upgrade web is %+v", c)
 	}
 }
+
+// The acknowledgement of a failure may arrive before the report, and has the same words.
+func TestReportAfterTheAcknowledgementSaysHowAComponentFailed(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("act", "2.5.0")
+	h.reports("2.4.0", componentDetails("act", "2.5.0", agentapi.UpgradeWatching))
+	if !h.a.ObserveComponentAck("act", "check page: 500", false) {
+		t.Fatal("the acknowledgement changed nothing")
+	}
+	h.is("acknowledged", "failed", "check page")
+	failed := componentFailed("act", "2.5.0", agentapi.UpgradeWatching, "check page: 500")
+	h.reports("2.4.0", failed)
+	h.is("reported", "rolled_back", "check page")
+	s := h.a.Of("web")
+	if f, ok := s.FailedBefore("2.5.0"); !ok || f.ActionID != "act" {
+		t.Errorf("the version is not among those that failed: %+v", f)
+	}
+	was := h.a.ComponentUpgrades["web"]
+	h.reports("2.4.0", failed)
+	if got := h.a.ComponentUpgrades["web"]; !reflect.DeepEqual(got, was) {
+		t.Errorf("the same report changed %+v to %+v", was, got)
+	}
+}
+
+func TestSubjectIsAgentOrComponent(t *testing.T) {
+	h := newComponentHost(t)
+	h.a.Version, h.a.LastHealthyVersion = "9.0.0", "8.0.0"
+	h.begins("act", "2.5.0")
+	agent, web, none := h.a.Of(""), h.a.Of("web"), h.a.Of("cache")
+	if agent.Version != "9.0.0" || agent.Upgrading() || agent.Busy() || !agent.Reported || agent.LastHealthyVersion != "8.0.0" {
+		t.Errorf("the agent is %+v", agent)
+	}
+	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.ActionID != "act" || web.Target != "2.5.0" || !web.Reported {
+		t.Errorf("the component is %+v", web)
+	}
+	if none.Reported || none.Version != "" || none.Upgrading() || none.Busy() {
+		t.Errorf("a component that it does not report is %+v", none)
+	}
+	h.a.ComponentUpgrades = nil
+	h.reports("2.4.0", componentDetails("", "2.6.0", agentapi.UpgradeRollback)) // asked for on the host
+	if web := h.a.Of("web"); web.Upgrading() || !web.Busy() {
+		t.Errorf("an upgrade that the host asked for: upgrading %t, busy %t", web.Upgrading(), web.Busy())
+	}
+	h.reports("2.4.0", nil)
+	if web := h.a.Of("web"); web.Busy() {
+		t.Error("it is busy after the host's own upgrade has ended")
+	}
+}

@@ -248,20 +248,23 @@ func (u *ComponentUpgrade) endedBadly() bool {
 }
 
 // end ends the upgrade as the agent's details say. They replace those of the server, which may
-// have given it up.
+// have given it up, or know it by the acknowledgement alone.
 func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
-	if reflect.DeepEqual(u.Details, d) && !u.Upgrading() {
-		return false
-	}
-	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, nil, UpgradeFailed, d
 	m := d.Metadata
 	started := m.FailedState == agentapi.UpgradeRestarting || m.FailedState == agentapi.UpgradeWatching
+	status := UpgradeFailed
 	if started && m.ReasonCode != agentapi.FailedRollback {
-		u.Status = UpgradeRolledBack
+		status = UpgradeRolledBack
 	}
 	// By the host's own rule: a version that was started is bad, unless only the configuration
 	// was to change.
-	if started && u.From != u.Target {
+	bad := started && u.From != u.Target
+	noted := slices.ContainsFunc(u.Failed, func(f FailedVersion) bool { return f.Version == u.Target && f.ActionID == u.ActionID })
+	if reflect.DeepEqual(u.Details, d) && u.Status == status && (noted || !bad) {
+		return false
+	}
+	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, nil, status, d
+	if bad && !noted {
 		f := FailedVersion{Version: u.Target, ActionID: u.ActionID, Reason: shortReason(cause(d)), At: now}
 		list := slices.DeleteFunc(slices.Clone(u.Failed), func(old FailedVersion) bool { return old.Version == f.Version })
 		list = append(list, f)

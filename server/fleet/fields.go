@@ -138,7 +138,7 @@ const ComponentsPrefix = "components."
 // componentFields are texts. Other values are in documents only.
 var componentFields = slices.Concat(
 	[]*kql.Field{
-		keyword(ComponentsPrefix+"name", "a component that Muster's agent runs"),
+		FieldComponentName,
 		version(ComponentsPrefix+"version", "the version of one"),
 		keyword(ComponentsPrefix+"status", "how a component is", "HEALTHY", "DEGRADED", "FAILED", "STARTING", "CONFIGURING", "STOPPING", "STOPPED"),
 		keyword(ComponentsPrefix+"runtime", "how it is run, such as systemd"),
@@ -153,6 +153,9 @@ var componentFields = slices.Concat(
 	},
 	text(ComponentsPrefix+"upgrade_details.metadata.error_msg", "why its upgrade failed"),
 )
+
+// FieldComponentName is the field of the names of the components.
+var FieldComponentName = keyword(ComponentsPrefix+"name", "a component that Muster's agent runs")
 
 // The fields of upgrades of components that are under way.
 var (

@@ -8,6 +8,10 @@ type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 
+	// Component is the component that the rollout upgrades, or installs for the first time;
+	// empty: the agents themselves.
+	Component string `json:"component,omitempty"`
+
 	// Profile and UpgradeID name an upgrade manifest (upgrades/<profile>/<id>.yaml),
 	// which provides version, artifacts and migration. Without them the plan does.
 	Profile      string `json:"profile,omitempty"`
@@ -42,8 +46,8 @@ type Plan struct {
 type Artifact struct {
 	OS   string `json:"os,omitempty"` // empty: any
 	Arch string `json:"arch,omitempty"`
-	// Runtime is how it is run: self (an agent's own package, the default), systemd or
-	// docker.
+	// Runtime is how it is run: self (an agent's own package, the default), or process,
+	// systemd or docker for a component.
 	Runtime Runtime `json:"runtime,omitempty"`
 	URL     string  `json:"url,omitempty"`
 	// Checksum is sha256:… or sha512:… and hex; for docker the image's digest.
@@ -57,9 +61,18 @@ type Runtime string
 // Values of Runtime.
 const (
 	RuntimeSelf    Runtime = "self"
+	RuntimeProcess Runtime = "process"
 	RuntimeSystemd Runtime = "systemd"
 	RuntimeDocker  Runtime = "docker"
 )
+
+// What names what the plan brings, for a sentence: 1.2.0, or web 2.4.0 of a component.
+func (p *Plan) What(version string) string {
+	if p.Component == "" {
+		return version
+	}
+	return p.Component + " " + version
+}
 
 // MigrationType is what a version does to the state of the version before it.
 type MigrationType string

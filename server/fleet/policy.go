@@ -47,6 +47,9 @@ type Policy struct {
 	// Components are the workloads that the policy's agents run. Elastic's agents ignore
 	// them.
 	Components []agentapi.PolicyComponent `json:"components,omitempty"`
+	// ComponentVariables are the variables of components, by name, for the templates of their
+	// configuration. Only the server reads them.
+	ComponentVariables map[string]map[string]string `json:"component_variables,omitempty"`
 
 	Protected bool `json:"is_protected,omitempty"`
 	// Managed policies are changed only by a request with force. Their agents are not

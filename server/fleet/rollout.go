@@ -263,6 +263,9 @@ type Target struct {
 	To   string `json:"to"`
 	// Rollback marks a return to a version that the host has kept.
 	Rollback bool `json:"rollback,omitempty"`
+	// Config identifies the configuration files that the server renders for the host; empty:
+	// none.
+	Config string `json:"config,omitempty"`
 	// Values are the agent's values of the labels in Limits.Per, in the same order.
 	Values []string `json:"values,omitempty"`
 	Site   string   `json:"site,omitempty"` // the value of the label site
@@ -375,6 +378,9 @@ const (
 	WhyExpired      ReasonCode = "expired"          // the offer expired
 	WhyHealthy      ReasonCode = "healthy"          // succeeded
 	WhyUnchecked    ReasonCode = "unchecked"        // succeeded with skip_validation
+	WhyNoComponent  ReasonCode = "no_component"     // its policy lists no such component, or it does not report it
+	WhyConfig       ReasonCode = "config"           // the configuration for its host cannot be rendered
+	WhyConfigNow    ReasonCode = "config_changed"   // the configuration for its host is another one than was previewed
 )
 
 // Wait is something a rollout waits for.
@@ -417,6 +423,7 @@ type PreviewTarget struct {
 	From     string   `json:"from"`
 	To       string   `json:"to"`
 	Rollback bool     `json:"rollback,omitempty"`
+	Config   string   `json:"config,omitempty"` // as in Target
 	Batch    int      `json:"batch"`
 	Ring     int      `json:"ring"`
 	Site     string   `json:"site,omitempty"`
@@ -557,12 +564,26 @@ type Lease struct {
 	Revision int64  `json:"-"`
 }
 
-// PolicyLock records which rollout holds a policy. Its id is the policy's.
+// PolicyLock records which rollout holds the agents of a policy, or one component of them.
 type PolicyLock struct {
-	PolicyID  string    `json:"policy_id"`
+	PolicyID string `json:"policy_id"`
+	// Component is empty for the agents themselves.
+	Component string    `json:"component,omitempty"`
 	RolloutID string    `json:"rollout_id"`
 	At        time.Time `json:"at"`
 	Revision  int64     `json:"-"`
+}
+
+// Key returns the lock's id in a store.
+func (l *PolicyLock) Key() string { return LockKey(l.PolicyID, l.Component) }
+
+// LockKey returns the id of the lock of a policy's agents, or of one component of them.
+// Neither ids of policies nor names of components have a colon.
+func LockKey(policyID, component string) string {
+	if component == "" {
+		return policyID
+	}
+	return policyID + ":" + component
 }
 
 // AuditEntry records who did what, and why. The reconciler's own steps have the actor

@@ -8,10 +8,12 @@ import (
 // RolloutEventData is the data of an event about a rollout. Notifications, metrics and
 // the page of a rollout use it without reading the document.
 type RolloutEventData struct {
-	Name     string       `json:"name"`
-	Version  string       `json:"version,omitempty"` // empty for a rollback: each target has its own
-	Strategy StrategyKind `json:"strategy"`
-	State    RolloutState `json:"state"`
+	Name string `json:"name"`
+	// Component is empty for a rollout of agents.
+	Component string       `json:"component,omitempty"`
+	Version   string       `json:"version,omitempty"` // empty for a rollback: each target has its own
+	Strategy  StrategyKind `json:"strategy"`
+	State     RolloutState `json:"state"`
 	// Seconds since the start, up to the end if the rollout has ended; 0 for a draft.
 	Seconds float64 `json:"seconds"`
 	Counts  Counts  `json:"counts"`
@@ -29,6 +31,7 @@ type RolloutEventData struct {
 type TargetEventData struct {
 	RolloutID   string      `json:"rollout_id"`
 	RolloutName string      `json:"rollout_name"`
+	Component   string      `json:"component,omitempty"`
 	Hostname    string      `json:"hostname"`
 	From        string      `json:"from"`
 	To          string      `json:"to"`
@@ -50,7 +53,7 @@ type TargetEventData struct {
 // an operator's command.
 func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 	d := RolloutEventData{
-		Name: r.Plan.Name, Version: r.Plan.Version, Strategy: r.Plan.Strategy.Kind, State: r.State, Counts: r.Counts,
+		Name: r.Plan.Name, Component: r.Plan.Component, Version: r.Plan.Version, Strategy: r.Plan.Strategy.Kind, State: r.State, Counts: r.Counts,
 		Batch: -1, Batches: len(r.Batches), Stop: r.Stop, Waiting: r.Waiting, RollbackOf: r.RollbackOf, RolledBackBy: r.RolledBackBy,
 		Seconds: secondsBetween(r.StartedAt, r.EndedAt, now),
 	}
@@ -66,7 +69,7 @@ func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 // the agent.
 func TargetEvent(typ string, r *Rollout, t *Target, now time.Time) Event {
 	return Event{At: now, Type: typ, Subject: t.AgentID, Data: eventData(TargetEventData{
-		RolloutID: r.ID, RolloutName: r.Plan.Name, Hostname: t.Hostname, From: t.From, To: t.To, Batch: t.Batch,
+		RolloutID: r.ID, RolloutName: r.Plan.Name, Component: r.Plan.Component, Hostname: t.Hostname, From: t.From, To: t.To, Batch: t.Batch,
 		State: t.State, Phase: TargetPhase(t.State), Reported: t.Phase, Code: t.Code, Error: t.Error,
 		Seconds: secondsBetween(t.OfferedAt, t.EndedAt, now), Attempt: t.Attempts,
 	})}

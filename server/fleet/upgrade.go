@@ -359,9 +359,17 @@ func (a *Agent) Waits(actionID string) bool {
 	return d == nil || d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested
 }
 
-// GiveUpUpgrade fails an upgrade that nothing waits for any longer. It reports whether
-// the document changed.
-func (a *Agent) GiveUpUpgrade(why string) bool {
+// GiveUpUpgrade fails an action's upgrade of the agent, or of its component, that nothing
+// waits for any longer. It reports whether the document changed.
+func (a *Agent) GiveUpUpgrade(actionID, why string) bool {
+	if name, u, ok := a.upgradedBy(actionID); ok {
+		if !u.Upgrading() {
+			return false
+		}
+		u.fail(why)
+		a.setUpgrade(name, u)
+		return true
+	}
 	if !a.Upgrading() {
 		return false
 	}

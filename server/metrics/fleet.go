@@ -29,8 +29,8 @@ const (
 var (
 	storeUp  = prometheus.NewDesc("muster_store_up", "Whether the store answered: if 0, series that are read from it are absent.", nil, nil)
 	active   = prometheus.NewDesc("muster_rollout_active", "Rollouts that are running, paused or being cancelled.", nil, nil)
-	progress = prometheus.NewDesc("muster_rollout_progress", "Share of the targets of an active rollout that are done, 0 to 1.", []string{"rollout"}, nil)
-	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase.", []string{"rollout", "phase"}, nil)
+	progress = prometheus.NewDesc("muster_rollout_progress", "Share of the targets of an active rollout that are done, 0 to 1.", []string{"rollout", "component"}, nil)
+	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase.", []string{"rollout", "component", "phase"}, nil)
 	agents   = prometheus.NewDesc("muster_agents", "Agents by status.", []string{"status"}, nil)
 	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
 )
@@ -50,7 +50,8 @@ type fleetCollector struct {
 }
 
 type rolloutCounts struct {
-	revision int64
+	revision  int64
+	component string
 	fleet.Counts
 }
 
@@ -135,16 +136,16 @@ func (s *fleetCollector) rollouts(ctx context.Context, _ time.Time) ([]prometheu
 			if err != nil {
 				return nil, err
 			}
-			c = rolloutCounts{r.Revision, r.Counts}
+			c = rolloutCounts{r.Revision, r.Plan.Component, r.Counts}
 		}
 		known[h.ID] = c
 		done := 0.0
 		if c.Total > 0 {
 			done = 1 - float64(c.Pending+c.Held+c.InFlight())/float64(c.Total)
 		}
-		out = append(out, gauge(progress, done, h.ID))
+		out = append(out, gauge(progress, done, h.ID, c.component))
 		for _, state := range []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying} {
-			out = append(out, gauge(phase, float64(*c.Of(state)), h.ID, fleet.TargetPhase(state)))
+			out = append(out, gauge(phase, float64(*c.Of(state)), h.ID, c.component, fleet.TargetPhase(state)))
 		}
 	}
 	s.counts = known

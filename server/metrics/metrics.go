@@ -36,26 +36,32 @@ type Metrics struct {
 	rolloutSeconds *prometheus.HistogramVec
 	targets        *prometheus.CounterVec
 	targetSeconds  *prometheus.HistogramVec
+	// components are those with series of their own. Only count uses it.
+	components map[string]bool
 }
+
+// maxComponents bounds the components with series of their own: as many as one agent runs.
+// Further ones are counted as other.
+const maxComponents = fleet.MaxComponents
 
 // New returns the metrics of a server, including the collectors in more. Counters
 // advance only while Run is running.
 func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
-		events:   events,
+		events: events, components: map[string]bool{},
 		registry: prometheus.NewRegistry(),
 		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_rollout_total", Help: "Rollouts that ended.",
-		}, []string{"strategy", "status"}),
+		}, []string{"component", "strategy", "status"}),
 		rolloutSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_rollout_duration_seconds", Help: "How long rollouts took from their start to their end.", Buckets: rolloutBuckets,
-		}, []string{"strategy", "status"}),
+		}, []string{"component", "strategy", "status"}),
 		targets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_rollout_target_upgrades_total", Help: "Upgrades of single agents in rollouts that ended.",
-		}, []string{"status"}),
+		}, []string{"component", "status"}),
 		targetSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_rollout_target_upgrade_duration_seconds", Help: "How long upgrades of single agents took from the offer to the verdict.", Buckets: targetBuckets,
-		}, []string{"status"}),
+		}, []string{"component", "status"}),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -86,9 +92,9 @@ func (m *Metrics) count(e *fleet.Event) {
 		if json.Unmarshal(e.Data, &d) != nil {
 			return // without its labels the count would mislead
 		}
-		strategy, status := strategyLabel(d.Strategy), stateLabel(d.State)
-		m.rollouts.WithLabelValues(strategy, status).Inc()
-		m.rolloutSeconds.WithLabelValues(strategy, status).Observe(d.Seconds)
+		component, strategy, status := m.componentLabel(d.Component), strategyLabel(d.Strategy), stateLabel(d.State)
+		m.rollouts.WithLabelValues(component, strategy, status).Inc()
+		m.rolloutSeconds.WithLabelValues(component, strategy, status).Observe(d.Seconds)
 	case fleet.EventTargetCompleted:
 		var d fleet.TargetEventData
 		if json.Unmarshal(e.Data, &d) != nil {
@@ -98,9 +104,23 @@ func (m *Metrics) count(e *fleet.Event) {
 		if new(fleet.Counts).Of(d.State) != nil {
 			status = string(d.State)
 		}
-		m.targets.WithLabelValues(status).Inc()
-		m.targetSeconds.WithLabelValues(status).Observe(d.Seconds)
+		component := m.componentLabel(d.Component)
+		m.targets.WithLabelValues(component, status).Inc()
+		m.targetSeconds.WithLabelValues(component, status).Observe(d.Seconds)
 	}
+}
+
+// componentLabel bounds the label's values. Rollouts of agents have an empty one, which is the
+// same to Prometheus as none.
+func (m *Metrics) componentLabel(name string) string {
+	if name == "" || m.components[name] {
+		return name
+	}
+	if len(m.components) >= maxComponents {
+		return "other"
+	}
+	m.components[name] = true
+	return name
 }
 
 // strategyLabel bounds the label's values, whatever an event of a newer server

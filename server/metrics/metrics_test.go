@@ -89,24 +89,41 @@ func TestEventsAreCounted(t *testing.T) {
 		target := func(s fleet.TargetState) fleet.Event {
 			return fleet.TargetEvent(fleet.EventTargetCompleted, r, &fleet.Target{AgentID: "a", State: s, OfferedAt: &start, EndedAt: &later}, later)
 		}
+		component := func(name string) *fleet.Rollout {
+			of := *r
+			of.Plan.Component = name
+			return &of
+		}
 		w.events.Publish(t.Context(),
 			fleet.RolloutEvent(fleet.EventRolloutStarted, r, later), // has not ended
 			fleet.RolloutEvent(fleet.EventRolloutCompleted, r, later),
 			fleet.RolloutEvent(fleet.EventRolloutCompleted, r, later),
 			fleet.RolloutEvent(fleet.EventRolloutFailed, &failed, later),
 			target(fleet.TargetSucceeded), target(fleet.TargetSucceeded), target(fleet.TargetRolledBack), target("odd"),
+			fleet.RolloutEvent(fleet.EventRolloutCompleted, component("web"), later),
 			fleet.Event{Type: fleet.EventTargetCompleted, Subject: "a", Data: []byte(`[]`)},
 		)
-		w.scrapes("muster_rollout_total", `{status="completed",strategy="canary"} 2`, `{status="failed",strategy="other"} 1`)
+		w.scrapes("muster_rollout_total", `{component="",status="completed",strategy="canary"} 2`, `{component="",status="failed",strategy="other"} 1`,
+			`{component="web",status="completed",strategy="canary"} 1`)
 		w.scrapes("muster_rollout_duration_seconds",
-			`_count{status="completed",strategy="canary"} 2`, `_sum{status="completed",strategy="canary"} 180`,
-			`_count{status="failed",strategy="other"} 1`, `_sum{status="failed",strategy="other"} 90`)
-		w.scrapes("muster_rollout_target_upgrades_total", `{status="other"} 1`, `{status="rolled_back"} 1`, `{status="succeeded"} 2`)
-		if got := w.scrape("muster_rollout_target_upgrade_duration_seconds"); !strings.Contains(got, `_sum{status="succeeded"} 180`) {
+			`_count{component="",status="completed",strategy="canary"} 2`, `_sum{component="",status="completed",strategy="canary"} 180`,
+			`_count{component="",status="failed",strategy="other"} 1`, `_sum{component="",status="failed",strategy="other"} 90`,
+			`_count{component="web",status="completed",strategy="canary"} 1`, `_sum{component="web",status="completed",strategy="canary"} 90`)
+		w.scrapes("muster_rollout_target_upgrades_total", `{component="",status="other"} 1`, `{component="",status="rolled_back"} 1`, `{component="",status="succeeded"} 2`)
+		if got := w.scrape("muster_rollout_target_upgrade_duration_seconds"); !strings.Contains(got, `_sum{component="",status="succeeded"} 180`) {
 			t.Errorf("durations are %s", got)
 		}
 		if w.scrape("go_goroutines") == "" || w.scrape("process_start_time_seconds") == "" {
 			t.Error("there are no metrics of the process")
+		}
+		var many []fleet.Event
+		for i := range fleet.MaxComponents + 5 {
+			many = append(many, fleet.RolloutEvent(fleet.EventRolloutCompleted, component(fmt.Sprint("c", i)), later))
+		}
+		w.events.Publish(t.Context(), many...)
+		time.Sleep(time.Second) // the stream pauses between reads
+		if got := w.scrape(`muster_rollout_total{component="other"`); !strings.HasSuffix(got, " 6") {
+			t.Errorf("the components beyond the bound are counted as %q", got)
 		}
 	})
 }
@@ -114,15 +131,15 @@ func TestEventsAreCounted(t *testing.T) {
 func TestActiveRolloutsHaveSeries(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.scrapes("muster_rollout_active", "0")
-		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: 8, Pending: 3, Held: 1, Offered: 1, Verifying: 1, Succeeded: 2}}
+		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Plan: fleet.Plan{Component: "web"}, Counts: fleet.Counts{Total: 8, Pending: 3, Held: 1, Offered: 1, Verifying: 1, Succeeded: 2}}
 		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		w.scrapes("muster_rollout_active", "0") // cached for ten seconds
 		time.Sleep(metrics.FreshFor)
 		w.scrapes("muster_rollout_active", "1")
-		w.scrapes("muster_rollout_progress", `{rollout="r1"} 0.25`)
-		w.scrapes("muster_rollout_target_phase", `{phase="mutating",rollout="r1"} 0`, `{phase="preparing",rollout="r1"} 1`, `{phase="verifying",rollout="r1"} 1`)
+		w.scrapes("muster_rollout_progress", `{component="web",rollout="r1"} 0.25`)
+		w.scrapes("muster_rollout_target_phase", `{component="web",phase="mutating",rollout="r1"} 0`, `{component="web",phase="preparing",rollout="r1"} 1`, `{component="web",phase="verifying",rollout="r1"} 1`)
 
 		stored, err := w.s.Rollouts().Get(t.Context(), "r1")
 		if err != nil {
@@ -133,7 +150,7 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(metrics.FreshFor)
-		w.scrapes("muster_rollout_progress", `{rollout="r1"} 0.375`)
+		w.scrapes("muster_rollout_progress", `{component="web",rollout="r1"} 0.375`)
 
 		if stored, err = w.s.Rollouts().Get(t.Context(), "r1"); err != nil {
 			t.Fatal(err)

@@ -146,7 +146,15 @@ func checkVersions(p *fleet.Policy) error {
 }
 
 func checkComponents(p *fleet.Policy) error {
-	return fleet.CheckComponents("body.components", p.Components)
+	if err := fleet.CheckComponents("body.components", p.Components); err != nil {
+		return err
+	}
+	for i, c := range p.Components {
+		if err := fleet.CheckVariables(p.ComponentVariables[c.Name]); err != nil {
+			return fleet.FieldError(fmt.Sprintf("body.components[%d].variables", i), "%w", err)
+		}
+	}
+	return nil
 }
 
 // checkDeployment refuses settings that only some of Elastic's deployments have: other

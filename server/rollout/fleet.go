@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
@@ -25,11 +27,17 @@ func (s *Service) preview(ctx context.Context, r *fleet.Rollout) (fleet.Preview,
 // fleetNow reads the input of a preview. Policies that are locked by the rollout
 // itself, or by the one that it rolls back, count as free.
 func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time) (f preview.Fleet, err error) {
-	if f.Catalog, err = s.Actions.Catalog(ctx); err != nil {
+	component := r.Plan.Component
+	if f.Catalog, err = s.Actions.CatalogOf(ctx, component); err != nil {
 		return f, err
 	}
-	if f.Locked, err = s.locks().holders(ctx, r.ID, r.RollbackOf); err != nil {
+	if f.Locked, err = s.locks().holders(ctx, component, r.ID, r.RollbackOf); err != nil {
 		return f, err
+	}
+	if component != "" {
+		if err := s.readComponents(ctx, r, &f); err != nil {
+			return f, err
+		}
 	}
 	if s.Policies != nil {
 		if f.Timeouts, err = s.Policies.Timeouts(ctx); err != nil {
@@ -42,11 +50,47 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 	if f.Room, err = s.room(ctx, r, now); err != nil {
 		return f, err
 	}
-	if f.Durations, err = s.took(ctx); err != nil {
+	if f.Durations, err = s.took(ctx, component); err != nil {
 		return f, err
 	}
 	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { f.Agents = append(f.Agents, a) })
 	return f, err
+}
+
+// readComponents reads which policies list the component of a rollout, and how its
+// configuration is rendered.
+func (s *Service) readComponents(ctx context.Context, r *fleet.Rollout, f *preview.Fleet) error {
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	f.Components = map[string]agentapi.PolicyComponent{}
+	byID := map[string]fleet.Policy{}
+	for _, p := range policies {
+		if i := slices.IndexFunc(p.Components, func(c agentapi.PolicyComponent) bool { return c.Name == r.Plan.Component }); i >= 0 {
+			f.Components[p.ID], byID[p.ID] = p.Components[i], p
+		}
+	}
+	if s.Renderer == nil || r.RollbackOf != "" { // a rollback restores the configuration too
+		return nil
+	}
+	f.Config = func(a *fleet.Agent) (string, error) {
+		files, err := s.Renderer.RenderFor(ctx, r.Plan, byID[a.PolicyID], a)
+		if err != nil || len(files) == 0 {
+			return "", err
+		}
+		return s.Renderer.Digest(files), nil
+	}
+	return nil
+}
+
+// eachAgent calls f with every agent that is not unenrolled and, if a component is named,
+// reports it.
+func (s *Service) eachAgent(ctx context.Context, component string, f func(*fleet.Agent)) error {
+	if component != "" {
+		return store.EachWithComponent(ctx, s.Store.Agents(), component, f)
+	}
+	return s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { f(&a) })
 }
 
 // room returns how far the rollout's version may spread; nil without an exposure rule,
@@ -56,7 +100,7 @@ func (s *Service) room(ctx context.Context, r *fleet.Rollout, now time.Time) (*p
 	if err != nil || tally == nil {
 		return nil, err
 	}
-	offered, err := s.offered(ctx, r.Plan.Version, r.ID)
+	offered, err := s.offered(ctx, &r.Plan, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -71,21 +115,21 @@ func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*
 		return nil, err
 	}
 	tally := plan.NewTally(rule, now)
-	return tally, s.Store.Agents().Census(ctx, tally.Add)
+	return tally, store.CensusOf(ctx, s.Store.Agents(), r.Plan.Component, func(c fleet.Census, _ *fleet.Agent) { tally.Add(c) })
 }
 
 // offered returns the agents to which other active rollouts have offered the version, and
 // those for which it was ordered without a rollout.
-func (s *Service) offered(ctx context.Context, version, except string) (map[string]bool, error) {
-	return offeredBy(ctx, s.Store, version, except)
+func (s *Service) offered(ctx context.Context, p *fleet.Plan, except string) (map[string]bool, error) {
+	return offeredBy(ctx, s.Store, p.Component, p.Version, except)
 }
 
-func offeredBy(ctx context.Context, db store.Store, version, except string) (map[string]bool, error) {
+func offeredBy(ctx context.Context, db store.Store, component, version, except string) (map[string]bool, error) {
 	heads, err := db.Rollouts().Active(ctx)
 	if err != nil {
 		return nil, err
 	}
-	offered, err := store.UpgradingTo(ctx, db.Agents(), version)
+	offered, err := store.UpgradingTo(ctx, db.Agents(), component, version)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +141,7 @@ func offeredBy(ctx context.Context, db store.Store, version, except string) (map
 		if err != nil {
 			return nil, err
 		}
-		if other.Plan.Version != version || other.Counts.InFlight() == 0 {
+		if other.Plan.Component != component || other.Plan.Version != version || other.Counts.InFlight() == 0 {
 			continue
 		}
 		err = db.Targets().Each(ctx, h.ID, func(t fleet.Target) {
@@ -119,15 +163,16 @@ const (
 	tookTargets  = 200
 )
 
-// took returns how long upgrades have taken, from the offer until the version ran.
-func (s *Service) took(ctx context.Context) ([]time.Duration, error) {
+// took returns how long upgrades of the component, or of agents, have taken, from the offer
+// until the version ran.
+func (s *Service) took(ctx context.Context, component string) ([]time.Duration, error) {
 	latest, _, err := s.Store.Rollouts().List(ctx, 0, tookRollouts)
 	if err != nil {
 		return nil, err
 	}
 	var took []time.Duration
 	for _, r := range latest {
-		if r.Counts.Succeeded == 0 {
+		if r.Counts.Succeeded == 0 || r.Plan.Component != component {
 			continue
 		}
 		done, _, err := s.Store.Targets().List(ctx, store.TargetQuery{RolloutID: r.ID, States: []fleet.TargetState{fleet.TargetSucceeded}, Limit: tookTargets})

@@ -63,7 +63,7 @@ func (g Guards) Check(ctx context.Context, given action.GuardedOrder, agents fun
 	if err := g.Store.Agents().Census(ctx, tally.Add); err != nil {
 		return time.Time{}, err
 	}
-	offered, err := offeredBy(ctx, g.Store, o.Version, "")
+	offered, err := offeredBy(ctx, g.Store, "", o.Version, "")
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -22,9 +22,10 @@ type Locks struct{ Store store.Store }
 func (s *Service) locks() Locks { return Locks{Store: s.Store} }
 
 // holders returns the active rollout that holds each policy, by policy, without the
-// rollouts in except.
-func (l Locks) holders(ctx context.Context, except ...string) (map[string]preview.Holder, error) {
-	locking, err := l.rollouts(ctx, except...)
+// rollouts in except. A rollout of a component holds only that of the policy's agents, and
+// one of agents (component is empty) no components.
+func (l Locks) holders(ctx context.Context, component string, except ...string) (map[string]preview.Holder, error) {
+	locking, err := l.rollouts(ctx, component, except...)
 	if err != nil {
 		return nil, err
 	}
@@ -35,16 +36,33 @@ func (l Locks) holders(ctx context.Context, except ...string) (map[string]previe
 	return held, nil
 }
 
-// OfPolicies returns the active rollout that holds each policy, by policy.
-func (l Locks) OfPolicies(ctx context.Context) (map[string]preview.Holder, error) {
-	return l.holders(ctx)
+// Components returns the names of the components that locks are on.
+func (l Locks) Components(ctx context.Context) ([]string, error) {
+	locks, _, err := l.Store.PolicyLocks().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, lock := range locks {
+		if lock.Component != "" && !slices.Contains(names, lock.Component) {
+			names = append(names, lock.Component)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// OfPolicies returns the active rollout that holds the agents of each policy, or a component
+// of them, by policy.
+func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]preview.Holder, error) {
+	return l.holders(ctx, component)
 }
 
 func holderOf(r *fleet.Rollout) preview.Holder { return preview.Holder{ID: r.ID, Name: r.Plan.Name} }
 
 // rollouts returns the active rollouts that hold policies, by policy, without those in
 // except.
-func (l Locks) rollouts(ctx context.Context, except ...string) (map[string]*fleet.Rollout, error) {
+func (l Locks) rollouts(ctx context.Context, component string, except ...string) (map[string]*fleet.Rollout, error) {
 	locks, _, err := l.Store.PolicyLocks().List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
@@ -52,7 +70,7 @@ func (l Locks) rollouts(ctx context.Context, except ...string) (map[string]*flee
 	locking := map[string]*fleet.Rollout{}
 	seen := map[string]*fleet.Rollout{}
 	for _, lock := range locks {
-		if slices.Contains(except, lock.RolloutID) {
+		if lock.Component != component || slices.Contains(except, lock.RolloutID) {
 			continue
 		}
 		r, ok := seen[lock.RolloutID]
@@ -73,11 +91,11 @@ func (l Locks) rollouts(ctx context.Context, except ...string) (map[string]*flee
 	return locking, nil
 }
 
-// Holders returns the rollout that each agent belongs to, for agents that are targets,
-// and neither skipped nor cancelled, of the active rollout of their policy. While a
-// rollback holds a policy, so does the rollout that it rolls back.
-func (l Locks) Holders(ctx context.Context, agents []fleet.Agent) (map[string]preview.Holder, error) {
-	locking, err := l.rollouts(ctx)
+// Holders returns the rollout that each agent, or its component, belongs to, for agents that
+// are targets, and neither skipped nor cancelled, of the active rollout of their policy. While
+// a rollback holds a policy, so does the rollout that it rolls back.
+func (l Locks) Holders(ctx context.Context, component string, agents []fleet.Agent) (map[string]preview.Holder, error) {
+	locking, err := l.rollouts(ctx, component)
 	if err != nil || len(locking) == 0 {
 		return nil, err
 	}
@@ -125,14 +143,18 @@ func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, l
 
 // Locked is Holders in the form that package action needs: a sentence for each agent
 // that belongs to a rollout.
-func (l Locks) Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error) {
-	locked, err := l.Holders(ctx, agents)
+func (l Locks) Locked(ctx context.Context, component string, agents []fleet.Agent) (map[string]string, error) {
+	locked, err := l.Holders(ctx, component, agents)
 	if err != nil || len(locked) == 0 {
 		return nil, err
 	}
 	sentences := make(map[string]string, len(locked))
 	for id, h := range locked {
-		sentences[id] = "agent " + id + " belongs to the active rollout “" + h.Name + "” (" + h.ID + "): wait until it has ended, skip the agent there, or cancel the rollout"
+		subject := "agent " + id
+		if component != "" {
+			subject = "component " + component + " of " + subject
+		}
+		sentences[id] = subject + " belongs to the active rollout “" + h.Name + "” (" + h.ID + "): wait until it has ended, skip the agent there, or cancel the rollout"
 	}
 	return sentences, nil
 }
@@ -165,11 +187,11 @@ func (s *Service) takeLocks(ctx context.Context, r *fleet.Rollout, policies []st
 func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from string, now time.Time) (took bool, err error) {
 	locks := s.Store.PolicyLocks()
 	for try := 1; ; try++ {
-		lock, err := locks.Get(ctx, policy)
+		lock, err := locks.Get(ctx, fleet.LockKey(policy, r.Plan.Component))
 		switch {
 		case err != nil && fleet.KindOf(err) == fleet.NotFound:
 			took = true
-			err = locks.Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: r.ID, At: now})
+			err = locks.Create(ctx, fleet.PolicyLock{PolicyID: policy, Component: r.Plan.Component, RolloutID: r.ID, At: now})
 		case err != nil:
 			return false, err
 		default:
@@ -200,7 +222,7 @@ func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now tim
 	case err != nil:
 		return err
 	case r.State.Active():
-		return lockedError(l.PolicyID, holderOf(&r))
+		return lockedError(l.Component, l.PolicyID, holderOf(&r))
 	case r.State == fleet.RolloutDraft && now.Sub(l.At) <= lockGrace:
 		e := fleet.Errorf(fleet.Conflict, "%s is being started on policy %s: wait until it has ended, or try again in a minute if its start died", plan.Title(&r), l.PolicyID)
 		e.Code = errActiveRollout
@@ -210,9 +232,10 @@ func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now tim
 }
 
 func (s *Service) giveLock(ctx context.Context, r *fleet.Rollout, policy string) error {
-	lock, err := s.Store.PolicyLocks().Get(ctx, policy)
+	key := fleet.LockKey(policy, r.Plan.Component)
+	lock, err := s.Store.PolicyLocks().Get(ctx, key)
 	if err != nil || lock.RolloutID != r.ID {
 		return err
 	}
-	return s.Store.PolicyLocks().Delete(ctx, policy)
+	return s.Store.PolicyLocks().Delete(ctx, key)
 }

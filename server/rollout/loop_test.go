@@ -93,7 +93,7 @@ func TestReconcilerExecutesCommands(t *testing.T) {
 		if a, err := d.store.Agents().Get(ctx, first.AgentID); err != nil || a.Upgrading() {
 			t.Errorf("agent %s is still marked, %v", first.AgentID, err)
 		}
-		e, err := d.service.Why(ctx, first.AgentID, "", d.time())
+		e, err := d.service.Why(ctx, first.AgentID, "", "", d.time())
 		d.must(err)
 		if e.Chain[0].Code != fleet.WhyPaused || e.RolloutID != r.ID {
 			t.Errorf("it is explained as %+v", e)
@@ -112,7 +112,7 @@ func TestReconcilerExecutesCommands(t *testing.T) {
 		}
 	})
 	t.Run("the past is explained from the trail", func(t *testing.T) {
-		e, err := d.service.Why(ctx, first.AgentID, r.ID, d.time().Add(-2*reconcile.RoundInterval))
+		e, err := d.service.Why(ctx, first.AgentID, "", r.ID, d.time().Add(-2*reconcile.RoundInterval))
 		d.must(err)
 		if !slices.ContainsFunc(e.Chain, func(link explain.Reason) bool { return link.Code == fleet.WhyPaused }) {
 			t.Errorf("it was paused then; the explanation is %+v", e)

@@ -172,7 +172,7 @@ func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	t.Run("its agents are locked to it, the others still to the original", func(t *testing.T) {
 		agents, err := d.store.Agents().GetMany(t.Context(), []string{"a", "c"})
 		d.must(err)
-		locked, err := rollout.Locks{Store: d.store}.Holders(t.Context(), agents)
+		locked, err := rollout.Locks{Store: d.store}.Holders(t.Context(), "", agents)
 		d.must(err)
 		if locked["a"].ID != back.ID || locked["c"].ID != r.ID {
 			t.Errorf("locked are %v", locked)
@@ -308,7 +308,7 @@ func TestWhyExplainsAnAgent(t *testing.T) {
 	d.change("done", func(a *fleet.Agent) { a.Version = "1.2.0" })
 	why := func(agent, id string, at time.Time) explain.Explanation {
 		t.Helper()
-		e, err := d.service.Why(t.Context(), agent, id, at)
+		e, err := d.service.Why(t.Context(), agent, "", id, at)
 		d.must(err)
 		if e.Summary == "" || len(e.Chain) == 0 {
 			t.Errorf("%s: %+v", agent, e)
@@ -343,13 +343,13 @@ func TestWhyExplainsAnAgent(t *testing.T) {
 	_, err := d.service.Pause(t.Context(), r.ID, true, kim)
 	d.must(err)
 	wantWhy(why(last, "", time.Time{}), r.ID, "the rollout is paused")
-	_, err = d.service.Why(t.Context(), "nobody", "", time.Time{})
+	_, err = d.service.Why(t.Context(), "nobody", "", "", time.Time{})
 	d.wantKind(err, fleet.NotFound, "there is no agent nobody")
-	_, err = d.service.Why(t.Context(), "nobody", r.ID, time.Time{})
+	_, err = d.service.Why(t.Context(), "nobody", "", r.ID, time.Time{})
 	d.wantKind(err, fleet.NotFound, "there is no agent nobody")
-	_, err = d.service.Why(t.Context(), "first", "nothing", time.Time{})
+	_, err = d.service.Why(t.Context(), "first", "", "nothing", time.Time{})
 	d.wantKind(err, fleet.NotFound, "there is no rollout nothing")
-	_, err = d.service.Why(t.Context(), "first", "", d.now.Add(time.Hour))
+	_, err = d.service.Why(t.Context(), "first", "", "", d.now.Add(time.Hour))
 	d.wantKind(err, fleet.Invalid, "query.at")
 }
 
@@ -399,14 +399,14 @@ func TestWhyNamesTheLimitThatBlocksATarget(t *testing.T) {
 			if c.what != nil {
 				c.what(d, r, waits)
 			}
-			e, err := d.service.Why(t.Context(), waits, r.ID, time.Time{})
+			e, err := d.service.Why(t.Context(), waits, "", r.ID, time.Time{})
 			d.must(err)
 			if !slices.ContainsFunc(e.Chain, func(link explain.Reason) bool {
 				return link.Code == c.wants && strings.HasPrefix(link.Text, "it has not been offered")
 			}) {
 				t.Errorf("it says %q, %+v, want %s", e.Summary, e.Chain, c.wants)
 			}
-			e, err = d.service.Why(t.Context(), later, r.ID, time.Time{})
+			e, err = d.service.Why(t.Context(), later, "", r.ID, time.Time{})
 			d.must(err)
 			if !strings.Contains(e.Summary, plan.ReasonText(fleet.WhyBatch)) {
 				t.Errorf("of one of the next batch it says %q", e.Summary)

@@ -5,6 +5,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -35,6 +37,8 @@ type Service struct {
 	Manifests Manifests
 	// Policies may be nil; then no agent is inactive.
 	Policies Policies
+	// Renderer renders configuration files of components; nil: there are none.
+	Renderer Renderer
 }
 
 // Reconciler executes the documents of rollouts.
@@ -47,6 +51,19 @@ type Reconciler interface {
 type Policies interface {
 	// Timeouts returns the inactivity timeouts by policy.
 	Timeouts(ctx context.Context) (map[string]time.Duration, error)
+}
+
+// Renderer renders the configuration files of components. The preview renders them for each
+// target and pins their digest; an offer renders them again, and a host whose files differ by
+// then does not get it.
+type Renderer interface {
+	// RenderFor returns the files of the plan's component for an agent of the policy, all of
+	// them; none if the server renders none for it. For the same arguments it returns the
+	// same files.
+	RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error)
+	// Digest identifies files by all that hosts write. It is what agents report of the same
+	// files in config_sha256, so that a host that has them already is left out.
+	Digest(files []agentapi.RenderedFile) string
 }
 
 // Manifests finds upgrade manifests.
@@ -98,7 +115,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	if err := s.complete(ctx, &p); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.checkFree(ctx, &p.Select); err != nil {
+	if err := s.checkFree(ctx, &p); err != nil {
 		return fleet.Rollout{}, err
 	}
 	now := s.Now.UTC()
@@ -116,14 +133,16 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 // complete resolves the plan and checks it.
 func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	var manifest *plan.UpgradeManifest
+	component := p.Component
 	if p.UpgradeID != "" {
 		m, err := s.GetManifest(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return err
 		}
 		manifest = &m
+		component = cmp.Or(component, m.Component)
 	}
-	catalog, err := s.Actions.Catalog(ctx)
+	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return err
 	}
@@ -136,18 +155,18 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 // checkFree refuses a plan that selects agents of a policy that an active rollout
 // holds. Its start would be refused too, but now the operator can still change the
 // plan.
-func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
-	held, err := s.locks().holders(ctx)
+func (s *Service) checkFree(ctx context.Context, p *fleet.Plan) error {
+	held, err := s.locks().holders(ctx, p.Component)
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	chosen, err := s.selector(ctx, sel, s.Now.UTC())
+	chosen, err := s.selector(ctx, &p.Select, s.Now.UTC())
 	if err != nil {
 		return err
 	}
 	policies := map[string]bool{}
-	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) {
-		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(&a) {
+	err = s.eachAgent(ctx, p.Component, func(a *fleet.Agent) {
+		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(a) {
 			policies[a.PolicyID] = true
 		}
 	})
@@ -159,7 +178,7 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	return lockedError(ids[0], held[ids[0]])
+	return lockedError(p.Component, ids[0], held[ids[0]])
 }
 
 // selector compiles a selector for the current time.
@@ -174,8 +193,12 @@ func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Ti
 	return plan.NewSelector(sel, at)
 }
 
-func lockedError(policy string, h preview.Holder) error {
-	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on policy %s: wait until it has ended, or cancel it", h.Name, h.ID, policy)
+func lockedError(component, policy string, h preview.Holder) error {
+	what := "policy " + policy
+	if component != "" {
+		what = "component " + component + " of " + what
+	}
+	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on %s: wait until it has ended, or cancel it", h.Name, h.ID, what)
 	e.Code = errActiveRollout
 	return e
 }

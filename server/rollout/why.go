@@ -21,9 +21,9 @@ const (
 	whyTrail = 50
 )
 
-// Why explains an agent. An empty rollout means the one that it belongs to, or belonged
-// to last; a zero at means now.
-func (s *Service) Why(ctx context.Context, agentID, rolloutID string, at time.Time) (explain.Explanation, error) {
+// Why explains an agent, or a component of it. An empty rollout means the one that it belongs
+// to, or belonged to last; a zero at means now.
+func (s *Service) Why(ctx context.Context, agentID, component, rolloutID string, at time.Time) (explain.Explanation, error) {
 	now := s.Now.UTC()
 	if at.IsZero() {
 		at = now
@@ -41,11 +41,14 @@ func (s *Service) Why(ctx context.Context, agentID, rolloutID string, at time.Ti
 		return explain.Explanation{}, err
 	}
 	if rolloutID == "" {
-		return s.whyLatest(ctx, agent, agentID, at, now)
+		return s.whyLatest(ctx, agent, agentID, component, at, now)
 	}
 	r, err := s.Get(ctx, rolloutID)
-	if err != nil {
+	switch {
+	case err != nil:
 		return explain.Explanation{}, err
+	case component != "" && r.Plan.Component != component:
+		return explain.Explanation{}, fleet.FieldError("query.component", "is %s, and %s is of %s: leave it out", component, plan.Title(&r), cmp.Or(r.Plan.Component, "the agents themselves"))
 	}
 	t, err := s.Store.Targets().Get(ctx, rolloutID, agentID)
 	switch {
@@ -63,10 +66,10 @@ func noAgent(id string) error {
 	return fleet.Errorf(fleet.NotFound, "there is no agent %s: `muster agents list` shows those there are", id)
 }
 
-// whyLatest explains an agent by the rollout that it belongs to, else by the active
-// rollout of its policy, which has skipped it, else by the last rollout that it
+// whyLatest explains an agent, or a component of it, by the rollout that it belongs to, else
+// by the active rollout of its policy, which has skipped it, else by the last rollout that it
 // belonged to.
-func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string, at, now time.Time) (explain.Explanation, error) {
+func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID, component string, at, now time.Time) (explain.Explanation, error) {
 	targets, err := s.Store.Targets().ByAgent(ctx, agentID, whyTargets)
 	if err != nil {
 		return explain.Explanation{}, err
@@ -80,8 +83,8 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string,
 			continue
 		case err != nil:
 			return explain.Explanation{}, err
-		case r.StartedAt == nil || r.StartedAt.After(at):
-			continue // it had not begun at that time
+		case r.StartedAt == nil || r.StartedAt.After(at) || r.Plan.Component != component:
+			continue // it had not begun at that time, or is of something else
 		}
 		last, lastTarget = &r, t
 		break
@@ -93,7 +96,7 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string,
 		return explain.Explanation{}, noAgent(agentID)
 	}
 	if a != nil && !at.Before(now) {
-		held, err := s.locks().holders(ctx)
+		held, err := s.locks().holders(ctx, component)
 		if err != nil {
 			return explain.Explanation{}, err
 		}
@@ -108,11 +111,11 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string,
 	if last != nil {
 		return s.whyTarget(ctx, last, lastTarget, a, at, now)
 	}
-	catalog, err := s.Actions.Catalog(ctx)
+	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return explain.Explanation{}, err
 	}
-	return explain.Alone(a, catalog, at, now), nil
+	return explain.Alone(a, component, catalog, at, now), nil
 }
 
 func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Target, a *fleet.Agent, at, now time.Time) (explain.Explanation, error) {
@@ -152,14 +155,15 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 	for i := range list {
 		inFlight[i] = plan.Target{State: plan.StateOf(list[i].State), Groups: groups.Of(&list[i], &r.Plan)}
 	}
-	target := plan.Target{State: plan.StateOf(t.State), Busy: plan.Busy(a), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
+	subject := a.Of(r.Plan.Component)
+	target := plan.Target{State: plan.StateOf(t.State), Busy: subject.Busy(), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
 	tally, err := s.tally(ctx, r, now)
 	if err != nil {
 		return "", err
 	}
 	var room *plan.Room
 	if tally != nil {
-		offered, err := s.offered(ctx, r.Plan.Version, "")
+		offered, err := s.offered(ctx, &r.Plan, "")
 		if err != nil {
 			return "", err
 		}

@@ -457,16 +457,38 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 // upgradingPage bounds one read of EachUpgrading.
 const upgradingPage = 1000
 
-// UpgradingTo returns the ids of the agents that are being upgraded to the version,
-// whoever ordered it.
-func UpgradingTo(ctx context.Context, agents Agents, version string) (map[string]bool, error) {
+// UpgradingTo returns the ids of the agents that are being upgraded to the version, or whose
+// component is.
+func UpgradingTo(ctx context.Context, agents Agents, component, version string) (map[string]bool, error) {
 	ids := map[string]bool{}
-	err := EachUpgrading(ctx, agents, func(a *fleet.Agent) {
-		if a.UpgradeTarget == version {
+	note := func(a *fleet.Agent) {
+		if s := a.Of(component); s.Target == version && s.Upgrading() {
 			ids[a.ID] = true
 		}
+	}
+	if component != "" {
+		return ids, EachWithComponent(ctx, agents, component, note)
+	}
+	return ids, EachUpgrading(ctx, agents, note)
+}
+
+// CensusOf is Census of a component, or of the agents themselves if none is named. Since a
+// census has no components, it reads the documents of the agents that report the component,
+// and passes them on.
+func CensusOf(ctx context.Context, agents Agents, component string, f func(fleet.Census, *fleet.Agent)) error {
+	if component == "" {
+		return agents.Census(ctx, func(c fleet.Census) { f(c, nil) })
+	}
+	return EachWithComponent(ctx, agents, component, func(a *fleet.Agent) {
+		s := a.Of(component)
+		f(s.ComponentCensus(), a)
 	})
-	return ids, err
+}
+
+// EachWithComponent calls f with every agent that is not unenrolled and reports the component.
+func EachWithComponent(ctx context.Context, agents Agents, component string, f func(*fleet.Agent)) error {
+	reports := kql.Equals{Field: fleet.FieldComponentName, Value: component}
+	return agents.Each(ctx, AgentFilter{ActiveOnly: true, Query: reports}, func(a fleet.Agent) { f(&a) })
 }
 
 // EachUpgrading calls f with every agent that is being upgraded.

@@ -3,7 +3,8 @@
 // manifest.
 //
 // The files are in one folder as <profile>/<id>.yaml and are read on demand, so that a
-// new one needs no restart. testdata has an example with every key explained.
+// new one needs no restart. A manifest of a component can name templates of configuration
+// files, which lie beside it. testdata has an example with every key explained.
 package upgrademanifest
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -24,6 +26,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/configfile"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -43,7 +46,7 @@ const extension = ".yaml"
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // Dir is a folder of upgrade manifests. If it does not exist, there are none. It
-// implements rollout.Manifests.
+// implements rollout.Manifests and configfile.Sets.
 type Dir struct{ Path string }
 
 // document is the content of a file. It has no key to acknowledge the risk, because
@@ -55,6 +58,10 @@ type document struct {
 	SourceURI     string     `yaml:"source_uri"`
 	Artifacts     []artifact `yaml:"artifacts"`
 	Migration     migration  `yaml:"migration"`
+
+	Component         string                 `yaml:"component"`
+	ConfigFiles       []fleet.ConfigTemplate `yaml:"config_files"`
+	VariableOverrides map[string]string      `yaml:"variable_overrides"`
 }
 
 type artifact struct {
@@ -73,25 +80,35 @@ type migration struct {
 
 // Get reads one manifest.
 func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, error) {
-	var none plan.UpgradeManifest
+	m, _, err := d.open(profile, id)
+	return m, err
+}
+
+// Configuration reads the configuration files of one manifest.
+func (d Dir) Configuration(_ context.Context, profile, id string) (*configfile.Set, error) {
+	_, set, err := d.open(profile, id)
+	return set, err
+}
+
+func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.Set, _ error) {
 	for _, name := range []struct{ field, value string }{{"profile", profile}, {"upgrade_id", id}} {
 		if !nameForm.MatchString(name.value) {
-			return none, fleet.FieldError("body.plan."+name.field, "is %q, want letters, digits, dots, dashes and underscores, the first a letter or digit", name.value)
+			return none, nil, fleet.FieldError("body.plan."+name.field, "is %q, want letters, digits, dots, dashes and underscores, the first a letter or digit", name.value)
 		}
 	}
 	root, err := os.OpenRoot(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them does not exist", profile, id)
+		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them does not exist", profile, id)
 	}
 	if err != nil {
-		return none, unreadable("the folder of upgrade manifests", err)
+		return none, nil, unreadable("the folder of upgrade manifests", err)
 	}
 	defer root.Close()
-	m, err := read(root, profile, id)
+	m, set, err := read(root, profile, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, existing(root))
+		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, existing(root))
 	}
-	return m, err
+	return m, set, err
 }
 
 // List reads all manifests, sorted by profile and id. An invalid one is listed with its
@@ -118,7 +135,7 @@ func (d Dir) List(ctx context.Context) ([]plan.UpgradeManifest, error) {
 			return nil, err
 		}
 		profile, id, _ := strings.Cut(name, "/")
-		m, err := read(root, profile, id)
+		m, _, err := read(root, profile, id)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}
@@ -161,36 +178,79 @@ func existing(root *os.Root) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// read opens files only below root, so that neither a name nor a link leads out of it.
-func read(root *os.Root, profile, id string) (plan.UpgradeManifest, error) {
-	var none plan.UpgradeManifest
+// read reads a manifest and its templates.
+func read(root *os.Root, profile, id string) (none plan.UpgradeManifest, _ *configfile.Set, _ error) {
 	name := path.Join(profile, id+extension)
 	called := "the upgrade manifest " + name
-	info, err := root.Stat(name)
+	raw, err := readFile(root, name, called, maxSize)
 	if err != nil {
-		return none, unreadable(called, err)
-	}
-	if !info.Mode().IsRegular() {
-		return none, fleet.Errorf(fleet.Invalid, "%s is no file", called) // a pipe would never end
-	}
-	file, err := root.Open(name)
-	if err != nil {
-		return none, unreadable(called, err)
-	}
-	defer file.Close()
-	raw, err := io.ReadAll(io.LimitReader(file, maxSize+1))
-	switch {
-	case err != nil:
-		return none, unreadable(called, err)
-	case len(raw) > maxSize:
-		return none, fleet.Errorf(fleet.Invalid, "%s has more than %d bytes", called, maxSize)
+		return none, nil, err
 	}
 	m, err := parse(raw)
 	if err != nil {
-		return none, fleet.Errorf(fleet.Invalid, "%s cannot be used: %w", called, err)
+		return none, nil, fleet.Errorf(fleet.Invalid, "%s cannot be used: %w", called, err)
 	}
 	m.Profile, m.ID = profile, id
-	return m, nil
+	texts := map[string]string{}
+	for _, f := range m.ConfigFiles {
+		if _, ok := texts[f.Template]; ok {
+			continue
+		}
+		text, err := readFile(root, path.Join(profile, f.Template), fmt.Sprintf("the template %s of %s", f.Template, called), configfile.MaxTemplate)
+		if errors.Is(err, fs.ErrNotExist) {
+			return none, nil, fleet.Errorf(fleet.Invalid, "%s cannot be used: there is no template %s in the folder %s", called, f.Template, profile)
+		}
+		if err != nil {
+			return none, nil, err
+		}
+		texts[f.Template] = string(text)
+	}
+	set, err := configfile.Parse(m.ConfigFiles, texts)
+	if err != nil {
+		return none, nil, fleet.Errorf(fleet.Invalid, "%s cannot be used: %w", called, err)
+	}
+	m.ContentHash = contentHash(id+extension, raw, texts)
+	set.Component, set.Hash, set.Overrides = m.Component, m.ContentHash, m.VariableOverrides
+	return m, set, nil
+}
+
+// contentHash returns the SHA-256 of a manifest's bytes, comments included, because people
+// decide by the comments. With templates it is that of what `sha256sum` prints in the folder
+// for the manifest and then the templates, sorted by name.
+func contentHash(name string, raw []byte, texts map[string]string) string {
+	if len(texts) > 0 {
+		list := fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), name)
+		for _, template := range slices.Sorted(maps.Keys(texts)) {
+			list += fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(texts[template])), template)
+		}
+		raw = []byte(list)
+	}
+	sum := sha256.Sum256(raw)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// readFile opens files only below root, so that neither a name nor a link leads out of it.
+func readFile(root *os.Root, name, called string, limit int64) ([]byte, error) {
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, unreadable(called, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fleet.Errorf(fleet.Invalid, "%s is no file", called) // a pipe would never end
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return nil, unreadable(called, err)
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, limit+1))
+	switch {
+	case err != nil:
+		return nil, unreadable(called, err)
+	case int64(len(raw)) > limit:
+		return nil, fleet.Errorf(fleet.Invalid, "%s has more than %d bytes", called, limit)
+	}
+	return raw, nil
 }
 
 // unreadable is the error for files of operators that the server cannot read, because of
@@ -200,8 +260,7 @@ func unreadable(what string, err error) error {
 	return fleet.Errorf(fleet.Invalid, "%s cannot be read: %w: the server needs the right to read it, and follows no link that leads out of the folder", what, err)
 }
 
-// parse parses a file. The hash covers its bytes, comments included, because people
-// decide by the comments.
+// parse parses a file.
 func parse(raw []byte) (plan.UpgradeManifest, error) {
 	var (
 		none plan.UpgradeManifest
@@ -228,14 +287,38 @@ func parse(raw []byte) (plan.UpgradeManifest, error) {
 			return none, fmt.Errorf("source_version: %w", err)
 		}
 	}
-	sum := sha256.Sum256(raw)
+	if err := doc.checkComponent(); err != nil {
+		return none, err
+	}
 	m := plan.UpgradeManifest{
 		Description: doc.Description, Version: doc.Version, Source: doc.SourceVersion, SourceURI: doc.SourceURI,
-		Migration:   fleet.Migration{Type: doc.Migration.Type, RecoveryPlan: doc.Migration.RecoveryPlan},
-		ContentHash: "sha256:" + hex.EncodeToString(sum[:]),
+		Migration: fleet.Migration{Type: doc.Migration.Type, RecoveryPlan: doc.Migration.RecoveryPlan},
+		Component: doc.Component, ConfigFiles: doc.ConfigFiles, VariableOverrides: doc.VariableOverrides,
 	}
 	for _, a := range doc.Artifacts {
 		m.Artifacts = append(m.Artifacts, fleet.Artifact(a))
 	}
 	return m, nil
+}
+
+// checkComponent checks what only upgrades of components have.
+func (doc *document) checkComponent() error {
+	if doc.Component == "" {
+		if len(doc.ConfigFiles)+len(doc.VariableOverrides) > 0 {
+			return errors.New("component is missing: config_files and variable_overrides belong to the component that they name")
+		}
+		return nil
+	}
+	if err := manifest.ValidComponentName(doc.Component); err != nil {
+		return fmt.Errorf("component: %w", err)
+	}
+	if err := fleet.CheckVariables(doc.VariableOverrides); err != nil {
+		return fmt.Errorf("variable_overrides: %w", err)
+	}
+	for i, f := range doc.ConfigFiles {
+		if path.Ext(f.Template) == extension && !strings.Contains(f.Template, "/") {
+			return fmt.Errorf("config_files[%d].template: is %q, which would be an upgrade manifest itself: put it into a folder", i, f.Template)
+		}
+	}
+	return configfile.CheckFiles(doc.ConfigFiles)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/configfile"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -50,7 +51,7 @@ func TestExample(t *testing.T) {
 		m.Migration.Type != fleet.MigrationBreaking || !strings.Contains(m.Migration.RecoveryPlan, "Restore its state folder") {
 		t.Errorf("%+v", m)
 	}
-	for _, doc := range []any{document{}, artifact{}, migration{}} {
+	for _, doc := range []any{document{}, artifact{}, migration{}, fleet.ConfigTemplate{}} {
 		for i := range reflect.TypeOf(doc).NumField() {
 			if key := reflect.TypeOf(doc).Field(i).Tag.Get("yaml"); !strings.Contains(string(raw), key+":") {
 				t.Errorf("the example does not explain %s", key)
@@ -64,6 +65,104 @@ func TestExample(t *testing.T) {
 	}
 	if err := plan.Check(&p); err != nil {
 		t.Error(err)
+	}
+}
+
+// The example of a component renders, and its template explains what templates see.
+func TestExampleOfComponentRenders(t *testing.T) {
+	d := Dir{Path: filepath.Join("testdata", "upgrades")}
+	m, err := d.Get(t.Context(), "edge", "web-2.0.0")
+	if err != nil || m.Component != "web" || len(m.ConfigFiles) != 1 || m.VariableOverrides["workers"] != "4" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	set, err := d.Configuration(t.Context(), "edge", "web-2.0.0")
+	if err != nil || set.Component != "web" || set.Hash != m.ContentHash {
+		t.Fatalf("%+v, %v", set, err)
+	}
+	a := fleet.Agent{Tags: []string{"site=fra"}, LocalMetadata: []byte(`{"host":{"hostname":"web-01","ip":["10.0.0.7/24"]}}`)}
+	values := configfile.ValuesOf(&a, "web", "2.0.0", map[string]string{"port": "80", "workers": "2", "upstreams": "a:1, b:2", "rate_fra": "10"}, set.Overrides)
+	files, err := set.Render(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# web 2.0.0 on web-01\nlisten 10.0.0.7:80\nworkers 4\nsite \"fra\"\nupstream a:1\nupstream b:2\nrate 10\n"
+	if f := files[0]; f.Content != want || f.Path != "/etc/web/web.conf" || f.Mode != "0640" || f.Owner != "root" || f.Group != "web" {
+		t.Errorf("%+v, want %s", f, want)
+	}
+	raw, err := os.ReadFile(filepath.Join("testdata", "upgrades", "edge", "web-2.0.0", "web.conf.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group := range values {
+		if !strings.Contains(string(raw), "    ."+group+" ") {
+			t.Errorf("the template does not explain .%s", group)
+		}
+	}
+}
+
+// With an edited template a manifest is another one. sha256sum computes the same hash.
+func TestContentHashCoversTemplates(t *testing.T) {
+	const text = "component: web\nversion: 1.0.0\nconfig_files:\n- {path: /etc/b, template: a/b.tmpl}\n- {path: /etc/a, template: a/a.tmpl}\n- {path: /etc/c, template: a/a.tmpl}\n"
+	d := folder(t, map[string]string{"p/a.yaml": text, "p/a/a.tmpl": "a", "p/a/b.tmpl": "b"})
+	hash := func() string {
+		t.Helper()
+		m, err := d.Get(t.Context(), "p", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.ContentHash
+	}
+	sum := func(text string) string { h := sha256.Sum256([]byte(text)); return hex.EncodeToString(h[:]) }
+	want := "sha256:" + sum(sum(text)+"  a.yaml\n"+sum("a")+"  a/a.tmpl\n"+sum("b")+"  a/b.tmpl\n")
+	if got := hash(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if err := os.WriteFile(filepath.Join(d.Path, "p", "a", "b.tmpl"), []byte("c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if hash() == want {
+		t.Error("the hash does not cover the template")
+	}
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	web := func(more string) string { return "component: web\nversion: 1.0.0\n" + more }
+	file := func(template string) string {
+		return web("config_files: [{path: /etc/web.conf, template: " + template + "}]\n")
+	}
+	d := folder(t, map[string]string{
+		"p/agents.yaml": "version: 1.0.0\nconfig_files: [{path: /etc/x, template: t/x}]\n", "p/name.yaml": "component: Web\nversion: 1.0.0\n",
+		"p/key.yaml": web("config_files: [{path: /etc/x, template: t/good, uid: 0}]\n"), "p/path.yaml": web("config_files: [{path: etc/x, template: t/good}]\n"),
+		"p/twice.yaml":    web("config_files: [{path: /etc/x, template: t/good}, {path: /etc/x, template: t/good}]\n"),
+		"p/variable.yaml": web("variable_overrides: {a-b: x}\n"), "p/number.yaml": web("variable_overrides: {a: [1]}\n"),
+		"p/outside.yaml": file("../q/t"), "p/gone.yaml": file("t/gone"), "p/folder.yaml": file("t"), "p/self.yaml": file("self.yaml"), "p/long.yaml": file("t/long"), "p/syntax.yaml": file("t/syntax"), "p/function.yaml": file("t/function"),
+		"p/t/good": "x", "p/t/long": strings.Repeat("x", configfile.MaxTemplate+1), "p/t/syntax": "\n{{if", "p/t/function": "\n\n{{html .Vars.x}}", "q/t": "secret",
+	})
+	for id, want := range map[string]string{
+		"agents":   "p/agents.yaml cannot be used: component is missing: config_files and variable_overrides belong to",
+		"name":     `p/name.yaml cannot be used: component: is "Web"`,
+		"key":      "field uid not found",
+		"path":     `config_files[0].path: is "etc/x", want an absolute path`,
+		"twice":    `config_files[1].path: "/etc/x" occurs twice`,
+		"variable": `variable_overrides: have the name "a-b"`,
+		"number":   "cannot unmarshal",
+		"outside":  `config_files[0].template: is "../q/t", want the path of a file below the folder of the manifest`,
+		"gone":     "p/gone.yaml cannot be used: there is no template t/gone in the folder p",
+		"folder":   "the template t of the upgrade manifest p/folder.yaml is no file",
+		"self":     `config_files[0].template: is "self.yaml", which would be an upgrade manifest itself: put it into a folder`,
+		"long":     "the template t/long of the upgrade manifest p/long.yaml has more than 65536 bytes",
+		"syntax":   "p/syntax.yaml cannot be used: t/syntax:2: ",
+		"function": "p/function.yaml cannot be used: t/function:3: function html is not available",
+	} {
+		if _, err := d.Configuration(t.Context(), "p", id); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s %v, want %q", id, fleet.KindOf(err), err, want)
+		}
+	}
+	if _, err := d.Configuration(t.Context(), "p", "none"); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("%v", err)
+	}
+	if set, err := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"}).Configuration(t.Context(), "p", "a"); err != nil || !set.Empty() {
+		t.Errorf("a manifest of agents: %+v, %v", set, err)
 	}
 }
 
@@ -135,6 +234,15 @@ func TestLinkOutOfFolderIsNotFollowed(t *testing.T) {
 	}
 	if m, err := d.Get(t.Context(), "p", "out"); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), "p/out.yaml cannot be read: ") {
 		t.Errorf("read from outside: %+v, %v", m, err)
+	}
+	if err := os.Symlink(secret, filepath.Join(d.Path, "p", "out.tmpl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.Path, "p", "web.yaml"), []byte("component: web\nversion: 1.0.0\nconfig_files: [{path: /etc/x, template: out.tmpl}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := d.Get(t.Context(), "p", "web"); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), "the template out.tmpl of the upgrade manifest p/web.yaml cannot be read: ") {
+		t.Errorf("read a template from outside: %+v, %v", m, err)
 	}
 	if err := os.Symlink("a.yaml", filepath.Join(d.Path, "p", "in.yaml")); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/..."
 
 // domain is the part of the server without HTTP, databases or other technology.
 var domain = []string{
-	"server/access/...", "server/action/...", "server/artifact/...", "server/audit", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/enrollment/...", "server/event/...",
+	"server/access/...", "server/action/...", "server/artifact/...", "server/audit", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/configfile", "server/enrollment/...", "server/event/...",
 	"server/fleet/...", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/store",
 	"server/upgrademanifest/...", "server/webhook/...",
 }
@@ -120,6 +120,10 @@ var bans = []ban{
 		from: []string{"server/fleet", "server/kql"}, deep: true,
 		to:     []string{"net", "net/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
 		reason: "they depend only on their arguments, so that previews, simulations and tests have the same results as production",
+	},
+	{
+		from: []string{"server/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout/...", "//server/upgrademanifest"},
+		reason: "templates are given to it, so that they reach no file, no environment and no network, and so that rollouts can call it",
 	},
 	{
 		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},
@@ -216,6 +220,8 @@ var bans = []ban{
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
 	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one; testing/docker writes images", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
+	only("text/template", "one package bounds what templates can do", "server/configfile"),
+	only("github.com/aymanbagabas/go-udiff", "files are compared in one way", "server/configfile"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),

@@ -515,7 +515,7 @@ func (sim *simulation) why(a arguments) (string, error) {
 	if text := a.named["at"]; text != "" {
 		at = sim.startedAt.Add(a.duration(text))
 	}
-	e, err := sim.rollouts.Why(sim.ctx(), a.word(0), id, at)
+	e, err := sim.rollouts.Why(sim.ctx(), a.word(0), "", id, at)
 	if err != nil {
 		return "", err
 	}

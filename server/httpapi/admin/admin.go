@@ -20,6 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/configfile"
 	"github.com/muster-fleet/muster/server/diagnostics"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
@@ -52,6 +53,7 @@ type Handlers struct {
 	Uploads    *diagnostics.Service
 	Events     *event.Stream
 	Rollouts   *rollout.Service
+	Configs    *configfile.Renderer
 	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
@@ -195,6 +197,7 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	v1.DELETE("/freezes/:freezeId", on(h.deleteFreeze))
 	v1.GET("/upgrade_manifests", on(h.listUpgradeManifests))
 	v1.GET("/upgrade_manifests/:profile/:upgradeId", on(h.getUpgradeManifest))
+	v1.POST("/upgrade_manifests/:profile/:upgradeId/config_preview", on(h.previewConfig))
 
 	v1.GET("/incidents", on(h.listIncidents))
 	v1.POST("/incidents/:incidentId/ack", h.changeIncident((*incident.Service).Ack))

@@ -19,7 +19,7 @@ func publishComponent(t *testing.T, s *apptest.Server, versions ...string) {
 	t.Helper()
 	for _, v := range versions {
 		err := s.Store.Packages().Create(t.Context(), fleet.Package{
-			File: "muster-component-web-server-" + v + "-linux-amd64.tar.gz", Version: v, Component: "web-server", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("0a", 64), Size: 1234,
+			File: "muster-component-web-server-" + v + "-linux-amd64.tar.gz", Version: v, Component: "web-server", Runtime: "systemd", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("0a", 64), Size: 1234,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -105,6 +105,50 @@ func TestComponentIsUpgradedByAnOrder(t *testing.T) {
 	if status.Component == nil || *status.Component != "web-server" || status.Outcome != "COMPLETE" || status.NbAgentsDone != 1 || *status.Version != "2.5.0" {
 		t.Errorf("the action is %+v", status)
 	}
+}
+
+func TestComponentHasItsRollout(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	publishComponent(t, s, "2.5.0")
+	a := enrollWithComponent(s, "web-01")
+	p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd"}}
+	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	draft := slow("2.5.0", map[string]any{"component": "web-server", "name": "spring"})
+	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", draft))
+	path := "/api/v1/rollouts/" + r.Id
+	if arts := *r.Plan.Artifacts; *r.Plan.Component != "web-server" || len(arts) != 1 || *arts[0].Runtime != adminapi.RuntimeSystemd {
+		t.Errorf("the plan is %+v", r.Plan)
+	}
+	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
+
+	if c := component(t, s, a, "web-server"); c.Rollout == nil || c.Rollout.Id != r.Id || *c.DesiredVersion != "2.5.0" || *c.Version != "2.4.0" {
+		t.Errorf("the component is %+v", c)
+	}
+	if c := component(t, s, a, "cache"); c.Rollout != nil || *c.DesiredVersion != "1.0.0" {
+		t.Errorf("another component is %+v", c)
+	}
+	if got := apptest.Decode[adminapi.AgentItem](t, s.Admin("GET", "/api/fleet/agents/"+a.ID, nil)).Item; got.Rollout != nil {
+		t.Errorf("the agent itself is in %+v", got.Rollout)
+	}
+	why := made[adminapi.Explanation](t, s.Admin("GET", "/api/v1/agents/"+a.ID+"/why?component=web-server", nil))
+	if why.RolloutId == nil || *why.RolloutId != r.Id || !strings.Contains(why.Summary, "web-server on web-01") {
+		t.Errorf("it is explained as %+v", why)
+	}
+	order := map[string]any{"agents": []string{a.ID}, "version": "2.5.0"}
+	if got := s.Admin("POST", "/api/v1/components/web-server/upgrade_preview", order); !strings.Contains(string(got.Body), "component web-server of agent "+a.ID+" belongs to the active rollout") {
+		t.Errorf("an order for the component answers %s", got.Body)
+	}
+	refused(t, "another runtime", s.Admin("POST", "/api/v1/rollouts", slow("2.5.0", map[string]any{
+		"component": "web-server", "artifacts": []any{map[string]any{"runtime": "docker", "checksum": "sha256:" + strings.Repeat("0a", 32), "url": "web:latest"}},
+	})), 400, "a tag can be moved")
 }
 
 func TestComponentUpgradeThatFailsSaysWhy(t *testing.T) {

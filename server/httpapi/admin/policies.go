@@ -224,12 +224,17 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 	out.RequiredVersions = filled(each(p.RequiredVersions, func(v fleet.RequiredVersion) adminapi.RequiredVersion {
 		return adminapi.RequiredVersion{Version: v.Version, Percentage: v.Percentage}
 	}))
-	out.Components = filled(each(p.Components, policyComponent))
+	out.Components = filled(each(p.Components, func(c agentapi.PolicyComponent) adminapi.PolicyComponent {
+		return policyComponent(c, p.ComponentVariables[c.Name])
+	}))
 	return out
 }
 
-func policyComponent(c agentapi.PolicyComponent) adminapi.PolicyComponent {
+func policyComponent(c agentapi.PolicyComponent, variables map[string]string) adminapi.PolicyComponent {
 	out := adminapi.PolicyComponent{Name: c.Name, Runtime: c.Runtime, Version: ptr(c.Version), ServerConfig: ptr(c.ServerConfig)}
+	if len(variables) > 0 {
+		out.Variables = &variables
+	}
 	out.Artifact = ptr(adminapi.PolicyArtifact{Package: ptr(c.Artifact.Package), Image: ptr(c.Artifact.Image)})
 	checks := each(c.Health.Checks, func(c agentapi.ComponentCheck) adminapi.ComponentCheck {
 		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
@@ -335,8 +340,40 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 			changed = append(changed, name)
 		}
 	}
+	if raw, ok := given["components"]; ok {
+		variables, err := componentVariables(raw)
+		if err != nil {
+			return nil, err
+		}
+		if !reflect.DeepEqual(p.ComponentVariables, variables) {
+			p.ComponentVariables = variables
+			changed = append(changed, "components")
+		}
+	}
 	slices.Sort(changed)
-	return changed, nil
+	return slices.Compact(changed), nil
+}
+
+// componentVariables returns the variables of components. They are apart from what agents get
+// of a component.
+func componentVariables(raw json.RawMessage) (map[string]map[string]string, error) {
+	var list []struct {
+		Name      string            `json:"name"`
+		Variables map[string]string `json:"variables"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fleet.FieldError("body.components", "is not valid: %w", err)
+	}
+	var out map[string]map[string]string
+	for _, c := range list {
+		if len(c.Variables) > 0 {
+			if out == nil {
+				out = map[string]map[string]string{}
+			}
+			out[c.Name] = c.Variables
+		}
+	}
+	return out, nil
 }
 
 func (h *Handlers) createPolicy(c *gin.Context) error {

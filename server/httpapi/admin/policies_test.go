@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -141,20 +142,23 @@ func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
 		`{"name":"Web","runtime":"systemd"}`: `components[1].name]: is "Web"`,
 		web:                                  `components[1].name]: is "web", as is that of another component`,
 		`{"name":"db"}`:                      `components[1].runtime]: is ""`,
-		`{"name":"db","runtime":"systemd","version":"2.4"}`:                       `components[1].version]: version is "2.4", want three numbers`,
-		`{"name":"db","runtime":"systemd","unit":"db.service"}`:                   `components[1].unit]: is not a known key`,
-		`{"name":"db","runtime":"docker","artifact":{"image":"web:latest"}}`:      `components[1].artifact.image]: is "web:latest", want an image by its digest`,
-		`{"name":"db","runtime":"docker","artifact":{"image":"web@sha256:0123"}}`: `components[1].artifact.image]: `,
-		`{"name":"db","runtime":"docker","artifact":{"package":"../db"}}`:         `components[1].artifact.package]: `,
-		`{"name":"db","runtime":"systemd","health":{"wait_seconds":3601}}`:        `components[1].health.wait_seconds]: is 3601, want 0 to 3600`,
-		`{"name":"db","runtime":"systemd","health":{"max_restarts":-1}}`:          `components[1].health.max_restarts]: is -1`,
-		check(`{"name":"x","exec":["/bin/sh"]}`):                                  `components[1].health.checks[0].exec]: is not a known key`,
-		check(`{"name":"x"}`):                                                     `components[1].health.checks[0]]: wants exactly one of http and tcp`,
-		check(`{"name":"x","http":"http://a","tcp":"a:1"}`):                       `components[1].health.checks[0]]: wants exactly one of http and tcp`,
-		check(`{"name":"x","http":"file:///etc/passwd"}`):                         `components[1].health.checks[0]]: http is "file:///etc/passwd"`,
-		check(`{"name":"x","tcp":"a:1","timeout_seconds":9223372036854775807}`):   `components[1].health.checks[0].timeout_seconds]: `,
-		check(`{"name":"x","tcp":"a:1"},{"name":"x","tcp":"a:2"}`):                `components[1].health.checks[1].name]: is "x", as is that of another check`,
-		check(`{"name":"x","http":"http://${host.name}/"}`):                       `components[1].health.checks[0]]: has ${`,
+		`{"name":"db","runtime":"systemd","version":"2.4"}`:                                       `components[1].version]: version is "2.4", want three numbers`,
+		`{"name":"db","runtime":"systemd","unit":"db.service"}`:                                   `components[1].unit]: is not a known key`,
+		`{"name":"db","runtime":"docker","artifact":{"image":"web:latest"}}`:                      `components[1].artifact.image]: is "web:latest", want an image by its digest`,
+		`{"name":"db","runtime":"docker","artifact":{"image":"web@sha256:0123"}}`:                 `components[1].artifact.image]: `,
+		`{"name":"db","runtime":"docker","artifact":{"package":"../db"}}`:                         `components[1].artifact.package]: `,
+		`{"name":"db","runtime":"systemd","health":{"wait_seconds":3601}}`:                        `components[1].health.wait_seconds]: is 3601, want 0 to 3600`,
+		`{"name":"db","runtime":"systemd","health":{"max_restarts":-1}}`:                          `components[1].health.max_restarts]: is -1`,
+		`{"name":"db","runtime":"systemd","variables":{"a-b":"x"}}`:                               `components[1].variables]: have the name "a-b", want a letter`,
+		`{"name":"db","runtime":"systemd","variables":{"a":1}}`:                                   `components[1].variables`,
+		`{"name":"db","runtime":"systemd","variables":{"a":"` + strings.Repeat("x", 4097) + `"}}`: `components[1].variables]: have 4097 bytes in a, want at most 4096`,
+		check(`{"name":"x","exec":["/bin/sh"]}`):                                                  `components[1].health.checks[0].exec]: is not a known key`,
+		check(`{"name":"x"}`):                                                                     `components[1].health.checks[0]]: wants exactly one of http and tcp`,
+		check(`{"name":"x","http":"http://a","tcp":"a:1"}`):                                       `components[1].health.checks[0]]: wants exactly one of http and tcp`,
+		check(`{"name":"x","http":"file:///etc/passwd"}`):                                         `components[1].health.checks[0]]: http is "file:///etc/passwd"`,
+		check(`{"name":"x","tcp":"a:1","timeout_seconds":9223372036854775807}`):                   `components[1].health.checks[0].timeout_seconds]: `,
+		check(`{"name":"x","tcp":"a:1"},{"name":"x","tcp":"a:2"}`):                                `components[1].health.checks[1].name]: is "x", as is that of another check`,
+		check(`{"name":"x","http":"http://${host.name}/"}`):                                       `components[1].health.checks[0]]: has ${`,
 	} {
 		body := `{"name":"x","namespace":"default","components":[` + web + "," + component + `]}`
 		refused(t, body, s.Admin("POST", "/api/fleet/agent_policies", body), 400, says)
@@ -187,6 +191,34 @@ func TestAgentsGetComponentsOfTheirPolicy(t *testing.T) {
 	a.Ack("", got.Actions[0].ID)
 	if rev := s.Fleet(a.ID).PolicyRev; rev != 2 {
 		t.Errorf("the agent has revision %d", rev)
+	}
+}
+
+func TestVariablesOfComponentsStayOnTheServer(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	a := s.EnrollWithoutPolicy("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	put := func(components string) adminapi.Policy {
+		t.Helper()
+		return apptest.Decode[adminapi.PolicyItem](t, s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default","components":`+components+`}`)).Item
+	}
+	const db = `{"name":"db","runtime":"process"}`
+	put(`[` + db + `,{"name":"web","runtime":"process","variables":{"port":"8080","greeting":"hello-from-vars"}}]`)
+	got := a.MustCheckin(nil)
+	if len(got.Actions) != 1 || strings.Contains(string(got.Actions[0].Data), "hello-from-vars") || !strings.Contains(string(got.Actions[0].Data), `"web"`) {
+		t.Errorf("the agent gets %+v", got.Actions)
+	}
+	copied := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies/default/copy", `{"name":"copy"}`)).Item
+	read := apptest.Decode[adminapi.PolicyItem](t, s.Admin("GET", "/api/fleet/agent_policies/default", nil)).Item
+	for what, p := range map[string]adminapi.Policy{"policy": read, "copy": copied} {
+		list := *p.Components
+		if list[0].Variables != nil || list[1].Variables == nil || !maps.Equal(*list[1].Variables, map[string]string{"port": "8080", "greeting": "hello-from-vars"}) {
+			t.Errorf("the %s has %+v", what, list)
+		}
+	}
+	if list := *put(`[{"name":"web","runtime":"process"},` + db + `]`).Components; list[0].Variables != nil || list[1].Variables != nil {
+		t.Errorf("left out, they stay: %+v", list)
 	}
 }
 

@@ -300,7 +300,7 @@ func (h *Handlers) explainAgent(c *gin.Context) error {
 			return fleet.FieldError("query.at", "is %q, want a time such as 2026-01-31T12:00:00Z", s)
 		}
 	}
-	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("rollout"), at)
+	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("component"), c.Query("rollout"), at)
 	e.Chain = orEmpty(e.Chain)
 	return answer(c, e, err)
 }

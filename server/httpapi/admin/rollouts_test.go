@@ -125,6 +125,8 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	}
 	do("GET /api/v1/upgrade_manifests", nil)
 	do("GET /api/v1/upgrade_manifests/{profile}/{upgradeId}", nil, "web", "u1")
+	writeManifest(t, s, "{{.Host.hostname}}")
+	do("POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview", map[string]any{"agents": []string{g.ID}}, "edge", "web")
 	tryIncidentsAndWebhooks(t, s, do)
 }
 

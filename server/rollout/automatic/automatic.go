@@ -1,7 +1,8 @@
-// Package automatic upgrades the agents of policies that require versions. One server, the
-// holder of a lease, looks at each such policy from time to time, lets [Decide] choose
-// agents, and starts a rollout for them. Everything else is the rollout's: batches, failure
-// threshold, freezes, exposure budget, and operators who pause or cancel it.
+// Package automatic upgrades the agents of policies that require versions, and installs the
+// components of policies where no version of them is yet. One server, the holder of a lease,
+// looks at each such policy from time to time, lets [Decide] or [Install] choose agents, and
+// starts a rollout for them. Everything else is the rollout's: batches, failure threshold,
+// freezes, exposure budget, and operators who pause or cancel it.
 package automatic
 
 import (
@@ -84,24 +85,32 @@ func (s *Service) Round(ctx context.Context) error {
 		return err
 	}
 	timeouts := make(map[string]time.Duration, len(policies))
-	var requiring []fleet.Policy
+	var requiring, installing []fleet.Policy
 	for _, p := range policies {
 		timeouts[p.ID] = p.InactivityTimeout
 		if len(p.RequiredVersions) > 0 && !p.Managed {
 			requiring = append(requiring, p)
 		}
+		if !p.Managed && slices.ContainsFunc(p.Components, wanted) {
+			installing = append(installing, p)
+		}
 	}
-	if len(requiring) == 0 {
+	if len(requiring)+len(installing) == 0 {
 		return nil
 	}
 	if err := s.finishDrafts(ctx); err != nil {
 		return err
 	}
+	for _, p := range installing {
+		if err := s.install(ctx, &p); err != nil {
+			return fmt.Errorf("components of policy %s: %w", p.ID, err)
+		}
+	}
 	catalog, err := s.Rollouts.Actions.Catalog(ctx)
 	if err != nil {
 		return err
 	}
-	holders, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx)
+	holders, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -140,24 +149,28 @@ func (s *Service) upgrade(ctx context.Context, p fleet.Policy, catalog fleet.Cat
 		if len(u.Agents) == 0 {
 			continue
 		}
-		started, err := s.start(ctx, &p, u)
-		var refusal *fleet.Error
-		switch {
-		case errors.As(err, &refusal) && refusal.Kind != fleet.Unavailable && refusal.Kind != fleet.Internal:
-			// Such as an exposure budget that is used up, or a rollout that has taken the policy since.
-			s.Log.Warn("an automatic upgrade waits", "policy", p.ID, "version", u.Version, "agents", len(u.Agents), "error", err)
-		case err != nil:
+		if started, err := s.tryStart(ctx, &p, planOf(&p, u)); err != nil || started {
 			return err
-		case started:
-			return nil
 		}
 	}
 	return nil
 }
 
-// start starts a rollout of an upgrade. started is false if no agent would be upgraded.
-func (s *Service) start(ctx context.Context, p *fleet.Policy, u Upgrade) (started bool, err error) {
-	plan, req := planOf(p, u), request(p)
+// tryStart is start that logs a refusal.
+func (s *Service) tryStart(ctx context.Context, p *fleet.Policy, plan fleet.Plan) (started bool, err error) {
+	started, err = s.start(ctx, p, plan)
+	var refusal *fleet.Error
+	if errors.As(err, &refusal) && refusal.Kind != fleet.Unavailable && refusal.Kind != fleet.Internal {
+		// Such as an exposure budget that is used up, or a rollout that has taken the policy since.
+		s.Log.Warn("an automatic upgrade waits", "policy", p.ID, "version", plan.What(plan.Version), "agents", len(plan.Select.Agents), "error", err)
+		return false, nil
+	}
+	return started, err
+}
+
+// start starts a rollout. started is false if no agent would be upgraded.
+func (s *Service) start(ctx context.Context, p *fleet.Policy, plan fleet.Plan) (started bool, err error) {
+	req := request(p)
 	// First without storing anything, so that what is refused leaves no trace every few
 	// minutes.
 	dry, err := s.Rollouts.DryRun(ctx, plan)
@@ -175,7 +188,7 @@ func (s *Service) start(ctx context.Context, p *fleet.Policy, u Upgrade) (starte
 	if err != nil {
 		return false, errors.Join(err, s.Rollouts.Delete(ctx, r.ID, req))
 	}
-	s.Log.Info("an automatic upgrade has begun", "policy", p.ID, "version", u.Version, "agents", len(pre.Targets), "rollout", r.ID)
+	s.Log.Info("an automatic upgrade has begun", "policy", p.ID, "version", plan.What(plan.Version), "agents", len(pre.Targets), "rollout", r.ID)
 	return true, nil
 }
 
@@ -183,15 +196,22 @@ func (s *Service) start(ctx context.Context, p *fleet.Policy, u Upgrade) (starte
 const maxPolicyName = 100
 
 func planOf(p *fleet.Policy, u Upgrade) fleet.Plan {
-	name := p.Name
-	if len(name) > maxPolicyName {
-		name = strings.ToValidUTF8(name[:maxPolicyName], "") + "…"
+	return spread(fleet.Plan{
+		Name: fmt.Sprintf("automatic upgrade of policy %s to %s", nameOf(p), u.Version), Version: u.Version,
+		Select: fleet.Selector{Agents: u.Agents},
+	})
+}
+
+func nameOf(p *fleet.Policy) string {
+	if len(p.Name) > maxPolicyName {
+		return strings.ToValidUTF8(p.Name[:maxPolicyName], "") + "…"
 	}
-	plan := fleet.Plan{
-		Name: fmt.Sprintf("automatic upgrade of policy %s to %s", name, u.Version), Version: u.Version,
-		Select: fleet.Selector{Agents: u.Agents}, Strategy: fleet.Strategy{Kind: fleet.Rolling},
-	}
-	if len(u.Agents) < minSpread {
+	return p.Name
+}
+
+func spread(plan fleet.Plan) fleet.Plan {
+	plan.Strategy.Kind = fleet.Rolling
+	if len(plan.Select.Agents) < minSpread {
 		plan.Strategy.Kind = fleet.AllAtOnce
 	}
 	return plan

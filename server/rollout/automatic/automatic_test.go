@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
@@ -179,5 +181,57 @@ func TestOneServerUpgrades(t *testing.T) {
 	w.must(other.Round(t.Context()))
 	if n := len(w.rollouts()); n != 1 {
 		t.Errorf("a server without the lease started a rollout: there are %d", n)
+	}
+}
+
+func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 5)
+	components := []agentapi.PolicyComponent{{Name: "web", Runtime: "process", Version: "2.0.0"}, {Name: "db", Runtime: "process"}}
+	p, err := w.db.Policies().Get(t.Context(), "web")
+	w.must(err)
+	p.RequiredVersions, p.Components = nil, components
+	w.must(w.db.Policies().Update(t.Context(), p))
+	for _, name := range []string{"web", "db"} {
+		w.must(w.db.Packages().Create(t.Context(), fleet.Package{
+			File: "muster-component-" + name + "-2.0.0-linux-amd64.tar.gz", Version: "2.0.0", OS: "linux", Arch: "amd64", Size: 700,
+			SHA512: strings.Repeat("cd", 64), Component: name, Runtime: "process",
+		}))
+	}
+	reports := func(id, version string, change ...func(*fleet.Agent)) {
+		raw, err := json.Marshal([]agentapi.Component{
+			{ID: "component-web", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: version}},
+			{ID: "component-db", ComponentReport: agentapi.ComponentReport{Name: "db", Runtime: "process"}}, // in no version that the policy names
+		})
+		w.must(err)
+		_, err = store.UpdateAgent(t.Context(), w.db.Agents(), id, func(a *fleet.Agent) bool {
+			a.Components = raw
+			for _, f := range change {
+				f(a)
+			}
+			return true
+		})
+		w.must(err)
+	}
+	reports("a00", "")
+	reports("a01", "")
+	reports("a02", "1.0.0") // never changed automatically
+	reports("a03", "", func(a *fleet.Agent) {
+		a.BeginComponentUpgrade("web", "act", "2.0.0", now)
+		a.ObserveComponentAck("act", "no space", false)
+	}) // a04 has not taken the policy yet
+	w.must(w.Round(t.Context()))
+	list := w.rollouts()
+	if len(list) != 1 {
+		t.Fatalf("rollouts are %+v", list)
+	}
+	r := list[0]
+	if !r.Automatic || r.State != fleet.RolloutRunning || r.Plan.Component != "web" || r.Plan.Version != "2.0.0" ||
+		!slices.Equal(r.Plan.Select.Agents, []string{"a00", "a01"}) || r.Counts.Total != 2 {
+		t.Errorf("the rollout is %+v", r)
+	}
+	w.must(w.Round(t.Context()))
+	if n := len(w.rollouts()); n != 1 {
+		t.Errorf("while it runs, there are %d rollouts", n)
 	}
 }

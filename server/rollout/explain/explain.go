@@ -134,7 +134,7 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 	}
 	e.add(last)
 	if a != nil && !at.Before(now) {
-		for _, link := range agentReasons(a, &t, now) {
+		for _, link := range agentReasons(a, r.Plan.Component, &t, now) {
 			e.add(link)
 		}
 	}
@@ -152,12 +152,21 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 // reconsider replaces advice to bring the rollout's version to an agent on whose host it
 // failed.
 func (e *Explanation) reconsider(r *fleet.Rollout, a *fleet.Agent) {
-	if a == nil || e.Next == "" || r.Plan.Force || r.RollbackOf != "" || a.Version == r.Plan.Version {
+	if a == nil || e.Next == "" || r.Plan.Force || r.RollbackOf != "" {
 		return
 	}
-	if _, failed := a.FailedBefore(r.Plan.Version); failed {
+	subject := a.Of(r.Plan.Component)
+	if _, failed := subject.FailedBefore(r.Plan.Version); failed && subject.Version != r.Plan.Version {
 		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
 	}
+}
+
+// nameOf names an agent by its host, or its component.
+func nameOf(component, host string) string {
+	if component == "" {
+		return host
+	}
+	return component + " on " + host
 }
 
 func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
@@ -186,7 +195,7 @@ func stateReason(r *fleet.Rollout, m moment) Reason {
 	default:
 		link.Text = plan.Title(r) + " is running"
 		if r.Plan.Version != "" {
-			link.Text += ", to " + r.Plan.Version
+			link.Text += ", to " + r.Plan.What(r.Plan.Version)
 		}
 	}
 	return link
@@ -194,7 +203,7 @@ func stateReason(r *fleet.Rollout, m moment) Reason {
 
 // batchReason returns the position of the target in the rollout.
 func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reason {
-	words := fmt.Sprintf("%s is in batch %d of %d", t.Hostname, t.Batch+1, max(len(r.Batches), t.Batch+1))
+	words := fmt.Sprintf("%s is in batch %d of %d", nameOf(r.Plan.Component, t.Hostname), t.Batch+1, max(len(r.Batches), t.Batch+1))
 	if t.Batch >= len(r.Batches) {
 		return Reason{Text: words}
 	}
@@ -323,7 +332,7 @@ func phaseWords(phase string) string {
 
 // agentReasons returns what the host reported: when it was last heard from, how far the
 // upgrade is, when it retries, and what its watcher found.
-func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
+func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Time) []Reason {
 	var links []Reason
 	add := func(since *time.Time, format string, args ...any) {
 		links = append(links, Reason{Text: fmt.Sprintf(format, args...), Since: since})
@@ -339,14 +348,18 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 			links[0].Text += ": " + a.Last.Message
 		}
 	}
-	ours := t.ActionID != "" && a.UpgradeActionID == t.ActionID
-	if a.Upgrading() && !ours {
-		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", a.UpgradeTarget), Since: a.UpgradeStartedAt})
+	s := a.Of(component)
+	if component != "" {
+		add(nil, "%s", componentWords(&s))
 	}
-	if d := a.UpgradeDetails; d != nil && ours {
-		links = append(links, Reason{Text: detailWords(d), Since: a.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})
+	ours := t.ActionID != "" && s.ActionID == t.ActionID
+	if s.Upgrading() && !ours {
+		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", s.Target), Since: s.StartedAt})
 	}
-	if w := a.Watch; w != nil && ours && w.ActionID == t.ActionID {
+	if d := s.Details; d != nil && ours {
+		links = append(links, Reason{Text: detailWords(d), Since: s.StartedAt, Until: d.Metadata.ScheduledAt})
+	}
+	if w := s.Watch; w != nil && ours && w.ActionID == t.ActionID {
 		text := fmt.Sprintf("its watcher reports: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
 		if w.Reason != nil {
 			text += ": " + w.Reason.Text
@@ -359,6 +372,22 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 		add(nil, "%s", text)
 	}
 	return links
+}
+
+// componentWords says what the agent reports of its component.
+func componentWords(s *fleet.Subject) string {
+	if !s.Reported {
+		return "it reports no component " + s.Component
+	}
+	text := "component " + s.Component + " has no version yet"
+	if s.Version != "" {
+		text = fmt.Sprintf("component %s is %s", s.Component, s.Version)
+	}
+	if s.LastHealthyVersion != "" && s.LastHealthyVersion != s.Version {
+		text += ", the last healthy version was " + s.LastHealthyVersion
+	}
+	status, message := s.ComponentStatus()
+	return strings.TrimSuffix(fmt.Sprintf("%s, and its status is %s: %s", text, cmp.Or(strings.ToLower(status), "unknown"), message), ": ")
 }
 
 // detailWords describes the agent's report of its upgrade, with its retries.
@@ -390,13 +419,16 @@ func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // summary returns the answer in one sentence.
 func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
-	name := t.Hostname
+	name := nameOf(r.Plan.Component, t.Hostname)
 	switch t.State {
 	case fleet.TargetPending, fleet.TargetHeld:
 		return fmt.Sprintf("%s has not been offered %s by %s: %s", name, t.To, plan.Title(r), plan.ReasonText(last.Code))
 	case fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying:
 		return fmt.Sprintf("%s: %s", name, last.Text)
 	case fleet.TargetSucceeded:
+		if r.Plan.Component != "" && t.From == "" {
+			return fmt.Sprintf("%s was installed in version %s by %s", name, t.To, plan.Title(r))
+		}
 		return fmt.Sprintf("%s was upgraded from %s to %s by %s", name, orUnknown(t.From), t.To, plan.Title(r))
 	}
 	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), strings.TrimPrefix(last.Text, "it "))
@@ -411,7 +443,7 @@ func Skipped(r *fleet.Rollout, a *fleet.Agent, out fleet.SkippedAgent, trail []f
 		text = out.Text
 	}
 	e.add(Reason{Code: out.Code, Text: "it was left out when the rollout was previewed: " + text})
-	e.Summary = fmt.Sprintf("%s was left out of %s: %s", out.Hostname, plan.Title(r), text)
+	e.Summary = fmt.Sprintf("%s was left out of %s: %s", nameOf(r.Plan.Component, out.Hostname), plan.Title(r), text)
 	e.Next = plan.ReasonNext(out.Code)
 	e.reconsider(r, a)
 	return e
@@ -447,21 +479,29 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 		why, next = "it came to match the select after the start", "Start another rollout for it."
 	}
 	e.add(Reason{Text: why})
-	e.Summary = fmt.Sprintf("%s is no target of %s: %s", a.Hostname(), plan.Title(r), why)
+	e.Summary = fmt.Sprintf("%s is no target of %s: %s", nameOf(r.Plan.Component, a.Hostname()), plan.Title(r), why)
 	e.Next = next
 	e.reconsider(r, a)
 	return e
 }
 
-// Alone explains an agent that was never a target.
-func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
+// Alone explains an agent, or a component of it, that was never a target. c has its packages.
+func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time) Explanation {
 	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
 	e.add(Reason{Text: "no rollout includes it, now or earlier"})
-	none := &fleet.Target{ActionID: a.UpgradeActionID}
-	for _, link := range agentReasons(a, none, now) {
+	s := a.Of(component)
+	none := &fleet.Target{ActionID: s.ActionID}
+	for _, link := range agentReasons(a, component, none, now) {
 		e.add(link)
 	}
-	runs := a.Hostname() + " runs " + orUnknown(a.Version)
+	runs, create := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create"
+	if component != "" {
+		runs, create = a.Hostname()+": "+componentWords(&s), create+" --component "+component
+		if !s.Reported {
+			e.Summary, e.Next = runs, plan.ReasonNext(fleet.WhyNoComponent)
+			return e
+		}
+	}
 	host := a.Host()
 	newest := ""
 	var failed []string // later than the one that runs
@@ -469,15 +509,15 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 		if !c.Has(v, host) {
 			continue
 		}
-		err := a.CheckFailedBefore(v, c)
-		if later, _ := manifest.CompareVersions(v, a.Version); err == nil || later <= 0 {
+		err := checkFailedBefore(&s, v, c)
+		if later, _ := manifest.CompareVersions(v, s.Version); err == nil || later <= 0 && s.Version != "" {
 			newest = v
 			break
 		}
 		failed = append(failed, v)
 		e.add(Reason{Code: fleet.WhyFailedBefore, Text: err.Error()})
 	}
-	later, _ := manifest.CompareVersions(newest, a.Version)
+	later, _ := manifest.CompareVersions(newest, s.Version)
 	if len(failed) > 0 && (newest == "" || later <= 0) {
 		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, plan.List(failed))
 		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
@@ -488,8 +528,8 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 		e.Next = "Publish a version with `muster package push`, then make a rollout."
 		return e
 	}
-	switch err := a.CheckUpgrade(fleet.UpgradeRequest{Version: newest}, c); {
-	case a.Version == newest:
+	switch err := s.CheckUpgrade(fleet.UpgradeRequest{Version: newest}, c); {
+	case s.Version == newest:
 		e.Summary = runs + ", the newest version published for its platform"
 	case err != nil:
 		e.add(Reason{Code: fleet.WhyRefused, Text: err.Error()})
@@ -497,7 +537,18 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 		e.Next = plan.ReasonNext(fleet.WhyRefused)
 	default:
 		e.Summary = fmt.Sprintf("%s, and %s is published, but no rollout brings it there", runs, newest)
-		e.Next = fmt.Sprintf("Make a rollout to %s with `muster rollouts create --version %s`, or upgrade it by itself with `muster agents upgrade`.", newest, newest)
+		e.Next = fmt.Sprintf("Make a rollout to %s with `%s --version %s`, or upgrade it by itself with `muster agents upgrade`.", newest, create, newest)
 	}
 	return e
+}
+
+// checkFailedBefore says when and why the version failed on the host.
+func checkFailedBefore(s *fleet.Subject, version string, c fleet.Catalog) error {
+	if s.Component == "" {
+		return s.Agent.CheckFailedBefore(version, c)
+	}
+	if f, ok := s.FailedBefore(version); ok {
+		return fmt.Errorf("version %s of component %s %w (%s)", version, s.Component, fleet.ErrFailedBefore, f.Reason)
+	}
+	return nil
 }

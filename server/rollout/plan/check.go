@@ -42,7 +42,7 @@ var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
-		checkWords, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLimits, checkFailure, checkHealth, checkPace,
+		checkWords, checkComponent, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLimits, checkFailure, checkHealth, checkPace,
 	} {
 		if err := check(p); err != nil {
 			return err
@@ -69,6 +69,16 @@ func checkWords(p *fleet.Plan) error {
 		return fleet.FieldError(field("name"), "has %d bytes, want at most %d", len(p.Name), maxName)
 	case len(p.Description) > maxText:
 		return fleet.FieldError(field("description"), "has %d bytes, want at most %d", len(p.Description), maxText)
+	}
+	return nil
+}
+
+func checkComponent(p *fleet.Plan) error {
+	if p.Component == "" {
+		return nil
+	}
+	if err := manifest.ValidComponentName(p.Component); err != nil {
+		return fleet.FieldError(field("component"), "%w", err)
 	}
 	return nil
 }
@@ -130,7 +140,7 @@ func checkArtifacts(p *fleet.Plan) error {
 	}
 	seen := map[Platform]bool{}
 	for i, a := range p.Artifacts {
-		if err := checkArtifact(i, a); err != nil {
+		if err := checkArtifact(p, i, a); err != nil {
 			return err
 		}
 		at := Platform{a.OS, a.Arch}
@@ -142,7 +152,7 @@ func checkArtifacts(p *fleet.Plan) error {
 	return nil
 }
 
-func checkArtifact(i int, a fleet.Artifact) error {
+func checkArtifact(p *fleet.Plan, i int, a fleet.Artifact) error {
 	sum := field("artifacts[%d].checksum", i)
 	docker := a.Runtime == fleet.RuntimeDocker
 	switch {
@@ -150,22 +160,39 @@ func checkArtifact(i int, a fleet.Artifact) error {
 		return ruled(ErrChecksumMissing, sum, "is missing: say which bytes are meant, as sha256:… or sha512:…")
 	case docker && !isChecksum(a.Checksum, "sha256:"):
 		return ruled(ErrDockerChecksum, sum, "is %q, want the image's digest: sha256: and 64 hex digits", a.Checksum)
-	case docker && !strings.Contains(a.URL, "@sha256:"):
-		return ruled(ErrDockerDigest, field("artifacts[%d].url", i), "is %q, want name@sha256:…: a tag can be moved to another image", a.URL)
+	case docker && a.URL != a.Checksum && !strings.HasSuffix(a.URL, "@"+a.Checksum): // the id of an image has no name
+		return ruled(ErrDockerDigest, field("artifacts[%d].url", i), "is %q, want name@%s: a tag can be moved to another image", a.URL, a.Checksum)
 	case !isChecksum(a.Checksum, "sha256:") && !isChecksum(a.Checksum, "sha512:"):
 		return fleet.FieldError(sum, "is %q, want sha256: and 64 hex digits, or sha512: and 128", a.Checksum)
 	case a.Size < 0:
 		return fleet.FieldError(field("artifacts[%d].size", i), "is %d, want bytes, or 0 for not known", a.Size)
 	}
-	switch a.Runtime {
-	case "", fleet.RuntimeSelf:
-	case fleet.RuntimeSystemd, fleet.RuntimeDocker:
-		return ruled(ErrRuntime, field("artifacts[%d].runtime", i), "is %s, which comes with workloads: only runtime self can be rolled out yet", a.Runtime)
-	default:
-		return fleet.FieldError(field("artifacts[%d].runtime", i), "is %q, want self, systemd or docker", a.Runtime)
+	if err := checkRuntime(p, i, a.Runtime); err != nil {
+		return err
 	}
-	if a.URL != "" {
-		return fleet.FieldError(field("artifacts[%d].url", i), "is not read for runtime self: name the place of the packages in source_uri")
+	if a.URL != "" && !docker {
+		return fleet.FieldError(field("artifacts[%d].url", i), "is not read for runtime %s: name the place of the packages in source_uri", a.Runtime)
+	}
+	return nil
+}
+
+// checkRuntime refuses an agent's artifact for a component, and the reverse.
+func checkRuntime(p *fleet.Plan, i int, r fleet.Runtime) error {
+	at, self := field("artifacts[%d].runtime", i), r == "" || r == fleet.RuntimeSelf
+	switch {
+	case p.Component == "" && self:
+		return nil
+	case p.Component == "" && slices.Contains([]fleet.Runtime{fleet.RuntimeProcess, fleet.RuntimeSystemd, fleet.RuntimeDocker}, r):
+		return ruled(ErrRuntime, at, "is %s, which is that of a component: name the component in component, or leave runtime out to upgrade the agents themselves", r)
+	case p.Component == "":
+		return fleet.FieldError(at, "is %q, want self; with a component process, systemd or docker", r)
+	case r == "":
+		return fleet.FieldError(at, "is missing: say process, systemd or docker, as the package of %s does", p.Component)
+	case self:
+		return ruled(ErrRuntime, at, "is self, which is the agents' own: component %s runs by process, systemd or docker", p.Component)
+	}
+	if err := manifest.ValidRuntimeName(string(r)); err != nil {
+		return fleet.FieldError(at, "%w", err)
 	}
 	return nil
 }

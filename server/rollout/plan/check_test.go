@@ -32,6 +32,9 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 	artifact := func(a fleet.Artifact) func(*fleet.Plan) {
 		return func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{a} }
 	}
+	component := func(a fleet.Artifact) func(*fleet.Plan) {
+		return func(p *fleet.Plan) { p.Component, p.Artifacts = "web", []fleet.Artifact{a} }
+	}
 	canary := func(c fleet.CanaryRule) func(*fleet.Plan) {
 		return func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.Canary, Canary: &c} }
 	}
@@ -73,9 +76,22 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 		{"rule 1: docker without", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker}), "artifacts[0].checksum", "is missing", ErrChecksumMissing},
 		{"rule 2: docker by sha512", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha512:"), URL: "x@sha256:y"}), "artifacts[0].checksum", "digest", ErrDockerChecksum},
 		{"rule 3: docker by tag", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x:latest"}), "artifacts[0].url", "a tag can be moved", ErrDockerDigest},
-		{"docker comes later", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x@" + sum("sha256:")}), "artifacts[0].runtime", "comes with workloads", ErrRuntime},
-		{"systemd comes later", artifact(fleet.Artifact{Runtime: fleet.RuntimeSystemd, Checksum: sum("sha256:"), URL: "https://x"}), "artifacts[0].runtime", "comes with workloads", ErrRuntime},
-		{"a runtime there is not", artifact(fleet.Artifact{Runtime: "lxc", Checksum: sum("sha256:")}), "artifacts[0].runtime", "want self, systemd or docker", ""},
+		{"rule 3: docker by another digest", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x@sha256:cd"}), "artifacts[0].url", "want name@sha256:abab", ErrDockerDigest},
+		{"docker for agents", artifact(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x@" + sum("sha256:")}), "artifacts[0].runtime", "name the component", ErrRuntime},
+		{"systemd for agents", artifact(fleet.Artifact{Runtime: fleet.RuntimeSystemd, Checksum: sum("sha256:"), URL: "https://x"}), "artifacts[0].runtime", "name the component", ErrRuntime},
+		{"process for agents", artifact(fleet.Artifact{Runtime: fleet.RuntimeProcess, Checksum: sum("sha256:")}), "artifacts[0].runtime", "name the component", ErrRuntime},
+		{"a runtime there is not", artifact(fleet.Artifact{Runtime: "lxc", Checksum: sum("sha256:")}), "artifacts[0].runtime", "want self; with a component process, systemd or docker", ""},
+		{"a component by docker", component(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x@" + sum("sha256:")}), "", "", ""},
+		{"a component by an image that hosts have loaded", component(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: sum("sha256:")}), "", "", ""},
+		{"rule 1: a component without checksum", component(fleet.Artifact{Runtime: fleet.RuntimeDocker}), "artifacts[0].checksum", "is missing", ErrChecksumMissing},
+		{"rule 2: a component by docker by sha512", component(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha512:"), URL: "x@sha256:y"}), "artifacts[0].checksum", "digest", ErrDockerChecksum},
+		{"rule 3: a component by docker by tag", component(fleet.Artifact{Runtime: fleet.RuntimeDocker, Checksum: sum("sha256:"), URL: "x:latest"}), "artifacts[0].url", "a tag can be moved", ErrDockerDigest},
+		{"a component by systemd", component(fleet.Artifact{Runtime: fleet.RuntimeSystemd, Checksum: sum("sha512:")}), "", "", ""},
+		{"a component by process", component(fleet.Artifact{Runtime: fleet.RuntimeProcess, Checksum: sum("sha512:")}), "", "", ""},
+		{"a component by a runtime of an agent's own", component(fleet.Artifact{Runtime: "lxc", Checksum: sum("sha512:")}), "", "", ""},
+		{"a component by itself", component(fleet.Artifact{Runtime: fleet.RuntimeSelf, Checksum: sum("sha512:")}), "artifacts[0].runtime", "the agents' own", ErrRuntime},
+		{"a component by nothing", component(fleet.Artifact{Checksum: sum("sha512:")}), "artifacts[0].runtime", "is missing", ""},
+		{"a component without a proper name", func(p *fleet.Plan) { p.Component = "Web Server" }, "component", "Web Server", ""},
 		{"a checksum of nothing", artifact(fleet.Artifact{Checksum: "md5:ab"}), "artifacts[0].checksum", "want sha256:", ""},
 		{"a short checksum", artifact(fleet.Artifact{Checksum: "sha256:abcd"}), "artifacts[0].checksum", "64 hex digits", ""},
 		{"a size below nothing", artifact(fleet.Artifact{Checksum: sum("sha256:"), Size: -1}), "artifacts[0].size", "is -1", ""},
@@ -220,6 +236,21 @@ func TestResolveDoesNotChangeItsArgument(t *testing.T) {
 	}
 }
 
+func TestUpgradeManifestOfComponentSetsIt(t *testing.T) {
+	m := UpgradeManifest{Profile: "edge", ID: "web", Component: "web", Version: "2.0.0", ContentHash: sum("sha256:")}
+	for name, component := range map[string]string{"the manifest's": "", "the same": "web"} {
+		p := fleet.Plan{Profile: "edge", UpgradeID: "web", Component: component}
+		if err := Resolve(&p, &m, rollouttest.Published("2.0.0")); err != nil || p.Component != "web" || p.Version != "2.0.0" {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	p := fleet.Plan{Profile: "edge", UpgradeID: "web", Component: "db"}
+	var e *fleet.Error
+	if err := Resolve(&p, &m, nil); !errors.As(err, &e) || e.Field != "request body.plan.component" && e.Field != "body.plan.component" {
+		t.Errorf("another component: %v", err)
+	}
+}
+
 func TestEmergencySkipsSoakWindowsAndObservation(t *testing.T) {
 	p := fleet.Plan{Pace: fleet.Pace{Emergency: true, Soak: 1, PauseOnSuccess: true, Windows: []fleet.Window{{From: "22:00", To: "04:00"}}}}
 	p.Failure.Count = num(1)
@@ -314,13 +345,14 @@ func TestUpgradeManifestSetsVersionArtifactsAndMigration(t *testing.T) {
 		change func(*fleet.Plan)
 		field  string
 	}{
-		"another version":        {func(p *fleet.Plan) { p.Version = "2.0.1" }, "version"},
-		"another source":         {func(p *fleet.Plan) { p.SourceVersion = "1.0.1" }, "source_version"},
-		"a tamer migration":      {func(p *fleet.Plan) { p.Migration.Type = fleet.MigrationNone }, "migration.type"},
-		"another recovery plan":  {func(p *fleet.Plan) { p.Migration.RecoveryPlan = "pray" }, "migration.recovery_plan"},
-		"other artifacts":        {func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{{Checksum: sum("sha256:")}} }, "artifacts"},
-		"the hash of before":     {func(p *fleet.Plan) { p.ManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
-		"the same version again": {func(p *fleet.Plan) { p.Version = "2.0.0" }, ""},
+		"another version":                         {func(p *fleet.Plan) { p.Version = "2.0.1" }, "version"},
+		"another source":                          {func(p *fleet.Plan) { p.SourceVersion = "1.0.1" }, "source_version"},
+		"a tamer migration":                       {func(p *fleet.Plan) { p.Migration.Type = fleet.MigrationNone }, "migration.type"},
+		"another recovery plan":                   {func(p *fleet.Plan) { p.Migration.RecoveryPlan = "pray" }, "migration.recovery_plan"},
+		"other artifacts":                         {func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{{Checksum: sum("sha256:")}} }, "artifacts"},
+		"the hash of before":                      {func(p *fleet.Plan) { p.ManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
+		"the same version again":                  {func(p *fleet.Plan) { p.Version = "2.0.0" }, ""},
+		"a component, which the manifest has not": {func(p *fleet.Plan) { p.Component = "web" }, "component"},
 	} {
 		_, err := auto(row.change)
 		var e *fleet.Error

@@ -1033,7 +1033,7 @@ func TestHowLongAWatchIsWaitedFor(t *testing.T) {
 		a := fleet.Agent{UpgradeActionID: "act", Last: fleet.LastSeen{At: &ended}}
 		c.change(&a)
 		target := fleet.Target{ActionID: "act", State: c.state, EndedAt: &ended}
-		if got := WatchDeadline(&target, &a); !got.Equal(c.want) {
+		if got := WatchDeadline(&target, &a, &fleet.Plan{}); !got.Equal(c.want) {
 			t.Errorf("%s: until %s, want %s", name, got, c.want)
 		}
 	}

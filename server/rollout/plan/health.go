@@ -21,7 +21,8 @@ const LateReportWindow = 30 * time.Minute
 // the document of its agent (nil if it was deleted). next is when the state may change
 // by time alone; zero: not before the agent reports.
 func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fleet.Target, changed bool, next time.Time) {
-	c := assessment{Target: t, agent: a, plan: p, rule: healthRule(p), now: now}
+	c := assess(t, a, p.Component)
+	c.plan, c.rule, c.now = p, healthRule(p), now
 	switch {
 	case t.State.InFlight():
 		c.inFlight()
@@ -32,6 +33,14 @@ func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fle
 		c.applyLateReports()
 	}
 	return c.Target, c.changed, c.next
+}
+
+func assess(t fleet.Target, a *fleet.Agent, component string) assessment {
+	c := assessment{Target: t, agent: a}
+	if a != nil {
+		c.subject = a.Of(component)
+	}
+	return c
 }
 
 // healthRule returns the plan's health rule with defaults.
@@ -47,7 +56,8 @@ func healthRule(p *fleet.Plan) fleet.HealthRule {
 // assessment is a target while it is assessed.
 type assessment struct {
 	fleet.Target
-	agent   *fleet.Agent
+	agent   *fleet.Agent  // nil: it was deleted
+	subject fleet.Subject // what is upgraded: the agent, or its component
 	plan    *fleet.Plan
 	rule    fleet.HealthRule
 	now     time.Time
@@ -89,15 +99,15 @@ func (c *assessment) by(t time.Time) {
 	}
 }
 
-// ours reports whether the last upgrade of the agent is the offered one.
-func (c *assessment) ours() bool { return c.agent.UpgradeActionID == c.ActionID }
+// ours reports whether the last upgrade is the offered one.
+func (c *assessment) ours() bool { return c.subject.ActionID == c.ActionID }
 
-// runs reports whether the agent runs the version it was offered.
-func (c *assessment) runs() bool { return c.agent.Version == c.To }
+// runs reports whether the version runs that was offered.
+func (c *assessment) runs() bool { return c.subject.Runs(c.To, c.From, c.ActionID) }
 
 // details returns what the agent reported of this upgrade.
 func (c *assessment) details() *agentapi.UpgradeDetails {
-	if d := c.agent.UpgradeDetails; d != nil && d.ActionID == c.ActionID {
+	if d := c.subject.Details; d != nil && d.ActionID == c.ActionID {
 		return d
 	}
 	return nil
@@ -105,7 +115,7 @@ func (c *assessment) details() *agentapi.UpgradeDetails {
 
 // watch returns what the watcher reported of this upgrade.
 func (c *assessment) watch() *fleet.Watch {
-	if w := c.agent.Watch; w != nil && w.ActionID == c.ActionID {
+	if w := c.subject.Watch; w != nil && w.ActionID == c.ActionID {
 		return w
 	}
 	return nil
@@ -124,18 +134,22 @@ func (c *assessment) inFlight() {
 		c.verify()
 		return
 	case !c.ours():
-		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.agent.UpgradeTarget, c.agent.Version)))
+		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.subject.Target, c.subject.Version)))
 		return
-	case c.State == fleet.TargetVerifying:
+	case c.State == fleet.TargetVerifying && !c.undoing():
 		c.left()
 		return
 	}
 	c.begin()
 }
 
+// undoing reports whether the host puts the earlier version of the component back. Its
+// report of the end follows.
+func (c *assessment) undoing() bool { return c.subject.Component != "" && c.subject.Upgrading() }
+
 // endedBadly ends a target whose failure the agent or its watcher reported.
 func (c *assessment) endedBadly() bool {
-	a := c.agent
+	status := c.subject.Status
 	if !c.ours() {
 		return false
 	}
@@ -144,11 +158,11 @@ func (c *assessment) endedBadly() bool {
 		text = cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason)
 	}
 	switch {
-	case a.UpgradeStatus == fleet.UpgradeRolledBack:
+	case status == fleet.UpgradeRolledBack:
 		c.move(fleet.TargetRolledBack, fleet.WhyCompensated, text)
-	case a.UpgradeStatus == fleet.UpgradeFailed && d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback:
+	case d != nil && c.subject.Stuck():
 		c.move(fleet.TargetFailed, fleet.WhyStuck, text)
-	case a.UpgradeStatus == fleet.UpgradeFailed:
+	case status == fleet.UpgradeFailed:
 		c.move(fleet.TargetFailed, fleet.WhyReported, cmp.Or(text, "the agent gave no reason"))
 	default:
 		if w := c.watch(); w != nil && w.Stage != agentapi.BeaconCommitted && w.Agent.Crashes >= c.rule.MaxCrashes {
@@ -169,7 +183,7 @@ func (c *assessment) begin() {
 	}
 	begun := w != nil || fleet.HostChanging(agentapi.UpgradeState(phase))
 	switch {
-	case begun && c.State != fleet.TargetUpgrading:
+	case begun && c.State == fleet.TargetOffered:
 		c.Phase = phase
 		c.move(fleet.TargetUpgrading, "", "")
 	case phase != c.Phase:
@@ -196,7 +210,7 @@ func (c *assessment) begin() {
 	default:
 		c.by(stale)
 	}
-	if !a.Upgrading() && d == nil && w == nil {
+	if !c.subject.Upgrading() && d == nil && w == nil {
 		// Another action cancelled it: an operator's, or one that a crash kept from
 		// being recorded here.
 		c.move(fleet.TargetWithdrawn, fleet.WhyOperator, "the upgrade of this agent was called off")
@@ -253,10 +267,11 @@ func (c *assessment) reach() {
 	}
 	at := c.now
 	switch {
-	case c.ours() && c.agent.UpgradedAt != nil:
-		at = *c.agent.UpgradedAt
-	case c.agent.VersionSince != nil && (c.OfferedAt == nil || c.agent.VersionSince.After(*c.OfferedAt)):
-		at = *c.agent.VersionSince
+	case c.ours() && c.subject.UpgradedAt != nil:
+		at = *c.subject.UpgradedAt
+	case c.subject.Component != "": // its runtime's clock is the host's
+	case c.subject.VersionSince != nil && (c.OfferedAt == nil || c.subject.VersionSince.After(*c.OfferedAt)):
+		at = *c.subject.VersionSince
 	}
 	c.ReachedAt = &at
 	c.move(fleet.TargetVerifying, "", "")
@@ -264,11 +279,11 @@ func (c *assessment) reach() {
 
 // left ends a target that no longer runs the version although no rollback was reported.
 func (c *assessment) left() {
-	if c.agent.Version == c.From {
-		c.move(fleet.TargetRolledBack, fleet.WhyCompensated, "runs "+c.From+" again, and did not say why")
+	if c.subject.Version == c.From {
+		c.move(fleet.TargetRolledBack, fleet.WhyCompensated, "runs "+VersionText(c.From)+" again, and did not say why")
 		return
 	}
-	c.move(fleet.TargetFailed, fleet.WhyLostTarget, "runs "+c.agent.Version+", which no rollout or operator ordered")
+	c.move(fleet.TargetFailed, fleet.WhyLostTarget, "runs "+VersionText(c.subject.Version)+", which no rollout or operator ordered")
 }
 
 // verify judges a target that runs the version, by criteria that a host under load
@@ -285,7 +300,10 @@ func (c *assessment) verify() {
 	}
 	silent := heard.Add(max(c.rule.SilentAfter.D(), a.UsualGap.D()))
 	end := reached.Add(c.rule.Wait.D())
-	switch {
+	switch n := c.restarts(); {
+	case n >= c.rule.MaxCrashes:
+		c.move(fleet.TargetFailed, fleet.WhyCrashLoop, fmt.Sprintf("it was restarted %d times, %d are a crash loop", n, c.rule.MaxCrashes))
+		return
 	case !c.now.Before(silent):
 		c.move(fleet.TargetFailed, fleet.WhySilent, fmt.Sprintf("reached %s and has been silent since %s", c.To, heard.UTC().Format(time.RFC3339)))
 		return
@@ -310,15 +328,27 @@ func (c *assessment) verify() {
 	}
 }
 
+// restarts counts the restarts of the component since the host has accepted its version. It
+// judges those during its own observation.
+func (c *assessment) restarts() int {
+	if c.subject.Component == "" || c.subject.UpgradedAt == nil || !c.ours() {
+		return 0
+	}
+	return c.subject.Restarts()
+}
+
 // unwell returns, at the end of the health wait, what is wrong with an agent (sick), or
 // what is missing to call it healthy (unsure).
 func (c *assessment) unwell() (sick, unsure string) {
+	if c.subject.Component != "" {
+		return c.componentUnwell()
+	}
 	a, d, w := c.agent, c.details(), c.watch()
 	switch {
 	case a.Last.Status == "error":
 		return strings.TrimSuffix("the agent says error: "+a.Last.Message, ": "), ""
-	case failedComponent(a.Components) != "":
-		return failedComponent(a.Components), ""
+	case failedComponent(a) != "":
+		return failedComponent(a), ""
 	case !a.LastActivity().After(*c.ReachedAt):
 		return "", "has not checked in again since it reached " + c.To
 	case a.PolicyRev == 0: // its status is "updating", whatever it says of itself
@@ -333,13 +363,36 @@ func (c *assessment) unwell() (sick, unsure string) {
 	return "", ""
 }
 
-// failedComponent describes a failed component in a sentence; empty if none failed.
-func failedComponent(raw json.RawMessage) string {
+// componentUnwell is unwell of a component. What else runs on the host does not count.
+func (c *assessment) componentUnwell() (sick, unsure string) {
+	s := &c.subject
+	status, message := s.ComponentStatus()
+	switch {
+	case !s.Reported:
+		return "", "the agent does not report component " + s.Component
+	case strings.EqualFold(status, "failed"):
+		return strings.TrimSuffix(fmt.Sprintf("component %s failed: %s", s.Component, message), ": "), ""
+	case !c.agent.LastActivity().After(*c.ReachedAt):
+		return "", "the agent has not checked in again since it runs " + c.To
+	case s.Upgrading():
+		return "", "its host still observes it"
+	case !strings.EqualFold(status, "healthy") && !strings.EqualFold(status, "degraded"):
+		return "", fmt.Sprintf("component %s is %s after %s", s.Component, cmp.Or(strings.ToLower(status), "in an unknown state"), c.now.Sub(*c.ReachedAt).Round(time.Second))
+	}
+	return "", ""
+}
+
+// failedComponent describes a failed component in a sentence; empty if none failed. One that
+// is being upgraded is judged by its own upgrade.
+func failedComponent(a *fleet.Agent) string {
 	var list []agentapi.Component
-	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil { // agents of other makers may send anything
+	if len(a.Components) == 0 || json.Unmarshal(a.Components, &list) != nil { // agents of other makers may send anything
 		return ""
 	}
 	for _, c := range list {
+		if u := a.ComponentUpgrades[c.Name]; c.Name != "" && u.Upgrading() {
+			continue
+		}
 		if strings.EqualFold(c.Status, "failed") {
 			return strings.TrimSuffix(fmt.Sprintf("component %s failed: %s", c.ID, c.Message), ": ")
 		}
@@ -350,10 +403,11 @@ func failedComponent(raw json.RawMessage) string {
 // RollbackDeadline returns until when to wait for the watcher of a target that has ended badly
 // to report whether the rollback succeeded; zero if it is not rolling back.
 func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
-	if a == nil || a.UpgradeEndReported || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
+	c := assess(*t, a, p.Component)
+	if a == nil || c.subject.EndReported || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
 		return time.Time{}
 	}
-	w := (&assessment{Target: *t, agent: a}).watch()
+	w := c.watch()
 	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Ended())) {
 		return time.Time{}
 	}
@@ -362,11 +416,11 @@ func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time 
 
 // WatchDeadline returns until when to wait for the end of the host's watch of a target
 // that has succeeded; zero if it is not watched. Its watcher can still roll it back.
-func WatchDeadline(t *fleet.Target, a *fleet.Agent) time.Time {
+func WatchDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	if a == nil || t.State != fleet.TargetSucceeded || t.EndedAt == nil {
 		return time.Time{}
 	}
-	c := assessment{Target: *t, agent: a}
+	c := assess(*t, a, p.Component)
 	if d := c.details(); c.ours() && d != nil && !d.State.Ended() {
 		return t.EndedAt.Add(LateReportWindow)
 	}
@@ -382,13 +436,13 @@ func (c *assessment) wentOn() {
 	if !c.ours() {
 		return
 	}
-	a, d := c.agent, c.details()
-	stuck := d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback
+	status, d := c.subject.Status, c.details()
+	stuck := d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback || c.subject.Stuck()
 	switch {
-	case a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed:
+	case status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed:
 		// For a target that waits for a retry this is its known failure. A withdrawn
 		// target that failed without harm shows nothing about the version.
-		if c.State == fleet.TargetWithdrawn && (stuck || a.UpgradeStatus == fleet.UpgradeRolledBack) {
+		if c.State == fleet.TargetWithdrawn && (stuck || status == fleet.UpgradeRolledBack) {
 			c.endedBadly()
 		}
 	case c.runs():
@@ -415,22 +469,16 @@ func (c *assessment) applyLateReports() {
 	if !c.ours() || c.Code == fleet.WhyStuck || c.EndedAt == nil {
 		return
 	}
-	a := c.agent
-	ended := a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed
+	status := c.subject.Status
+	ended := status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed
 	switch judged := c.State == fleet.TargetFailed && c.Code != fleet.WhyReported; {
-	case c.State == fleet.TargetRolledBack && c.Error != "" && a.UpgradeStatus != fleet.UpgradeFailed:
+	case c.State == fleet.TargetRolledBack && c.Error != "" && status != fleet.UpgradeFailed:
 		// Watchers report a rollback before they have done it: it may still fail.
-	case ended && (a.UpgradeStatus == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged):
+	case ended && (status == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged || c.subject.Component != "" && c.subject.Stuck()):
 		c.endedBadly()
 	case c.Code == fleet.WhyStale || c.Code == fleet.WhyReported:
 		// A presumed failure, or one that the agent retries: the version that runs
 		// decides.
 		c.wentOn()
 	}
-}
-
-// Busy reports whether something is under way on the agent that an offer would
-// disturb.
-func Busy(a *fleet.Agent) bool {
-	return a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended())
 }

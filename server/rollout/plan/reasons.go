@@ -45,7 +45,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyLocked:       {"another rollout has its policy", "Wait for that rollout, or cancel it."},
 	fleet.WhyNoWayBack:    {"no version is known that it could go back to", "Roll out a version to it that is published."},
 	fleet.WhyReported:     {"the agent reported that the upgrade failed", "Fix the reported cause, then retry it."},
-	fleet.WhyCompensated:  {"its watcher restored the previous version", "Find out why the new version was unhealthy; unless forced, the host refuses it from now on."},
+	fleet.WhyCompensated:  {"its host restored the previous version", "Find out why the new version was unhealthy; unless forced, the host refuses it from now on."},
 	fleet.WhyStuck:        {"the new version does not work, and the previous one could not be restored", "The host needs manual repair; the incident has the recovery plan."},
 	fleet.WhyStale:        {"it sent nothing for too long during the upgrade", "Check the host, then retry it."},
 	fleet.WhyStalled:      {"it is alive, but has not become healthy in time", "Look at its components, then retry it or roll it back."},
@@ -58,6 +58,9 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyExpired:      {"it did not connect while its offer was valid", "Retry it when it is back."},
 	fleet.WhyHealthy:      {"it runs the version and was healthy as long as the plan asks", ""},
 	fleet.WhyUnchecked:    {"it runs the version; the plan asks for no health check", ""},
+	fleet.WhyNoComponent:  {"its policy lists no such component, or it does not report it yet", "Add the component to its policy, then start another rollout for it."},
+	fleet.WhyConfig:       {"the configuration for its host cannot be rendered", "Fix the reported cause, then start another rollout for it."},
+	fleet.WhyConfigNow:    {"the configuration for its host is not what was previewed", "Start another rollout for it, and look at what it would write."},
 }
 
 // ReasonText returns the meaning of a code as a clause for people; empty for no code.
@@ -73,10 +76,19 @@ func ReasonText(code fleet.ReasonCode) string {
 // done.
 func ReasonNext(code fleet.ReasonCode) string { return reasonWords[code].next }
 
-// RefusalCode returns the code of an error of CheckUpgrade.
+// Refusals of offers of components.
+var (
+	ErrNoArtifact    = errors.New("the plan has no artifact")
+	ErrConfigChanged = errors.New("the configuration that would be written is not what was previewed: a template, the policy or a label has changed since")
+)
+
+// RefusalCode returns the code of an error of CheckUpgrade, or of a refused offer.
 func RefusalCode(err error) fleet.ReasonCode {
-	if errors.Is(err, fleet.ErrFailedBefore) {
+	switch {
+	case errors.Is(err, fleet.ErrFailedBefore):
 		return fleet.WhyFailedBefore
+	case errors.Is(err, ErrConfigChanged):
+		return fleet.WhyConfigNow
 	}
 	return fleet.WhyRefused
 }

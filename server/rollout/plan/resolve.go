@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -20,7 +21,13 @@ type UpgradeManifest struct {
 	SourceURI   string           `json:"source_uri,omitempty"`
 	Artifacts   []fleet.Artifact `json:"artifacts,omitempty"`
 	Migration   fleet.Migration  `json:"migration,omitzero"`
-	// ContentHash is sha256:… of the file's raw bytes.
+	// Component is the component that is upgraded; empty: the agents themselves.
+	Component string `json:"component,omitempty"`
+	// ConfigFiles are its configuration files that the server renders for each host, with
+	// VariableOverrides over the variables of policies.
+	ConfigFiles       []fleet.ConfigTemplate `json:"config_files,omitempty"`
+	VariableOverrides map[string]string      `json:"variable_overrides,omitempty"`
+	// ContentHash is sha256:… of the file's raw bytes, and of the templates if it has any.
 	ContentHash string `json:"content_hash"`
 	// Error is why the file cannot be used; then only its name is set. Only lists
 	// contain such manifests.
@@ -28,7 +35,8 @@ type UpgradeManifest struct {
 }
 
 // Resolve sets what a plan omits: the values of its upgrade manifest (nil if it names
-// none), artifacts from the catalog, and defaults, so that the stored plan is complete.
+// none), artifacts from the catalog, and defaults, so that the stored plan is complete. The
+// catalog has the packages of agents, or of the plan's component.
 // Resolving again changes nothing.
 func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	if manifest != nil {
@@ -52,11 +60,15 @@ func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
 		return ruled(ErrManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.ManifestHash), name, ShortChecksum(m.ContentHash))
 	}
+	if p.Component != "" && m.Component == "" {
+		return fleet.FieldError(field("component"), "is %q, but the upgrade manifest %s is one of agents: name another manifest, or none", p.Component, name)
+	}
 	for _, v := range []struct {
 		field     string
 		plan      *string
 		manifests string
 	}{
+		{"component", &p.Component, m.Component},
 		{"version", &p.Version, m.Version},
 		{"source_version", &p.SourceVersion, m.Source},
 		{"source_uri", &p.SourceURI, m.SourceURI},
@@ -114,6 +126,9 @@ func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 		if a.Size == 0 && at >= 0 {
 			a.Size = published[at].Size
 		}
+		if a.Runtime == "" && at >= 0 {
+			a.Runtime = runtimeOf(published[at])
+		}
 	}
 	if p.SourceURI != "" || p.Version == "" {
 		return nil
@@ -131,21 +146,36 @@ func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 			continue
 		}
 		seen[at] = true
-		sum := "sha512:" + pkg.SHA512
-		if pkg.SHA512 == "" {
-			sum = "sha256:" + pkg.SHA256
-		}
-		p.Artifacts = append(p.Artifacts, fleet.Artifact{OS: pkg.OS, Arch: pkg.Arch, Runtime: fleet.RuntimeSelf, Checksum: sum, Size: pkg.Size})
+		p.Artifacts = append(p.Artifacts, artifactOf(pkg))
 	}
 	sortArtifacts(p.Artifacts)
 	return nil
+}
+
+// artifactOf pins a published package. A container's is pinned by its image, which the signed
+// package names.
+func artifactOf(pkg fleet.Package) fleet.Artifact {
+	a := fleet.Artifact{OS: pkg.OS, Arch: pkg.Arch, Runtime: runtimeOf(pkg), Size: pkg.Size}
+	switch {
+	case a.Runtime == fleet.RuntimeDocker && pkg.Image != "":
+		a.URL, a.Checksum = pkg.Image, pkg.Image[strings.LastIndexByte(pkg.Image, '@')+1:]
+	case pkg.SHA512 != "":
+		a.Checksum = "sha512:" + pkg.SHA512
+	default:
+		a.Checksum = "sha256:" + pkg.SHA256
+	}
+	return a
+}
+
+func runtimeOf(pkg fleet.Package) fleet.Runtime {
+	return fleet.Runtime(cmp.Or(pkg.Runtime, string(fleet.RuntimeSelf)))
 }
 
 // unpublished returns why no package of the version can be used. A malformed version,
 // and artifacts of other runtimes, are left for Check to refuse.
 func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	for _, a := range p.Artifacts {
-		if a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
+		if p.Component == "" && a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
 			return nil
 		}
 	}
@@ -158,11 +188,18 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	if v := c.Versions(); len(v) > 0 {
 		there = fmt.Sprintf("published are %s", List(v))
 	}
-	text := fmt.Sprintf("no package of version %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", p.Version, there)
+	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", packageName(p), there)
 	if len(p.Artifacts) == 0 {
 		return ruled(ErrChecksumMissing, field("artifacts"), "%s", text)
 	}
 	return fleet.FieldError(field("version"), "%s", text)
+}
+
+func packageName(p *fleet.Plan) string {
+	if p.Component == "" {
+		return "version " + p.Version
+	}
+	return "component " + p.Component + " in version " + p.Version
 }
 
 // WithDefaults returns the plan with every default but the failure count: a count in
@@ -171,7 +208,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 func WithDefaults(p fleet.Plan) fleet.Plan {
 	p.Artifacts = slices.Clone(p.Artifacts)
 	for i := range p.Artifacts {
-		p.Artifacts[i].Runtime = cmp.Or(p.Artifacts[i].Runtime, fleet.RuntimeSelf)
+		if p.Component == "" {
+			p.Artifacts[i].Runtime = cmp.Or(p.Artifacts[i].Runtime, fleet.RuntimeSelf)
+		}
 	}
 	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
 	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)

@@ -55,7 +55,8 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 	var behind []fleet.SkippedAgent
 	for i := range agents {
 		a := Candidate{Agent: &agents[i]}
-		if !a.Active || (a.Version == p.Version && !a.Upgrading()) || !chosen.Matches(&a) {
+		runs := a.Of(p.Component)
+		if !a.Active || !runs.Reported || (runs.Version == p.Version && !runs.Upgrading()) || !chosen.Matches(&a) {
 			continue
 		}
 		ring, _ := RingOf(rule, &a)
@@ -63,8 +64,8 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 			continue // rings of one plan are upgraded in order
 		}
 		behind = append(behind, fleet.SkippedAgent{
-			AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: fleet.WhyRing,
-			Text: fmt.Sprintf("is in ring %d and runs %s, not %s", ring, VersionText(a.Version), p.Version),
+			AgentID: a.ID, Hostname: a.Hostname(), Version: runs.Version, Code: fleet.WhyRing,
+			Text: fmt.Sprintf("is in ring %d and runs %s, not %s", ring, VersionText(runs.Version), p.What(p.Version)),
 		})
 	}
 	slices.SortFunc(behind, func(a, b fleet.SkippedAgent) int { return cmp.Compare(a.AgentID, b.AgentID) })

@@ -86,7 +86,7 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhySame, fleet.WhyRefused, fleet.WhyOtherSource, fleet.WhyRing, fleet.WhyLocked, fleet.WhyNoWayBack, fleet.WhyReported,
 	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
-	fleet.WhyFailedBefore, fleet.WhyWatched,
+	fleet.WhyFailedBefore, fleet.WhyWatched, fleet.WhyNoComponent, fleet.WhyConfig, fleet.WhyConfigNow,
 }
 
 // Name returns the code as documents have it.

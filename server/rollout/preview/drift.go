@@ -94,6 +94,9 @@ func moved(was, is *fleet.PreviewTarget) string {
 	if was.To != is.To {
 		parts = append(parts, fmt.Sprintf("goes to %s, not %s", is.To, was.To))
 	}
+	if was.Config != is.Config {
+		parts = append(parts, "gets other configuration")
+	}
 	if was.Ring != is.Ring {
 		parts = append(parts, fmt.Sprintf("is in ring %d, not %d", is.Ring, was.Ring))
 	}

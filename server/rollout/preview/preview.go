@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -22,8 +23,14 @@ import (
 // Fleet is the input of Compute.
 type Fleet struct {
 	// Agents are all that could match, without the unenrolled.
-	Agents  []fleet.Agent
+	Agents []fleet.Agent
+	// Catalog has the packages of agents, or of the plan's component.
 	Catalog fleet.Catalog
+	// Components are the plan's component in each policy that lists it, by policy.
+	Components map[string]agentapi.PolicyComponent
+	// Config identifies the configuration files that the server renders for an agent; empty
+	// if it renders none. Config is nil if the server renders nothing.
+	Config func(*fleet.Agent) (digest string, err error)
 	// Locked has the rollout that holds an agent's policy, by policy.
 	Locked map[string]Holder
 	// Timeouts are the inactivity timeouts by policy.
@@ -97,6 +104,7 @@ type builder struct {
 	skipped []fleet.SkippedAgent
 	// packages are those of the plan's version; catalogs have many more.
 	packages  fleet.Catalog
+	configs   map[string]string // what was rendered, by agent
 	platforms map[pinKey]pinned
 	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
@@ -107,14 +115,14 @@ type builder struct {
 }
 
 func newBuilder(id string, p *fleet.Plan, f Fleet, now time.Time) *builder {
-	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[pinKey]pinned{}, upgradeable: map[likeness]bool{}}
+	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[pinKey]pinned{}, upgradeable: map[likeness]bool{}, configs: map[string]string{}}
 }
 
 func (s *builder) asked() plan.QueryTime {
 	return plan.QueryTime{Now: s.now, Timeouts: s.fleet.Timeouts}
 }
 
-// pick is an agent that becomes a target.
+// pick is an agent that becomes a target, or whose component does.
 type pick struct {
 	plan.Candidate
 	target fleet.PreviewTarget
@@ -176,13 +184,14 @@ func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 			continue
 		}
 		s.matching++
-		if code, text := s.verdict(&a); code != "" {
-			s.skip(&a, code, text)
+		subject := a.Of(p.Component)
+		if code, text := s.verdict(&a, &subject); code != "" {
+			s.skip(&a, &subject, code, text)
 			continue
 		}
 		buf = append(append(buf[:0], seed[:]...), a.ID...)
 		sum := sha256.Sum256(buf)
-		pk := &pick{target: s.target(&a), key: binary.BigEndian.Uint64(sum[:]), sites: numbers.of(&a)}
+		pk := &pick{target: s.target(&a, &subject), key: binary.BigEndian.Uint64(sum[:]), sites: numbers.of(&a)}
 		if p.Strategy.Canary != nil {
 			pk.cell = cellOf(&a, p.Strategy.Canary.Over)
 		}
@@ -194,24 +203,34 @@ func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 	return picks
 }
 
-func (s *builder) skip(a *plan.Candidate, code fleet.ReasonCode, text string) {
-	s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: code, Text: text})
+func (s *builder) skip(a *plan.Candidate, subject *fleet.Subject, code fleet.ReasonCode, text string) {
+	s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: a.ID, Hostname: a.Hostname(), Version: subject.Version, Code: code, Text: text})
 }
 
 // verdict returns why a matching agent is skipped; an empty code means that it is a
 // target. Reasons that an operator would look for first come first: an agent that runs
 // the version needs nothing, whichever rollout holds its policy.
-func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
+func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (fleet.ReasonCode, string) {
 	p := s.plan
 	switch {
 	case !a.Active:
 		return fleet.WhyGone, "is unenrolled"
 	case a.UnenrollmentStartedAt != nil:
 		return fleet.WhyGone, "is being unenrolled"
-	case a.Version == p.Version && (!a.Upgrading() || a.UpgradeTarget == p.Version):
+	}
+	if text := s.lacksComponent(a, subject); text != "" {
+		return fleet.WhyNoComponent, text
+	}
+	digest, err := s.config(a)
+	if err != nil {
+		return fleet.WhyConfig, err.Error()
+	}
+	changes := digest != "" && digest != subject.ConfigSHA256()
+	switch {
+	case subject.Version == p.Version && !changes && (!subject.Upgrading() || subject.Target == p.Version):
 		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version)
-	case p.SourceVersion != "" && a.Version != p.SourceVersion:
-		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(a.Version), p.SourceVersion)
+	case p.SourceVersion != "" && subject.Version != p.SourceVersion:
+		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(subject.Version), p.SourceVersion)
 	}
 	if rule := plan.RingRule(p); rule != nil && len(rule.Only) > 0 {
 		if ring, _ := plan.RingOf(rule, a); !slices.Contains(rule.Only, ring) {
@@ -221,13 +240,40 @@ func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 	if text := s.lockedBy(a.PolicyID); text != "" {
 		return fleet.WhyLocked, text
 	}
-	if err := s.checkUpgrade(a); err != nil {
+	if err := s.checkUpgrade(a, subject); err != nil {
 		return plan.RefusalCode(err), err.Error()
 	}
 	if pin := s.pinnedFor(a); pin.refusal != "" {
 		return fleet.WhyRefused, pin.refusal
 	}
 	return "", ""
+}
+
+// lacksComponent returns why an agent does not run the plan's component; empty if it does.
+func (s *builder) lacksComponent(a *plan.Candidate, subject *fleet.Subject) string {
+	name := s.plan.Component
+	if name == "" {
+		return ""
+	}
+	switch _, listed := s.fleet.Components[a.PolicyID]; {
+	case !listed:
+		return fmt.Sprintf("has the policy %s, which lists no component %s", a.PolicyID, name)
+	case !subject.Reported:
+		return fmt.Sprintf("does not report component %s, although its policy %s lists it", name, a.PolicyID)
+	}
+	return ""
+}
+
+// config returns what identifies the configuration that the server renders for the agent.
+func (s *builder) config(a *plan.Candidate) (string, error) {
+	if s.fleet.Config == nil || s.plan.Component == "" {
+		return "", nil
+	}
+	digest, err := s.fleet.Config(a.Agent)
+	if err == nil && digest != "" {
+		s.configs[a.ID] = digest
+	}
+	return digest, err
 }
 
 // likeness is all that CheckUpgrade reads of an idle agent, so equal likenesses have
@@ -239,14 +285,19 @@ type likeness struct {
 	upgradeable       bool
 }
 
-func (s *builder) checkUpgrade(a *plan.Candidate) error {
+func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error {
+	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}
+	if s.plan.Component != "" {
+		wish.Force = wish.Force || subject.Version == s.plan.Version // only the configuration changes
+		return subject.CheckUpgrade(wish, s.packages)
+	}
 	host := a.HostMetadata()
 	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Maker, host.Elastic.Agent.Upgradeable}
 	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0
 	if quiet && s.upgradeable[like] {
 		return nil
 	}
-	err := a.CheckUpgrade(fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}, s.packages)
+	err := a.CheckUpgrade(wish, s.packages)
 	if quiet && err == nil {
 		s.upgradeable[like] = true
 	}
@@ -258,6 +309,9 @@ func (s *builder) lockedBy(policy string, also ...string) string {
 	h, ok := s.fleet.Locked[policy]
 	if !ok || h.ID == s.id || slices.Contains(also, h.ID) {
 		return ""
+	}
+	if s.plan.Component != "" {
+		return fmt.Sprintf("the rollout %s (%s) has component %s of its policy", cmp.Or(h.Name, "without a name"), h.ID, s.plan.Component)
 	}
 	return fmt.Sprintf("the rollout %s (%s) has its policy", cmp.Or(h.Name, "without a name"), h.ID)
 }
@@ -272,7 +326,7 @@ type pinned struct {
 // what the server gives them, so a package that was replaced after the plan was made
 // must be refused.
 func (s *builder) pinnedFor(a *plan.Candidate) pinned {
-	at := pinKey{plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}, a.HostMetadata().Maker}
+	at := pinKey{plan.PlatformOf(a), a.HostMetadata().Maker, s.fleet.Components[a.PolicyID].Runtime}
 	if known, ok := s.platforms[at]; ok {
 		return known
 	}
@@ -284,7 +338,8 @@ func (s *builder) pinnedFor(a *plan.Candidate) pinned {
 // pinKey is what decides which artifact an agent gets.
 type pinKey struct {
 	plan.Platform
-	maker fleet.Maker
+	maker   fleet.Maker
+	runtime string // of the component, by the policy
 }
 
 func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
@@ -298,11 +353,14 @@ func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
 		}
 		return pinned{bytes: published[0].Size}
 	}
-	i := slices.IndexFunc(p.Artifacts, func(f fleet.Artifact) bool { return plan.Fits(f.OS, f.Arch, at) })
-	if i < 0 {
+	i, ok := plan.ArtifactFor(p, at)
+	if !ok {
 		return pinned{refusal: fmt.Sprintf("the plan has no artifact for %s/%s", at.OS, at.Arch)}
 	}
 	art := p.Artifacts[i]
+	if p.Component != "" && string(art.Runtime) != key.runtime {
+		return pinned{refusal: fmt.Sprintf("%s runs by %s, and the policy says %s: correct the runtime in the policy", p.What(p.Version), art.Runtime, key.runtime)}
+	}
 	same := slices.IndexFunc(published, func(pkg fleet.Package) bool { return plan.HasChecksum(pkg, art.Checksum) })
 	switch {
 	case same >= 0:
@@ -313,9 +371,9 @@ func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
 	return pinned{bytes: art.Size}
 }
 
-func (s *builder) target(a *plan.Candidate) fleet.PreviewTarget {
+func (s *builder) target(a *plan.Candidate, subject *fleet.Subject) fleet.PreviewTarget {
 	t := fleet.PreviewTarget{
-		AgentID: a.ID, Hostname: a.Hostname(), Policy: a.PolicyID, From: a.Version, To: s.plan.Version,
+		AgentID: a.ID, Hostname: a.Hostname(), Policy: a.PolicyID, From: subject.Version, To: s.plan.Version, Config: s.configs[a.ID],
 		Site: a.Label(siteLabel), Online: s.online(a.Agent), Bytes: s.pinnedFor(a).bytes,
 	}
 	if rule := plan.RingRule(s.plan); rule != nil {
@@ -382,11 +440,12 @@ func (s *builder) share(pre *fleet.Preview) {
 	total, run := 0, 0
 	for i := range s.fleet.Agents {
 		a := &s.fleet.Agents[i]
-		if !a.Active {
+		subject := a.Of(s.plan.Component)
+		if !a.Active || !subject.Reported {
 			continue
 		}
 		total++
-		if a.Version == s.plan.Version && s.plan.Version != "" {
+		if subject.Version == s.plan.Version && s.plan.Version != "" {
 			run++
 		}
 	}
@@ -409,7 +468,7 @@ func planContent(p fleet.Plan) ([]byte, error) {
 	return content, nil
 }
 
-// previewHash covers the plan, the targets and the skipped agents. Times, estimates and
+// previewHash covers the plan, the targets with their configuration, and the skipped agents. Times, estimates and
 // which agents are away are not part of it, since they differ from minute to minute.
 func previewHash(content []byte, pre *fleet.Preview) string {
 	h := sha256.New()
@@ -418,6 +477,9 @@ func previewHash(content []byte, pre *fleet.Preview) string {
 		t := &pre.Targets[i]
 		for _, part := range []string{t.AgentID, t.From, t.To} {
 			buf = strconv.AppendQuote(buf, part)
+		}
+		if t.Config != "" {
+			buf = strconv.AppendQuote(buf, t.Config)
 		}
 		buf = append(strconv.AppendInt(buf, int64(t.Batch), 10), ' ')
 		buf = append(strconv.AppendInt(buf, int64(t.Ring), 10), '\n')

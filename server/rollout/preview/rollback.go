@@ -44,9 +44,10 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 			continue
 		}
 		a := plan.Candidate{Agent: doc}
-		back, code, text := s.wayBack(r, t, &a, byPackage)
+		subject := doc.Of(p.Component)
+		back, code, text := s.wayBack(r, t, &a, &subject, byPackage)
 		if code != "" {
-			s.skip(&a, code, text)
+			s.skip(&a, &subject, code, text)
 			continue
 		}
 		batch.picks = append(batch.picks, &pick{Candidate: a, target: back})
@@ -65,13 +66,13 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 }
 
 // wayBack returns how one target is rolled back, or why it is not.
-func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, packages backCatalog) (fleet.PreviewTarget, fleet.ReasonCode, string) {
+func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, subject *fleet.Subject, packages backCatalog) (fleet.PreviewTarget, fleet.ReasonCode, string) {
 	var none fleet.PreviewTarget
-	to := a.LastHealthyVersion
+	to := subject.LastHealthyVersion
 	if to == "" || to == t.To {
 		to = t.From
 	}
-	away := a.Upgrading() && a.UpgradeTarget != to // it runs the version, and is being upgraded to another
+	away := subject.Upgrading() && subject.Target != to // it runs the version, and is being upgraded to another
 	switch {
 	case !a.Active:
 		return none, fleet.WhyGone, "is unenrolled"
@@ -79,25 +80,31 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		return none, fleet.WhyGone, "is being unenrolled"
 	case to == "" || to == t.To:
 		return none, fleet.WhyNoWayBack, "no version is known that was well before " + t.To
-	case a.Version == to && !away:
+	case subject.Version == to && !away:
 		return none, fleet.WhySame, fmt.Sprintf("runs %s already", to)
-	case a.Version != t.To && a.Version != to && a.Version != t.From:
-		return none, fleet.WhyLostTarget, fmt.Sprintf("runs %s, which this rollout did not bring", plan.VersionText(a.Version))
+	case subject.Version != t.To && subject.Version != to && subject.Version != t.From:
+		return none, fleet.WhyLostTarget, fmt.Sprintf("runs %s, which this rollout did not bring", plan.VersionText(subject.Version))
 	}
 	if text := s.lockedBy(a.PolicyID, r.RollbackOf); text != "" {
 		return none, fleet.WhyLocked, text
 	}
-	back := s.target(a)
+	back := s.target(a, subject)
 	back.To, back.Bytes = to, 0
-	kept, keptErr := a.CheckRollback(s.now)
-	if keptErr == nil && kept.Version == to {
+	if subject.Component != "" && subject.Upgrading() && subject.From == to {
+		// The host keeps what it runs now until it has observed the version, and then takes
+		// the order to go back. If the version fails, it goes back by itself.
 		back.Rollback = true
 		return back, "", ""
 	}
-	err := a.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
+	kept, keptErr := subject.CheckRollback(to, s.now)
+	if keptErr == nil && kept == to {
+		back.Rollback = true
+		return back, "", ""
+	}
+	err := subject.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
 	if err != nil {
 		if keptErr == nil {
-			keptErr = fmt.Errorf("it keeps %s, not %s", kept.Version, to)
+			keptErr = fmt.Errorf("it keeps %s, not %s", kept, to)
 		}
 		return none, fleet.WhyNoWayBack, fmt.Sprintf("%s, and %s", keptErr, err)
 	}

@@ -55,15 +55,15 @@ func (s *builder) warnDowngrades(picks []*pick) {
 	down := map[step]bool{}
 	refusing, versions := 0, map[string]bool{}
 	for _, p := range picks {
-		t := step{p.Version, cmp.Or(s.plan.Version, p.target.To)}
+		if p.target.From == "" {
+			continue // the first installation
+		}
+		t := step{p.target.From, cmp.Or(s.plan.Version, p.target.To)}
 		if _, known := down[t]; !known {
 			order, err := manifest.CompareVersions(t.to, t.from)
 			down[t] = err == nil && order < 0 && !slices.ContainsFunc(s.fleet.Catalog, func(p fleet.Package) bool { return p.Version == t.to && p.Downgrade })
 		}
-		kept := p.target.Rollback || slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool {
-			return r.Version == t.to && s.now.Before(r.ValidUntil)
-		})
-		if down[t] && !kept {
+		if down[t] && !p.target.Rollback && !s.keeps(p, t.to) {
 			refusing++
 			versions[t.to] = true
 		}
@@ -73,6 +73,15 @@ func (s *builder) warnDowngrades(picks []*pick) {
 		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade %s`)",
 			plan.Count(refusing, "target goes", "targets go"), strings.Join(list, "`, `muster package allow-downgrade "))
 	}
+}
+
+// keeps reports whether the host of a target keeps a version, so that it needs no package.
+func (s *builder) keeps(p *pick, version string) bool {
+	if s.plan.Component != "" {
+		c, _ := p.Component(s.plan.Component)
+		return slices.Contains(c.Rollbacks, version)
+	}
+	return slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version && s.now.Before(r.ValidUntil) })
 }
 
 func (s *builder) warnQuery() {
@@ -128,7 +137,7 @@ func (s *builder) warnPace(pre *fleet.Preview) {
 	if p.Strategy.SkipValidation {
 		s.warnf("an agent that reaches the version counts as well, whatever its health")
 	}
-	if p.Version != "" && !p.Strategy.SkipValidation && p.Health.Wait.D() < fleet.DefaultWatch {
+	if p.Component == "" && p.Version != "" && !p.Strategy.SkipValidation && p.Health.Wait.D() < fleet.DefaultWatch {
 		s.warnf("health.wait is %s: hosts watch a new version for %s by default, so later batches begin while earlier hosts can still be rolled back", plan.Span(p.Health.Wait), plan.Span(fleet.Duration(fleet.DefaultWatch)))
 	}
 	if d := p.Strategy.Deadline; d != nil {

@@ -22,6 +22,9 @@ const (
 // Other upgrades without an answer end in action.ReconcileUpgrades.
 func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool) error {
 	now := r.now.UTC()
+	if err := r.giveUpComponents(ctx, active, now); err != nil {
+		return err
+	}
 	if now.Sub(r.abandonedChecked) < abandonedInterval {
 		return nil
 	}
@@ -42,31 +45,36 @@ func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool
 			r.abandonedChecked, r.abandonedFrom = now, store.UpgradingSince{} // the rest began later
 			return nil
 		}
-		since, err := r.abandonedSince(ctx, a, active, ended)
-		if err != nil {
+		if err := r.giveUp(ctx, &a, a.UpgradeActionID, active, ended, now); err != nil {
 			return err
 		}
-		if since.IsZero() || now.Sub(since) < abandonedAfter {
-			continue
-		}
-		why := fmt.Sprintf("given up: its rollout no longer waits for it since %s, and it has not said how it ended", since.UTC().Format(time.RFC3339))
-		if err := r.actions.GiveUp(ctx, a, why); err != nil {
-			return err
-		}
-		r.log.Info("upgrade left behind by a rollout given up", "agent", a.ID, "action", a.UpgradeActionID)
 	}
+	return nil
+}
+
+// giveUp ends an upgrade of an agent, or of its component, if no rollout waits for it.
+func (r *Reconciler) giveUp(ctx context.Context, a *fleet.Agent, actionID string, active map[string]bool, ended map[string]time.Time, now time.Time) error {
+	since, err := r.abandonedSince(ctx, a.ID, actionID, active, ended)
+	if err != nil || since.IsZero() || now.Sub(since) < abandonedAfter {
+		return err
+	}
+	why := fmt.Sprintf("given up: its rollout no longer waits for it since %s, and it has not said how it ended", since.UTC().Format(time.RFC3339))
+	if err := r.actions.GiveUp(ctx, *a, actionID, why); err != nil {
+		return err
+	}
+	r.log.Info("upgrade left behind by a rollout given up", "agent", a.ID, "action", actionID)
 	return nil
 }
 
 // abandonedSince returns since when a rollout no longer waits for the agent's upgrade;
 // zero if it still does, or the upgrade belongs to no rollout. ended caches when
 // rollouts ended.
-func (r *Reconciler) abandonedSince(ctx context.Context, a fleet.Agent, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
-	id := rolloutOf(a.UpgradeActionID)
+func (r *Reconciler) abandonedSince(ctx context.Context, agentID, actionID string, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
+	id := rolloutOf(actionID)
 	if id == "" {
 		return time.Time{}, nil
 	}
-	t, err := r.store.Targets().Get(ctx, id, a.ID)
+	t, err := r.store.Targets().Get(ctx, id, agentID)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = nil

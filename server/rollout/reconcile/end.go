@@ -23,7 +23,8 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 		}
 	}
 	for _, policy := range over.Policies {
-		lock, err := r.store.PolicyLocks().Get(ctx, policy)
+		key := fleet.LockKey(policy, over.Plan.Component)
+		lock, err := r.store.PolicyLocks().Get(ctx, key)
 		switch {
 		case err != nil && fleet.KindOf(err) != fleet.NotFound:
 			return err
@@ -33,7 +34,7 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 			lock.RolloutID, lock.At = original.ID, now // it was taken over from the original
 			err = r.store.PolicyLocks().Update(ctx, lock)
 		default:
-			err = r.store.PolicyLocks().Delete(ctx, policy)
+			err = r.store.PolicyLocks().Delete(ctx, key)
 		}
 		if err != nil && fleet.KindOf(err) != fleet.Conflict {
 			return err

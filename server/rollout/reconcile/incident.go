@@ -48,13 +48,17 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 		Severity: "critical", RolloutID: run.rollout.ID, AgentID: t.AgentID, Hostname: t.Hostname, OpenedAt: now,
 		State: fleet.IncidentOpen, RecoveryPlan: run.rollout.Plan.Migration.RecoveryPlan, Text: t.Error,
 	}
+	host := t.Hostname
+	if c := run.rollout.Plan.Component; c != "" {
+		host = c + " on " + host
+	}
 	switch {
 	case run.rollout.RollbackOf != "":
-		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s could not be rolled back to %s", t.Hostname, t.To)
+		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s could not be rolled back to %s", host, t.To)
 	case t.Code == fleet.WhyStuck:
-		i.Category, i.Title = fleet.IncidentUpgradeFailed, fmt.Sprintf("%s failed to upgrade to %s, and could not go back", t.Hostname, t.To)
+		i.Category, i.Title = fleet.IncidentUpgradeFailed, fmt.Sprintf("%s failed to upgrade to %s, and could not go back", host, t.To)
 	case t.Code == fleet.WhyStalled:
-		i.Category, i.Severity, i.Title = fleet.IncidentStalled, "warning", fmt.Sprintf("%s runs %s, and does not become healthy", t.Hostname, t.To)
+		i.Category, i.Severity, i.Title = fleet.IncidentStalled, "warning", fmt.Sprintf("%s runs %s, and does not become healthy", host, t.To)
 		i.RecoveryPlan = ""
 	default:
 		return nil

@@ -16,11 +16,11 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	if err != nil {
 		return err
 	}
-	catalog, err := r.actions.Catalog(ctx)
+	p := &run.rollout.Plan
+	catalog, err := r.actions.CatalogOf(ctx, p.Component)
 	if err != nil {
 		return err
 	}
-	p := &run.rollout.Plan
 	at := plan.QueryTime{Now: r.now.UTC()}
 	if r.policies != nil {
 		if at.Timeouts, err = r.policies.Timeouts(ctx); err != nil {
@@ -38,9 +38,17 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	}
 	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
 	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
-		return !chosen.MatchesAgent(&a) || a.Version == p.Version || plan.Busy(&a) || !plan.InRings(p, &a) ||
-			(p.SourceVersion != "" && a.Version != p.SourceVersion) || a.CheckUpgrade(wish, catalog) != nil
+		s := a.Of(p.Component)
+		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || !plan.InRings(p, &a) ||
+			(p.SourceVersion != "" && s.Version != p.SourceVersion) || s.CheckUpgrade(wish, catalog) != nil
 	})
+	configs, err := r.configsOf(ctx, p, agents)
+	if err != nil {
+		return err
+	}
+	if p.Component != "" {
+		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { _, ok := configs[a.ID]; return !ok })
+	}
 	if agents, err = r.lock(ctx, run, agents); err != nil {
 		return err
 	}
@@ -72,6 +80,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	targets := make([]fleet.Target, len(agents))
 	for i := range agents {
 		targets[i] = lateTarget(&run.rollout, &agents[i], last, len(run.targets)+i)
+		targets[i].Config = configs[agents[i].ID]
 		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.now.UTC())
 	}
 	if err := r.store.Targets().Create(ctx, targets); err != nil {
@@ -96,7 +105,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
 	t := fleet.Target{
 		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.RingOfAgent(&r.Plan, a),
-		From: a.Version, To: r.Plan.Version, Site: a.Label("site"),
+		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label("site"),
 	}
 	for _, limit := range r.Plan.Limits.Per {
 		t.Values = append(t.Values, a.Label(limit.Label))
@@ -116,9 +125,9 @@ func (r *Reconciler) lock(ctx context.Context, run *runState, agents []fleet.Age
 		if _, known := has[policy]; known {
 			continue
 		}
-		err := r.store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: run.rollout.ID, At: r.now.UTC()})
+		err := r.store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, Component: run.rollout.Plan.Component, RolloutID: run.rollout.ID, At: r.now.UTC()})
 		if err != nil && fleet.KindOf(err) == fleet.Conflict {
-			lock, err := r.store.PolicyLocks().Get(ctx, policy)
+			lock, err := r.store.PolicyLocks().Get(ctx, fleet.LockKey(policy, run.rollout.Plan.Component))
 			if err != nil && fleet.KindOf(err) != fleet.NotFound {
 				return nil, err
 			}

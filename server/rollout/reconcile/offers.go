@@ -26,6 +26,10 @@ func rolloutOf(actionID string) string {
 	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
+// renewEvery is after how many actions of a round the lease is renewed: each takes some
+// milliseconds, and hosts with configuration of their own have one each.
+const renewEvery = 100
+
 // offer offers the version to targets: it writes the action's id to their documents,
 // then creates the action.
 func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, now time.Time) error {
@@ -36,14 +40,20 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 	if err != nil {
 		return err
 	}
+	artifacts, err := r.artifacts(ctx, run, which)
+	if err != nil {
+		return err
+	}
 	type kind struct {
 		to       string
 		rollback bool
+		artifact int
+		config   string
 	}
 	var kinds []kind
 	groups := map[kind][]update{}
 	for _, c := range changes {
-		k := kind{c.target.To, c.target.Rollback}
+		k := kind{c.target.To, c.target.Rollback, artifacts[c.index], c.target.Config}
 		if groups[k] == nil {
 			kinds = append(kinds, k)
 		}
@@ -73,7 +83,12 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 
 // makeOffers creates the actions of offers that are written.
 func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
-	for _, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
+	for n, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
+		if n%renewEvery == renewEvery-1 {
+			if err := r.renewLease(ctx, run); err != nil {
+				return err
+			}
+		}
 		var which []int32
 		var ids []string
 		var t *fleet.Target
@@ -84,8 +99,23 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 		}
 		if len(which) > 0 {
 			p := &run.rollout.Plan
+			data, err := r.componentData(ctx, run, which)
+			if errors.Is(err, plan.ErrNoArtifact) || errors.Is(err, plan.ErrConfigChanged) {
+				refused := make(map[string]error, len(ids))
+				for _, id := range ids {
+					refused[id] = err
+				}
+				if err := r.refused(ctx, run, which, refused); err != nil {
+					return err
+				}
+				delete(run.pendingOffers, id)
+				continue
+			}
+			if err != nil {
+				return err
+			}
 			refused, err := r.actions.Offer(ctx, action.Offer{
-				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Automatic: run.rollout.Automatic,
+				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Automatic: run.rollout.Automatic,
 				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
 			})
 			if err != nil {
@@ -119,19 +149,23 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 		t, i := &changes[k].target, changes[k].index
 		a, why := agents[run.targets[i].AgentID], refused[run.targets[i].AgentID]
 		run.updatePresence(i, a, now)
+		var subject fleet.Subject
+		if a != nil {
+			subject = a.Of(run.rollout.Plan.Component)
+		}
 		switch {
 		case a == nil || !a.Active:
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
-		case a.Version == t.To:
+		case has(&subject, t):
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
-		case plan.Busy(a), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
+		case subject.Busy(), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
 			// The offer did not reach the agent, so the attempt does not count.
 			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
 			if n := len(t.ActionIDs); n > 0 {
 				t.ActionID, t.ActionIDs = t.ActionIDs[n-1], t.ActionIDs[:n-1]
 			}
 			code := fleet.ReasonCode("")
-			if plan.Busy(a) {
+			if subject.Busy() {
 				code = fleet.WhyBusy
 			}
 			plan.ChangeState(t, fleet.TargetPending, code, "", now)

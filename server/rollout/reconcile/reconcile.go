@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -51,8 +52,8 @@ const (
 	Muster = "muster"
 )
 
-// Config is what a Reconciler works with. All fields but Now, Policies and Incidents
-// are required.
+// Config is what a Reconciler works with. All fields but Now, Policies, Incidents and
+// Renderer are required.
 type Config struct {
 	Store   store.Store
 	Actions *action.Service
@@ -66,6 +67,8 @@ type Config struct {
 	Policies Policies
 	// Incidents opens incidents for targets that need a person; nil drops them.
 	Incidents IncidentReporter
+	// Renderer renders configuration files of components; nil: there are none.
+	Renderer Renderer
 	// Health reports whether the store has been available for long enough to judge
 	// agents by what it has of them.
 	Health *storehealth.Monitor
@@ -80,6 +83,7 @@ type Reconciler struct {
 	now       clock.Clock
 	policies  Policies
 	incidents IncidentReporter
+	renderer  Renderer
 	health    *storehealth.Monitor
 
 	signal   chan struct{}
@@ -90,14 +94,15 @@ type Reconciler struct {
 	runs  map[string]*runState
 	fleet snapshot
 	// When abandoned upgrades were last searched for, and where the search continues.
-	abandonedChecked time.Time
-	abandonedFrom    store.UpgradingSince
+	abandonedChecked    time.Time
+	abandonedFrom       store.UpgradingSince
+	abandonedComponents abandonedComponents
 }
 
 // New returns a reconciler; Run must follow.
 func New(c Config) *Reconciler {
 	return &Reconciler{
-		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, health: c.Health,
+		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health,
 		signal: make(chan struct{}, 1), runs: map[string]*runState{},
 		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
 	}
@@ -107,6 +112,14 @@ func New(c Config) *Reconciler {
 type Policies interface {
 	// Timeouts returns the inactivity timeouts by policy.
 	Timeouts(ctx context.Context) (map[string]time.Duration, error)
+}
+
+// Renderer renders configuration files again for an offer; see package rollout.
+type Renderer interface {
+	// RenderFor returns the files of the plan's component for an agent of the policy.
+	RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error)
+	// Digest identifies files by all that hosts write.
+	Digest(files []agentapi.RenderedFile) string
 }
 
 // reported are the agents that events named since the last round.
@@ -195,7 +208,7 @@ func (r *Reconciler) onEvents(events []fleet.Event) {
 	relevant := false
 	for _, e := range events {
 		switch e.Type {
-		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
+		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentComponent, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
 			r.reported.add(e.Subject)
 			relevant = true
 		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
@@ -357,7 +370,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 				r.inRollback(run, &t, a)
 				moved = append(moved, update{i, t})
 			}
-			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a)
+			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a, &run.rollout.Plan)
 			if !back.Equal(f.back) || !watched.Equal(f.watched) {
 				f.back, f.watched, run.dirty = back, watched, true
 			}
@@ -373,7 +386,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 // failure of the version.
 func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
 	by := run.rollout.RolledBackBy
-	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || rolloutOf(a.UpgradeActionID) != by {
+	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || rolloutOf(a.Of(run.rollout.Plan.Component).ActionID) != by {
 		return
 	}
 	t.State, t.Code, t.Error = fleet.TargetCancelled, fleet.WhyRollingBack, ""
@@ -405,7 +418,8 @@ func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 		return
 	}
 	t := &run.targets[i]
-	online, busy := now.Sub(a.LastActivity()) <= fleet.OfflineAfter, plan.Busy(a)
+	subject := a.Of(run.rollout.Plan.Component)
+	online, busy := now.Sub(a.LastActivity()) <= fleet.OfflineAfter, subject.Busy()
 	run.dirty = run.dirty || online != t.Online || busy != t.Busy
 	t.Online, t.Busy = online, busy
 }

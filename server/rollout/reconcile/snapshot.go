@@ -20,7 +20,13 @@ const rejoinInterval = 5 * time.Minute
 type snapshot struct {
 	next    time.Time // when the next is due
 	freezes []fleet.Freeze
-	tally   *plan.Tally // nil without an exposure rule
+	// views are by component; that of the agents themselves has an empty name.
+	views map[string]*view
+}
+
+// view is what a snapshot shows of the agents, or of one component of them.
+type view struct {
+	tally *plan.Tally // nil without an exposure rule
 	// ordered are the agents that are being upgraded, by version, whoever ordered it. It
 	// has the versions of rollouts that the exposure rule bounds.
 	ordered map[string]map[string]bool
@@ -41,57 +47,69 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
-	r.fleet.tally = nil
-	if rule.Enabled {
-		r.fleet.tally = plan.NewTally(rule, now)
-	}
+	r.fleet.views = map[string]*view{}
+	of := map[string][]*runState{}
 	for _, run := range runs {
 		run.beginSnapshot(now)
+		name := run.rollout.Plan.Component
+		of[name] = append(of[name], run)
 	}
-	if err := r.store.Agents().Census(ctx, func(c fleet.Census) {
-		if r.fleet.tally != nil {
-			r.fleet.tally.Add(c)
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		v := &view{ordered: map[string]map[string]bool{}}
+		if rule.Enabled {
+			v.tally = plan.NewTally(rule, now)
 		}
-		for _, run := range runs {
-			if i, ok := run.byAgent[c.ID]; ok {
-				run.see(i, c, now)
-				if r.fleet.tally != nil {
-					run.targets[i].Sites = r.fleet.tally.Sites(c.Labels)
-				}
-			} else {
-				run.considerJoin(c)
-			}
+		r.fleet.views[name] = v
+		if err := r.look(ctx, name, v, of[name], now); err != nil {
+			return err
 		}
-	}); err != nil {
-		return err
-	}
-	for _, run := range runs {
-		run.endSnapshot()
-	}
-	if err := r.readOrdered(ctx, runs); err != nil {
-		return err
 	}
 	took := r.now.UTC().Sub(now)
 	r.fleet.next = now.Add(max(snapshotInterval, snapshotRest*took))
 	return nil
 }
 
+// look reads the census of the agents, or of a component, for the rollouts of it.
+func (r *Reconciler) look(ctx context.Context, component string, v *view, runs []*runState, now time.Time) error {
+	err := store.CensusOf(ctx, r.store.Agents(), component, func(c fleet.Census, _ *fleet.Agent) {
+		if v.tally != nil {
+			v.tally.Add(c)
+		}
+		for _, run := range runs {
+			if i, ok := run.byAgent[c.ID]; ok {
+				run.see(i, c, now)
+				if v.tally != nil {
+					run.targets[i].Sites = v.tally.Sites(c.Labels)
+				}
+			} else {
+				run.considerJoin(c)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		run.endSnapshot()
+	}
+	return r.readOrdered(ctx, component, v, runs)
+}
+
 // readOrdered reads which agents are being upgraded to the versions that the exposure
 // rule bounds. It reads nothing for a version that all agents may have.
-func (r *Reconciler) readOrdered(ctx context.Context, runs []*runState) (err error) {
-	r.fleet.ordered = map[string]map[string]bool{}
-	if r.fleet.tally == nil {
+func (r *Reconciler) readOrdered(ctx context.Context, component string, v *view, runs []*runState) (err error) {
+	if v.tally == nil {
 		return nil
 	}
 	for _, run := range runs {
 		version := run.rollout.Plan.Version
-		if version == "" || r.fleet.ordered[version] != nil {
+		if version == "" || v.ordered[version] != nil {
 			continue
 		}
-		if room := r.fleet.tally.Budget(version, nil); room.Limit == room.Fleet {
+		if room := v.tally.Budget(version, nil); room.Limit == room.Fleet {
 			continue
 		}
-		if r.fleet.ordered[version], err = store.UpgradingTo(ctx, r.store.Agents(), version); err != nil {
+		if v.ordered[version], err = store.UpgradingTo(ctx, r.store.Agents(), component, version); err != nil {
 			return err
 		}
 	}
@@ -199,35 +217,52 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 		return err
 	}
 	now := r.now.UTC()
+	component := run.rollout.Plan.Component
 	changes = slices.DeleteFunc(changes, func(c update) bool {
 		a := agents[c.target.AgentID]
-		return a != nil && a.Active && (a.Version != c.target.To || c.target.ActionID != "")
+		if a == nil || !a.Active {
+			return false
+		}
+		subject := a.Of(component)
+		return c.target.ActionID != "" || subject.Reported && !has(&subject, &c.target)
 	})
 	for k := range changes {
 		t := &changes[k].target
-		if a := agents[t.AgentID]; a == nil || !a.Active {
+		a := agents[t.AgentID]
+		switch {
+		case a == nil || !a.Active:
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled", now)
-		} else {
-			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, "it runs "+a.Version+" already", now)
+		case !a.Of(component).Reported:
+			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNoComponent, "it does not report component "+component+" any more", now)
+		default:
+			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, "it runs "+t.To+" already", now)
 		}
 	}
 	return r.write(ctx, run, changes)
 }
 
+// has reports whether the target's version runs and stays, with the configuration that it was
+// to get.
+func has(s *fleet.Subject, t *fleet.Target) bool {
+	stays := !s.Upgrading() || s.Target == t.To
+	return s.Version == t.To && stays && (t.Config == "" || t.Config == s.ConfigSHA256())
+}
+
 // room returns how far the version of a rollout may spread, nil without a rule.
 func (r *Reconciler) room(run *runState) *plan.Room {
-	version := run.rollout.Plan.Version
-	if r.fleet.tally == nil || version == "" {
+	component, version := run.rollout.Plan.Component, run.rollout.Plan.Version
+	v := r.fleet.views[component]
+	if v == nil || v.tally == nil || version == "" {
 		return nil
 	}
-	offered := maps.Clone(r.fleet.ordered[version])
+	offered := maps.Clone(v.ordered[version])
 	if offered == nil {
 		offered = map[string]bool{}
 	}
 	for _, other := range r.runs {
-		if other.rollout.Plan.Version == version {
+		if other.rollout.Plan.Component == component && other.rollout.Plan.Version == version {
 			other.exposed(offered)
 		}
 	}
-	return r.fleet.tally.Budget(version, offered)
+	return v.tally.Budget(version, offered)
 }

@@ -104,7 +104,7 @@ func (s *Store) Leases() store.Collection[fleet.Lease] {
 }
 
 func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
-	return small(s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision })
+	return small(s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision })
 }
 
 func (s *Store) ExposureRules() store.Collection[fleet.ExposureRule] {

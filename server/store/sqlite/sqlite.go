@@ -120,7 +120,7 @@ func (s *Store) Leases() store.Collection[fleet.Lease] {
 }
 
 func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
-	return collection[fleet.PolicyLock]{s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision }}
+	return collection[fleet.PolicyLock]{s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }}
 }
 
 func (s *Store) ExposureRules() store.Collection[fleet.ExposureRule] {

@@ -187,7 +187,7 @@ func eachCollection(f func(name string, c kind)) {
 		make: func(i int) fleet.PolicyLock {
 			return fleet.PolicyLock{PolicyID: fmt.Sprint("policy-", i), RolloutID: "r", At: when(i)}
 		},
-		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision },
+		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision },
 		change: func(v *fleet.PolicyLock, n int) { v.RolloutID = fmt.Sprint(n) },
 		mutate: func(v *fleet.PolicyLock) { v.RolloutID = "modified" },
 	}.visit(f, "policy locks")

@@ -4,6 +4,7 @@ export function planExample(version: string | undefined): string {
 name: Move everything to ${version ?? "1.1.0"}
 # description: why, and what to look at
 
+# component: web          # a component of the agents; default: the agents themselves
 version: ${version ?? "1.1.0"}
 # source_version: 1.0.0    # only agents that run this version; default: any
 # profile: edge            # or an upgrade manifest, which names version,

@@ -29,10 +29,11 @@ const codes: Record<string, string> = {
   threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Agent is offline",
   busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
-  no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its watcher",
+  no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
   crash_loop: "Crash loop", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
   failed_before: "Failed on this host before", expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
+  no_component: "Does not run the component", config: "Its configuration cannot be rendered", config_changed: "Its configuration has changed since the preview",
 };
 
 /** codeText names a reason; unknown codes of a newer server are shown as they are. */
@@ -96,11 +97,13 @@ function canaryText(c: Plan["strategy"]["canary"]): string {
   return `${size}${c?.pick === "stratified" ? ", stratified" : ""}`;
 }
 
-/** goalOf returns the version of a rollout. A rollback has a version for each target. */
+/** goalOf returns the version of a rollout, and its component. A rollback has a version for each target. */
 export function goalOf(r: Rollout): string {
-  if (r.rollback_of) return "Back to the last healthy versions";
+  const component = r.plan.component ?? "";
+  if (r.rollback_of) return `Back to the last healthy versions${component ? ` of ${component}` : ""}`;
   // Many rollouts are named after their version.
-  if (r.plan.version && r.plan.name.includes(r.plan.version)) return "";
+  if (r.plan.version && r.plan.name.includes(r.plan.version)) return r.plan.name.includes(component) ? "" : component;
+  if (r.plan.version && component) return `${component} to ${r.plan.version}`;
   return r.plan.version ? `to ${r.plan.version}` : r.plan.upgrade_id ? `manifest ${r.plan.profile}/${r.plan.upgrade_id}` : "";
 }
 

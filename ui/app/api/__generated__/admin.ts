@@ -1838,6 +1838,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview the configuration files of a manifest on hosts; changes nothing */
+        post: operations["previewConfig"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/incidents": {
         parameters: {
             query?: never;
@@ -2348,8 +2368,9 @@ export interface components {
              */
             since?: string;
             upgrade_details?: components["schemas"]["UpgradeDetails"];
-            /** @description The version of its upgrade under way, else the one that is installed */
+            /** @description The version of its active rollout, else of its upgrade under way, else the one that is installed */
             desired_version?: string;
+            rollout?: components["schemas"]["RolloutRef"];
             /**
              * Format: date-time
              * @description Set during an upgrade that was ordered here
@@ -3104,6 +3125,15 @@ export interface components {
             artifact?: components["schemas"]["PolicyArtifact"];
             /** @description The server may render configuration files. The package has to allow it too */
             server_config?: boolean;
+            /**
+             * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
+             * @example {
+             *       "port": "8080"
+             *     }
+             */
+            variables?: {
+                [key: string]: string;
+            };
             health?: components["schemas"]["ComponentHealth"];
         };
         PolicyArtifact: {
@@ -3257,6 +3287,11 @@ export interface components {
         Plan: {
             name: string;
             description?: string;
+            /**
+             * @description The component to upgrade, or to install where no version of it is; default: the agents themselves
+             * @example web
+             */
+            component?: string;
             /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
             profile?: string;
             upgrade_id?: string;
@@ -3290,10 +3325,11 @@ export interface components {
             os?: string;
             arch?: string;
             /**
-             * @description How it is run; self is the agent's own package
+             * @description How it is run; self is the agent's own package, the others are for components. Agents may have more
              * @enum {string}
              */
-            runtime?: "self" | "systemd" | "docker";
+            runtime?: "self" | "process" | "systemd" | "docker";
+            /** @description With docker: the image as name@sha256:…, with the digest in checksum */
             url?: string;
             /** @example sha512:… */
             checksum: string;
@@ -3575,6 +3611,8 @@ export interface components {
             to: string;
             /** @description The host goes back to a previous version that it still has */
             rollback?: boolean;
+            /** @description Identifies the configuration files that the server renders for the host */
+            config?: string;
             /** @description Values of the labels in limits.per, in that order */
             values?: string[];
             site?: string;
@@ -3656,6 +3694,8 @@ export interface components {
             from: string;
             to: string;
             rollback?: boolean;
+            /** @description Identifies the configuration files that the server renders for the host */
+            config?: string;
             batch: number;
             ring: number;
             site?: string;
@@ -3873,9 +3913,59 @@ export interface components {
             source_uri?: string;
             artifacts?: components["schemas"]["Artifact"][];
             migration?: components["schemas"]["Migration"];
-            /** @description sha256:… of the file's raw bytes */
+            /** @description The component that is upgraded; absent: the agents themselves */
+            component?: string;
+            config_files?: components["schemas"]["ConfigTemplate"][];
+            /** @description Override the variables of policies */
+            variable_overrides?: {
+                [key: string]: string;
+            };
+            /** @description sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and them */
             content_hash: string;
             /** @description Why plans cannot name the manifest; absent if they can */
+            error?: string;
+        };
+        /** @description A configuration file that the server renders for each host */
+        ConfigTemplate: {
+            /**
+             * @description Absolute, on the host
+             * @example /etc/web/web.conf
+             */
+            path: string;
+            /**
+             * @description The file below the folder of the manifest
+             * @example 2.0.0/web.conf.tmpl
+             */
+            template: string;
+            /**
+             * @description Octal; default: 0644
+             * @example 0640
+             */
+            mode?: string;
+            /** @description Name or number; default: the agent's own */
+            owner?: string;
+            group?: string;
+        };
+        ConfigPreviewRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+        };
+        /** @description What up to 100 hosts would get */
+        ConfigPreview: {
+            component: string;
+            version: string;
+            /** @description That of the manifest */
+            content_hash: string;
+            items: components["schemas"]["ConfigPreviewItem"][];
+        };
+        ConfigPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description Identifies the files, as config_sha256 of a component that has no others */
+            config_sha256?: string;
+            /** @description A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new */
+            diff?: string;
+            /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
             error?: string;
         };
         UpgradeManifestItem: {
@@ -7468,7 +7558,9 @@ export interface operations {
     explainAgent: {
         parameters: {
             query?: {
-                /** @description Default: the rollout that the agent is in, or was in last */
+                /** @description A component of the agent; default: the agent itself */
+                component?: string;
+                /** @description Default: the rollout that the agent, or its component, is in, or was in last */
                 rollout?: string;
                 /** @description Default: now */
                 at?: string;
@@ -7651,6 +7743,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UpgradeManifestItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewConfig: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfigPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigPreview"];
                 };
             };
             default: components["responses"]["Error"];

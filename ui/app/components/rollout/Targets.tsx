@@ -95,7 +95,7 @@ function Row({ target: t, rollout: r, onAsk }: { target: Target; rollout: Rollou
         {t.site ? <div className={classes.sub}>{t.site}</div> : null}
       </Table.Th>
       <Table.Td><TargetBadge state={t.state} />{since ? <div className={classes.sub}><Ago at={since} /></div> : null}</Table.Td>
-      <Table.Td className={classes.nowrap}><span className="mono">{t.from}</span> → <span className="mono">{t.to}</span>{t.rollback ? <div className={classes.sub}>rolls back to its previous version</div> : null}</Table.Td>
+      <Table.Td className={classes.nowrap}><span className="mono">{t.from || "none"}</span> → <span className="mono">{t.to}</span>{t.rollback ? <div className={classes.sub}>rolls back to its previous version</div> : null}</Table.Td>
       <Table.Td>{t.batch + 1}{t.attempts > 1 ? <div className={classes.sub}>attempt {t.attempts}</div> : null}</Table.Td>
       <Table.Td className={classes.reason}>
         {t.phase && !t.ended_at ? <RolloutPhase phase={t.phase} /> : null}

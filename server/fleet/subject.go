@@ -1,0 +1,176 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Subject is what a rollout upgrades on a host: the agent, or one of its components. The
+// fields mean what those of Agent do.
+type Subject struct {
+	Agent *Agent
+	// Component is its name, empty for the agent itself.
+	Component string
+	// Reported is false if the agent reports no such component.
+	Reported bool
+
+	Version            string // empty for a component of which no version is installed
+	VersionSince       *time.Time
+	LastHealthyVersion string
+	// The last upgrade that the server has ordered.
+	ActionID, Target, From string
+	StartedAt, UpgradedAt  *time.Time
+	Status                 UpgradeStatus
+	Details                *agentapi.UpgradeDetails
+	// Watch is the last beacon; components have none, since the agent observes them itself.
+	Watch *Watch
+	// EndReported is UpgradeEndReported.
+	EndReported bool
+
+	component Component
+}
+
+// Of returns a component of the agent, or the agent itself if the name is empty.
+func (a *Agent) Of(component string) Subject {
+	if component == "" {
+		return Subject{
+			Agent: a, Reported: true, Version: a.Version, VersionSince: a.VersionSince, LastHealthyVersion: a.LastHealthyVersion,
+			ActionID: a.UpgradeActionID, Target: a.UpgradeTarget, From: a.UpgradeFrom, StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt,
+			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported,
+		}
+	}
+	c, reported := a.Component(component)
+	u := a.ComponentUpgrades[component]
+	c.Upgrade = u
+	return Subject{
+		Agent: a, Component: component, Reported: reported, Version: c.Version, VersionSince: c.Since, LastHealthyVersion: c.LastHealthyVersion,
+		ActionID: u.ActionID, Target: u.Target, From: u.From, StartedAt: u.StartedAt, UpgradedAt: u.UpgradedAt,
+		Status: u.Status, Details: u.Details, EndReported: true, component: c,
+	}
+}
+
+// Upgrading reports whether an upgrade is under way or scheduled.
+func (s *Subject) Upgrading() bool { return s.StartedAt != nil && s.UpgradedAt == nil }
+
+// Busy reports whether something is under way that another upgrade would disturb.
+func (s *Subject) Busy() bool {
+	if s.Component != "" { // also an upgrade that was asked for on the host
+		d := s.component.UpgradeDetails
+		return s.Upgrading() || d != nil && d.State != agentapi.UpgradeFailed
+	}
+	return s.Upgrading() || s.Details != nil && !s.Details.State.Ended()
+}
+
+// Runs reports whether an action has brought the version. The host reports a new version of
+// a component only after it has observed it, so one that is observed runs too. An upgrade to
+// the version that is installed changes the configuration.
+func (s *Subject) Runs(version, from, actionID string) bool {
+	if s.Component == "" {
+		return s.Version == version
+	}
+	if s.ActionID == actionID && actionID != "" {
+		if s.Observed() {
+			return true
+		}
+		if from == version {
+			return s.Version == version && s.UpgradedAt != nil
+		}
+	}
+	return s.Version == version && from != version
+}
+
+// Observed reports whether the host observes a new version of the component.
+func (s *Subject) Observed() bool {
+	return s.Component != "" && s.Upgrading() && s.Details != nil && s.Details.State == agentapi.UpgradeWatching
+}
+
+// Stuck reports whether the last upgrade failed, and could not be undone either.
+func (s *Subject) Stuck() bool {
+	d := s.Details
+	switch {
+	case d == nil || s.Status != UpgradeFailed:
+		return false
+	case s.Component == "":
+		return d.Metadata.FailedState == agentapi.UpgradeRollback
+	}
+	return d.Metadata.ReasonCode == agentapi.FailedRollback || strings.HasPrefix(d.Metadata.ErrorMsg, agentapi.FailedRollback)
+}
+
+// ComponentStatus returns what the agent says of the component.
+func (s *Subject) ComponentStatus() (status, message string) {
+	return s.component.Status, s.component.Message
+}
+
+// Restarts counts the restarts of the component that nobody asked for, since its version
+// started.
+func (s *Subject) Restarts() int { return s.component.Restarts }
+
+// ConfigSHA256 identifies the configuration files that are written for the component.
+func (s *Subject) ConfigSHA256() string { return s.component.ConfigSHA256 }
+
+// FailedBefore returns the failure of a version on the host; ok is false if it did not fail
+// there.
+func (s *Subject) FailedBefore(version string) (f FailedVersion, ok bool) {
+	if s.Component == "" {
+		return s.Agent.FailedBefore(version)
+	}
+	failed := s.component.Upgrade.Failed
+	if i := slices.IndexFunc(failed, func(f FailedVersion) bool { return f.Version == version }); i >= 0 {
+		return failed[i], true
+	}
+	return f, false
+}
+
+// CheckUpgrade returns an error that says why it cannot be upgraded as requested, or nil.
+// catalog has the packages of the agent, or of the component.
+func (s *Subject) CheckUpgrade(w UpgradeRequest, catalog Catalog) error {
+	if s.Component == "" {
+		return s.Agent.CheckUpgrade(w, catalog)
+	}
+	return s.Agent.CheckComponentUpgrade(ComponentRequest{Name: s.Component, UpgradeRequest: w}, catalog)
+}
+
+// CheckRollback returns the version to which the host would go back without a package, or an
+// error that says why it cannot. A host keeps several versions of a component, and goes back
+// to the one that is asked for.
+func (s *Subject) CheckRollback(to string, now time.Time) (string, error) {
+	a := s.Agent
+	if s.Component == "" {
+		kept, err := a.CheckRollback(now)
+		return kept.Version, err
+	}
+	switch {
+	case !a.Active:
+		return "", Errorf(Invalid, "agent %s is unenrolled", a.ID)
+	case a.UnenrollmentStartedAt != nil:
+		return "", Errorf(Invalid, "agent %s is being unenrolled", a.ID)
+	case !s.Reported:
+		return "", Errorf(Invalid, "agent %s reports no component %s", a.ID, s.Component)
+	case s.Busy():
+		return "", Errorf(Invalid, "component %s of agent %s is being upgraded: wait, or cancel that", s.Component, a.ID)
+	case slices.Contains(s.component.Rollbacks, to):
+		return to, nil
+	case len(s.component.Rollbacks) == 0:
+		return "", Errorf(Invalid, "agent %s keeps no earlier version of component %s", a.ID, s.Component)
+	}
+	return s.component.Rollbacks[len(s.component.Rollbacks)-1], nil
+}
+
+// ComponentCensus is the census of one component. It is healthy for as long as its version
+// and its agent are.
+func (s *Subject) ComponentCensus() Census {
+	a := s.Agent
+	c := Census{
+		ID: a.ID, PolicyID: a.PolicyID, Active: a.Active && s.Reported, Version: s.Version, LastCheckin: a.Last.At, Labels: EncodeLabels(a.Labels()),
+	}
+	if s.VersionSince != nil {
+		c.VersionSince = *s.VersionSince
+	}
+	if a.HealthySince != nil && s.Version != "" && s.Version == s.LastHealthyVersion && !isUnhealthy(s.component.Status) && !s.Busy() {
+		c.HealthySince = *a.HealthySince
+	}
+	return c
+}
