@@ -50,6 +50,7 @@ var nouns = []noun{
 	of("rollouts", func(s store.Store) store.Collection[fleet.Rollout] { return s.Rollouts() }, func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "targets", total: unknown, copy: copyTargets, each: eachTarget},
 	of("previews", store.Store.Previews, func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }),
+	of("rollout groups", store.Store.RolloutGroups, func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }),
 	of("policy locks", store.Store.PolicyLocks, func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision }),
 	of("exposure rules", store.Store.ExposureRules, func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision }),
 	of("freezes", store.Store.Freezes, func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision }),
