@@ -205,10 +205,13 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		w.must(w.store.Incidents().Create(ctx, fleet.Incident{ID: id, State: fleet.IncidentResolved, Resolved: &fleet.Decision{At: at}}))
 		w.must(w.store.Incidents().Create(ctx, fleet.Incident{ID: "open" + id, State: []fleet.IncidentState{fleet.IncidentOpen, fleet.IncidentAcked}[i%2]}))
 		w.must(w.store.DeadLetters().Create(ctx, fleet.DeadLetter{ID: id, At: at}))
+		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: id, State: fleet.GroupPartial, CreatedAt: w.ago(900), EndedAt: &at}))
+		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "open" + id, State: fleet.GroupPaused, CreatedAt: w.ago(900)}))
 		w.must(w.store.Events().Append(ctx, []fleet.Event{{Type: "x", At: at}}))
 	}
 	p := roomy()
 	p.DeadLetters.Count, p.Events = 1, 2
+	p.Groups = retention.Limits{Age: 100 * 24 * time.Hour, Count: 4}
 	w.rounds(w.server("one", p), 1)
 	entries, _, err := w.store.Audit().List(ctx, store.AuditQuery{Limit: 99})
 	w.must(err)
@@ -224,6 +227,13 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		ids = append(ids, i.ID)
 	}
 	w.want("incidents", ids, "open1", "1", "open50", "50", "open200", "open300")
+	groups, _, err := w.store.RolloutGroups().List(ctx, 0, 0)
+	w.must(err)
+	ids = nil
+	for _, g := range groups {
+		ids = append(ids, g.ID)
+	}
+	w.want("groups", ids, "open1", "1", "open50", "50", "open200", "open300")
 	letters, _, err := w.store.DeadLetters().List(ctx, 0, 0)
 	w.must(err)
 	ids = nil

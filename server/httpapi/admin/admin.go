@@ -30,6 +30,7 @@ import (
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/webhook"
@@ -52,6 +53,7 @@ type Handlers struct {
 	Uploads    *diagnostics.Service
 	Events     *event.Stream
 	Rollouts   *rollout.Service
+	Groups     *group.Service
 	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
@@ -134,6 +136,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
+	h.routeGroups(authed.Group("/api/v1"))
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.

@@ -130,7 +130,7 @@ func liveAndDie(t *testing.T, at int, after bool, policy fleet.FailurePolicy) (e
 	for _, r := range list {
 		end += fmt.Sprintf("%s of %d: %s %+v\n", r.Plan.Name, n, r.State, r.Counts)
 	}
-	entries, _, err := w.groups.Trail(t.Context(), g.ID, 0, 100)
+	entries, _, err := w.db.Audit().List(t.Context(), store.AuditQuery{Subject: g.ID, Limit: 100})
 	w.must(err)
 	for _, e := range entries {
 		end += e.Actor + " " + e.Verb + "\n"

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 var fourHosts = []string{"db/d1", "db/d2", "app/a1", "app/a2"}
@@ -50,7 +51,7 @@ func TestMembersAreUpgradedInOrder(t *testing.T) {
 	if want := []string{fleet.EventGroupCreated, fleet.EventGroupStarted, fleet.EventGroupCompleted}; !slices.Equal(types, want) {
 		t.Errorf("events are %v, want %v", types, want)
 	}
-	entries, _, err := w.groups.Trail(t.Context(), g.ID, 0, 100)
+	entries, _, err := w.db.Audit().List(t.Context(), store.AuditQuery{Subject: g.ID, Limit: 100})
 	w.must(err)
 	var trail []string
 	for _, e := range slices.Backward(entries) {

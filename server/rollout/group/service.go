@@ -178,11 +178,6 @@ func (s *Service) Status(ctx context.Context, id string) (fleet.GroupStatus, err
 	return st, nil
 }
 
-// Trail returns the audit trail of a group, newest first.
-func (s *Service) Trail(ctx context.Context, id string, offset, limit int) ([]fleet.AuditEntry, int, error) {
-	return s.Store.Audit().List(ctx, store.AuditQuery{Subject: id, Offset: offset, Limit: limit})
-}
-
 // Preview previews all members of a draft as of now. It stores their hashes, so that the
 // start can say which member has changed.
 func (s *Service) Preview(ctx context.Context, id string) (fleet.GroupPreview, error) {
