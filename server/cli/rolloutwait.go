@@ -127,10 +127,11 @@ func (f followed[T]) follow(a *client, cmd *cobra.Command, follow following) err
 // stopped is the error of follow after Ctrl-C or --timeout; last describes what was
 // followed, or why that is not known.
 func (f followed[T]) stopped(ctx context.Context, timeout time.Duration, last string) error {
+	commands := "muster " + f.noun + "s"
 	if ctx.Err() != nil {
-		return &exitError{interrupted, fmt.Errorf("stopped following: %[1]s %[2]s continues. Follow it with `muster %[1]ss watch %[2]s`, pause it with `muster %[1]ss pause %[2]s --now`", f.noun, f.id)}
+		return &exitError{interrupted, fmt.Errorf("stopped following: %s %s continues. Follow it with `%s watch %[2]s`, pause it with `%[3]s pause %[2]s --now`", f.noun, f.id, commands)}
 	}
-	return fmt.Errorf("not ended within %[3]s (%[4]s): %[1]s %[2]s continues. Follow it with `muster %[1]ss watch %[2]s`", f.noun, f.id, timeout, last)
+	return fmt.Errorf("not ended within %s (%s): %s %s continues. Follow it with `%s watch %[4]s`", timeout, last, f.noun, f.id, commands)
 }
 
 // outcome returns the exit code and the message for a rollout that has ended or needs an
