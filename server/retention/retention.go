@@ -1,7 +1,7 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
-// their targets and previews, the audit trail, incidents, dead letters, events and uploaded
-// diagnostics. One server does so, the holder of a lease. It never removes what is open,
-// whatever its age or number.
+// their targets and previews, groups of rollouts, the audit trail, incidents, dead letters,
+// events and uploaded diagnostics. One server does so, the holder of a lease. It never
+// removes what is open, whatever its age or number.
 package retention
 
 import (
@@ -260,6 +260,11 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		if now.Sub(since) <= s.Policy.Rollouts.Age && first+i < s.Policy.Rollouts.Count {
 			continue
 		}
+		if needed, err := s.grouped(ctx, r); err != nil {
+			return err
+		} else if needed {
+			continue
+		}
 		for _, hash := range previews(r) {
 			p, err := s.Store.Previews().Get(ctx, hash)
 			if err != nil && fleet.KindOf(err) != fleet.NotFound {
@@ -276,6 +281,18 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		return s.Store.Rollouts().Delete(ctx, r.ID)
 	}
 	return nil
+}
+
+// grouped reports whether a group that may still roll the rollout back is active.
+func (s *Service) grouped(ctx context.Context, r *fleet.Rollout) (bool, error) {
+	if r.Group == "" {
+		return false, nil
+	}
+	g, err := s.Store.RolloutGroups().Get(ctx, r.Group)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return false, nil
+	}
+	return g.State.Active(), err
 }
 
 // previews returns the hashes of the previews of a rollout.

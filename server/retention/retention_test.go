@@ -175,7 +175,12 @@ func TestOldRolloutsAreRemovedWithTheirTargetsAndPreviews(t *testing.T) {
 	rollout("interrupted", fleet.RolloutDraft, 300, func(r *fleet.Rollout) { r.Pin = &fleet.Pin{Hash: "x"} })
 	rollout("undone", fleet.RolloutFailed, 300, func(r *fleet.Rollout) { r.RolledBackBy = "running" })
 	rollout("recent", fleet.RolloutCancelled, 10)
-	w.rounds(w.server("one", roomy()), 6)
+	w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "active", State: fleet.GroupPaused}))
+	w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "over", State: fleet.GroupCompleted, CreatedAt: w.ago(1)}))
+	for _, group := range []string{"active", "over", "gone"} {
+		rollout("of "+group, fleet.RolloutCompleted, 300, func(r *fleet.Rollout) { r.Group = group })
+	}
+	w.rounds(w.server("one", roomy()), 8)
 	list, _, err := w.store.Rollouts().List(ctx, 0, 0)
 	w.must(err)
 	var ids, previews []string
@@ -187,9 +192,9 @@ func TestOldRolloutsAreRemovedWithTheirTargetsAndPreviews(t *testing.T) {
 	for _, p := range all {
 		previews = append(previews, p.RolloutID)
 	}
-	w.want("rollouts", ids, "recent", "undone", "interrupted", "stuck", "running")
-	w.want("previews", previews, "recent", "undone", "interrupted", "stuck", "running")
-	if targets, err := w.store.Targets().ByAgent(ctx, "a", 99); err != nil || len(targets) != 5 {
+	w.want("rollouts", ids, "of active", "recent", "undone", "interrupted", "stuck", "running")
+	w.want("previews", previews, "of active", "recent", "undone", "interrupted", "stuck", "running")
+	if targets, err := w.store.Targets().ByAgent(ctx, "a", 99); err != nil || len(targets) != 6 {
 		t.Errorf("%d targets are left: %v", len(targets), err)
 	}
 }
