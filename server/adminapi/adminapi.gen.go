@@ -230,6 +230,132 @@ func (e DiagnosticsMetric) Valid() bool {
 	}
 }
 
+// Defines values for FailurePolicy.
+const (
+	ManualPolicy FailurePolicy = "manual"
+	PartialOK    FailurePolicy = "partial_ok"
+	RollbackAll  FailurePolicy = "rollback_all"
+)
+
+// Valid indicates whether the value is a known member of the FailurePolicy enum.
+func (e FailurePolicy) Valid() bool {
+	switch e {
+	case ManualPolicy:
+		return true
+	case PartialOK:
+		return true
+	case RollbackAll:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GroupMemberState.
+const (
+	MemberCancelled      GroupMemberState = "cancelled"
+	MemberCompleted      GroupMemberState = "completed"
+	MemberFailed         GroupMemberState = "failed"
+	MemberKept           GroupMemberState = "kept"
+	MemberPending        GroupMemberState = "pending"
+	MemberRollbackFailed GroupMemberState = "rollback_failed"
+	MemberRolledBack     GroupMemberState = "rolled_back"
+	MemberRunning        GroupMemberState = "running"
+	MemberSkipped        GroupMemberState = "skipped"
+)
+
+// Valid indicates whether the value is a known member of the GroupMemberState enum.
+func (e GroupMemberState) Valid() bool {
+	switch e {
+	case MemberCancelled:
+		return true
+	case MemberCompleted:
+		return true
+	case MemberFailed:
+		return true
+	case MemberKept:
+		return true
+	case MemberPending:
+		return true
+	case MemberRollbackFailed:
+		return true
+	case MemberRolledBack:
+		return true
+	case MemberRunning:
+		return true
+	case MemberSkipped:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GroupState.
+const (
+	GroupCancelled   GroupState = "cancelled"
+	GroupCancelling  GroupState = "cancelling"
+	GroupCompleted   GroupState = "completed"
+	GroupDraft       GroupState = "draft"
+	GroupFailed      GroupState = "failed"
+	GroupPartial     GroupState = "partial"
+	GroupPaused      GroupState = "paused"
+	GroupRolledBack  GroupState = "rolled_back"
+	GroupRollingBack GroupState = "rolling_back"
+	GroupRunning     GroupState = "running"
+)
+
+// Valid indicates whether the value is a known member of the GroupState enum.
+func (e GroupState) Valid() bool {
+	switch e {
+	case GroupCancelled:
+		return true
+	case GroupCancelling:
+		return true
+	case GroupCompleted:
+		return true
+	case GroupDraft:
+		return true
+	case GroupFailed:
+		return true
+	case GroupPartial:
+		return true
+	case GroupPaused:
+		return true
+	case GroupRolledBack:
+		return true
+	case GroupRollingBack:
+		return true
+	case GroupRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GroupStopKind.
+const (
+	GroupStopDrift    GroupStopKind = "drift"
+	GroupStopFailure  GroupStopKind = "failure"
+	GroupStopOperator GroupStopKind = "operator"
+	GroupStopRefused  GroupStopKind = "refused"
+)
+
+// Valid indicates whether the value is a known member of the GroupStopKind enum.
+func (e GroupStopKind) Valid() bool {
+	switch e {
+	case GroupStopDrift:
+		return true
+	case GroupStopFailure:
+		return true
+	case GroupStopOperator:
+		return true
+	case GroupStopRefused:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for IncidentCategory.
 const (
 	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
@@ -1699,6 +1825,13 @@ type CreateFreezeRequest struct {
 	Why  *string   `json:"why,omitempty"`
 }
 
+// CreateGroupRequest defines model for CreateGroupRequest.
+type CreateGroupRequest struct {
+	// Plan What a group of rollouts does
+	Plan GroupPlan `json:"plan"`
+	Why  *string   `json:"why,omitempty"`
+}
+
 // CreateRolloutRequest defines model for CreateRolloutRequest.
 type CreateRolloutRequest struct {
 	// Plan What a rollout does. Absent fields have defaults.
@@ -1919,10 +2052,10 @@ type Event struct {
 	// Seq Increases by one or more with each event
 	Seq int64 `json:"seq"`
 
-	// Subject Id of the agent, action, package, key, policy, rollout or incident
+	// Subject Id of the agent, action, package, key, policy, rollout, group or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed
 	Type string `json:"type"`
 }
 
@@ -1998,6 +2131,9 @@ type ExposureValue struct {
 	Limit   int    `json:"limit"`
 	Value   string `json:"value"`
 }
+
+// FailurePolicy What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back
+type FailurePolicy string
 
 // FailureRule Crossing either threshold pauses the rollout
 type FailureRule struct {
@@ -2118,6 +2254,181 @@ type GlobalDataTag struct {
 	// Value A string or a number
 	Value json.RawMessage `json:"value"`
 }
+
+// GroupMember defines model for GroupMember.
+type GroupMember struct {
+	// AcceptDrift An operator accepts that the fleet is not as previewed
+	AcceptDrift *bool      `json:"accept_drift,omitempty"`
+	EndedAt     *time.Time `json:"ended_at,omitempty"`
+
+	// Error Why it failed, or could not be rolled back
+	Error *string `json:"error,omitempty"`
+
+	// Hash Hash of its last preview
+	Hash *string `json:"hash,omitempty"`
+	Name string  `json:"name"`
+
+	// NothingToRollBack None of its agents has begun
+	NothingToRollBack *bool `json:"nothing_to_roll_back,omitempty"`
+
+	// RolloutId Its rollout, once that has begun
+	RolloutId *string          `json:"rollout_id,omitempty"`
+	State     GroupMemberState `json:"state"`
+}
+
+// GroupMemberPlan defines model for GroupMemberPlan.
+type GroupMemberPlan struct {
+	// Name Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores
+	Name string `json:"name"`
+
+	// Plan What a rollout does. Absent fields have defaults.
+	Plan Plan `json:"plan"`
+
+	// Soak How long the group waits after this member
+	//
+	// Example: 1h
+	Soak *string `json:"soak,omitempty"`
+}
+
+// GroupMemberPreview Summary of the preview of a member; POST /api/v1/rollout_preview with its plan has all of it
+type GroupMemberPreview struct {
+	AtLeast  string   `json:"at_least"`
+	Batches  int      `json:"batches"`
+	Estimate string   `json:"estimate"`
+	Hash     string   `json:"hash"`
+	Name     string   `json:"name"`
+	Offline  int      `json:"offline"`
+	Skipped  int      `json:"skipped"`
+	Targets  int      `json:"targets"`
+	Version  string   `json:"version"`
+	Warnings []string `json:"warnings"`
+}
+
+// GroupMemberState defines model for GroupMemberState.
+type GroupMemberState string
+
+// GroupPlan What a group of rollouts does
+type GroupPlan struct {
+	// AcceptDrift Start later members with the fleet as it is then; default: pause if it is not as previewed
+	AcceptDrift *bool   `json:"accept_drift,omitempty"`
+	Description *string `json:"description,omitempty"`
+
+	// DesiredVersions The version of each member, by name
+	//
+	// Example: {"app":"3.0.0","db":"1.2.0"}
+	DesiredVersions map[string]string `json:"desired_versions"`
+
+	// FailurePolicy What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back
+	FailurePolicy FailurePolicy `json:"failure_policy"`
+
+	// Members At most 20, in the order of their upgrades
+	Members []GroupMemberPlan `json:"members"`
+	Name    string            `json:"name"`
+}
+
+// GroupPreview What a group would do as of now, identified by its hash. A later member may find another fleet
+type GroupPreview struct {
+	At time.Time `json:"at"`
+
+	// AtLeast Example: 1h0m0s
+	AtLeast  string `json:"at_least"`
+	Estimate string `json:"estimate"`
+	GroupId  string `json:"group_id"`
+
+	// Hash Example: sha256:…
+	Hash    string               `json:"hash"`
+	Members []GroupMemberPreview `json:"members"`
+}
+
+// GroupPreviewItem defines model for GroupPreviewItem.
+type GroupPreviewItem struct {
+	// Item What a group would do as of now, identified by its hash. A later member may find another fleet
+	Item GroupPreview `json:"item"`
+}
+
+// GroupProgress Progress of one member; rollout_state, counts, stop and waiting are those of its rollout
+type GroupProgress struct {
+	// Counts Number of targets in each state; the sum is total
+	Counts *Counts `json:"counts,omitempty"`
+	Name   string  `json:"name"`
+
+	// RollbackId The rollout that rolls it back
+	RollbackId   *string          `json:"rollback_id,omitempty"`
+	RolloutState *RolloutState    `json:"rollout_state,omitempty"`
+	State        GroupMemberState `json:"state"`
+
+	// Stop Why the rollout is paused
+	Stop    *Stop   `json:"stop,omitempty"`
+	Version string  `json:"version"`
+	Waiting *[]Wait `json:"waiting,omitempty"`
+}
+
+// GroupState defines model for GroupState.
+type GroupState string
+
+// GroupStatus A group with the progress of its members
+type GroupStatus struct {
+	CreatedAt  time.Time  `json:"created_at"`
+	CreatedBy  string     `json:"created_by"`
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	Generation int64      `json:"generation"`
+
+	// Hash Covers the previews of all members; the group was started with it
+	Hash *string `json:"hash,omitempty"`
+	Id   string  `json:"id"`
+
+	// Members In the order of the plan
+	Members []GroupMember `json:"members"`
+
+	// Plan What a group of rollouts does
+	Plan GroupPlan `json:"plan"`
+
+	// Progress In the order of the plan
+	Progress []GroupProgress `json:"progress"`
+
+	// Resume Who did something, when and why
+	Resume *Decision `json:"resume,omitempty"`
+
+	// RollingBack Who did something, when and why
+	RollingBack *Decision  `json:"rolling_back,omitempty"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	StartedBy   *string    `json:"started_by,omitempty"`
+	State       GroupState `json:"state"`
+
+	// Stop Why the group is paused, or has ended other than completed
+	Stop *GroupStop `json:"stop,omitempty"`
+
+	// Until When the wait ends by itself
+	Until *time.Time `json:"until,omitempty"`
+
+	// Waiting What the group waits for or does next; absent once it has ended
+	Waiting *string `json:"waiting,omitempty"`
+}
+
+// GroupStatusItem defines model for GroupStatusItem.
+type GroupStatusItem struct {
+	// Item A group with the progress of its members
+	Item GroupStatus `json:"item"`
+}
+
+// GroupStop Why the group is paused, or has ended other than completed
+type GroupStop struct {
+	At     time.Time `json:"at"`
+	AtOnce *bool     `json:"at_once,omitempty"`
+
+	// By muster, or the operator
+	By string `json:"by"`
+
+	// Kind Resuming after failure and drift requires a reason
+	Kind GroupStopKind `json:"kind"`
+
+	// Member The member that stopped it
+	Member *string `json:"member,omitempty"`
+	Text   string  `json:"text"`
+}
+
+// GroupStopKind Resuming after failure and drift requires a reason
+type GroupStopKind string
 
 // HealthRule defines model for HealthRule.
 type HealthRule struct {
@@ -3005,9 +3316,12 @@ type Rollout struct {
 	Forced *Decision `json:"forced,omitempty"`
 
 	// Forgiven Failures that no longer count against the threshold
-	Forgiven   *int   `json:"forgiven,omitempty"`
-	Generation int64  `json:"generation"`
-	Id         string `json:"id"`
+	Forgiven   *int  `json:"forgiven,omitempty"`
+	Generation int64 `json:"generation"`
+
+	// Group The group that this rollout is a member of, or rolls a member of back
+	Group *string `json:"group,omitempty"`
+	Id    string  `json:"id"`
 
 	// IsAutomatic The server created it because a policy requires a version
 	IsAutomatic *bool `json:"is_automatic,omitempty"`
@@ -3045,6 +3359,49 @@ type Rollout struct {
 
 	// Waiting Why the rollout waits, most important reason first
 	Waiting *[]Wait `json:"waiting,omitempty"`
+}
+
+// RolloutGroup defines model for RolloutGroup.
+type RolloutGroup struct {
+	CreatedAt  time.Time  `json:"created_at"`
+	CreatedBy  string     `json:"created_by"`
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	Generation int64      `json:"generation"`
+
+	// Hash Covers the previews of all members; the group was started with it
+	Hash *string `json:"hash,omitempty"`
+	Id   string  `json:"id"`
+
+	// Members In the order of the plan
+	Members []GroupMember `json:"members"`
+
+	// Plan What a group of rollouts does
+	Plan GroupPlan `json:"plan"`
+
+	// Resume Who did something, when and why
+	Resume *Decision `json:"resume,omitempty"`
+
+	// RollingBack Who did something, when and why
+	RollingBack *Decision  `json:"rolling_back,omitempty"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	StartedBy   *string    `json:"started_by,omitempty"`
+	State       GroupState `json:"state"`
+
+	// Stop Why the group is paused, or has ended other than completed
+	Stop *GroupStop `json:"stop,omitempty"`
+}
+
+// RolloutGroupItem defines model for RolloutGroupItem.
+type RolloutGroupItem struct {
+	Item RolloutGroup `json:"item"`
+}
+
+// RolloutGroupList defines model for RolloutGroupList.
+type RolloutGroupList struct {
+	Items   []RolloutGroup `json:"items"`
+	Page    int            `json:"page"`
+	PerPage int            `json:"perPage"`
+	Total   int            `json:"total"`
 }
 
 // RolloutItem defines model for RolloutItem.
@@ -3219,6 +3576,13 @@ type SiteBytes struct {
 	Agents int    `json:"agents"`
 	Bytes  int64  `json:"bytes"`
 	Site   string `json:"site"`
+}
+
+// SkipMemberRequest defines model for SkipMemberRequest.
+type SkipMemberRequest struct {
+	// Member Name of the member
+	Member string  `json:"member"`
+	Why    *string `json:"why,omitempty"`
 }
 
 // SkippedAgent defines model for SkippedAgent.
@@ -3857,7 +4221,7 @@ type Webhook struct {
 	CreatedBy string    `json:"created_by"`
 	Disabled  *bool     `json:"disabled,omitempty"`
 
-	// Events Event types; default: all rollout events except progress
+	// Events Event types; default: all events of rollouts, groups and incidents except progress
 	Events *[]string `json:"events,omitempty"`
 	Id     string    `json:"id"`
 	Name   string    `json:"name"`
@@ -3904,6 +4268,9 @@ type AgentId = string
 
 // ComponentName defines model for componentName.
 type ComponentName = string
+
+// GroupId defines model for groupId.
+type GroupId = string
 
 // Kuery defines model for kuery.
 type Kuery = string
@@ -4182,7 +4549,7 @@ type ExplainAgentParams struct {
 
 // ListTrailParams defines parameters for ListTrail.
 type ListTrailParams struct {
-	// Subject Only entries about this: the id of an action, rollout, key, policy or webhook, or a package's file
+	// Subject Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file
 	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
 	Page    *int    `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
@@ -4239,6 +4606,18 @@ type PushPackageParams struct {
 
 	// MusterSignature The .minisig file in base64; optional if a root is published
 	MusterSignature *[]byte `json:"Muster-Signature,omitempty"`
+}
+
+// ListGroupsParams defines parameters for ListGroups.
+type ListGroupsParams struct {
+	Page    *int `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// DeleteGroupParams defines parameters for DeleteGroup.
+type DeleteGroupParams struct {
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
 }
 
 // ListRolloutsParams defines parameters for ListRollouts.
@@ -4396,6 +4775,27 @@ type AddPublisherKeyJSONRequestBody = AddPublisherKeyRequest
 
 // PreviewRollbackJSONRequestBody defines body for PreviewRollback for application/json ContentType.
 type PreviewRollbackJSONRequestBody = RollbackPreviewRequest
+
+// CreateGroupJSONRequestBody defines body for CreateGroup for application/json ContentType.
+type CreateGroupJSONRequestBody = CreateGroupRequest
+
+// CancelGroupJSONRequestBody defines body for CancelGroup for application/json ContentType.
+type CancelGroupJSONRequestBody = WhyRequest
+
+// PauseGroupJSONRequestBody defines body for PauseGroup for application/json ContentType.
+type PauseGroupJSONRequestBody = PauseRolloutRequest
+
+// ResumeGroupJSONRequestBody defines body for ResumeGroup for application/json ContentType.
+type ResumeGroupJSONRequestBody = WhyRequest
+
+// RollbackGroupJSONRequestBody defines body for RollbackGroup for application/json ContentType.
+type RollbackGroupJSONRequestBody = WhyRequest
+
+// SkipGroupMemberJSONRequestBody defines body for SkipGroupMember for application/json ContentType.
+type SkipGroupMemberJSONRequestBody = SkipMemberRequest
+
+// StartGroupJSONRequestBody defines body for StartGroup for application/json ContentType.
+type StartGroupJSONRequestBody = StartRolloutRequest
 
 // DryRunRolloutJSONRequestBody defines body for DryRunRollout for application/json ContentType.
 type DryRunRolloutJSONRequestBody = RolloutPreviewRequest

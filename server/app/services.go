@@ -29,6 +29,7 @@ import (
 	"github.com/muster-fleet/muster/server/retention"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/automatic"
+	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -61,6 +62,7 @@ type services struct {
 	reconciler *reconcile.Reconciler
 	rollouts   *rollout.Service
 	configs    *configfile.Renderer
+	groups     *group.Service
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
@@ -145,6 +147,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler,
 		Events: events, Log: log, Now: now,
 	}
+	groups := group.New(group.Config{
+		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Events: events, Log: log, Now: now,
+	})
 	upgrades := &automatic.Service{
 		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Log: log, Now: now,
@@ -169,7 +175,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
 	}, nil
 }
 
@@ -188,6 +194,6 @@ func serverName(data string) string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/group"
 )
 
 func parsed(t *testing.T, text string) (fleet.Plan, error) {
@@ -296,6 +297,27 @@ func TestExamplePlanIsValidAndHasEveryKey(t *testing.T) {
 			continue // named in the comment of the key that excludes it
 		}
 		t.Errorf("%s is not in the example", missing)
+	}
+}
+
+func TestExampleGroupExplainsEveryKey(t *testing.T) {
+	f := yamlFile{name: "group.yaml"}
+	var got fleet.GroupPlan
+	if err := f.parse([]byte(exampleGroup), &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Check(&got); err != nil {
+		t.Errorf("the example is refused: %v", err)
+	}
+	whole := regexp.MustCompile(`(?m)^( *)# ([ ]*(?:- )?[a-z_]+:( |$))`).ReplaceAllString(exampleGroup, "$1$2")
+	f = yamlFile{name: "group.yaml"}
+	if err := f.parse([]byte(whole), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range missingKeys(f.root, reflect.TypeOf(got), "") {
+		if !strings.Contains(missing, "plan.") { // muster rollouts example has those
+			t.Errorf("%s is not in the example", missing)
+		}
 	}
 }
 

@@ -54,9 +54,30 @@ func (a *client) showOrFollow(cmd *cobra.Command, got adminapi.RolloutItem, foll
 	return a.follow(cmd, got.Item.Id, follow, lines(cmd.ErrOrStderr()))
 }
 
-// follow calls print with a rollout until it ends or needs an operator. While the server
-// does not answer, it retries. The rollout continues when nobody follows it.
+// follow calls print with a rollout until it ends or needs an operator.
 func (a *client) follow(cmd *cobra.Command, id string, follow following, print func(adminapi.Rollout, time.Time)) error {
+	return followed[adminapi.RolloutItem]{
+		noun: "rollout", id: id,
+		get:     a.rollout,
+		line:    func(got adminapi.RolloutItem) string { return progressLine(got.Item) },
+		print:   func(got adminapi.RolloutItem, now time.Time) { print(got.Item, now) },
+		outcome: func(got adminapi.RolloutItem, interactive bool) (int, string) { return outcome(got.Item, interactive) },
+	}.follow(a, cmd, follow)
+}
+
+// followed is something that a command follows: a rollout or a group.
+type followed[T any] struct {
+	noun, id string // the commands about it are muster NOUNs
+	get      func(ctx context.Context, id string) (T, error)
+	line     func(T) string
+	print    func(T, time.Time)
+	// outcome returns the exit code and the message once it ends or needs an operator.
+	outcome func(got T, interactive bool) (code int, text string)
+}
+
+// follow follows until there is an outcome. While the server does not answer, it retries.
+// What is followed continues when nobody follows it.
+func (f followed[T]) follow(a *client, cmd *cobra.Command, follow following) error {
 	ctx := cmd.Context()
 	if follow.timeout > 0 {
 		var cancel context.CancelFunc
@@ -68,11 +89,11 @@ func (a *client) follow(cmd *cobra.Command, id string, follow following, print f
 	interactive := isTerminal(cmd.InOrStdin())
 	lastError, last := "", "the server has not answered"
 	for {
-		got, err := a.rollout(ctx, id)
+		got, err := f.get(ctx, f.id)
 		var refused *refusal
 		switch {
 		case ctx.Err() != nil:
-			return stoppedFollowing(cmd.Context(), id, follow.timeout, last)
+			return f.stopped(cmd.Context(), follow.timeout, last)
 		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
 			return err
 		case err != nil:
@@ -82,9 +103,9 @@ func (a *client) follow(cmd *cobra.Command, id string, follow following, print f
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), lastError)
 			}
 		default:
-			lastError, last = "", progressLine(got.Item)
-			print(got.Item, time.Now())
-			if code, text := outcome(got.Item, interactive); text != "" {
+			lastError, last = "", f.line(got)
+			f.print(got, time.Now())
+			if code, text := f.outcome(got, interactive); text != "" {
 				if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 					if code == 0 {
 						fmt.Fprintln(w, text)
@@ -97,19 +118,20 @@ func (a *client) follow(cmd *cobra.Command, id string, follow following, print f
 		}
 		select {
 		case <-ctx.Done():
-			return stoppedFollowing(cmd.Context(), id, follow.timeout, last)
+			return f.stopped(cmd.Context(), follow.timeout, last)
 		case <-tick.C:
 		}
 	}
 }
 
-// stoppedFollowing is the error of follow after Ctrl-C or --timeout; last describes the
-// rollout, or why it is not known.
-func stoppedFollowing(ctx context.Context, id string, timeout time.Duration, last string) error {
+// stopped is the error of follow after Ctrl-C or --timeout; last describes what was
+// followed, or why that is not known.
+func (f followed[T]) stopped(ctx context.Context, timeout time.Duration, last string) error {
+	commands := "muster " + f.noun + "s"
 	if ctx.Err() != nil {
-		return &exitError{interrupted, fmt.Errorf("stopped following: rollout %s continues. Follow it with `muster rollouts watch %s`, pause it with `muster rollouts pause %s --now`", id, id, id)}
+		return &exitError{interrupted, fmt.Errorf("stopped following: %s %s continues. Follow it with `%s watch %[2]s`, pause it with `%[3]s pause %[2]s --now`", f.noun, f.id, commands)}
 	}
-	return fmt.Errorf("not ended within %s (%s): rollout %s continues. Follow it with `muster rollouts watch %s`", timeout, last, id, id)
+	return fmt.Errorf("not ended within %s (%s): %s %s continues. Follow it with `%s watch %[4]s`", timeout, last, f.noun, f.id, commands)
 }
 
 // outcome returns the exit code and the message for a rollout that has ended or needs an

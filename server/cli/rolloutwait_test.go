@@ -167,7 +167,7 @@ func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 	}
 
 	r := rolloutIn(adminapi.RolloutRunning, waiting("soak"))
-	if got := stoppedFollowing(t.Context(), "r1", time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
+	if got := (followed[adminapi.RolloutItem]{noun: "rollout", id: "r1"}).stopped(t.Context(), time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
 		t.Errorf("it says %q", got)
 	}
 }

@@ -26,6 +26,9 @@ type Rollout struct {
 	RollbackOf   string `json:"rollback_of,omitempty"`
 	RolledBackBy string `json:"rolled_back_by,omitempty"`
 
+	// Group is the group that this rollout is a member of, or rolls a member of back.
+	Group string `json:"group,omitempty"`
+
 	// Generation increases with every operator change and with every stop. Action ids
 	// contain it, so that the actions of a stale executor are refused.
 	Generation int64 `json:"generation"`

@@ -24,6 +24,9 @@ const (
 	// MaxRollouts bounds the rollouts with series of their own. Active rollouts lock
 	// their policies, so there are few.
 	MaxRollouts = 100
+	// MaxGroups bounds the groups with series of their own, and the latest groups that are
+	// read. Retention keeps as many.
+	MaxGroups = 100
 )
 
 var (
@@ -31,6 +34,9 @@ var (
 	active   = prometheus.NewDesc("muster_rollout_active", "Rollouts that are running, paused or being cancelled.", nil, nil)
 	progress = prometheus.NewDesc("muster_rollout_progress", "Share of the targets of an active rollout that are done, 0 to 1.", []string{"rollout", "component"}, nil)
 	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase.", []string{"rollout", "component", "phase"}, nil)
+	groups   = prometheus.NewDesc("muster_rollout_group_active", "Groups of rollouts that have something left to do.", nil, nil)
+	stopped  = prometheus.NewDesc("muster_rollout_group_paused", "Active groups of rollouts that are paused.", nil, nil)
+	done     = prometheus.NewDesc("muster_rollout_group_progress", "Share of the members of an active group that are done, 0 to 1.", []string{"group"}, nil)
 	agents   = prometheus.NewDesc("muster_agents", "Agents by status.", []string{"status"}, nil)
 	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
 )
@@ -57,7 +63,7 @@ type rolloutCounts struct {
 
 // Describe implements prometheus.Collector.
 func (s *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, agents, open} {
+	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, groups, stopped, done, agents, open} {
 		ch <- d
 	}
 }
@@ -89,7 +95,7 @@ func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 
 func (s *fleetCollector) read(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
 	var out []prometheus.Metric
-	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.incidents} {
+	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.groups, s.incidents} {
 		m, err := part(ctx, now)
 		if err != nil {
 			return nil, err
@@ -97,6 +103,32 @@ func (s *fleetCollector) read(ctx context.Context, now time.Time) ([]prometheus.
 		out = append(out, m...)
 	}
 	return out, nil
+}
+
+func (s *fleetCollector) groups(ctx context.Context, _ time.Time) ([]prometheus.Metric, error) {
+	list, _, err := s.store.RolloutGroups().List(ctx, 0, MaxGroups)
+	if err != nil {
+		return nil, err
+	}
+	var out []prometheus.Metric
+	running, paused := 0, 0
+	for _, g := range list {
+		if !g.State.Active() {
+			continue
+		}
+		running++
+		if g.State == fleet.GroupPaused {
+			paused++
+		}
+		share := 0.0
+		for _, m := range g.Members {
+			if m.State != fleet.MemberPending && m.State != fleet.MemberRunning {
+				share += 1 / float64(len(g.Members))
+			}
+		}
+		out = append(out, gauge(done, share, g.ID))
+	}
+	return append(out, gauge(groups, float64(running)), gauge(stopped, float64(paused))), nil
 }
 
 func (s *fleetCollector) agents(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {

@@ -34,6 +34,8 @@ type Metrics struct {
 
 	rollouts       *prometheus.CounterVec
 	rolloutSeconds *prometheus.HistogramVec
+	groups         *prometheus.CounterVec
+	groupSeconds   *prometheus.HistogramVec
 	targets        *prometheus.CounterVec
 	targetSeconds  *prometheus.HistogramVec
 	// components are those with series of their own. Only count uses it.
@@ -56,6 +58,12 @@ func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheu
 		rolloutSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_rollout_duration_seconds", Help: "How long rollouts took from their start to their end.", Buckets: rolloutBuckets,
 		}, []string{"component", "strategy", "status"}),
+		groups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "muster_rollout_group_total", Help: "Groups of rollouts that ended.",
+		}, []string{"failure_policy", "status"}),
+		groupSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "muster_rollout_group_duration_seconds", Help: "How long groups of rollouts took from their start to their end.", Buckets: rolloutBuckets,
+		}, []string{"failure_policy", "status"}),
 		targets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_rollout_target_upgrades_total", Help: "Upgrades of single agents in rollouts that ended.",
 		}, []string{"component", "status"}),
@@ -65,7 +73,7 @@ func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheu
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.rollouts, m.rolloutSeconds, m.targets, m.targetSeconds, &fleetCollector{store: s, now: now},
+		m.rollouts, m.rolloutSeconds, m.groups, m.groupSeconds, m.targets, m.targetSeconds, &fleetCollector{store: s, now: now},
 	)
 	m.registry.MustRegister(more...)
 	return m
@@ -95,6 +103,14 @@ func (m *Metrics) count(e *fleet.Event) {
 		component, strategy, status := m.componentLabel(d.Component), strategyLabel(d.Strategy), stateLabel(d.State)
 		m.rollouts.WithLabelValues(component, strategy, status).Inc()
 		m.rolloutSeconds.WithLabelValues(component, strategy, status).Observe(d.Seconds)
+	case fleet.EventGroupCompleted, fleet.EventGroupPartial, fleet.EventGroupFailed, fleet.EventGroupCancelled, fleet.EventGroupRolledBack:
+		var d fleet.GroupEventData
+		if json.Unmarshal(e.Data, &d) != nil {
+			return
+		}
+		policy, status := policyLabel(d.FailurePolicy), groupLabel(d.State)
+		m.groups.WithLabelValues(policy, status).Inc()
+		m.groupSeconds.WithLabelValues(policy, status).Observe(d.Seconds)
 	case fleet.EventTargetCompleted:
 		var d fleet.TargetEventData
 		if json.Unmarshal(e.Data, &d) != nil {
@@ -129,6 +145,22 @@ func strategyLabel(k fleet.StrategyKind) string {
 	switch k {
 	case fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings:
 		return string(k)
+	}
+	return "other"
+}
+
+func policyLabel(p fleet.FailurePolicy) string {
+	switch p {
+	case fleet.PartialOK, fleet.RollbackAll, fleet.ManualPolicy:
+		return string(p)
+	}
+	return "other"
+}
+
+func groupLabel(s fleet.GroupState) string {
+	switch s {
+	case fleet.GroupCompleted, fleet.GroupPartial, fleet.GroupFailed, fleet.GroupCancelled, fleet.GroupRolledBack:
+		return string(s)
 	}
 	return "other"
 }

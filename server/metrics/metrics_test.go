@@ -166,6 +166,37 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 	})
 }
 
+func TestGroupsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		started := time.Now().UTC()
+		g := fleet.RolloutGroup{
+			ID: "g1", State: fleet.GroupPaused, StartedAt: &started, Plan: fleet.GroupPlan{FailurePolicy: fleet.RollbackAll},
+			Members: []fleet.GroupMember{{State: fleet.MemberCompleted}, {State: fleet.MemberRunning}, {State: fleet.MemberPending}, {State: fleet.MemberPending}},
+		}
+		if err := w.s.RolloutGroups().Create(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		w.scrapes("muster_rollout_group_active", "1")
+		w.scrapes("muster_rollout_group_paused", "1")
+		w.scrapes("muster_rollout_group_progress", `{group="g1"} 0.25`)
+		stored, err := w.s.RolloutGroups().Get(t.Context(), "g1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.State = fleet.GroupPartial
+		if err := w.s.RolloutGroups().Update(t.Context(), stored); err != nil {
+			t.Fatal(err)
+		}
+		w.events.Publish(t.Context(), fleet.GroupEvent(fleet.EventGroupPartial, &stored, started.Add(time.Minute)))
+		stored.State, stored.Plan.FailurePolicy = "new", "new"
+		w.events.Publish(t.Context(), fleet.GroupEvent(fleet.EventGroupFailed, &stored, started.Add(time.Minute)))
+		time.Sleep(metrics.FreshFor)
+		w.scrapes("muster_rollout_group_active", "0")
+		w.scrapes("muster_rollout_group_progress")
+		w.scrapes("muster_rollout_group_total", `{failure_policy="other",status="other"} 1`, `{failure_policy="rollback_all",status="partial"} 1`)
+	})
+}
+
 func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		now := time.Now().UTC()

@@ -1,7 +1,7 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
-// their targets and previews, the audit trail, incidents, dead letters, events and uploaded
-// diagnostics. One server does so, the holder of a lease. It never removes what is open,
-// whatever its age or number.
+// their targets and previews, groups of rollouts, the audit trail, incidents, dead letters,
+// events and uploaded diagnostics. One server does so, the holder of a lease. It never
+// removes what is open, whatever its age or number.
 package retention
 
 import (
@@ -28,7 +28,7 @@ type Limits struct {
 
 // Policy has the limits of each kind.
 type Policy struct {
-	Actions, Rollouts, Audit, Incidents, DeadLetters Limits
+	Actions, Rollouts, Groups, Audit, Incidents, DeadLetters Limits
 	// Events is how many events are kept.
 	Events int
 }
@@ -41,6 +41,9 @@ var Default = Policy{
 	// A year covers a release and the same one of the year before. A rollout of 100,000 hosts
 	// has some 60 MB of targets.
 	Rollouts: Limits{Age: 365 * 24 * time.Hour, Count: 500},
+	// Groups live as long as their rollouts. All are read every half minute while this server
+	// executes them.
+	Groups: Limits{Age: 365 * 24 * time.Hour, Count: 100},
 	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
 	Audit: Limits{Age: 400 * 24 * time.Hour, Count: 500_000},
 	// Resolved incidents are compared with later ones.
@@ -120,7 +123,7 @@ func (s *Service) Round(ctx context.Context) error {
 	}
 	parts := []func(context.Context, []store.RolloutHead, time.Time) error{s.actions, s.rollouts}
 	if s.rounds%seldom == 0 {
-		parts = append(parts, s.audit, s.incidents, s.deadLetters, s.events)
+		parts = append(parts, s.audit, s.groups, s.incidents, s.deadLetters, s.events)
 	}
 	s.rounds++
 	if s.Uploads != nil {
@@ -257,6 +260,11 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		if now.Sub(since) <= s.Policy.Rollouts.Age && first+i < s.Policy.Rollouts.Count {
 			continue
 		}
+		if needed, err := s.grouped(ctx, r); err != nil {
+			return err
+		} else if needed {
+			continue
+		}
 		for _, hash := range previews(r) {
 			p, err := s.Store.Previews().Get(ctx, hash)
 			if err != nil && fleet.KindOf(err) != fleet.NotFound {
@@ -273,6 +281,18 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		return s.Store.Rollouts().Delete(ctx, r.ID)
 	}
 	return nil
+}
+
+// grouped reports whether a group that may still roll the rollout back is active.
+func (s *Service) grouped(ctx context.Context, r *fleet.Rollout) (bool, error) {
+	if r.Group == "" {
+		return false, nil
+	}
+	g, err := s.Store.RolloutGroups().Get(ctx, r.Group)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return false, nil
+	}
+	return g.State.Active(), err
 }
 
 // previews returns the hashes of the previews of a rollout.
@@ -293,6 +313,26 @@ func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now tim
 		Before: now.Add(-s.Policy.Audit.Age), Keep: s.Policy.Audit.Count, Except: open, Limit: store.MaxAuditTrim,
 	})
 	return err
+}
+
+func (s *Service) groups(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	list, _, err := s.Store.RolloutGroups().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for n, g := range list {
+		since := g.CreatedAt
+		if g.EndedAt != nil {
+			since = *g.EndedAt
+		}
+		if g.State.Active() || now.Sub(since) <= s.Policy.Groups.Age && n < s.Policy.Groups.Count {
+			continue
+		}
+		if err := s.Store.RolloutGroups().Delete(ctx, g.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) incidents(ctx context.Context, _ []store.RolloutHead, now time.Time) error {

@@ -175,7 +175,12 @@ func TestOldRolloutsAreRemovedWithTheirTargetsAndPreviews(t *testing.T) {
 	rollout("interrupted", fleet.RolloutDraft, 300, func(r *fleet.Rollout) { r.Pin = &fleet.Pin{Hash: "x"} })
 	rollout("undone", fleet.RolloutFailed, 300, func(r *fleet.Rollout) { r.RolledBackBy = "running" })
 	rollout("recent", fleet.RolloutCancelled, 10)
-	w.rounds(w.server("one", roomy()), 6)
+	w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "active", State: fleet.GroupPaused}))
+	w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "over", State: fleet.GroupCompleted, CreatedAt: w.ago(1)}))
+	for _, group := range []string{"active", "over", "gone"} {
+		rollout("of "+group, fleet.RolloutCompleted, 300, func(r *fleet.Rollout) { r.Group = group })
+	}
+	w.rounds(w.server("one", roomy()), 8)
 	list, _, err := w.store.Rollouts().List(ctx, 0, 0)
 	w.must(err)
 	var ids, previews []string
@@ -187,9 +192,9 @@ func TestOldRolloutsAreRemovedWithTheirTargetsAndPreviews(t *testing.T) {
 	for _, p := range all {
 		previews = append(previews, p.RolloutID)
 	}
-	w.want("rollouts", ids, "recent", "undone", "interrupted", "stuck", "running")
-	w.want("previews", previews, "recent", "undone", "interrupted", "stuck", "running")
-	if targets, err := w.store.Targets().ByAgent(ctx, "a", 99); err != nil || len(targets) != 5 {
+	w.want("rollouts", ids, "of active", "recent", "undone", "interrupted", "stuck", "running")
+	w.want("previews", previews, "of active", "recent", "undone", "interrupted", "stuck", "running")
+	if targets, err := w.store.Targets().ByAgent(ctx, "a", 99); err != nil || len(targets) != 6 {
 		t.Errorf("%d targets are left: %v", len(targets), err)
 	}
 }
@@ -205,10 +210,13 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		w.must(w.store.Incidents().Create(ctx, fleet.Incident{ID: id, State: fleet.IncidentResolved, Resolved: &fleet.Decision{At: at}}))
 		w.must(w.store.Incidents().Create(ctx, fleet.Incident{ID: "open" + id, State: []fleet.IncidentState{fleet.IncidentOpen, fleet.IncidentAcked}[i%2]}))
 		w.must(w.store.DeadLetters().Create(ctx, fleet.DeadLetter{ID: id, At: at}))
+		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: id, State: fleet.GroupPartial, CreatedAt: w.ago(900), EndedAt: &at}))
+		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "open" + id, State: fleet.GroupPaused, CreatedAt: w.ago(900)}))
 		w.must(w.store.Events().Append(ctx, []fleet.Event{{Type: "x", At: at}}))
 	}
 	p := roomy()
 	p.DeadLetters.Count, p.Events = 1, 2
+	p.Groups = retention.Limits{Age: 100 * 24 * time.Hour, Count: 4}
 	w.rounds(w.server("one", p), 1)
 	entries, _, err := w.store.Audit().List(ctx, store.AuditQuery{Limit: 99})
 	w.must(err)
@@ -224,6 +232,13 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		ids = append(ids, i.ID)
 	}
 	w.want("incidents", ids, "open1", "1", "open50", "50", "open200", "open300")
+	groups, _, err := w.store.RolloutGroups().List(ctx, 0, 0)
+	w.must(err)
+	ids = nil
+	for _, g := range groups {
+		ids = append(ids, g.ID)
+	}
+	w.want("groups", ids, "open1", "1", "open50", "50", "open200", "open300")
 	letters, _, err := w.store.DeadLetters().List(ctx, 0, 0)
 	w.must(err)
 	ids = nil

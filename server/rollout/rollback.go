@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -18,6 +19,10 @@ const (
 	ScopeFailed Scope = "failed" // targets that failed or were rolled back
 	ScopeAll    Scope = "all"    // also those that reached the version, or are about to
 )
+
+// ErrNothingBack is the code of the error that a rollout has no agents to roll back: none
+// has begun, or all run their old versions.
+const ErrNothingBack = "rollout_nothing_to_roll_back"
 
 // id returns the id of the rollback of a rollout, which is the same for every request.
 func (c Scope) id(rolloutID string) string {
@@ -144,7 +149,7 @@ func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet
 	p.LateJoiners = fleet.LateIgnore
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
 	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}
-	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, CreatedAt: now, CreatedBy: req.Actor}
+	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, Group: r.Group, CreatedAt: now, CreatedBy: req.Actor}
 }
 
 // previewRollback computes what the rollback would do to the fleet now.
@@ -164,9 +169,11 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 		return fleet.Preview{}, err
 	}
 	if len(targets) == 0 {
-		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s has no agents to roll back (%s)", plan.Title(r), map[Scope]string{
+		e := fleet.Errorf(fleet.Conflict, "%s has no agents to roll back (%s)", plan.Title(r), map[Scope]string{
 			ScopeAll: "no target has begun", ScopeFailed: "no target has failed; scope all takes those that succeeded too",
 		}[scope])
+		e.Code = ErrNothingBack
+		return fleet.Preview{}, e
 	}
 	pre, err := preview.ComputeRollback(back, targets, f, now)
 	if err != nil {
@@ -174,7 +181,11 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 	}
 	pre.RolloutID = back.ID
 	if len(pre.Targets) == 0 {
-		return pre, fleet.Errorf(fleet.Conflict, "no agent of %s would be rolled back: %s", plan.Title(r), leftOut(pre.Skipped))
+		e := fleet.Errorf(fleet.Conflict, "no agent of %s would be rolled back: %s", plan.Title(r), leftOut(pre.Skipped))
+		if !slices.ContainsFunc(pre.Skipped, func(s fleet.SkippedAgent) bool { return s.Code != fleet.WhySame }) {
+			e.Code = ErrNothingBack
+		}
+		return pre, e
 	}
 	return pre, nil
 }

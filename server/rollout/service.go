@@ -118,8 +118,37 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	if err := s.checkFree(ctx, &p); err != nil {
 		return fleet.Rollout{}, err
 	}
+	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: p, Automatic: req.Automatic}, req)
+}
+
+// CreateMember creates the draft of a member of a group under an id that the group has
+// chosen. A repeated call returns the same rollout.
+func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Plan, req Request) (fleet.Rollout, error) {
+	r, err := s.Store.Rollouts().Get(ctx, id)
+	switch {
+	case err == nil && r.State == fleet.RolloutDraft && r.Pin == nil:
+		return r, s.record(ctx, &r, "create", req, "created the draft", r.CreatedAt)
+	case err == nil || fleet.KindOf(err) != fleet.NotFound:
+		return r, err
+	}
+	if p, err = s.Resolve(ctx, p); err != nil {
+		return r, err
+	}
+	if err := s.checkFree(ctx, &p); err != nil {
+		return r, err
+	}
+	return s.create(ctx, fleet.Rollout{ID: id, Group: group, Plan: p}, req)
+}
+
+// Resolve returns the plan complete and checked, as a rollout of it would be stored.
+func (s *Service) Resolve(ctx context.Context, p fleet.Plan) (fleet.Plan, error) {
+	err := s.complete(ctx, &p)
+	return p, err
+}
+
+func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fleet.Rollout, error) {
 	now := s.Now.UTC()
-	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: req.Actor, Automatic: req.Automatic}
+	r.State, r.CreatedAt, r.CreatedBy = fleet.RolloutDraft, now, req.Actor
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}

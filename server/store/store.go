@@ -57,6 +57,7 @@ type Store interface {
 	Targets() Targets
 	Previews() Collection[fleet.Preview]
 	Leases() Collection[fleet.Lease]
+	RolloutGroups() Collection[fleet.RolloutGroup]
 	PolicyLocks() Collection[fleet.PolicyLock]
 	ExposureRules() Collection[fleet.ExposureRule]
 	Freezes() Collection[fleet.Freeze]

@@ -20,10 +20,14 @@ var usual = []string{
 	fleet.EventRolloutCreated, fleet.EventRolloutStarted, fleet.EventRolloutPaused, fleet.EventRolloutResumed,
 	fleet.EventRolloutCompleted, fleet.EventRolloutFailed, fleet.EventRolloutCancelled,
 	fleet.EventRollbackStarted, fleet.EventRollbackDone, fleet.EventIncident,
+	fleet.EventGroupCreated, fleet.EventGroupStarted, fleet.EventGroupPaused, fleet.EventGroupResumed, fleet.EventGroupCompleted,
+	fleet.EventGroupPartial, fleet.EventGroupFailed, fleet.EventGroupCancelled, fleet.EventGroupRollbackStarted, fleet.EventGroupRolledBack,
 }
 
 // Types are the event types that a webhook can subscribe to.
-func Types() []string { return append(slices.Clone(usual), fleet.EventRolloutProgress) }
+func Types() []string {
+	return append(slices.Clone(usual), fleet.EventRolloutProgress, fleet.EventGroupProgress)
+}
 
 func wants(w *fleet.Webhook, typ string) bool {
 	if len(w.Events) > 0 {
@@ -42,6 +46,7 @@ type Notification struct {
 	// Text is a sentence. Chat services that accept a JSON object with a text show it.
 	Text    string   `json:"text"`
 	Rollout *Rollout `json:"rollout,omitempty"`
+	Group   *Group   `json:"group,omitempty"`
 	// Incident is incident.Data.
 	Incident json.RawMessage `json:"incident,omitempty"`
 }
@@ -50,6 +55,12 @@ type Notification struct {
 type Rollout struct {
 	ID string `json:"id"`
 	fleet.RolloutEventData
+}
+
+// Group is the group of rollouts a notification is about.
+type Group struct {
+	ID string `json:"id"`
+	fleet.GroupEventData
 }
 
 func deliveryID(webhookID string, seq int64) string { return fmt.Sprintf("%s:%d", webhookID, seq) }
@@ -67,6 +78,10 @@ func notify(webhookID string, e fleet.Event) []byte {
 		n.Rollout = &Rollout{ID: e.Subject}
 		_ = json.Unmarshal(e.Data, &n.Rollout.RolloutEventData) // as above
 		n.Text = sentence(e.Type, n.Rollout, e.Actor)
+	case strings.HasPrefix(e.Type, "group."):
+		n.Group = &Group{ID: e.Subject}
+		_ = json.Unmarshal(e.Data, &n.Group.GroupEventData) // as above
+		n.Text = groupSentence(e.Type, n.Group, e.Actor)
 	}
 	return event.Data(n)
 }
@@ -94,6 +109,37 @@ func sentence(typ string, r *Rollout, actor string) string {
 	}
 	if c := r.Counts; c.Total > 0 {
 		text += fmt.Sprintf(". Of %d agents %d succeeded, %d failed, %d are under way", c.Total, c.Succeeded, c.Bad(), c.InFlight())
+	}
+	return text + "."
+}
+
+func groupSentence(typ string, g *Group, actor string) string {
+	name := g.ID
+	if g.Name != "" {
+		name = fmt.Sprintf("%q", g.Name)
+	}
+	_, verb, _ := strings.Cut(typ, ".")
+	text := "Group " + name + " " + map[string]string{
+		fleet.EventGroupCreated: "was created", fleet.EventGroupStarted: "has started", fleet.EventGroupProgress: "goes on",
+		fleet.EventGroupPaused: "is paused", fleet.EventGroupResumed: "goes on again", fleet.EventGroupCompleted: "is completed",
+		fleet.EventGroupPartial: "has ended with some members completed", fleet.EventGroupFailed: "has failed", fleet.EventGroupCancelled: "was cancelled",
+		fleet.EventGroupRollbackStarted: "is being rolled back", fleet.EventGroupRolledBack: "was rolled back",
+	}[typ]
+	if strings.HasSuffix(text, " ") {
+		text += strings.ReplaceAll(verb, "_", " ")
+	}
+	if actor != "" {
+		text += " (" + actor + ")"
+	}
+	if g.Stop != nil {
+		text += ": " + strings.TrimSuffix(g.Stop.Text, ".")
+	}
+	words := make([]string, len(g.Members))
+	for i, m := range g.Members {
+		words[i] = strings.TrimSpace(m.Name+" "+m.Version) + " " + strings.ReplaceAll(string(m.State), "_", " ")
+	}
+	if len(words) > 0 {
+		text += ". Members: " + strings.Join(words, ", ")
 	}
 	return text + "."
 }

@@ -72,7 +72,7 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) onEvents(events []fleet.Event) {
 	interesting := int64(0)
 	for _, e := range events {
-		if e.Type == fleet.EventRolloutProgress || slices.Contains(usual, e.Type) {
+		if e.Type == fleet.EventRolloutProgress || e.Type == fleet.EventGroupProgress || slices.Contains(usual, e.Type) {
 			interesting = e.Seq
 		}
 	}

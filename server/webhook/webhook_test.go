@@ -199,6 +199,24 @@ func TestIncidentsAreDelivered(t *testing.T) {
 	})
 }
 
+func TestGroupsAreDelivered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.create("a.example")
+		g := &fleet.RolloutGroup{
+			ID: "g1", State: fleet.GroupPartial, Stop: &fleet.GroupStop{Kind: fleet.GroupStopFailure, Text: "3 of 5 failed", Member: "app"},
+			Plan:    fleet.GroupPlan{Name: "spring", FailurePolicy: fleet.PartialOK, DesiredVersions: map[string]string{"db": "1.1.0", "app": "2.0.0"}},
+			Members: []fleet.GroupMember{{Name: "db", State: fleet.MemberCompleted}, {Name: "app", State: fleet.MemberRollbackFailed}},
+		}
+		w.Events.Publish(t.Context(), fleet.GroupEvent(fleet.EventGroupProgress, g, time.Now()), fleet.GroupEvent(fleet.EventGroupPartial, g, time.Now()))
+		w.gets("a.example", fleet.EventGroupPartial)
+		var n webhook.Notification
+		want := `Group "spring" has ended with some members completed: 3 of 5 failed. Members: db 1.1.0 completed, app 2.0.0 rollback failed.`
+		if err := json.Unmarshal(w.net.of("a.example")[0].body, &n); err != nil || n.Rollout != nil || n.Group == nil || n.Group.ID != "g1" || n.Text != want {
+			t.Errorf("body is %+v, %v, want %s", n, err, want)
+		}
+	})
+}
+
 func TestFailedDeliveryIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name    string

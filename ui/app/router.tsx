@@ -10,6 +10,7 @@ import { ActivityPage } from "./pages/ActivityPage";
 import { AgentPage } from "./pages/AgentPage";
 import { AgentsPage } from "./pages/AgentsPage";
 import { EnrollPage } from "./pages/EnrollPage";
+import { GroupsPage } from "./pages/GroupsPage";
 import { IncidentsPage } from "./pages/IncidentsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { PackagesPage } from "./pages/PackagesPage";
@@ -77,13 +78,17 @@ const rollout = createRoute({
   getParentRoute: () => shell, path: "/rollouts/$rolloutId", validateSearch: parseBoardSearch,
   component: lazyRouteComponent(() => import("./pages/RolloutPage"), "RolloutPage"),
 });
+const groups = createRoute({ getParentRoute: () => shell, path: "/groups", component: GroupsPage });
+const group = createRoute({
+  getParentRoute: () => shell, path: "/groups/$groupId", component: lazyRouteComponent(() => import("./pages/GroupPage"), "GroupPage"),
+});
 const incidents = createRoute({ getParentRoute: () => shell, path: "/incidents", component: IncidentsPage });
 const activity = createRoute({ getParentRoute: () => shell, path: "/activity", component: ActivityPage });
 const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
 const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, incidents, activity, packages, enroll, adminKeys])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, group, incidents, activity, packages, enroll, adminKeys])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

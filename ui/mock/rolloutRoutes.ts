@@ -40,6 +40,14 @@ const routes: [method: string, path: RegExp, handle: (c: Call) => Answer][] = [
     return page(m.get(args[0]!).targets.filter(fits), url);
   }],
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/audit$/, ({ m, args, url }) => page(m.get(args[0]!).audit, url)],
+  ["GET", /^\/api\/v1\/audit$/, ({ url }) => page([], url)],
+  ["GET", /^\/api\/v1\/rollout-groups$/, ({ m, url }) => page(m.groups.all, url)],
+  ["GET", /^\/api\/v1\/rollout-groups\/([^/]+)$/, ({ m, args }) => one(m.groups.get(args[0]!))],
+  ["POST", /^\/api\/v1\/rollout-groups\/([^/]+)\/(pause|resume|skip|cancel|rollback)$/, ({ m, args, body }) => {
+    const g = m.groups.command(args[0]!, args[1]!, body.member as string | undefined);
+    m.fleet.emit("group.progress", g.id, {}, ME);
+    return one(g);
+  }],
   ["GET", /^\/api\/v1\/agents\/([^/]+)\/why$/, ({ m, args, url }) => one(explain(m, args[0]!, url.searchParams.get("at")))],
   ["GET", /^\/api\/v1\/exposure$/, ({ m }) => one(m.rule)],
   ["PUT", /^\/api\/v1\/exposure$/, ({ m, body }) => {

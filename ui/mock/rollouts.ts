@@ -4,6 +4,7 @@
  */
 import type { Agent, AuditEntry, Batch, ExposureRule, Freeze, Incident, Plan, Preview, Rollout, Stop, Target, Wait } from "../app/api/types";
 import { host, iso, type MockFleet } from "./fleet.ts";
+import { MockGroups } from "./groups.ts";
 import { move, recount, zero, type Entry } from "./rolloutStep.ts";
 import { check, drift, preview, Refusal } from "./preview.ts";
 
@@ -15,10 +16,12 @@ export class MockRollouts {
   freezes: Freeze[] = [];
   incidents: Incident[] = [];
   rule: ExposureRule;
+  readonly groups: MockGroups;
   private ids = 0;
 
   constructor(readonly fleet: MockFleet, readonly now: () => number) {
     this.rule = { id: "fleet", enabled: false, percent: 10, healthy_hours: 24, updated_at: iso(now()), updated_by: "" };
+    this.groups = new MockGroups(now(), fleet.agents.size);
     this.seed();
   }
 

@@ -422,3 +422,30 @@ test("an unknown agent is reported", async ({ page }) => {
   await open(page, "twelve", "/nowhere");
   await expect(page.getByText("There is no such page")).toBeVisible();
 });
+
+test("groups are listed, and the board of one has its members in order and its commands", async ({ page }) => {
+  await open(page, "twelve", "/groups");
+  await expect(page.getByRole("list", { name: "Groups" }).getByRole("listitem")).toHaveCount(2);
+  await expectAccessible(page, "groups");
+  await page.getByRole("link", { name: "Autumn release" }).click();
+  const members = page.getByRole("list", { name: "Members in order" }).getByRole("listitem");
+  await expect(members).toHaveCount(3);
+  await expect(members.first()).toContainText("1. db to 1.1.0");
+  await expect(page.getByRole("alert")).toContainText("A member failed: web");
+  await expectAccessible(page, "a group");
+  await expectNoSidewaysScroll(page);
+  await page.getByRole("button", { name: "Leave a member out…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Leave a member out?" });
+  await expectAccessible(page, "leaving a member out");
+  await expect(dialog.getByRole("button", { name: "Leave it out" })).toHaveAttribute("aria-disabled", "true");
+  await dialog.getByLabel("Reason").fill("broken disk");
+  await dialog.getByRole("button", { name: "Leave it out" }).click();
+  await expect(members.nth(1)).toContainText("Left out");
+  await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
+test("without groups the page says how to create one", async ({ page }) => {
+  await open(page, "none", "/groups");
+  await expect(page.getByText("muster groups create --file group.yaml")).toBeVisible();
+  await expectAccessible(page, "no groups");
+});

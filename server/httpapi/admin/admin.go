@@ -31,6 +31,7 @@ import (
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/webhook"
@@ -54,6 +55,7 @@ type Handlers struct {
 	Events     *event.Stream
 	Rollouts   *rollout.Service
 	Configs    *configfile.Renderer
+	Groups     *group.Service
 	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
@@ -136,6 +138,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
+	h.routeGroups(authed.Group("/api/v1"))
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.

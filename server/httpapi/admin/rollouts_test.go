@@ -45,6 +45,7 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	for _, a := range []*apptest.Agent{f, g} {
 		a.MustCheckin(nil)
 	}
+	tryGroups(t, s, do, f.ID, g.ID)
 	some := map[string]any{"select": map[string]any{"agents": []string{f.ID, g.ID}}}
 	do("POST /api/v1/rollout_preview", map[string]any{"plan": slow("2.0.0", some)["plan"]})
 	id := item(do("POST /api/v1/rollouts", slow("2.0.0", some)))["id"].(string)

@@ -21,6 +21,9 @@ func TestDomainTypesEncodeAsInTheSpecification(t *testing.T) {
 	for _, pair := range []struct{ domain, wire any }{
 		{fleet.Plan{}, adminapi.Plan{}},
 		{fleet.Rollout{}, adminapi.Rollout{}},
+		{fleet.RolloutGroup{}, adminapi.RolloutGroup{}},
+		{fleet.GroupStatus{}, adminapi.GroupStatus{}},
+		{fleet.GroupPreview{}, adminapi.GroupPreview{}},
 		{fleet.Target{}, adminapi.Target{}},
 		{fleet.Preview{}, adminapi.RolloutPreview{}},
 		{fleet.Drift{}, adminapi.Drift{}},

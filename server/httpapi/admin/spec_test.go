@@ -203,7 +203,7 @@ var changesNothing = []string{
 	"POST /api/fleet/agents/actions",
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/components/{name}/upgrade_preview", "POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview",
-	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
+	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/rollout-groups/{groupId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
 	"POST /api/fleet/setup", "POST /api/fleet/agents/setup", "PUT /api/fleet/settings", "POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
 }
 

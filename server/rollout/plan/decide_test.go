@@ -1038,3 +1038,40 @@ func TestHowLongAWatchIsWaitedFor(t *testing.T) {
 		}
 	}
 }
+
+func TestToleratedFailures(t *testing.T) {
+	count := func(n int) fleet.FailureRule { return fleet.FailureRule{Count: &n} }
+	percent := func(p float64) fleet.FailureRule { return fleet.FailureRule{Percent: &p} }
+	for name, c := range map[string]struct {
+		rule           fleet.FailureRule
+		good, failed   int
+		forgiven       int
+		forced, canary bool
+		want           bool
+	}{
+		"none":                              {good: 3, want: true},
+		"below the default":                 {good: 8, failed: 2, want: true},
+		"at the default":                    {good: 8, failed: 3},
+		"below the count":                   {rule: count(5), good: 8, failed: 4, want: true},
+		"at the count":                      {rule: count(4), good: 8, failed: 4},
+		"at the percentage":                 {rule: percent(20), good: 8, failed: 2, want: true},
+		"above the percentage":              {rule: percent(19), good: 8, failed: 2},
+		"more than succeeded":               {good: 1, failed: 2},
+		"all of one":                        {failed: 1},
+		"a canary":                          {good: 9, failed: 1, canary: true},
+		"a canary that the count tolerates": {rule: count(2), good: 9, failed: 1, canary: true, want: true},
+		"forgiven":                          {good: 1, failed: 5, forgiven: 5, want: true},
+		"forced":                            {good: 1, failed: 5, forced: true, want: true},
+	} {
+		r := fleet.Rollout{Plan: fleet.Plan{Failure: c.rule}, Forgiven: c.forgiven, Counts: fleet.Counts{Total: c.good + c.failed, Succeeded: c.good, Failed: c.failed}}
+		if c.forced {
+			r.Forced = &fleet.Decision{By: "kim"}
+		}
+		if c.canary {
+			r.Batches = []fleet.Batch{{Kind: fleet.BatchCanary, Counts: fleet.Counts{Total: c.failed, Failed: c.failed}}}
+		}
+		if got := Tolerated(&r); got != c.want {
+			t.Errorf("%s: tolerated is %t", name, got)
+		}
+	}
+}

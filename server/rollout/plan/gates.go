@@ -76,6 +76,29 @@ func (d *decision) failed() stopped {
 	return stopped{}
 }
 
+// Tolerated reports whether the failures of a rollout that has ended are no more than its
+// plan tolerates, or an operator has accepted them. A rollout can end with more, since one
+// with nothing left to offer is not stopped.
+func Tolerated(r *fleet.Rollout) bool {
+	rule, bad := &r.Plan.Failure, r.Counts.Bad()
+	failures := bad - min(r.Forgiven, bad)
+	if r.Forced != nil || failures == 0 {
+		return true
+	}
+	if r.Counts.Succeeded < failures {
+		return false // a small rollout can fail as a whole below any count
+	}
+	for i := range r.Batches {
+		if b := &r.Batches[i]; b.Kind == fleet.BatchCanary && b.Counts.Bad() > r.Forgiven && !toleratesCanaries(rule) {
+			return false
+		}
+	}
+	if limit, counted := failureCount(rule); counted && failures >= limit {
+		return false
+	}
+	return rule.Percent == nil || float64(failures)*100 <= *rule.Percent*float64(r.Counts.Attempted())
+}
+
 // toleratesCanaries reports whether the plan's failure count applies to canaries. It
 // does only if the plan gives one, since canaries exist to stop a rollout at the first
 // failure.

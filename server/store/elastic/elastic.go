@@ -103,6 +103,10 @@ func (s *Store) Leases() store.Collection[fleet.Lease] {
 	return small(s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) RolloutGroups() store.Collection[fleet.RolloutGroup] {
+	return small(s, "rollout group", func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision })
+}
+
 func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return small(s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision })
 }

@@ -119,6 +119,10 @@ func (s *Store) Leases() store.Collection[fleet.Lease] {
 	return collection[fleet.Lease]{s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) RolloutGroups() store.Collection[fleet.RolloutGroup] {
+	return collection[fleet.RolloutGroup]{s, "rollout group", func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return collection[fleet.PolicyLock]{s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }}
 }

@@ -182,6 +182,25 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.Lease, n int) { v.Beat = int64(n) },
 		mutate: func(v *fleet.Lease) { v.Holder = "modified" },
 	}.visit(f, "leases")
+	noun[fleet.RolloutGroup]{
+		of: store.Store.RolloutGroups,
+		make: func(i int) fleet.RolloutGroup {
+			return fleet.RolloutGroup{
+				ID: fmt.Sprint("group-", i), State: fleet.GroupRunning, Hash: "sha256:1", Generation: int64(i), CreatedAt: when(i), CreatedBy: "kim", StartedAt: atPtr(time.Minute),
+				Plan: fleet.GroupPlan{
+					Name: "db and app", FailurePolicy: fleet.RollbackAll, DesiredVersions: map[string]string{"db": "1.0.0"},
+					Members: []fleet.GroupMemberPlan{{Name: "db", Soak: fleet.Duration(time.Hour), Plan: fleet.Plan{Name: "db", Version: "1.0.0"}}},
+				},
+				Members: []fleet.GroupMember{{Name: "db", State: fleet.MemberRunning, RolloutID: "r", EndedAt: atPtr(time.Hour)}},
+				Stop:    &fleet.GroupStop{Kind: fleet.GroupStopDrift, Text: "t", By: "muster", At: when(i), Member: "db"},
+			}
+		},
+		head:   func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.RolloutGroup, n int) { v.Plan.Name = fmt.Sprint(n) },
+		mutate: func(v *fleet.RolloutGroup) {
+			v.Members[0].State, v.Plan.DesiredVersions["db"], *v.StartedAt, v.Stop.Text = fleet.MemberFailed, "2", base, "modified"
+		},
+	}.visit(f, "rollout groups")
 	noun[fleet.PolicyLock]{
 		of: store.Store.PolicyLocks,
 		make: func(i int) fleet.PolicyLock {

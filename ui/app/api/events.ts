@@ -12,6 +12,8 @@ export const EVENT_TYPES = [
   "key.created", "key.revoked", "policy.created", "policy.updated", "policy.deleted",
   "rollout.created", "rollout.started", "rollout.progress", "rollout.paused", "rollout.resumed", "rollout.completed", "rollout.failed",
   "rollout.cancelled", "rollout.rollback_initiated", "rollout.rollback_completed",
+  "group.created", "group.started", "group.progress", "group.paused", "group.resumed", "group.completed", "group.partial", "group.failed",
+  "group.cancelled", "group.rollback_initiated", "group.rollback_completed",
   "agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed",
   "incident.changed",
 ] as const;
@@ -49,7 +51,10 @@ export function effectsOf(event: FleetEvent): Effects {
       return { stale: [keys.enrollmentKeys, keys.adminKeys, keys.publisherKeys, keys.server] };
     case "rollout":
       // Only the start and the end of a rollout change which agents it holds.
-      return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.why] : [keys.rollouts, keys.why, keys.agents] };
+      // A group shows the progress of its rollouts.
+      return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.groups, keys.why] : [keys.rollouts, keys.groups, keys.why, keys.agents] };
+    case "group":
+      return { stale: [keys.groups] };
     case "incident":
       return { stale: [keys.incidents] };
     case "policy":

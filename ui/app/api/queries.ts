@@ -36,6 +36,10 @@ export const keys = {
   audit: (id: string) => ["rollouts", "audit", id] as const,
   /** A key of its own: a preview is read again only when the operator asks for it. */
   rolloutPreview: (id: string) => ["rollout-preview", id] as const,
+  groups: ["groups"] as const,
+  group: (id: string) => ["groups", "one", id] as const,
+  /** As rolloutPreview. */
+  groupPreview: (id: string) => ["group-preview", id] as const,
   why: ["why"] as const,
   incidents: ["incidents"] as const,
   exposure: ["exposure"] as const,
@@ -225,6 +229,41 @@ export const auditQuery = (id: string) =>
     queryKey: keys.audit(id),
     queryFn: ({ signal }) => call("get", "/api/v1/rollouts/{rolloutId}/audit", { path: { rolloutId: id }, query: { page: 1, perPage: AUDIT_SHOWN }, signal }),
     refetchInterval: POLL_MS,
+  });
+
+/** The audit trail of anything that has an id. */
+export const subjectAuditQuery = (subject: string) =>
+  queryOptions({
+    queryKey: [...keys.groups, "audit", subject] as const,
+    queryFn: ({ signal }) => call("get", "/api/v1/audit", { query: { subject, page: 1, perPage: AUDIT_SHOWN }, signal }),
+    refetchInterval: POLL_MS,
+  });
+
+/** How many of the newest groups the groups page shows. */
+export const GROUPS_SHOWN = 100;
+
+export const groupsQuery = queryOptions({
+  queryKey: [...keys.groups, "list"] as const,
+  queryFn: ({ signal }) => call("get", "/api/v1/rollout-groups", { query: { page: 1, perPage: GROUPS_SHOWN }, signal }),
+  refetchInterval: POLL_MS,
+});
+
+export const groupQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.group(id),
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/rollout-groups/{groupId}", { path: { groupId: id }, signal })).item,
+    refetchInterval: POLL_MS,
+  });
+
+export const groupPreviewQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.groupPreview(id),
+    queryFn: async ({ signal }) => (await call("post", "/api/v1/rollout-groups/{groupId}/preview", { path: { groupId: id }, signal })).item,
+    staleTime: Infinity,
+    gcTime: 60_000,
+    retry: false,
+    refetchOnWindowFocus: false,
+    refetchOnReconnect: false,
   });
 
 /** Previews a draft. No event makes the preview stale: what is started is what was previewed. */

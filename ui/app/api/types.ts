@@ -29,6 +29,13 @@ export type Session = Schemas["Session"];
 
 export type Rollout = Schemas["Rollout"];
 export type RolloutState = Schemas["RolloutState"];
+export type Group = Schemas["RolloutGroup"];
+export type GroupStatus = Schemas["GroupStatus"];
+export type GroupState = Schemas["GroupState"];
+export type GroupMember = Schemas["GroupMember"];
+export type GroupMemberState = Schemas["GroupMemberState"];
+export type GroupProgress = Schemas["GroupProgress"];
+export type GroupPreview = Schemas["GroupPreview"];
 export type Plan = Schemas["Plan"];
 export type Stop = Schemas["Stop"];
 export type StopKind = Stop["kind"];

@@ -1710,6 +1710,198 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollout-groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List groups of rollouts, newest first */
+        get: operations["listGroups"];
+        put?: never;
+        /**
+         * Create a group as a draft: several rollouts, one after the other
+         * @description The group does nothing before it is started. Each member is a plan of a rollout, which is created and started when the member before it is done. Unknown keys in the plan are refused.
+         */
+        post: operations["createGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        /** Get a group with the progress of its members */
+        get: operations["getGroup"];
+        put?: never;
+        post?: never;
+        /** Delete a draft */
+        delete: operations["deleteGroup"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview all members of a draft
+         * @description Without a body. Start takes the hash, which covers the previews of all members.
+         */
+        post: operations["previewGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a draft exactly as previewed
+         * @description Refused with 409 and the code group_drift if the fleet has changed since the preview. accept_drift starts the group with the fleet as it is now.
+         */
+        post: operations["startGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start no more members, and pause the rollout of the current one
+         * @description The rollout pauses after its batch or, with now, at once.
+         */
+        post: operations["pauseGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a paused group, and the rollout of its current member
+         * @description After a failure or drift, which it accepts, why is required.
+         */
+        post: operations["resumeGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel a group; upgrades under way still end */
+        post: operations["cancelGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll back all members that have begun, the last one first
+         * @description Also after the group has ended.
+         */
+        post: operations["rollbackGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Leave a member out
+         * @description Its rollout is cancelled if it is under way. During a rollback, a member that stopped the rollback keeps its version. why is required if the member had stopped the group.
+         */
+        post: operations["skipGroupMember"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollout_preview": {
         parameters: {
             query?: never;
@@ -3454,6 +3646,193 @@ export interface components {
             /** @example Europe/Berlin */
             zone?: string;
         };
+        /** @description What a group of rollouts does */
+        GroupPlan: {
+            name: string;
+            description?: string;
+            failure_policy: components["schemas"]["FailurePolicy"];
+            /**
+             * @description The version of each member, by name
+             * @example {
+             *       "db": "1.2.0",
+             *       "app": "3.0.0"
+             *     }
+             */
+            desired_versions: {
+                [key: string]: string;
+            };
+            /** @description At most 20, in the order of their upgrades */
+            members: components["schemas"]["GroupMemberPlan"][];
+            /** @description Start later members with the fleet as it is then; default: pause if it is not as previewed */
+            accept_drift?: boolean;
+        };
+        /**
+         * @description What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back
+         * @enum {string}
+         */
+        FailurePolicy: "partial_ok" | "rollback_all" | "manual";
+        GroupMemberPlan: {
+            /** @description Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores */
+            name: string;
+            plan: components["schemas"]["Plan"];
+            /**
+             * @description How long the group waits after this member
+             * @example 1h
+             */
+            soak?: string;
+        };
+        /** @enum {string} */
+        GroupState: "draft" | "running" | "paused" | "cancelling" | "rolling_back" | "completed" | "partial" | "failed" | "cancelled" | "rolled_back";
+        /** @enum {string} */
+        GroupMemberState: "pending" | "running" | "completed" | "failed" | "skipped" | "cancelled" | "rolled_back" | "rollback_failed" | "kept";
+        RolloutGroup: {
+            id: string;
+            state: components["schemas"]["GroupState"];
+            plan: components["schemas"]["GroupPlan"];
+            /** @description In the order of the plan */
+            members: components["schemas"]["GroupMember"][];
+            /** @description Covers the previews of all members; the group was started with it */
+            hash?: string;
+            /** Format: int64 */
+            generation: number;
+            rolling_back?: components["schemas"]["Decision"];
+            resume?: components["schemas"]["Decision"];
+            stop?: components["schemas"]["GroupStop"];
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            started_at?: string;
+            started_by?: string;
+            /** Format: date-time */
+            ended_at?: string;
+        };
+        /** @description A group with the progress of its members */
+        GroupStatus: {
+            id: string;
+            state: components["schemas"]["GroupState"];
+            plan: components["schemas"]["GroupPlan"];
+            /** @description In the order of the plan */
+            members: components["schemas"]["GroupMember"][];
+            /** @description Covers the previews of all members; the group was started with it */
+            hash?: string;
+            /** Format: int64 */
+            generation: number;
+            rolling_back?: components["schemas"]["Decision"];
+            resume?: components["schemas"]["Decision"];
+            stop?: components["schemas"]["GroupStop"];
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            started_at?: string;
+            started_by?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description In the order of the plan */
+            progress: components["schemas"]["GroupProgress"][];
+            /** @description What the group waits for or does next; absent once it has ended */
+            waiting?: string;
+            /**
+             * Format: date-time
+             * @description When the wait ends by itself
+             */
+            until?: string;
+        };
+        GroupMember: {
+            name: string;
+            state: components["schemas"]["GroupMemberState"];
+            /** @description Its rollout, once that has begun */
+            rollout_id?: string;
+            /** @description Hash of its last preview */
+            hash?: string;
+            /** @description An operator accepts that the fleet is not as previewed */
+            accept_drift?: boolean;
+            /** @description None of its agents has begun */
+            nothing_to_roll_back?: boolean;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description Why it failed, or could not be rolled back */
+            error?: string;
+        };
+        /** @description Why the group is paused, or has ended other than completed */
+        GroupStop: {
+            kind: components["schemas"]["GroupStopKind"];
+            text: string;
+            /** @description muster, or the operator */
+            by: string;
+            /** Format: date-time */
+            at: string;
+            /** @description The member that stopped it */
+            member?: string;
+            at_once?: boolean;
+        };
+        /**
+         * @description Resuming after failure and drift requires a reason
+         * @enum {string}
+         */
+        GroupStopKind: "operator" | "failure" | "drift" | "refused";
+        /** @description Progress of one member; rollout_state, counts, stop and waiting are those of its rollout */
+        GroupProgress: {
+            name: string;
+            state: components["schemas"]["GroupMemberState"];
+            version: string;
+            rollout_state?: components["schemas"]["RolloutState"];
+            counts?: components["schemas"]["Counts"];
+            stop?: components["schemas"]["Stop"];
+            waiting?: components["schemas"]["Wait"][];
+            /** @description The rollout that rolls it back */
+            rollback_id?: string;
+        };
+        /** @description What a group would do as of now, identified by its hash. A later member may find another fleet */
+        GroupPreview: {
+            group_id: string;
+            /** @example sha256:… */
+            hash: string;
+            /** Format: date-time */
+            at: string;
+            members: components["schemas"]["GroupMemberPreview"][];
+            /** @example 1h0m0s */
+            at_least: string;
+            estimate: string;
+        };
+        /** @description Summary of the preview of a member; POST /api/v1/rollout_preview with its plan has all of it */
+        GroupMemberPreview: {
+            name: string;
+            version: string;
+            hash: string;
+            targets: number;
+            skipped: number;
+            batches: number;
+            offline: number;
+            at_least: string;
+            estimate: string;
+            warnings: string[];
+        };
+        RolloutGroupItem: {
+            item: components["schemas"]["RolloutGroup"];
+        };
+        GroupStatusItem: {
+            item: components["schemas"]["GroupStatus"];
+        };
+        GroupPreviewItem: {
+            item: components["schemas"]["GroupPreview"];
+        };
+        RolloutGroupList: {
+            items: components["schemas"]["RolloutGroup"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        CreateGroupRequest: {
+            plan: components["schemas"]["GroupPlan"];
+            why?: string;
+        };
+        SkipMemberRequest: {
+            /** @description Name of the member */
+            member: string;
+            why?: string;
+        };
         /** @enum {string} */
         RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
         Rollout: {
@@ -3468,6 +3847,8 @@ export interface components {
             /** @description The rollout whose targets this one rolls back */
             rollback_of?: string;
             rolled_back_by?: string;
+            /** @description The group that this rollout is a member of, or rolls a member of back */
+            group?: string;
             /** Format: int64 */
             generation: number;
             stop?: components["schemas"]["Stop"];
@@ -4016,7 +4397,7 @@ export interface components {
             url: string;
             /** @description Signs deliveries as in the Standard Webhooks specification; only in the response that created the webhook */
             secret?: string;
-            /** @description Event types; default: all rollout events except progress */
+            /** @description Event types; default: all events of rollouts, groups and incidents except progress */
             events?: string[];
             disabled?: boolean;
             /**
@@ -4069,9 +4450,9 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed */
             type: string;
-            /** @description Id of the agent, action, package, key, policy, rollout or incident */
+            /** @description Id of the agent, action, package, key, policy, rollout, group or incident */
             subject: string;
             /** @description Who caused the event; empty for an agent or the server itself */
             actor?: string;
@@ -4607,6 +4988,7 @@ export interface components {
     parameters: {
         agentId: string;
         rolloutId: string;
+        groupId: string;
         /** @description The name of the component */
         componentName: string;
         webhookId: string;
@@ -7481,7 +7863,7 @@ export interface operations {
     listTrail: {
         parameters: {
             query?: {
-                /** @description Only entries about this: the id of an action, rollout, key, policy or webhook, or a package's file */
+                /** @description Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file */
                 subject?: string;
                 page?: number;
                 perPage?: number;
@@ -7525,6 +7907,289 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listGroups: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateGroupRequest"];
+            };
+        };
+        responses: {
+            /** @description The draft */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupStatusItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteGroup: {
+        parameters: {
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    startGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    pauseGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resumeGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    cancelGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    rollbackGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    skipGroupMember: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: components["parameters"]["groupId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SkipMemberRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
                 };
             };
             default: components["responses"]["Error"];

@@ -2,7 +2,8 @@ import {
   IconAlertTriangle, IconArrowBackUp, IconCircleCheck, IconCircleMinus, IconClock, IconEye, IconHandStop, IconHourglass, IconLoader2, IconMoonStars,
   IconPencil, IconPlayerPause, IconPlayerPlay, IconSend, type Icon,
 } from "@tabler/icons-react";
-import type { RolloutState, TargetState } from "~/api/types";
+import type { GroupMemberState, GroupState, RolloutState, TargetState } from "~/api/types";
+import { groupStateLabel, memberLabel } from "~/util/group";
 import { stateLabel, targetLabel } from "~/util/rolloutText";
 import classes from "./Rollout.module.css";
 
@@ -34,6 +35,32 @@ const targets: Record<TargetState, [Tone, Icon]> = {
   expired: ["warn", IconHourglass],
   cancelled: ["quiet", IconCircleMinus],
 };
+
+const groups: Record<GroupState, [Tone, Icon]> = {
+  ...states,
+  rolling_back: ["warn", IconArrowBackUp],
+  partial: ["warn", IconAlertTriangle],
+};
+
+const members: Record<GroupMemberState, [Tone, Icon]> = {
+  pending: ["quiet", IconClock],
+  running: ["moving", IconPlayerPlay],
+  completed: ["good", IconCircleCheck],
+  failed: ["bad", IconAlertTriangle],
+  skipped: ["quiet", IconCircleMinus],
+  cancelled: ["quiet", IconCircleMinus],
+  rolled_back: ["warn", IconArrowBackUp],
+  rollback_failed: ["bad", IconAlertTriangle],
+  kept: ["warn", IconHandStop],
+};
+
+export function GroupBadge({ state }: { state: GroupState }) {
+  return <Word of={groups[state] ?? ["quiet", IconClock]} word={groupStateLabel[state] ?? state} title={`State: ${state}`} />;
+}
+
+export function MemberBadge({ state }: { state: GroupMemberState }) {
+  return <Word of={members[state] ?? ["quiet", IconClock]} word={memberLabel[state] ?? state} title={`State: ${state}`} />;
+}
 
 export function RolloutBadge({ state }: { state: RolloutState }) {
   // A newer server may have a state that this page does not know.

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { AUDIT_SHOWN, auditQuery } from "~/api/queries";
+import { AUDIT_SHOWN, auditQuery, type subjectAuditQuery } from "~/api/queries";
 import { Empty, Loading, LoadError, Panel } from "../Blocks";
 import { Ago } from "../Now";
 import { closed, sentence } from "~/util/words";
@@ -7,7 +7,11 @@ import classes from "./Rollout.module.css";
 
 /** Who did what, and why, newest first. */
 export function Trail({ rolloutId }: { rolloutId: string }) {
-  const list = useQuery(auditQuery(rolloutId));
+  return <TrailOf query={auditQuery(rolloutId)} />;
+}
+
+export function TrailOf({ query }: { query: ReturnType<typeof auditQuery> | ReturnType<typeof subjectAuditQuery> }) {
+  const list = useQuery(query as ReturnType<typeof auditQuery>);
   return (
     <Panel title="Audit trail" flush>
       {list.isError ? <LoadError what="The audit trail" error={list.error} onRetry={() => void list.refetch()} /> : null}

@@ -1,0 +1,402 @@
+package group
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// Act is what is done next with the rollout of a member.
+type Act string
+
+// Values of Act. Each can be repeated without a further effect.
+const (
+	Wait     Act = ""
+	Begin    Act = "begin" // create, preview and start it, or complete a start
+	Pause    Act = "pause"
+	Resume   Act = "resume"
+	Cancel   Act = "cancel"
+	Discard  Act = "discard" // delete the draft
+	Rollback Act = "roll back"
+)
+
+// Seen is what a decision depends on of the rollouts of one member.
+type Seen struct {
+	Rollout  *fleet.Rollout // nil: there is none
+	Rollback *fleet.Rollout // the one that rolls Rollout back; nil: there is none
+}
+
+// Decision is the next step of a group.
+type Decision struct {
+	// Next is the group's new document. If it is not nil, it is written, and nothing else
+	// is done in this step: effects are written before they are executed.
+	Next   *fleet.RolloutGroup
+	Act    Act
+	Member int // the member that Act is about
+	// Text says what the group waits for or does, and Until when the wait ends by itself.
+	Text  string
+	Until *time.Time
+}
+
+// RolloutID returns the id of the rollout of a member. It is derived, so that a crash
+// after the rollout was created does not create another.
+func RolloutID(groupID string, member int) string { return groupID + "-" + strconv.Itoa(member+1) }
+
+// Decide returns the next step of a group. seen has the rollouts of each member.
+func Decide(given *fleet.RolloutGroup, seen []Seen, now time.Time) Decision {
+	if !given.State.Active() {
+		return Decision{}
+	}
+	d := decider{g: *given, seen: seen, now: now}
+	d.g.Members = slices.Clone(given.Members)
+	d.observe()
+	var out Decision
+	switch d.g.State {
+	case fleet.GroupRollingBack:
+		out = d.rollBack()
+	case fleet.GroupCancelling:
+		out = d.cancel()
+	case fleet.GroupPaused:
+		out = d.paused()
+	default:
+		out = d.run()
+	}
+	if !reflect.DeepEqual(&d.g, given) {
+		if d.g.State != given.State {
+			d.g.Generation++
+		}
+		out.Act, out.Next = Wait, &d.g
+	}
+	return out
+}
+
+type decider struct {
+	g    fleet.RolloutGroup
+	seen []Seen
+	now  time.Time
+}
+
+// observe sets the states of members from those of their rollouts.
+func (d *decider) observe() {
+	for i := range d.g.Members {
+		m, r := &d.g.Members[i], d.seen[i].Rollout
+		switch {
+		case r == nil && m.State == fleet.MemberRunning:
+			m.State, m.Error = fleet.MemberFailed, "its rollout no longer exists"
+			continue
+		case r == nil || r.State == fleet.RolloutDraft:
+			continue
+		}
+		m.RolloutID = r.ID
+		switch m.State {
+		case fleet.MemberPending:
+			m.State = fleet.MemberRunning
+			fallthrough
+		case fleet.MemberRunning:
+			if r.State.Ended() && d.g.RollingBack == nil {
+				d.end(m, r)
+			}
+		case fleet.MemberCompleted:
+			// Reports of hosts still correct a rollout for a while after its end.
+			if d.latest(i) && d.g.RollingBack == nil && !passed(r) {
+				d.end(m, r)
+			}
+		}
+	}
+}
+
+// end sets the state of a member whose rollout has ended.
+func (d *decider) end(m *fleet.GroupMember, r *fleet.Rollout) {
+	m.EndedAt = r.EndedAt
+	if m.EndedAt == nil {
+		m.EndedAt = &d.now
+	}
+	switch {
+	case passed(r):
+		m.State = fleet.MemberCompleted
+	case d.g.State == fleet.GroupCancelling:
+		m.State = fleet.MemberCancelled
+	default:
+		m.State, m.Error = fleet.MemberFailed, map[fleet.RolloutState]string{
+			fleet.RolloutCancelled: "its rollout was cancelled", fleet.RolloutRolledBack: "its rollout was rolled back",
+		}[r.State]
+		if m.Error == "" {
+			m.Error = fmt.Sprintf("%d of %s failed, which is more than its plan tolerates", r.Counts.Bad(), plan.Count(r.Counts.Total, "agent", "agents"))
+		}
+	}
+}
+
+// passed reports whether a member's rollout has ended well enough for the next member.
+func passed(r *fleet.Rollout) bool {
+	return (r.State == fleet.RolloutCompleted || r.State == fleet.RolloutFailed) && plan.Tolerated(r)
+}
+
+// latest reports whether no member after this one has begun.
+func (d *decider) latest(i int) bool {
+	for j := i + 1; j < len(d.g.Members); j++ {
+		if d.seen[j].Rollout != nil || d.g.Members[j].State != fleet.MemberPending {
+			return false
+		}
+	}
+	return true
+}
+
+// run continues with the first member that is not done.
+func (d *decider) run() Decision {
+	for i := range d.g.Members {
+		m := &d.g.Members[i]
+		switch m.State {
+		case fleet.MemberCompleted:
+			until := m.EndedAt.Add(d.g.Plan.Members[i].Soak.D())
+			if i < len(d.g.Members)-1 && until.After(d.now) {
+				d.resumed()
+				return Decision{Member: i, Text: fmt.Sprintf("member %s is left to show its health before the next is upgraded", m.Name), Until: &until}
+			}
+		case fleet.MemberSkipped:
+			if over, step := d.clear(i); !over {
+				return step
+			}
+		case fleet.MemberFailed:
+			return d.failed(i, m.Error)
+		case fleet.MemberRunning:
+			return d.follow(i)
+		default:
+			d.resumed()
+			return Decision{Act: Begin, Member: i, Text: fmt.Sprintf("member %s is started", m.Name)}
+		}
+	}
+	d.finish()
+	return Decision{}
+}
+
+// resumed ends the order to resume.
+func (d *decider) resumed() {
+	if d.g.Resume != nil {
+		d.g.Resume, d.g.Stop = nil, nil
+	}
+}
+
+// follow waits for the rollout of a member, or reacts to its failure.
+func (d *decider) follow(i int) Decision {
+	m, r := &d.g.Members[i], d.seen[i].Rollout
+	trouble := stopped(r)
+	if d.g.Resume != nil {
+		// The order accepts the failure that stopped the group, and no other one.
+		accepted := d.g.Stop != nil && d.g.Stop.Kind == fleet.GroupStopFailure && d.g.Stop.Member == m.Name
+		if r.State == fleet.RolloutPaused && (trouble == "" || accepted) || r.PauseAsked != nil {
+			return Decision{Act: Resume, Member: i, Text: fmt.Sprintf("the rollout of member %s is resumed", m.Name)}
+		}
+		d.resumed()
+	}
+	if trouble != "" {
+		return d.failed(i, trouble)
+	}
+	step := Decision{Member: i, Text: fmt.Sprintf("member %s is being upgraded", m.Name)}
+	if r.State == fleet.RolloutPaused {
+		step.Text = fmt.Sprintf("the rollout of member %s is paused: resume it", m.Name)
+	}
+	if len(r.Waiting) > 0 {
+		step.Text, step.Until = fmt.Sprintf("member %s: %s", m.Name, r.Waiting[0].Text), r.Waiting[0].Until
+	}
+	return step
+}
+
+// stopped returns why a paused rollout has failed as a member; empty: it has not. Other
+// pauses, such as an operator's or that of the exposure budget, say nothing about the
+// version.
+func stopped(r *fleet.Rollout) string {
+	if r.State != fleet.RolloutPaused || r.Stop == nil {
+		return ""
+	}
+	switch r.Stop.Kind {
+	case fleet.StopThreshold, fleet.StopCanary, fleet.StopDeadline:
+		return cmp.Or(r.Stop.Text, string(r.Stop.Kind))
+	}
+	return ""
+}
+
+// failed does what the failure policy says.
+func (d *decider) failed(i int, text string) Decision {
+	m := &d.g.Members[i]
+	stop := func() {
+		if d.g.Stop == nil || d.g.Stop.Kind != fleet.GroupStopFailure || d.g.Stop.Member != m.Name || d.g.Stop.Text != text {
+			d.g.Stop = &fleet.GroupStop{Kind: fleet.GroupStopFailure, Text: text, By: system, At: d.now, Member: m.Name}
+		}
+	}
+	switch d.g.Plan.FailurePolicy {
+	case fleet.RollbackAll:
+		stop()
+		m.State, m.Error = fleet.MemberFailed, text
+		d.g.State, d.g.Resume = fleet.GroupRollingBack, nil
+		d.g.RollingBack = &fleet.Decision{By: system, At: d.now, Why: fmt.Sprintf("member %s failed: %s", m.Name, text)}
+		return Decision{Member: i, Text: "all members are rolled back"}
+	case fleet.PartialOK:
+		stop()
+		m.State, m.Error = fleet.MemberFailed, text
+		if over, step := d.clear(i); !over {
+			return step
+		}
+		d.finish()
+		return Decision{Member: i}
+	}
+	stop()
+	d.g.State, d.g.Resume = fleet.GroupPaused, nil
+	return Decision{Member: i, Text: text}
+}
+
+// clear ends the rollout of a member that is left out. over reports that it has ended.
+func (d *decider) clear(i int) (over bool, step Decision) {
+	m, r := &d.g.Members[i], d.seen[i].Rollout
+	step.Member = i
+	switch {
+	case r == nil || r.State.Ended():
+		return true, step
+	case r.State == fleet.RolloutDraft && r.Pin == nil:
+		step.Act, step.Text = Discard, fmt.Sprintf("the draft of member %s is deleted", m.Name)
+	case r.State == fleet.RolloutDraft:
+		// Only what has started can be cancelled, and its targets may exist.
+		step.Act, step.Text = Begin, fmt.Sprintf("the interrupted start of member %s is completed, to be cancelled", m.Name)
+	case r.State == fleet.RolloutCancelling:
+		step.Text = fmt.Sprintf("the rollout of member %s is being cancelled", m.Name)
+	default:
+		step.Act, step.Text = Cancel, fmt.Sprintf("the rollout of member %s is cancelled", m.Name)
+	}
+	return false, step
+}
+
+// finish ends a group that is done with its members.
+func (d *decider) finish() {
+	completed, failed := 0, 0
+	for i := range d.g.Members {
+		switch m := &d.g.Members[i]; m.State {
+		case fleet.MemberCompleted:
+			completed++
+		case fleet.MemberFailed:
+			failed++
+		case fleet.MemberPending:
+			m.State = fleet.MemberCancelled
+		}
+	}
+	switch {
+	case completed == len(d.g.Members):
+		d.over(fleet.GroupCompleted)
+	case completed > 0:
+		d.over(fleet.GroupPartial)
+	case failed > 0:
+		d.over(fleet.GroupFailed)
+	default:
+		d.over(fleet.GroupCancelled) // all were skipped
+	}
+}
+
+func (d *decider) over(state fleet.GroupState) {
+	d.g.State, d.g.EndedAt, d.g.Resume = state, &d.now, nil
+}
+
+// cancel ends the rollouts that are active, and then the group.
+func (d *decider) cancel() Decision {
+	for i := range slices.Backward(d.g.Members) {
+		if over, step := d.clear(i); !over {
+			return step
+		}
+	}
+	for i := range d.g.Members {
+		if m := &d.g.Members[i]; m.State == fleet.MemberPending {
+			m.State = fleet.MemberCancelled
+		}
+	}
+	d.over(fleet.GroupCancelled)
+	return Decision{}
+}
+
+// paused pauses the rollouts of a group that an operator has paused. If something else
+// stopped the group, the rollout has stopped as well, or there is none.
+func (d *decider) paused() Decision {
+	step := Decision{Text: "it is paused"}
+	stop := d.g.Stop
+	if stop == nil {
+		return step
+	}
+	step.Text = stop.Text
+	if stop.Kind != fleet.GroupStopOperator || d.g.RollingBack != nil {
+		return step
+	}
+	for i := range d.g.Members {
+		r := d.seen[i].Rollout
+		if r != nil && r.State == fleet.RolloutRunning && (r.PauseAsked == nil || stop.AtOnce) {
+			step.Act, step.Member = Pause, i
+			return step
+		}
+	}
+	return step
+}
+
+// rollBack rolls back the members whose rollouts have begun, one after the other, the last
+// one first.
+func (d *decider) rollBack() Decision {
+	for i := range slices.Backward(d.g.Members) {
+		if over, step := d.rollBackOne(i); !over {
+			step.Member = i
+			return step
+		}
+	}
+	state := fleet.GroupRolledBack
+	for i := range d.g.Members {
+		if s := d.g.Members[i].State; s == fleet.MemberRollbackFailed || s == fleet.MemberKept {
+			state = fleet.GroupFailed
+		}
+	}
+	d.over(state)
+	return Decision{}
+}
+
+func (d *decider) rollBackOne(i int) (over bool, step Decision) {
+	m, r, back := &d.g.Members[i], d.seen[i].Rollout, d.seen[i].Rollback
+	switch m.State {
+	case fleet.MemberRolledBack, fleet.MemberRollbackFailed:
+		return true, step
+	case fleet.MemberKept:
+		return d.clear(i) // it keeps its version, and not its locks
+	}
+	switch {
+	case r == nil && m.RolloutID == "":
+		if m.State == fleet.MemberPending {
+			m.State = fleet.MemberCancelled
+		}
+		return true, step
+	case r == nil:
+		m.State, m.Error = fleet.MemberRollbackFailed, "its rollout no longer exists"
+		return true, step
+	case r.State == fleet.RolloutDraft:
+		return d.clear(i)
+	case m.NothingBack && r.State.Ended():
+		if m.State != fleet.MemberSkipped {
+			m.State = fleet.MemberCancelled
+		}
+		return true, step
+	case back == nil && r.State == fleet.RolloutCancelling:
+		return d.clear(i) // what has begun ends first
+	case back == nil || back.State == fleet.RolloutDraft:
+		return false, Decision{Act: Rollback, Text: fmt.Sprintf("member %s is rolled back", m.Name)}
+	case back.State.Active():
+		return false, Decision{Text: fmt.Sprintf("member %s is being rolled back", m.Name)}
+	case back.State == fleet.RolloutCompleted && !r.State.Ended():
+		return false, Decision{Text: fmt.Sprintf("the rollout of member %s ends", m.Name)}
+	case back.State == fleet.RolloutCompleted:
+		m.State = fleet.MemberRolledBack
+		return true, step
+	}
+	// Hosts that could not go back have incidents. The other members are rolled back all
+	// the same.
+	if over, step := d.clear(i); !over {
+		return over, step
+	}
+	m.State, m.Error = fleet.MemberRollbackFailed, fmt.Sprintf("its rollback ended as %s: %d of %s did not go back", back.State, back.Counts.Total-back.Counts.Succeeded, plan.Count(back.Counts.Total, "agent", "agents"))
+	return true, step
+}

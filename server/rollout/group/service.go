@@ -1,0 +1,551 @@
+// Package group upgrades several things one after the other: each member of a group is a
+// rollout, which the group creates, previews and starts through the service of rollouts
+// when the member before it is done, so that all rules of rollouts hold. [Decide] decides
+// the next step; the server that holds the lease executes it, and operators change the
+// group's document through [Service].
+package group
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// system is the actor of what no person decided.
+const system = "muster"
+
+const (
+	// changeTries bounds the attempts of a change that conflicts with another writer: the
+	// loop writes a group a few times in a round, and operators far less often.
+	changeTries = 8
+	// maxWhy bounds a reason, in bytes, as for rollouts.
+	maxWhy = 2 << 10
+)
+
+// Config is what a service depends on.
+type Config struct {
+	Store    store.Store
+	Rollouts *rollout.Service
+	Lease    *lease.Holder
+	Events   *event.Stream
+	Log      *slog.Logger
+	Now      clock.Clock
+}
+
+// Service changes groups for operators, and executes them.
+type Service struct {
+	Config
+	wake   chan struct{}
+	known  []string // the active groups, as of the last complete read
+	readAt time.Time
+}
+
+// New returns a service. Groups advance while its Run is running.
+func New(c Config) *Service { return &Service{Config: c, wake: make(chan struct{}, 1)} }
+
+func checkWhy(req rollout.Request) error {
+	if len(req.Why) > maxWhy {
+		return fleet.FieldError("body.why", "has %d bytes, at most %d are accepted", len(req.Why), maxWhy)
+	}
+	return nil
+}
+
+func needWhy(req rollout.Request, format string, args ...any) error {
+	if strings.TrimSpace(req.Why) != "" {
+		return nil
+	}
+	return fleet.FieldError("body.why", "is missing: %s", fmt.Sprintf(format, args...))
+}
+
+func decision(req rollout.Request, now time.Time) *fleet.Decision {
+	return &fleet.Decision{By: req.Actor, At: now, Why: req.Why}
+}
+
+// title names a group for a sentence.
+func title(g *fleet.RolloutGroup) string { return "group “" + g.Plan.Name + "” (" + g.ID + ")" }
+
+// Create creates a draft. The plans of its members are resolved and checked, and stored
+// complete.
+func (s *Service) Create(ctx context.Context, p fleet.GroupPlan, req rollout.Request) (fleet.RolloutGroup, error) {
+	if err := checkWhy(req); err != nil {
+		return fleet.RolloutGroup{}, err
+	}
+	if err := Check(&p); err != nil {
+		return fleet.RolloutGroup{}, err
+	}
+	now := s.Now.UTC()
+	g := fleet.RolloutGroup{ID: fleet.NewID(), State: fleet.GroupDraft, CreatedAt: now, CreatedBy: req.Actor}
+	p.Members = slices.Clone(p.Members)
+	for i := range p.Members {
+		m := &p.Members[i]
+		m.Plan.Version = p.DesiredVersions[m.Name]
+		if m.Plan.Name == "" {
+			m.Plan.Name = nameOf(p.Name, m.Name)
+		}
+		var err error
+		if m.Plan, err = s.Rollouts.Resolve(ctx, m.Plan); err != nil {
+			return fleet.RolloutGroup{}, inMember(err, i)
+		}
+		g.Members = append(g.Members, fleet.GroupMember{Name: m.Name, State: fleet.MemberPending})
+	}
+	g.Plan = p
+	if err := s.Store.RolloutGroups().Create(ctx, g); err != nil {
+		return fleet.RolloutGroup{}, err
+	}
+	if err := s.record(ctx, &g, "create", req, "created the draft", now); err != nil {
+		return fleet.RolloutGroup{}, err
+	}
+	s.publish(ctx, fleet.EventGroupCreated, &g, req.Actor, now)
+	return g, nil
+}
+
+// nameOf returns the name of a member's rollout, within the bound of such names.
+func nameOf(group, member string) string {
+	const most = maxName - 70 // a member's name has at most 60 bytes
+	if len(group) > most {
+		group = strings.ToValidUTF8(group[:most], "") + "…"
+	}
+	return group + ": " + member
+}
+
+// inMember names the member in an error about the plan of its rollout.
+func inMember(err error, i int) error {
+	var e *fleet.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	if rest, ok := strings.CutPrefix(e.Field, "body.plan."); ok {
+		named.Field = field("members[%d].plan.%s", i, rest)
+	} else {
+		named.Message = fmt.Sprintf("members[%d]: %s", i, e.Message)
+	}
+	return &named
+}
+
+// Get returns a group.
+func (s *Service) Get(ctx context.Context, id string) (fleet.RolloutGroup, error) {
+	g, err := s.Store.RolloutGroups().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return g, fleet.Errorf(fleet.NotFound, "there is no group %s: `muster groups list` shows those there are", id)
+	}
+	return g, err
+}
+
+// List returns groups, newest first, and their total number.
+func (s *Service) List(ctx context.Context, offset, limit int) ([]fleet.RolloutGroup, int, error) {
+	return s.Store.RolloutGroups().List(ctx, offset, limit)
+}
+
+// Status returns a group with the progress of its members, and what it waits for.
+func (s *Service) Status(ctx context.Context, id string) (fleet.GroupStatus, error) {
+	g, err := s.Get(ctx, id)
+	if err != nil {
+		return fleet.GroupStatus{}, err
+	}
+	seen, err := s.look(ctx, &g, true)
+	if err != nil {
+		return fleet.GroupStatus{}, err
+	}
+	step := Decide(&g, seen, s.Now.UTC())
+	st := fleet.GroupStatus{RolloutGroup: g, Waiting: step.Text, Until: step.Until, Progress: make([]fleet.GroupProgress, len(g.Members))}
+	for i, m := range g.Members {
+		p := fleet.GroupProgress{Name: m.Name, State: m.State, Version: g.Plan.DesiredVersions[m.Name]}
+		if r := seen[i].Rollout; r != nil {
+			counts := r.Counts
+			p.RolloutState, p.Counts, p.Stop, p.Waiting = r.State, &counts, r.Stop, r.Waiting
+		}
+		if b := seen[i].Rollback; b != nil {
+			p.RollbackID = b.ID
+		}
+		st.Progress[i] = p
+	}
+	return st, nil
+}
+
+// Preview previews all members of a draft as of now. It stores their hashes, so that the
+// start can say which member has changed.
+func (s *Service) Preview(ctx context.Context, id string) (fleet.GroupPreview, error) {
+	for try := 1; ; try++ {
+		g, err := s.Get(ctx, id)
+		if err != nil {
+			return fleet.GroupPreview{}, err
+		}
+		if g.State != fleet.GroupDraft {
+			return fleet.GroupPreview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed", title(&g), g.State)
+		}
+		pre, err := s.preview(ctx, &g)
+		if err != nil || pre.Hash == g.Hash {
+			return pre, err
+		}
+		remember(&g, &pre)
+		err = s.Store.RolloutGroups().Update(ctx, g)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return pre, err
+		}
+	}
+}
+
+func remember(g *fleet.RolloutGroup, pre *fleet.GroupPreview) {
+	g.Hash = pre.Hash
+	g.Members = slices.Clone(g.Members)
+	for i := range g.Members {
+		g.Members[i].Hash = pre.Members[i].Hash
+	}
+}
+
+// preview previews each member. Only summaries are kept, since a preview of a large fleet
+// has tens of megabytes.
+func (s *Service) preview(ctx context.Context, g *fleet.RolloutGroup) (fleet.GroupPreview, error) {
+	out := fleet.GroupPreview{GroupID: g.ID, At: s.Now.UTC()}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "group of rollouts\n%s\n%t\n", g.Plan.FailurePolicy, g.Plan.AcceptDrift)
+	for i := range g.Plan.Members {
+		m := &g.Plan.Members[i]
+		pre, err := s.Rollouts.DryRun(ctx, m.Plan)
+		if err != nil {
+			return out, inMember(err, i)
+		}
+		fmt.Fprintf(sum, "%s %s %s\n", m.Name, m.Soak, pre.Hash)
+		out.Members = append(out.Members, fleet.GroupMemberPreview{
+			Name: m.Name, Version: m.Plan.Version, Hash: pre.Hash, Targets: len(pre.Targets), Skipped: len(pre.Skipped), Batches: len(pre.Batches),
+			Offline: pre.Offline, AtLeast: pre.AtLeast, Estimate: pre.Estimate, Warnings: slices.Clip(append([]string{}, pre.Warnings...)),
+		})
+		out.AtLeast, out.Estimate = out.AtLeast+pre.AtLeast, out.Estimate+pre.Estimate
+		if i < len(g.Plan.Members)-1 {
+			out.AtLeast, out.Estimate = out.AtLeast+m.Soak, out.Estimate+m.Soak
+		}
+	}
+	out.Hash = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	return out, nil
+}
+
+// Start starts a draft as previewed, or with acceptDrift with the fleet as it is now. A
+// repeated call returns the started group.
+func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, req rollout.Request) (fleet.RolloutGroup, error) {
+	if hash == "" {
+		return fleet.RolloutGroup{}, fleet.FieldError("body.hash", "is missing: preview the group, and start it with the preview's hash")
+	}
+	g, err := s.Get(ctx, id)
+	if err != nil {
+		return g, err
+	}
+	if g.State != fleet.GroupDraft {
+		if g.Hash != hash && !acceptDrift {
+			return g, fleet.Errorf(fleet.Conflict, "%s was started with preview %s, not with %s: make another group for another plan", title(&g), g.Hash, hash)
+		}
+		return g, nil
+	}
+	pre, err := s.preview(ctx, &g)
+	if err != nil {
+		return g, err
+	}
+	if err := startable(&g, &pre, hash, acceptDrift); err != nil {
+		return g, err
+	}
+	return s.command(ctx, id, req, command{verb: "start", event: fleet.EventGroupStarted, decide: func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+		if g.State != fleet.GroupDraft {
+			return "", nil
+		}
+		remember(g, &pre)
+		g.State, g.StartedAt, g.StartedBy = fleet.GroupRunning, &now, req.Actor
+		return fmt.Sprintf("started it with %s", plan.Count(len(g.Members), "member", "members")), nil
+	}})
+}
+
+// startable returns why a draft cannot be started with the preview as of now.
+func startable(g *fleet.RolloutGroup, pre *fleet.GroupPreview, hash string, acceptDrift bool) error {
+	if pre.Hash != hash && !acceptDrift {
+		var changed []string
+		for i := range g.Members {
+			if g.Members[i].Hash != pre.Members[i].Hash {
+				changed = append(changed, g.Members[i].Name)
+			}
+		}
+		about := ""
+		if len(changed) > 0 {
+			about = ", of " + plan.List(changed)
+		}
+		e := fleet.Errorf(fleet.Conflict, "the fleet has changed since the preview%s: look at the new preview and start with its hash, or accept the drift", about)
+		e.Code = ErrDrift
+		return e
+	}
+	for i := range pre.Members {
+		if pre.Members[i].Targets == 0 {
+			return fleet.Errorf(fleet.Conflict, "member %s would upgrade no agent: leave it out, or change what it selects", pre.Members[i].Name)
+		}
+	}
+	return nil
+}
+
+// command is one operation of operators, as in package rollout: decide changes the group
+// and returns what follows the actor's name in the audit trail, or an empty text if there
+// is nothing to change. It may be called several times.
+type command struct {
+	verb   string
+	decide func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (text string, err error)
+	event  string // empty means progress
+}
+
+func (s *Service) command(ctx context.Context, id string, req rollout.Request, c command) (fleet.RolloutGroup, error) {
+	if err := checkWhy(req); err != nil {
+		return fleet.RolloutGroup{}, err
+	}
+	for try := 1; ; try++ {
+		g, err := s.Get(ctx, id)
+		if err != nil {
+			return g, err
+		}
+		g.Members = slices.Clone(g.Members)
+		now, before := s.Now.UTC(), g.State
+		text, err := c.decide(&g, req, now)
+		if err != nil || text == "" {
+			return g, err
+		}
+		g.Generation++
+		if err := s.record(ctx, &g, c.verb, req, text, now); err != nil {
+			return g, err
+		}
+		err = s.Store.RolloutGroups().Update(ctx, g)
+		if err == nil {
+			typ := c.event
+			if typ == "" || g.State == before {
+				typ = fleet.EventGroupProgress
+			}
+			s.publish(ctx, typ, &g, req.Actor, now)
+			s.signal()
+			return g, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return g, err
+		}
+	}
+}
+
+// refuse returns the error for a command that the group's state does not allow.
+func refuse(g *fleet.RolloutGroup, verb string) error {
+	switch {
+	case g.State == fleet.GroupDraft:
+		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", title(g), verb)
+	case g.State.Active():
+		return fleet.Errorf(fleet.Conflict, "%s is %s, it cannot %s: wait until that has ended", title(g), strings.ReplaceAll(string(g.State), "_", " "), verb)
+	}
+	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s", title(g), g.State, verb)
+}
+
+// Pause starts no more members, and pauses the rollout of the current one after its batch,
+// or at once.
+func (s *Service) Pause(ctx context.Context, id string, atOnce bool, req rollout.Request) (fleet.RolloutGroup, error) {
+	return s.command(ctx, id, req, command{verb: "pause", event: fleet.EventGroupPaused, decide: func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+		return pause(g, atOnce, req, now)
+	}})
+}
+
+func pause(g *fleet.RolloutGroup, atOnce bool, req rollout.Request, now time.Time) (string, error) {
+	switch {
+	case g.State == fleet.GroupPaused && (!atOnce || g.Stop != nil && (g.Stop.AtOnce || g.Stop.Kind != fleet.GroupStopOperator)):
+		return "", nil
+	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
+		return "", refuse(g, "pause")
+	}
+	text := req.Actor + " paused it"
+	if why := strings.TrimSpace(req.Why); why != "" {
+		text += ": " + why
+	}
+	g.State, g.Resume = fleet.GroupPaused, nil
+	g.Stop = &fleet.GroupStop{Kind: fleet.GroupStopOperator, Text: text, By: req.Actor, At: now, AtOnce: atOnce}
+	if atOnce {
+		return "paused it, and the rollout of its member at once", nil
+	}
+	return "paused it", nil
+}
+
+// Resume continues a paused group, with the rollout of its current member. After a failure
+// or a drift it needs a reason, and accepts them.
+func (s *Service) Resume(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
+	return s.command(ctx, id, req, command{verb: "resume", event: fleet.EventGroupResumed, decide: resume})
+}
+
+func resume(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+	switch g.State {
+	case fleet.GroupRunning, fleet.GroupRollingBack:
+		return "", nil
+	case fleet.GroupPaused:
+	default:
+		return "", refuse(g, "resume")
+	}
+	if stop := g.Stop; stop != nil {
+		if stop.Kind.Gate() {
+			if err := needWhy(req, "%s stopped by itself (%s); say why it may go on all the same", title(g), stop.Text); err != nil {
+				return "", err
+			}
+		}
+		if m := member(g, stop.Member); m != nil && stop.Kind == fleet.GroupStopFailure && m.State == fleet.MemberFailed {
+			return "", fleet.Errorf(fleet.Conflict, "the rollout of member %s has ended (%s), so there is nothing to resume: skip the member, or roll the group back", m.Name, m.Error)
+		} else if m != nil && stop.Kind == fleet.GroupStopDrift {
+			m.AcceptDrift = true
+		}
+	}
+	if g.RollingBack != nil {
+		g.State, g.Stop = fleet.GroupRollingBack, nil
+		return "resumed its rollback", nil
+	}
+	// The stop stays until the order is executed, since it says what the order accepts.
+	g.State, g.Resume = fleet.GroupRunning, decision(req, now)
+	return "resumed it", nil
+}
+
+func member(g *fleet.RolloutGroup, name string) *fleet.GroupMember {
+	for i := range g.Members {
+		if g.Members[i].Name == name {
+			return &g.Members[i]
+		}
+	}
+	return nil
+}
+
+// Cancel starts no more members and cancels the rollout of the current one. What is
+// upgraded stays upgraded.
+func (s *Service) Cancel(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
+	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
+}
+
+func cancel(g *fleet.RolloutGroup, _ rollout.Request, _ time.Time) (string, error) {
+	switch {
+	case g.State == fleet.GroupCancelling || g.State == fleet.GroupCancelled:
+		return "", nil
+	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
+		return "", refuse(g, "cancel")
+	case g.RollingBack != nil:
+		return "", fleet.Errorf(fleet.Conflict, "%s is being rolled back, which cannot be cancelled half way: resume it, or skip the member that stopped it", title(g))
+	}
+	g.State, g.Stop, g.Resume = fleet.GroupCancelling, nil, nil
+	return "cancelled it; upgrades under way still end", nil
+}
+
+// Rollback rolls back all members that have begun, in reverse order. A group can be rolled
+// back after it has ended too.
+func (s *Service) Rollback(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
+	return s.command(ctx, id, req, command{verb: "rollback", event: fleet.EventGroupRollbackStarted, decide: rollBack})
+}
+
+func rollBack(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+	switch {
+	case g.State == fleet.GroupDraft:
+		return "", refuse(g, "roll back")
+	case g.State == fleet.GroupRollingBack || g.State == fleet.GroupRolledBack:
+		return "", nil
+	case g.RollingBack != nil && g.State == fleet.GroupPaused:
+		return "", fleet.Errorf(fleet.Conflict, "the rollback of %s is paused (%s): resume it, or skip the member that stopped it", title(g), g.Stop.Text)
+	case g.RollingBack != nil:
+		return "", fleet.Errorf(fleet.Conflict, "%s was rolled back, and not all members went back: roll back the rollouts of the others one by one", title(g))
+	}
+	g.State, g.RollingBack = fleet.GroupRollingBack, decision(req, now)
+	g.Stop, g.Resume, g.EndedAt = nil, nil, nil
+	return "began to roll back all members", nil
+}
+
+// Skip leaves a member out, and the group goes on if that member had stopped it. A rollout
+// of the member that is under way is cancelled. During a rollback the member keeps its
+// version.
+func (s *Service) Skip(ctx context.Context, id, name string, req rollout.Request) (fleet.RolloutGroup, error) {
+	return s.command(ctx, id, req, command{verb: "skip", event: fleet.EventGroupResumed, decide: func(g *fleet.RolloutGroup, req rollout.Request, _ time.Time) (string, error) {
+		return skip(g, name, req)
+	}})
+}
+
+func skip(g *fleet.RolloutGroup, name string, req rollout.Request) (string, error) {
+	m := member(g, name)
+	if m == nil {
+		return "", fleet.FieldError("body.member", "is %q, which is no member of %s", name, title(g))
+	}
+	stopped := g.State == fleet.GroupPaused && g.Stop != nil && g.Stop.Member == name
+	if g.RollingBack != nil && g.State.Active() {
+		switch {
+		case m.State == fleet.MemberKept:
+			return "", nil
+		case !stopped:
+			return "", fleet.Errorf(fleet.Conflict, "%s is being rolled back, and only a member that stopped the rollback can be left out of it", title(g))
+		}
+		m.State, g.State, g.Stop = fleet.MemberKept, fleet.GroupRollingBack, nil
+		return "left " + name + " out of the rollback", nil
+	}
+	switch {
+	case m.State == fleet.MemberSkipped:
+		return "", nil
+	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
+		return "", refuse(g, "skip a member")
+	case m.State != fleet.MemberPending && m.State != fleet.MemberRunning && m.State != fleet.MemberFailed:
+		return "", fleet.Errorf(fleet.Conflict, "member %s is %s: only members that are not done can be left out", name, m.State)
+	}
+	if stopped {
+		if g.Stop.Kind.Gate() {
+			if err := needWhy(req, "%s stopped at %s (%s); say why it may go on without it", title(g), name, g.Stop.Text); err != nil {
+				return "", err
+			}
+		}
+		g.State, g.Stop = fleet.GroupRunning, nil
+	}
+	m.State = fleet.MemberSkipped
+	return "left out " + name, nil
+}
+
+// Delete removes a draft.
+func (s *Service) Delete(ctx context.Context, id string, req rollout.Request) error {
+	if err := checkWhy(req); err != nil {
+		return err
+	}
+	g, err := s.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case g.State.Active():
+		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", title(&g), g.State)
+	case g.State != fleet.GroupDraft:
+		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", title(&g), g.State)
+	}
+	if err := s.record(ctx, &g, "delete", req, "deleted the draft", s.Now.UTC()); err != nil {
+		return err
+	}
+	return s.Store.RolloutGroups().Delete(ctx, id)
+}
+
+// record writes an audit entry before the change. Its id is derived from what the command
+// changes, so that a retried command writes no second one.
+func (s *Service) record(ctx context.Context, g *fleet.RolloutGroup, verb string, req rollout.Request, text string, now time.Time) error {
+	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
+		ID: g.ID + "-g" + strconv.FormatInt(g.Generation, 10) + "-" + verb, At: now, Actor: req.Actor, Verb: "group." + verb, Subject: g.ID, Why: req.Why,
+		Text: req.Actor + " " + text,
+	}})
+}
+
+func (s *Service) publish(ctx context.Context, typ string, g *fleet.RolloutGroup, actor string, now time.Time) {
+	e := fleet.GroupEvent(typ, g, now)
+	if actor != system {
+		e.Actor = actor
+	}
+	s.Events.Publish(ctx, e)
+}
+
+func (s *Service) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // a round is due anyway
+	}
+}
