@@ -2105,6 +2105,9 @@ type Incident struct {
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
+	// Component The component of the agent that it is about
+	Component *string `json:"component,omitempty"`
+
 	// Count How often the incident was opened
 	Count    int       `json:"count"`
 	Hostname *string   `json:"hostname,omitempty"`

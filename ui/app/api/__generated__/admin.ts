@@ -3910,6 +3910,8 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
+            /** @description The component of the agent that it is about */
+            component?: string;
             /** @description The version from which hosts were rolled back */
             version?: string;
             /** @description Recovery plan of the rollout, if state may be unreadable */
