@@ -3013,6 +3013,9 @@ type RolloutPreview struct {
 	AtLeast Duration       `json:"at_least"`
 	Batches []PreviewBatch `json:"batches"`
 
+	// Component The plan's component; absent: the agents themselves
+	Component *string `json:"component,omitempty"`
+
 	// Coverage How much of the fleet's variety the canaries cover
 	Coverage *Coverage `json:"coverage,omitempty"`
 

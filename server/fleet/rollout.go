@@ -404,6 +404,7 @@ type Wait struct {
 type Preview struct {
 	Hash      string    `json:"hash"`
 	RolloutID string    `json:"rollout_id"`
+	Component string    `json:"component,omitempty"` // the plan's
 	At        time.Time `json:"at"`
 	// Targets are in order of upgrade. Skipped are agents that match but are left out.
 	Targets  []PreviewTarget `json:"targets"`

@@ -3640,6 +3640,8 @@ export interface components {
             hash: string;
             /** @description Empty if the preview is not stored */
             rollout_id: string;
+            /** @description The plan's component; absent: the agents themselves */
+            component?: string;
             /** Format: date-time */
             at: string;
             targets: components["schemas"]["PreviewTarget"][];
