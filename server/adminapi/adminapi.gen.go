@@ -2471,6 +2471,9 @@ type Incident struct {
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
+	// Component The component of the agent that it is about
+	Component *string `json:"component,omitempty"`
+
 	// Count How often the incident was opened
 	Count    int       `json:"count"`
 	Hostname *string   `json:"hostname,omitempty"`
@@ -3426,6 +3429,9 @@ type RolloutPreview struct {
 	// Example: 10m0s
 	AtLeast Duration       `json:"at_least"`
 	Batches []PreviewBatch `json:"batches"`
+
+	// Component The plan's component; absent: the agents themselves
+	Component *string `json:"component,omitempty"`
 
 	// Coverage How much of the fleet's variety the canaries cover
 	Coverage *Coverage `json:"coverage,omitempty"`

@@ -60,3 +60,36 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 		t.Errorf("after it was cancelled:\n%s", got)
 	}
 }
+
+func TestComponentsAreRolledOut(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	err := s.Store.Packages().Create(t.Context(), fleet.Package{
+		File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", Runtime: "systemd", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("0a", 64),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd"}}
+	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("db-01", "1.0.0")
+	a.Components = []agentapi.Component{apptest.Component("web-server", "2.4.0")}
+	b.Components = []agentapi.Component{apptest.Component("web-server", "")}
+	for _, agent := range []*apptest.Agent{a, b, c} {
+		agent.MustCheckin(nil)
+	}
+	plan := []string{"--component", "web-server", "--version", "2.5.0", "--all", "--canary", "1"}
+	o.contains(o.run(append([]string{"rollouts", "preview", "--agents-shown", "9"}, plan...)...), "2.4.0   2.5.0", "none    2.5.0", "no component", "Hosts observe the component for a minute by default")
+	o.contains(o.run(append([]string{"rollouts", "create", "--start", "--yes"}, plan...)...), `"upgrade to web-server 2.5.0"`)
+	o.contains(o.run("rollouts", "list"), "web-server 2.5.0")
+	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")
+	o.contains(o.run("agents", "why", "web-01"), "no rollout includes it")
+	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "no package of component cache in version 1.0.0 is published")
+}

@@ -178,6 +178,7 @@ func TestPlanFlagsDescribeAPlan(t *testing.T) {
 		want fleet.Plan
 	}{
 		{"--version 1.1.0 --all", fleet.Plan{Name: "upgrade to 1.1.0", Version: "1.1.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}},
+		{"--component web --version 2.4.0 --all", fleet.Plan{Name: "upgrade to web 2.4.0", Component: "web", Version: "2.4.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}},
 		{
 			"--name x --version 1.1.0 --policy web,db --label site=fra --label site=ams --label os=linux --exclude tag:frozen=true --exclude-agents a --agents b,c",
 			fleet.Plan{Name: "x", Version: "1.1.0", Strategy: fleet.Strategy{Kind: fleet.Rolling}, Select: fleet.Selector{

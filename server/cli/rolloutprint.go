@@ -281,7 +281,11 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 		fmt.Fprintf(w, "Selected, but left out: %s.\n", counted(n, "agent"))
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
-	fmt.Fprintln(w, watchText)
+	if p.Component != nil {
+		fmt.Fprintln(w, "Hosts observe the component for a minute by default, and then report the new version.")
+	} else {
+		fmt.Fprintln(w, watchText)
+	}
 	if len(p.Batches) > 0 {
 		fmt.Fprintln(w)
 		table(w, "BATCH\tKIND\tAGENTS\tOFFLINE\tSTARTS ABOUT\tENDS ABOUT\tFLEET AFTER", func(add func(...any)) {

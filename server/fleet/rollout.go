@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -64,6 +65,13 @@ type Rollout struct {
 	RunningSince *time.Time `json:"running_since,omitempty"`
 	EndedAt      *time.Time `json:"ended_at,omitempty"`
 	Revision     int64      `json:"-"`
+}
+
+// RolloutOf returns the rollout that an action belongs to, empty if to none. Its id is that of
+// the rollout, with -g, the generation, a dash and a number.
+func RolloutOf(actionID string) string {
+	head := actionID[:max(0, strings.LastIndexByte(actionID, '-'))]
+	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
 // RolloutState is the state of a rollout.
@@ -399,6 +407,7 @@ type Wait struct {
 type Preview struct {
 	Hash      string    `json:"hash"`
 	RolloutID string    `json:"rollout_id"`
+	Component string    `json:"component,omitempty"` // the plan's
 	At        time.Time `json:"at"`
 	// Targets are in order of upgrade. Skipped are agents that match but are left out.
 	Targets  []PreviewTarget `json:"targets"`
@@ -615,6 +624,8 @@ type Incident struct {
 	RolloutID string        `json:"rollout_id,omitempty"`
 	AgentID   string        `json:"agent_id,omitempty"`
 	Hostname  string        `json:"hostname,omitempty"`
+	// Component is set if it is about a component of the agent.
+	Component string `json:"component,omitempty"`
 	// Version is set if the incident is about a version.
 	Version string `json:"version,omitempty"`
 	// RecoveryPlan is copied from the plan if the state may be unreadable.

@@ -1,6 +1,6 @@
 // Package incident manages incidents: what only a person can decide or repair. The
 // reconciler opens those of rollouts and their agents, Run those of versions from which
-// several hosts were rolled back. Operators acknowledge and resolve them, and every
+// several hosts were rolled back, and of components that could not be put back. Operators acknowledge and resolve them, and every
 // change is published as an event.
 package incident
 
@@ -53,6 +53,9 @@ func ID(category fleet.IncidentKind, rolloutID, agentID string) string {
 func idOf(i *fleet.Incident) string {
 	if i.Version != "" {
 		return string(i.Category) + ":" + i.Version
+	}
+	if i.Component != "" && i.RolloutID == "" { // a rollout is of one component
+		return ID(i.Category, "", i.AgentID) + ":" + i.Component
 	}
 	return ID(i.Category, i.RolloutID, i.AgentID)
 }

@@ -33,8 +33,8 @@ const (
 	rollbackPause = time.Second
 )
 
-// Run opens an incident for each version from which several hosts were rolled back,
-// until ctx ends. It follows the events of all servers, which may all run it.
+// Run opens an incident for each version from which several hosts were rolled back, and for
+// each component whose upgrade failed and could not be undone, until ctx ends. It follows the events of all servers, which may all run it.
 func (s *Service) Run(ctx context.Context) {
 	recent := map[string]map[string]bool{} // agents that events named, by version
 	begun := func(int64) {
@@ -43,6 +43,9 @@ func (s *Service) Run(ctx context.Context) {
 	s.Events.Follow(ctx, begun, func(events []fleet.Event) {
 		versions := map[string]bool{}
 		for _, e := range events {
+			if b, ok := brokenBy(e); ok {
+				s.attempt(ctx, "component "+b.component+" of agent "+b.agentID, func() error { return s.openBroken(ctx, b) })
+			}
 			version, ok := rolledBackFrom(e)
 			if !ok {
 				continue

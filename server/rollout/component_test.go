@@ -458,6 +458,37 @@ func TestOffersCarryTheConfigurationThatWasPreviewed(t *testing.T) {
 	}
 }
 
+func TestHostsThatComeToRunAComponentJoin(t *testing.T) {
+	s := newSite(t, "a")
+	r := s.start(of("web"), func(p *fleet.Plan) { p.LateJoiners = fleet.LateJoin })
+	s.round()
+	s.enrol("late", "without")
+	s.reports("late", component("web", "", nil))
+	s.reports("without", component("db", "1.0.0", nil))
+	s.heartbeat("a")
+	for range 5 {
+		s.round()
+	}
+	if got := s.agents(r.ID); !slices.Equal(got, []string{"a", "late"}) {
+		t.Errorf("targets are %v, want late too, and not the host without web", got)
+	}
+	if got := s.target(r, "late"); got.From != "" || got.To != "2.0.0" {
+		t.Errorf("late goes from %q to %q", got.From, got.To)
+	}
+}
+
+func TestHostWhosePolicyHasAnotherRuntimeIsLeftOut(t *testing.T) {
+	s := newSite(t, "a")
+	p, err := s.store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
+	s.must(err)
+	p.Components[0].Runtime = "systemd"
+	s.must(s.store.Policies().Update(t.Context(), p))
+	pre := s.preview(s.create(of("web")))
+	if len(pre.Skipped) != 1 || pre.Skipped[0].Code != fleet.WhyRefused || !strings.Contains(pre.Skipped[0].Text, "runs by process, and the policy says systemd") {
+		t.Errorf("targets are %+v, skipped %+v", pre.Targets, pre.Skipped)
+	}
+}
+
 func TestUpgradeOfAComponentThatNobodyWaitsForIsGivenUp(t *testing.T) {
 	s := newSite(t, "a")
 	r := s.start(of("web"))

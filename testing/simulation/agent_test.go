@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // How long the parts of an upgrade take: those of a small package on a fast network, but
@@ -61,9 +62,10 @@ type Agent struct {
 	// Behave is by version; a missing version is healthy.
 	Behave map[string]Behaviour
 
-	fleet   *Fleet
-	version string
-	kept    string // the previous version, to which the host can go back
+	fleet      *Fleet
+	components []*component
+	version    string
+	kept       string // the previous version, to which the host can go back
 	// keptUntil is when kept is removed.
 	keptUntil time.Time
 	status    string
@@ -96,6 +98,8 @@ type watch struct {
 type step struct {
 	at time.Time
 	do func(ctx context.Context) error
+	// component: it belongs to the upgrade of a component, which one of the agent does not end.
+	component bool
 }
 
 // Version returns the version that really runs.
@@ -118,7 +122,15 @@ func (a *Agent) SetOffline(ctx context.Context, offline bool) error {
 }
 
 func (a *Agent) after(d time.Duration, do func(ctx context.Context) error) {
-	s := step{a.fleet.Now.UTC().Add(d), do}
+	a.schedule(step{at: a.fleet.Now.UTC().Add(d), do: do})
+}
+
+// forget drops the steps of the agent's own upgrade.
+func (a *Agent) forget() {
+	a.steps = slices.DeleteFunc(a.steps, func(s step) bool { return !s.component })
+}
+
+func (a *Agent) schedule(s step) {
 	i := len(a.steps)
 	for i > 0 && a.steps[i-1].at.After(s.at) {
 		i--
@@ -164,6 +176,9 @@ func (a *Agent) handle(ctx context.Context, act agentapi.Action) error {
 	if err := json.Unmarshal(act.Data, &d); err != nil {
 		return err
 	}
+	if d.Component != nil {
+		return a.upgradeComponent(ctx, act, d)
+	}
 	if a.job != nil {
 		if a.job.action == act.ID {
 			return nil
@@ -172,7 +187,7 @@ func (a *Agent) handle(ctx context.Context, act agentapi.Action) error {
 			return err
 		}
 	}
-	a.steps = nil
+	a.forget()
 	a.job = &job{action: act.ID, to: d.Version}
 	if d.Rollback {
 		return a.goBack(ctx)
@@ -385,13 +400,17 @@ func (a *Agent) cancel(ctx context.Context, act agentapi.Action) error {
 	if err := json.Unmarshal(act.Data, &d); err != nil {
 		return err
 	}
+	if done, err := a.cancelComponent(ctx, act.ID, d.TargetID); done || err != nil {
+		return err
+	}
 	if a.job == nil || a.job.action != d.TargetID {
 		return a.ack(ctx, act.ID, "")
 	}
 	if a.job.begun {
 		return a.ack(ctx, act.ID, "the upgrade has begun")
 	}
-	a.job, a.details, a.steps = nil, nil, nil
+	a.job, a.details = nil, nil
+	a.forget()
 	if err := a.ack(ctx, d.TargetID, agentapi.Cancelled+" by action "+act.ID); err != nil {
 		return err
 	}
@@ -401,7 +420,11 @@ func (a *Agent) cancel(ctx context.Context, act agentapi.Action) error {
 	return a.checkinIfConnected(ctx)
 }
 
-// Begun reports whether the switch to a version has begun.
-func (a *Agent) Begun(version string) bool {
-	return a.job != nil && a.job.begun && a.job.to == version
+// Begun reports whether the host has begun to switch to the plan's version, or runs it.
+func (a *Agent) Begun(p *fleet.Plan) bool {
+	if p.Component != "" {
+		c := a.component(p.Component)
+		return c != nil && (c.version == p.Version || c.begun && c.details != nil && c.details.TargetVersion == p.Version)
+	}
+	return a.version == p.Version || a.job != nil && a.job.begun && a.job.to == p.Version
 }

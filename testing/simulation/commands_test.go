@@ -169,7 +169,8 @@ var commands map[string]func(*simulation, arguments) (string, error)
 func init() { // in init, since run refers to the table and is called by it
 	commands = map[string]func(*simulation, arguments) (string, error){
 		"fleet": (*simulation).enrol, "publish": (*simulation).publish, "behave": (*simulation).behave, "offline": (*simulation).offline, "online": (*simulation).online,
-		"unenroll": (*simulation).unenroll, "exposure": (*simulation).exposure, "freeze": (*simulation).freeze, "manifest": (*simulation).manifest,
+		"component": (*simulation).addComponent,
+		"unenroll":  (*simulation).unenroll, "exposure": (*simulation).exposure, "freeze": (*simulation).freeze, "manifest": (*simulation).manifest,
 		"create": (*simulation).create, "preview": (*simulation).preview, "start": (*simulation).start, "retry": (*simulation).retry, "skip": (*simulation).skip,
 		"rollback": (*simulation).rollback, "delete": (*simulation).remove, "upgrade": (*simulation).upgrade,
 		"advance": (*simulation).pass, "kill": (*simulation).kill, "show": (*simulation).show, "targets": (*simulation).targets, "why": (*simulation).why, "versions": (*simulation).versions,
@@ -249,6 +250,9 @@ func (sim *simulation) enrol(a arguments) (string, error) {
 }
 
 func (sim *simulation) publish(a arguments) (string, error) {
+	if name := a.named["component"]; name != "" {
+		return "", sim.fleet.PublishComponent(sim.ctx(), name, a.word(0), 20<<20)
+	}
 	return "", sim.fleet.Publish(sim.ctx(), a.word(0), 20<<20)
 }
 
@@ -515,7 +519,7 @@ func (sim *simulation) why(a arguments) (string, error) {
 	if text := a.named["at"]; text != "" {
 		at = sim.startedAt.Add(a.duration(text))
 	}
-	e, err := sim.rollouts.Why(sim.ctx(), a.word(0), "", id, at)
+	e, err := sim.rollouts.Why(sim.ctx(), a.word(0), a.named["component"], id, at)
 	if err != nil {
 		return "", err
 	}

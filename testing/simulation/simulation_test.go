@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -204,7 +206,7 @@ func (sim *simulation) check(m *knownRollout, r *fleet.Rollout) {
 		m.begun = map[string]bool{}
 	}
 	for _, a := range sim.fleet.Agents() { // hosts that are offline do not know of the stop
-		if (a.Begun(r.Plan.Version) || a.Version() == r.Plan.Version) && !m.begun[a.ID] {
+		if a.Begun(&r.Plan) && !m.begun[a.ID] {
 			m.begun[a.ID] = true
 			if !first && a.Reachable() {
 				sim.t.Errorf("%s %s: %s began after the rollout had stopped", sim.elapsed(time.Now()), m.name, a.ID)
@@ -233,8 +235,9 @@ func counts(c fleet.Counts) string {
 
 // replaceIDs replaces ids and hashes, which differ from run to run, by names.
 func (sim *simulation) replaceIDs(text string) string {
-	for id, name := range sim.placeholders {
-		text = strings.ReplaceAll(text, id, name)
+	// The id of a rollback begins with that of its rollout, and is replaced first.
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(sim.placeholders))) {
+		text = strings.ReplaceAll(text, id, sim.placeholders[id])
 	}
 	return text
 }

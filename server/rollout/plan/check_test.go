@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
@@ -187,6 +188,33 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 				t.Errorf("%s %s %q: %s\nwant %q %q: …%s…", e.Kind, e.Field, e.Code, e.Message, "body.plan."+row.field, row.code, row.text)
 			}
 		})
+	}
+}
+
+func TestContainersArePinnedByTheirImage(t *testing.T) {
+	digest := sum("sha256:")
+	for _, row := range []struct {
+		image string
+		want  agentapi.ComponentData
+	}{
+		{"registry.example.com/web@" + digest, agentapi.ComponentData{Name: "web", Runtime: "docker", Checksum: digest, Image: "registry.example.com/web@" + digest, Size: 7}},
+		{digest, agentapi.ComponentData{Name: "web", Runtime: "docker", Image: digest, Size: 7}}, // hosts have loaded it
+	} {
+		p := fleet.Plan{Name: "x", Component: "web", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
+		pkg := fleet.Package{File: "f", Version: "2.0.0", Component: "web", Runtime: "docker", Image: row.image, OS: "linux", Arch: "amd64", Size: 7, SHA512: strings.Repeat("0a", 64)}
+		if err := errors.Join(Resolve(&p, nil, fleet.Catalog{pkg}), Check(&p)); err != nil {
+			t.Fatalf("%s: %v", row.image, err)
+		}
+		if !HasChecksum(pkg, p.Artifacts[0].Checksum) {
+			t.Errorf("%s: the package is not the one that the plan pins: %+v", row.image, p.Artifacts)
+		}
+		if got := ComponentData(&p, 0); !reflect.DeepEqual(*got, row.want) {
+			t.Errorf("%s: hosts get %+v, want %+v", row.image, *got, row.want)
+		}
+		again := p
+		if err := Resolve(&again, nil, fleet.Catalog{pkg}); err != nil || !reflect.DeepEqual(again, p) {
+			t.Errorf("%s: resolved again it is %+v, %v", row.image, again, err)
+		}
 	}
 }
 

@@ -602,7 +602,11 @@ func (d *decision) watched() bool {
 		return false
 	}
 	d.wake(until)
-	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyWatched, Text: "all agents are done, and hosts still watch the new version, by default for ten minutes after they began to run it", Until: &until}}
+	text := "all agents are done, and hosts still watch the new version"
+	if d.plan.Component == "" {
+		text += ", by default for ten minutes after they began to run it"
+	}
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyWatched, Text: text, Until: &until}}
 	return true
 }
 

@@ -70,7 +70,7 @@ func (r *Reconciler) giveUp(ctx context.Context, a *fleet.Agent, actionID string
 // zero if it still does, or the upgrade belongs to no rollout. ended caches when
 // rollouts ended.
 func (r *Reconciler) abandonedSince(ctx context.Context, agentID, actionID string, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
-	id := rolloutOf(actionID)
+	id := fleet.RolloutOf(actionID)
 	if id == "" {
 		return time.Time{}, nil
 	}

@@ -45,7 +45,7 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 		return nil
 	}
 	i := fleet.Incident{
-		Severity: "critical", RolloutID: run.rollout.ID, AgentID: t.AgentID, Hostname: t.Hostname, OpenedAt: now,
+		Severity: "critical", RolloutID: run.rollout.ID, AgentID: t.AgentID, Hostname: t.Hostname, Component: run.rollout.Plan.Component, OpenedAt: now,
 		State: fleet.IncidentOpen, RecoveryPlan: run.rollout.Plan.Migration.RecoveryPlan, Text: t.Error,
 	}
 	host := t.Hostname

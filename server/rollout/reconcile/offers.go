@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
@@ -18,12 +17,6 @@ import (
 // belongs to one offer.
 func offerID(rolloutID string, generation int64, n int) string {
 	return fmt.Sprintf("%s-g%d-%d", rolloutID, generation, n)
-}
-
-// rolloutOf returns the rollout that an action belongs to, empty if to none.
-func rolloutOf(actionID string) string {
-	head := actionID[:max(0, strings.LastIndexByte(actionID, '-'))]
-	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
 // renewEvery is after how many actions of a round the lease is renewed: each takes some

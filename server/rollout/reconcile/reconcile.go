@@ -386,7 +386,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 // failure of the version.
 func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
 	by := run.rollout.RolledBackBy
-	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || rolloutOf(a.Of(run.rollout.Plan.Component).ActionID) != by {
+	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || fleet.RolloutOf(a.Of(run.rollout.Plan.Component).ActionID) != by {
 		return
 	}
 	t.State, t.Code, t.Error = fleet.TargetCancelled, fleet.WhyRollingBack, ""

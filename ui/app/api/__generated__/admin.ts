@@ -4050,6 +4050,8 @@ export interface components {
             hash: string;
             /** @description Empty if the preview is not stored */
             rollout_id: string;
+            /** @description The plan's component; absent: the agents themselves */
+            component?: string;
             /** Format: date-time */
             at: string;
             targets: components["schemas"]["PreviewTarget"][];
@@ -4370,6 +4372,8 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
+            /** @description The component of the agent that it is about */
+            component?: string;
             /** @description The version from which hosts were rolled back */
             version?: string;
             /** @description Recovery plan of the rollout, if state may be unreadable */

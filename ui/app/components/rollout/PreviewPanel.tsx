@@ -27,7 +27,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
               {plural(p.skipped.length, "agent")} left out{p.targets.length === 0 ? "" : " · "}{p.targets.length === 0 ? "" : p.offline > 0 ? `${p.offline.toLocaleString()} offline, which upgrade when they return` : "all online"}
             </Text>
           </div>
-          {p.targets.length > 0 ? <Text size="sm" c="dimmed">{WATCH_TEXT}</Text> : null}
+          {p.targets.length > 0 ? <Text size="sm" c="dimmed">{p.component ? `Hosts observe ${p.component} for a minute by default, and then report the new version.` : WATCH_TEXT}</Text> : null}
           {p.warnings.map((w) => <Callout key={w} kind="warning">{sentence(w)}</Callout>)}
           <Facts rows={[
             ["Takes about", durationText(p.estimate)],
