@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,5 +139,108 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	}
 	if out, err := h.CLI(t.Context(), "components", "logs", "web"); err != nil || !strings.Contains(out, "started 1.3.0") {
 		t.Errorf("muster-agent components logs: %v\n%s", err, out)
+	}
+}
+
+// components lists components in the policy of all hosts, and publishes versions of each that
+// run, and one that ends at once. They have no configuration.
+func (w *world) components(names []string, good []string, bad string) {
+	w.t.Helper()
+	var list, archives []string
+	for _, name := range names {
+		list = append(list, fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 2, max_restarts: 1}}\n", name))
+		for _, version := range append(good, bad) {
+			then := "exec sleep 1000"
+			if version == bad {
+				then = "exit 3"
+			}
+			program := filepath.Join(w.Dir, name+"-"+version+".sh")
+			check(w.t, os.WriteFile(program, []byte("#!/bin/sh\n"+then+"\n"), 0o755))
+			archive, err := w.publisher.Component(w.t.Context(), name, version, fmt.Sprintf("{name: %s, runtime: process, settings: {program: bin/run}}", name), "bin/run="+program)
+			check(w.t, err)
+			archives = append(archives, archive)
+		}
+	}
+	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
+	policy := filepath.Join(w.Dir, "components.yaml")
+	check(w.t, os.WriteFile(policy, []byte("components:\n"+strings.Join(list, "")), 0o600))
+	_, err := w.server.CLI(w.t.Context(), "policies", "update", "default", "--components", policy)
+	check(w.t, err)
+	for _, h := range w.hosts {
+		w.wait(h, "reports its components", func(a adminapi.Agent) bool { return len(a.Components) == len(names) })
+	}
+}
+
+// versions returns the versions of a component on all hosts, once none is being upgraded.
+func (w *world) versions(name string) map[string]int {
+	w.t.Helper()
+	out := map[string]int{}
+	for _, h := range w.hosts {
+		a := w.wait(h, "has ended the upgrades of "+name, func(a adminapi.Agent) bool {
+			return !slices.ContainsFunc(a.Components, func(c adminapi.Component) bool { return text(c.Name) == name && c.UpgradeStartedAt != nil })
+		})
+		for _, c := range a.Components {
+			if text(c.Name) == name {
+				out[text(c.Version)]++
+			}
+		}
+	}
+	return out
+}
+
+func TestBadCanaryOfAComponentStopsItsRollout(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03", "web-04", "web-05", "web-06")
+	w.components([]string{"web"}, []string{"1.0.0"}, "2.0.0")
+	r := w.rollOut(w.plan("1.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: rolling, batch_size: 3}\nhealth: {wait: 1s}\n"), exitCompleted)
+	if got := w.versions("web"); r.Counts.Succeeded != 6 || !maps.Equal(got, map[string]int{"1.0.0": 6}) {
+		t.Fatalf("the first installation ended with %+v, %v", r.Counts, got)
+	}
+	r = w.rollOut(w.plan("2.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: canary, canary: {size: 2}}\nhealth: {wait: 1s}\n"), exitPaused)
+	if r.Stop == nil || r.Stop.Kind != "canary" {
+		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
+	}
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.Id+"/targets?perPage=100")
+	check(t, err)
+	offered := 0
+	for _, target := range targets.Items {
+		if target.OfferedAt != nil {
+			offered++
+		}
+	}
+	// Each host has put the earlier version back by itself, and no other was offered the bad one.
+	if got := w.versions("web"); offered > 2 || !maps.Equal(got, map[string]int{"1.0.0": 6}) {
+		t.Errorf("%d were offered the bad version, and now run %v", offered, got)
+	}
+	untouched := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.OfferedAt == nil })
+	code, said := w.command("agents", "why", targets.Items[untouched].AgentId, "--component", "web")
+	if code != 0 || !strings.Contains(said, "canary") {
+		t.Errorf("why not? It says:\n%s", said)
+	}
+}
+
+func TestGroupOfTwoComponentsIsRolledBackAsAWhole(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
+	w.components([]string{"db", "web"}, []string{"1.0.0", "1.1.0"}, "2.0.0")
+	group := func(policy, db, web string) (code int, said string) {
+		t.Helper()
+		path := filepath.Join(w.Dir, fmt.Sprintf("group-%s-%s.yaml", db, web))
+		plan := func(component string) string {
+			return fmt.Sprintf("  - {name: %s, plan: {component: %s, select: {all: true}, strategy: {kind: all_at_once}, health: {wait: 1s}, failure: {count: 1}}}\n", component, component)
+		}
+		text := fmt.Sprintf("name: release\nfailure_policy: %s\naccept_drift: true\ndesired_versions: {db: %s, web: %s}\nmembers:\n", policy, db, web) + plan("db") + plan("web")
+		check(t, os.WriteFile(path, []byte(text), 0o600))
+		return w.command("groups", "create", "--file", path, "--start", "--yes", "--wait", "--timeout", "3m")
+	}
+	if code, said := group("rollback_all", "1.0.0", "1.0.0"); code != exitCompleted {
+		t.Fatalf("the first installation ended with %d:\n%s", code, said)
+	}
+	code, said := group("rollback_all", "1.1.0", "2.0.0")
+	if code == exitCompleted {
+		t.Errorf("a group with a bad member is done:\n%s", said)
+	}
+	for _, name := range []string{"db", "web"} {
+		if got := w.versions(name); !maps.Equal(got, map[string]int{"1.0.0": 2}) {
+			t.Errorf("hosts run %s %v, want 1.0.0 again\n%s", name, got, said)
+		}
 	}
 }
