@@ -138,7 +138,15 @@ func (w *world) read(path string) string {
 // installed.
 func (w *world) crash(cut simdisk.Cut) {
 	w.disk = w.disk.After(cut)
-	w.machine.set(func() { w.machine.running = maps.Clone(w.machine.installed) })
+	m := w.machine
+	m.set(func() {
+		m.running = map[string]string{}
+		for name, home := range m.installed {
+			if !m.fails["start "+versionOf(home)] {
+				m.running[name] = home
+			}
+		}
+	})
 }
 
 // publish makes the package of a version of the component web, whose configuration file has

@@ -59,7 +59,7 @@ func (d *demo) buildPages(ctx context.Context, publisher *harness.Publisher) (ar
 // installPage lists the component in the policy of the hosts, and installs it on the first.
 func (d *demo) installPage(ctx context.Context) error {
 	file := filepath.Join(d.fleet.Dir, "page", "components.yaml")
-	text := fmt.Sprintf("components:\n  - name: page\n    runtime: process\n    version: %s\n    health: {wait_seconds: 4, max_restarts: 1, checks: [{name: page, http: %q}]}\n", first, d.page.url())
+	text := fmt.Sprintf("components:\n  - name: page\n    runtime: process\n    health: {wait_seconds: 4, max_restarts: 1, checks: [{name: page, http: %q}]}\n", d.page.url())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 		w.publishComponent(version, then)
 	}
 	policy := filepath.Join(w.Dir, "components.yaml")
-	check(t, os.WriteFile(policy, []byte("components:\n  - {name: web, runtime: process, version: 1.0.0, health: {wait_seconds: 3, max_restarts: 1}}\n"), 0o600))
+	check(t, os.WriteFile(policy, []byte("components:\n  - {name: web, runtime: process, health: {wait_seconds: 3, max_restarts: 1}}\n"), 0o600))
 	_, err := w.server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
 	check(t, err)
 	w.wait(h, "reports web", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
