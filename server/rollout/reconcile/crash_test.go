@@ -221,13 +221,16 @@ func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settl
 	}))
 	for _, id := range w.order {
 		a, h := w.agent(id), w.hosts[id]
-		end.upgrades += fmt.Sprintf("%s %s %d\n", id, h.version, h.upgrades)
+		end.upgrades += fmt.Sprintf("%s %s %s %d\n", id, h.version, h.web, h.upgrades)
+		if web := a.Of("web"); web.Upgrading() || web.Version != h.web {
+			t.Errorf("killed at write %d (%s): the server takes web on %s for %s, upgrading %v; it is %s", at, last, id, web.Version, web.Upgrading(), h.web)
+		}
 		if a.Upgrading() || a.Version != h.version {
 			t.Errorf("killed at write %d (%s): the server takes %s for one that runs %s, upgrading %v; it runs %s", at, last, id, a.Version, a.Upgrading(), h.version)
 		}
 	}
 	if r.State.Ended() && at == 0 {
-		if _, err := w.store.PolicyLocks().Get(t.Context(), "default"); fleet.KindOf(err) != fleet.NotFound {
+		if _, err := w.store.PolicyLocks().Get(t.Context(), fleet.LockKey("default", r.Plan.Component)); fleet.KindOf(err) != fleet.NotFound {
 			t.Errorf("the policy is still locked: %v", err)
 		}
 	}
@@ -245,6 +248,14 @@ func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	}{
 		{"a rollout with one failure", func(w *world) func(fleet.Rollout) bool {
 			w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize, p.Health.Wait = 2, fleet.Duration(20*time.Second) }))
+			w.hosts["agent-002"].bad = "crash"
+			return over
+		}},
+		{"a rollout of a component with one failure", func(w *world) func(fleet.Rollout) bool {
+			w.runWeb()
+			w.start("r", rolling(func(p *fleet.Plan) {
+				p.Component, p.Strategy.BatchSize, p.Health.Wait = "web", 2, fleet.Duration(40*time.Second)
+			}))
 			w.hosts["agent-002"].bad = "crash"
 			return over
 		}},

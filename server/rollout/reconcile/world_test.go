@@ -163,6 +163,50 @@ type host struct {
 	slow        bool // stays where it downloads
 	seen        time.Time
 	seq         int64 // the last action when it checked in
+	// web is the version of the component web, which is upgraded instead of the agent; empty:
+	// the host has none.
+	web string
+}
+
+// report is what the host says of its component.
+func (h *host) report(w *world) json.RawMessage {
+	b, err := json.Marshal([]agentapi.Component{{
+		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details},
+	}})
+	w.must(err)
+	return b
+}
+
+// runWeb gives all hosts the component web in version 1.0.0, and publishes 1.1.0.
+func (w *world) runWeb() {
+	w.t.Helper()
+	w.must(w.store.Packages().Create(w.t.Context(), fleet.Package{
+		File: "muster-component-web-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("cd", 64), Size: 1 << 20,
+		Component: "web", Runtime: "process",
+	}))
+	for _, h := range w.hosts {
+		h.web = "1.0.0"
+		w.checkin(h)
+	}
+}
+
+// liveWeb is what happens in one tick of an upgrade of the component that is no download.
+func (w *world) liveWeb(h *host) {
+	switch {
+	case h.state == agentapi.UpgradeReplacing:
+		h.upgrades++
+		h.enter(w, agentapi.UpgradeWatching)
+	case h.bad == "crash":
+		h.details = w.details(h, *h.action, agentapi.UpgradeFailed)
+		h.details.Metadata.ErrorMsg, h.details.Metadata.FailedState = "it ended twice", agentapi.UpgradeWatching
+		w.ack(h, h.action.ID, "it ended twice")
+		h.action, h.state = nil, ""
+	case w.now.Sub(h.since) >= 20*time.Second:
+		h.web = h.details.TargetVersion
+		w.ack(h, h.action.ID, "")
+		h.action, h.state, h.details = nil, "", nil
+	}
+	w.checkin(h)
 }
 
 func meta(id, version string) string {
@@ -188,6 +232,9 @@ func (w *world) checkin(h *host) {
 	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
 	w.must(err)
 	req := agentapi.CheckinRequest{Status: h.status, AckToken: h.token, LocalMeta: json.RawMessage(meta(h.id, h.version)), UpgradeDetails: h.details}
+	if h.web != "" {
+		req.Components, req.UpgradeDetails = h.report(w), nil
+	}
 	if h.components != "" {
 		req.Components = json.RawMessage(h.components)
 	}
@@ -279,6 +326,10 @@ func (w *world) live(h *host) {
 		if h.action == nil {
 			return
 		}
+	}
+	if h.web != "" && h.state != agentapi.UpgradeDownloading {
+		w.liveWeb(h)
+		return
 	}
 	switch h.state {
 	case agentapi.UpgradeDownloading:
@@ -425,14 +476,14 @@ func rolling(change func(*fleet.Plan)) fleet.Plan {
 func (w *world) start(id string, p fleet.Plan) fleet.Rollout {
 	w.t.Helper()
 	ctx := w.t.Context()
-	catalog, err := w.server.actions.Catalog(ctx)
+	catalog, err := w.server.actions.CatalogOf(ctx, p.Component)
 	w.must(err)
 	w.must(plan.Resolve(&p, nil, catalog))
 	w.must(plan.Check(&p))
 	r := fleet.Rollout{ID: id, State: fleet.RolloutRunning, Plan: p, Generation: 1, CreatedAt: w.now, StartedAt: &w.now, Policies: []string{"default"}}
 	var agents []fleet.Agent
 	w.must(w.store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { agents = append(agents, a) }))
-	pre, err := preview.Compute(&r, preview.Fleet{Agents: agents, Catalog: catalog}, w.now)
+	pre, err := preview.Compute(&r, preview.Fleet{Agents: agents, Catalog: catalog, Components: map[string]agentapi.PolicyComponent{"default": {Name: p.Component, Runtime: "process"}}}, w.now)
 	w.must(err)
 	w.adopt(&r, pre)
 	return r
@@ -454,7 +505,7 @@ func (w *world) adopt(r *fleet.Rollout, pre fleet.Preview) {
 	}
 	w.must(w.store.Targets().Create(w.t.Context(), targets))
 	w.must(w.store.Rollouts().Create(w.t.Context(), *r))
-	w.must(w.store.PolicyLocks().Create(w.t.Context(), fleet.PolicyLock{PolicyID: "default", RolloutID: r.ID, At: w.now}))
+	w.must(w.store.PolicyLocks().Create(w.t.Context(), fleet.PolicyLock{PolicyID: "default", Component: r.Plan.Component, RolloutID: r.ID, At: w.now}))
 }
 
 // running returns the hosts that run a version.

@@ -204,7 +204,8 @@ func eachCollection(f func(name string, c kind)) {
 	noun[fleet.PolicyLock]{
 		of: store.Store.PolicyLocks,
 		make: func(i int) fleet.PolicyLock {
-			return fleet.PolicyLock{PolicyID: fmt.Sprint("policy-", i), RolloutID: "r", At: when(i)}
+			// Of the agents of a policy, or of a component of theirs.
+			return fleet.PolicyLock{PolicyID: fmt.Sprint("policy-", i/2), Component: []string{"", "web"}[i%2], RolloutID: "r", At: when(i)}
 		},
 		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision },
 		change: func(v *fleet.PolicyLock, n int) { v.RolloutID = fmt.Sprint(n) },
