@@ -375,7 +375,10 @@ func TestGroupsKeepTheirOrderAndEnd(t *testing.T) {
 			if round == 1000 {
 				rt.Fatalf("it does not end: %s, stopped by %+v, %+v", m.g.State, m.g.Stop, m.g.Members)
 			}
-			for m.step() {
+			for steps := 0; m.step(); steps++ {
+				if steps == 100 {
+					rt.Fatalf("it takes steps for ever: %s, %+v", m.g.State, m.g.Members)
+				}
 			}
 			m.elapse()
 			if m.g.State == fleet.GroupPaused {
