@@ -179,7 +179,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}, nil
 }
 
-// serverName tells the servers of one store apart: two on one machine have different folders.
+// serverName returns a name that no other server of the store has: two on one machine have
+// different folders.
 func serverName(data string) string {
 	if abs, err := filepath.Abs(data); err == nil {
 		data = abs

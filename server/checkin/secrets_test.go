@@ -70,14 +70,14 @@ func TestActionFailsOnAServerThatCannotDecryptItsSecrets(t *testing.T) {
 	if !strings.Contains(r.Error, "lacks the key that encrypted the secrets of this action") || r.Hostname != "web" {
 		t.Errorf("the result is %+v", r)
 	}
-	var told int
+	var announced int
 	for _, e := range w.events(seen) {
 		if e.Type == fleet.EventActionResult && e.Subject == secret.ID {
-			told++
+			announced++
 		}
 	}
-	if told != 1 {
-		t.Errorf("%d events tell of the result", told)
+	if announced != 1 {
+		t.Errorf("%d events announce the result", announced)
 	}
 	if n := strings.Count(log.String(), secret.ID); n != 1 || !strings.Contains(log.String(), "lacks the key") {
 		t.Errorf("the log names the action %d times:\n%s", n, log.String())

@@ -64,7 +64,7 @@ func (a API) New() *gin.Engine {
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
 	e.UseRawPath = true // an escaped slash in an id does not split the path
-	e.Use(a.requestID, a.log, a.cutOffResets, a.recover)
+	e.Use(a.requestID, a.cutOffResets, a.log, a.recover)
 	e.NoRoute(func(c *gin.Context) {
 		a.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
 	})

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
@@ -23,23 +24,30 @@ type resetsKey struct{}
 type resets struct {
 	conn net.Conn
 	pace *rate.Limiter
+	cut  atomic.Bool // the connection was closed for them
 }
 
 // ConnContext is for http.Server, for connections that may speak HTTP/2. A client that
 // begins requests and resets them, without waiting for answers, evades net/http's limit of
 // concurrent requests while the server works on them; such a connection is closed.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, resetsKey{}, &resets{c, rate.NewLimiter(resetsPerSecond, resetBurst)})
+	return context.WithValue(ctx, resetsKey{}, &resets{conn: c, pace: rate.NewLimiter(resetsPerSecond, resetBurst)})
 }
 
-// cutOffResets closes the connection of a request that was reset, if it resets too many.
+// cutOffResets closes the connection of a request that was reset, if it resets too many. The
+// requests of it that net/http has queued by then are not handled.
 func (a API) cutOffResets(c *gin.Context) {
-	c.Next()
 	ctx := c.Request.Context()
-	if c.Request.ProtoMajor != 2 || ctx.Err() == nil {
+	r, ok := ctx.Value(resetsKey{}).(*resets)
+	if !ok || c.Request.ProtoMajor != 2 {
 		return
 	}
-	if r, ok := ctx.Value(resetsKey{}).(*resets); ok && !r.pace.Allow() {
+	if r.cut.Load() {
+		c.Abort()
+		return
+	}
+	c.Next()
+	if ctx.Err() != nil && !r.pace.Allow() && r.cut.CompareAndSwap(false, true) {
 		a.Log.Debug("connection closed: it resets its requests", "from", c.Request.RemoteAddr)
 		r.conn.Close()
 	}

@@ -37,8 +37,7 @@ func (s Server) digest() string {
 
 // NoticeConfiguration gives a new revision to the policies that use what this server
 // contributes, if the configuration has changed that since the server started before. The
-// server calls it at every start, with a name that tells it from the other servers of the
-// store.
+// server calls it at every start, with a name that no other server of the store has.
 //
 // Servers of one store may have different addresses: each then sends its own to the agents
 // that poll it. So a server compares with what it contributed itself. If it compared with the

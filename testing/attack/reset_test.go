@@ -25,9 +25,8 @@ const (
 	// handles them all would be busy for seconds.
 	resetRequests = 20_000
 	// maxReset is how many of them the server may handle: those that it lets a connection
-	// reset, and those that net/http has queued by then. On a busy machine, where it closes
-	// the connection late, these were 3,069.
-	maxReset = 6000
+	// reset, and those that it is handling by then.
+	maxReset = 3000
 )
 
 // rapidReset sends requests on one HTTP/2 connection and resets each at once, until the
