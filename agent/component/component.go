@@ -96,9 +96,9 @@ func New(o Options) *Manager {
 	return &Manager{Options: o, kick: make(chan struct{}, 1), units: map[string]*unit{}}
 }
 
-// Follow takes the components of a policy, the first time before any upgrade. What is no longer in the policy is left as it is,
-// and no longer reported; a process of the agent's own is stopped. It returns an error if the
-// policy cannot be used as a whole.
+// Follow takes the components of a policy, the first time before any upgrade. What is no
+// longer in the policy is left as it is, and no longer reported; a process of the agent's own
+// is stopped. It returns an error if the policy cannot be used as a whole.
 func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) error {
 	if len(list) > MaxComponents {
 		return fmt.Errorf("the policy has %d components, want at most %d", len(list), MaxComponents)

@@ -546,6 +546,33 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 	}
 }
 
+// No adapter can stop what another one has started.
+func TestComponentKeepsItsRuntime(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	w.publish("2.0.0", func(c *manifest.Component) { c.Runtime = "other" })
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		m.Adapters["other"] = m.Adapters["model"]
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Follow(t.Context(), []agentapi.PolicyComponent{{Name: "web", Runtime: "other", Health: shortly}}); err != nil {
+			t.Fatal(err)
+		}
+		before := w.machine.count()
+		r := order("second", "2.0.0")
+		r.Order.Runtime = "other"
+		if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), "is installed with the runtime model, and its policy now says other") {
+			t.Error(f)
+		}
+		if did := w.machine.since(before); len(did) > 0 {
+			t.Errorf("the machine did %q", did)
+		}
+		w.expect("1.0.0")
+	})
+}
+
 func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web")} })

@@ -108,7 +108,8 @@ func (o *observation) add(s sample, rules *Rules) {
 
 // judge decides whether the version stays. Until the wait is over only what cannot get better
 // is bad: too many restarts, a component that stays down, a check that passed and fails
-// again. At its end everything has to be right.
+// again. At its end everything has to be right; a check that has passed before may still fail
+// less often in a row than its threshold, and then its next tries decide.
 func (o *observation) judge(rules *Rules, now time.Time) (verdict, string) {
 	if o.first == nil {
 		return undecided, ""
@@ -124,14 +125,18 @@ func (o *observation) judge(rules *Rules, now time.Time) (verdict, string) {
 		}
 		return undecided, ""
 	}
+	waits := false
 	for i, c := range o.checks {
 		failing := c.failures >= rules.Checks[i].Threshold
-		if failing && c.passed || over && c.err != nil {
+		switch {
+		case failing && (c.passed || over), over && c.err != nil && !c.passed:
 			return bad, fmt.Sprintf("check %s fails: %v", rules.Checks[i].Name, c.err)
+		case c.err != nil:
+			waits = true // a single failure is no verdict: the next looks decide
 		}
 	}
 	switch {
-	case !over:
+	case !over || waits:
 		return undecided, ""
 	case !st.Ready:
 		return bad, "it is not ready" + because(st.Message)

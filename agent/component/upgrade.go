@@ -193,6 +193,8 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		return refused(errors.New(problem))
 	case r.Order.Runtime != policy.Runtime:
 		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", u.name, policy.Runtime, r.Order.Runtime))
+	case s.Installed != nil && s.Runtime != "" && s.Runtime != r.Order.Runtime:
+		return refused(fmt.Errorf("component %s is installed with the runtime %s, and its policy now says %s: a component keeps its runtime, so give the new one another name", u.name, s.Runtime, r.Order.Runtime))
 	}
 	if err := u.makeFolder(); err != nil {
 		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
