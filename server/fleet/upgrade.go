@@ -254,8 +254,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 }
 
 // CancelUpgrade ends the upgrade, of the agent or of a component, that was cancelled before
-// it was done. It reports
-// whether the document changed.
+// it was done. It reports whether the document changed.
 func (a *Agent) CancelUpgrade(actionID string) bool {
 	if a.cancelComponent(actionID) {
 		return true

@@ -494,9 +494,9 @@ func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time)
 	for _, link := range agentReasons(a, component, none, now) {
 		e.add(link)
 	}
-	runs, create := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create"
+	runs, create, single := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create", "muster agents upgrade"
 	if component != "" {
-		runs, create = a.Hostname()+": "+componentWords(&s), create+" --component "+component
+		runs, create, single = a.Hostname()+": "+componentWords(&s), create+" --component "+component, "muster components upgrade "+component
 		if !s.Reported {
 			e.Summary, e.Next = runs, plan.ReasonNext(fleet.WhyNoComponent)
 			return e
@@ -537,7 +537,7 @@ func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time)
 		e.Next = plan.ReasonNext(fleet.WhyRefused)
 	default:
 		e.Summary = fmt.Sprintf("%s, and %s is published, but no rollout brings it there", runs, newest)
-		e.Next = fmt.Sprintf("Make a rollout to %s with `%s --version %s`, or upgrade it by itself with `muster agents upgrade`.", newest, create, newest)
+		e.Next = fmt.Sprintf("Make a rollout to %s with `%s --version %s`, or upgrade it by itself with `%s`.", newest, create, newest, single)
 	}
 	return e
 }
