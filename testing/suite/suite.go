@@ -89,8 +89,8 @@ func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
 type packages struct {
 	// raced run under the race detector.
 	raced []string
-	// harness run without it, since it does not see the separate programs that they
-	// test.
+	// harness run without it, since it does not see the separate programs that they test,
+	// and slows them down several times.
 	harness []string
 }
 
@@ -116,7 +116,7 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 	for _, pkg := range all {
 		switch {
 		case pkg == proofPackage:
-		case strings.HasPrefix(pkg, "testing/") && !runsInProcess(pkg):
+		case testsPrograms(pkg):
 			p.harness = append(p.harness, "./"+pkg)
 		default:
 			p.raced = append(p.raced, "./"+pkg)
@@ -128,10 +128,14 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 // proofPackage runs only in testWhole.
 const proofPackage = "testing/faults"
 
-// runsInProcess reports whether a package's tests run servers or agents in their own
-// process, where the race detector sees them.
-func runsInProcess(pkg string) bool {
-	return strings.HasPrefix(pkg, "testing/simulation") || strings.HasPrefix(pkg, "testing/loadtest")
+// testsPrograms reports whether a package's tests are about separate programs: those of this
+// repository, a Docker engine, or systemd in a machine. In packages of testing/ that it does
+// not name, servers and agents run in the tests' own process.
+func testsPrograms(pkg string) bool {
+	if pkg == "agent/runtime/docker" || pkg == "agent/runtime/systemd" {
+		return true
+	}
+	return strings.HasPrefix(pkg, "testing/") && !strings.HasPrefix(pkg, "testing/simulation") && !strings.HasPrefix(pkg, "testing/loadtest")
 }
 
 // uninstrumented are flags that exclude SQLite in Go from the race detector, which would

@@ -112,7 +112,7 @@ func TestStatusOfAUnit(t *testing.T) {
 			state{load: "loaded", active: "activating", sub: "auto-restart", result: "exit-code", exitCode: exited, exitStatus: 3, started: at},
 			false, false, "it has ended, and systemd will start it again: exit-code, exit status 3",
 		},
-		{"the same under a later name", state{load: "loaded", active: "activating", sub: "auto-restart-queued", result: "signal", exitCode: killed, exitStatus: 9}, false, false, "it has ended, and systemd will start it again: signal, signal 9"},
+		{"one that waits for its restart, as later versions say", state{load: "loaded", active: "activating", sub: "auto-restart-queued", result: "signal", exitCode: killed, exitStatus: 9}, false, false, "it has ended, and systemd will start it again: signal, signal 9"},
 		{"one that systemd gave up", state{load: "loaded", active: "failed", sub: "failed", result: "start-limit-hit"}, false, false, "it has failed: it was started too often (start-limit-hit)"},
 		{"one that was stopped", state{load: "loaded", active: "inactive", sub: "dead"}, false, false, "it is stopped"},
 		{"one that has ended", state{load: "loaded", active: "inactive", sub: "dead", result: "success", exitCode: exited, started: at}, false, false, "it has ended: success, exit status 0"},
@@ -122,7 +122,7 @@ func TestStatusOfAUnit(t *testing.T) {
 		{"one whose file was removed", state{load: "not-found", active: "active", sub: "running", pid: 7, started: at}, true, true, ""},
 	} {
 		got := test.state.status()
-		want := runtime.Status{Running: test.running, Ready: test.ready, Message: test.message}
+		want := runtime.Status{Running: test.running, Waits: strings.Contains(test.what, "restart"), Ready: test.ready, Message: test.message}
 		if test.running {
 			want.PID, want.Since = 7, at
 		}
