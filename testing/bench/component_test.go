@@ -150,3 +150,49 @@ func startTime(b *testing.B, unit string) time.Duration {
 	}
 	return time.Duration(at("ActiveEnterTimestampMonotonic")-at("InactiveExitTimestampMonotonic")) * time.Microsecond
 }
+
+// workloads is how many components run on the host whose agent's memory is read.
+const workloads = 10
+
+// components measures an agent that supervises components as processes.
+func (t *table) components(w *world) {
+	w.Helper()
+	h := w.install("components", w.publish("3.0.0", w.Programs.Agent))
+	program := filepath.Join(w.Dir, "workload")
+	w.check(os.WriteFile(program, []byte("#!/bin/sh\nexec sleep infinity\n"), 0o755))
+	policy := "components:\n"
+	var names []string
+	for i := range workloads {
+		name := "web-" + strconv.Itoa(i)
+		archive, err := w.publisher.Component(w.Context(), name, "1.0.0", fmt.Sprintf("name: %s\nruntime: process\nsettings: {program: bin/web}\n", name), "bin/web="+program)
+		w.check(err)
+		w.check(w.server.Publish(w.Context(), w.publisher, archive))
+		policy += fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 1}}\n", name)
+		names = append(names, name)
+	}
+	file := filepath.Join(w.Dir, "components.yaml")
+	w.check(os.WriteFile(file, []byte(policy), 0o600))
+	_, err := w.server.CLI(w.Context(), "policies", "update", "default", "--components", file)
+	w.check(err)
+	healthy := func(status string) func() bool {
+		return func() bool {
+			a, err := w.server.Agent(w.Context(), h.ID)
+			w.check(err)
+			n := 0
+			for _, c := range a.Components {
+				if c.Name != nil && c.Status == status {
+					n++
+				}
+			}
+			return n == workloads
+		}
+	}
+	w.until("the components are reported", healthy("STOPPED"))
+	for _, name := range names {
+		_, err := w.server.CLI(w.Context(), "components", "upgrade", name, h.ID, "--version", "1.0.0")
+		w.check(err)
+	}
+	w.until("all components run", healthy("HEALTHY"))
+	time.Sleep(settle)
+	t.mebibytes(fmt.Sprintf("agent, idle, with %d components", workloads), rss(w, programs(w, h)["muster-agent"]))
+}
