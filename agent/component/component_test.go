@@ -195,6 +195,37 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 	})
 }
 
+// The new version has changed state that the version before cannot read.
+func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
+	for _, c := range []struct{ migration, want string }{
+		{"compatible", "version 1.0.0 is back, and crash loop"},
+		{"breaking", "it may not read the state: follow the recovery plan"},
+	} {
+		t.Run(c.migration, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				w.machine.set(func() { w.machine.crashes["1.0.0"], w.machine.crashes["2.0.0"] = true, true })
+				bad := order("second", "2.0.0")
+				bad.Order.Migration = c.migration
+				f := failureOf(t, m.Upgrade(t.Context(), bad))
+				if !f.Broken || f.Transient || !strings.Contains(f.Error(), c.want) || !strings.HasPrefix(f.Error(), agentapi.FailedRollback) {
+					t.Errorf("failure is %+v", f)
+				}
+				w.expect("1.0.0")
+				if r := m.Reports()[0]; r.Status != "FAILED" || !strings.Contains(r.Message, agentapi.FailedRollback) {
+					t.Errorf("report is %+v", r)
+				}
+			})
+		})
+	}
+}
+
 func TestFailedRollbackNeedsAnOperator(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", nil)

@@ -28,6 +28,12 @@ const observeHealth = "observe_health"
 const (
 	// sampleEvery is how often a new version is looked at.
 	sampleEvery = time.Second
+	// runsAgainWait shows most crashes at the start of the version before, which was observed
+	// for longer when it was new.
+	runsAgainWait = 5 * time.Second
+	// breakingMigration is the migration after which the version before may not read the
+	// component's state.
+	breakingMigration = "breaking"
 	// observeSlack is how much longer than the wait the observation may take: one round of
 	// checks, each with its timeout.
 	observeSlack = 2 * time.Minute
@@ -65,7 +71,7 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Requ
 		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health,
 		Order: primitive.Order{
 			ID: c.UpgradeID, Component: c.Name, Runtime: c.Runtime, Version: d.Version, SourceURI: d.SourceURI,
-			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback,
+			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback, Migration: c.Migration,
 		},
 	}
 	if r.Order.ID == "" {
@@ -204,7 +210,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		return err
 	}
 	if j == nil {
-		j = &primitive.Journal{Order: r.Order, From: s.Installed}
+		j = &primitive.Journal{Order: r.Order, From: s.Installed, Runs: u.runs(ctx)}
 	}
 	health := policy.Health
 	if r.Health != nil {
@@ -212,7 +218,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	}
 	w := u.newWork(j, r, health)
 	if j.Undoing {
-		return w.undone(&Failure{Step: j.FailedStep, Err: errors.New(j.FailedError)})
+		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError)})
 	}
 	if r.Stop != "" {
 		return w.fail(ctx, "", stoppedBy(r.Stop))
@@ -431,24 +437,65 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	if err := w.run.Fail(step, why); err != nil {
 		return w.broken(why, err)
 	}
-	return w.failed(f)
+	return w.failed(ctx, f)
 }
 
 // undone completes an undoing that was interrupted.
-func (w *work) undone(f *Failure) error {
+func (w *work) undone(ctx context.Context, f *Failure) error {
 	if err := w.run.Undo(); err != nil {
 		return w.broken(f.Err, err)
 	}
-	return w.failed(f)
+	return w.failed(ctx, f)
 }
 
-func (w *work) failed(f *Failure) error {
+// failed records an upgrade that is undone, and looks whether the version before runs again.
+func (w *work) failed(ctx context.Context, f *Failure) error {
 	started := w.j.HasBegun(observeHealth) || f.Step == primitive.StartNode
 	w.u.note(func(s *state) {
 		s.Broken = ""
 		s.fail(w.j, f.Error(), started && !errors.Is(f.Err, ErrCancelled), time.Now().UTC())
 	})
+	if w.j.Runs && w.j.HasBegun(primitive.StopNode) {
+		if err := w.runsAgain(context.WithoutCancel(ctx)); err != nil {
+			return w.broken(f.Err, err)
+		}
+	}
 	return f
+}
+
+// runsAgain observes the version before, which may end at once: the new one may have left
+// state that it cannot read.
+func (w *work) runsAgain(ctx context.Context) error {
+	u := w.u
+	from, err := primitive.Release(u.m.Disk, u.dir, u.name, *w.j.From)
+	if err != nil {
+		return err
+	}
+	rules := newRules(nil, w.health)
+	rules.Wait = runsAgainWait
+	o := observation{began: time.Now()}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		s := u.m.sample(ctx, w.change.Adapter, from, &rules)
+		s.status.Ready = s.status.Running // what it takes to be ready may take longer
+		o.add(s, &rules)
+		switch v, why := o.judge(&rules, time.Now()); {
+		case v == good:
+			return nil
+		case v == bad && w.j.Order.Migration == breakingMigration:
+			return fmt.Errorf("version %s is back, and %s; the migration to %s is breaking, so it may not read the state: follow the recovery plan", w.j.From.FullVersion(), why, w.j.Order.Version)
+		case v == bad:
+			return fmt.Errorf("version %s is back, and %s", w.j.From.FullVersion(), why)
+		}
+		<-tick.C
+	}
+}
+
+// runs reports whether the installed version runs, as far as its runtime says.
+func (u *unit) runs(ctx context.Context) bool {
+	adapter, r, err := u.current()
+	return err == nil && r != nil && u.m.sample(ctx, adapter, r, &Rules{}).status.Running
 }
 
 // broken records that an upgrade could not be undone.

@@ -83,6 +83,8 @@ type Order struct {
 	Files []agentapi.RenderedFile `json:"files,omitempty"`
 	// Rollback goes back to a version that the host has kept, with its configuration.
 	Rollback bool `json:"rollback,omitempty"`
+	// Migration is what the version does to the component's state; see agentapi.ComponentData.
+	Migration string `json:"migration,omitempty"`
 	// ServerConfig: the component's policy lets the server render configuration.
 	ServerConfig bool `json:"server_config,omitempty"`
 }
@@ -110,7 +112,10 @@ type Journal struct {
 	To Installed `json:"to,omitzero"`
 	// Reused means that To was on the host before, so that undoing keeps it.
 	Reused bool `json:"reused,omitempty"`
-	// Ran means that From ran when it was stopped.
+	// Runs means that From ran when the upgrade began, so that it has to run once that is
+	// undone.
+	Runs bool `json:"runs,omitempty"`
+	// Ran means that From was stopped.
 	Ran bool `json:"ran,omitempty"`
 	// Reload means that the component only reads its configuration again.
 	Reload bool `json:"reload,omitempty"`
