@@ -148,20 +148,34 @@ func (p *prepared) checkPaths(version string, a *fleet.Agent) error {
 	return nil
 }
 
-// before returns the files that the server rendered for the version of a plan's component that
-// an agent has, none if it rendered none or does not know any more: the last upgrade did not
-// end well, or its action was removed.
-func (r *Renderer) before(ctx context.Context, p fleet.Plan, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
-	shared, err := r.prepare(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	component := shared.set.Component
-	u, ok := a.ComponentUpgrades[component]
-	if !ok || u.UpgradedAt == nil {
+// before returns the files of the server that an agent has of a component, which is to get the
+// files after; none if it has none, or if the server does not know them any more. What the
+// agent reports decides: the last order may have failed, or been followed by a rollback.
+func (r *Renderer) before(ctx context.Context, component string, a *fleet.Agent, after []agentapi.RenderedFile) ([]agentapi.RenderedFile, error) {
+	subject := a.Of(component)
+	has := subject.RenderedSHA256()
+	if has == "" {
 		return nil, nil
 	}
-	found, err := r.Actions.For(ctx, u.ActionID, a.ID)
+	last, err := r.ordered(ctx, &subject)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Digest(last) == has:
+		return last, nil
+	case r.Digest(after) == has:
+		return after, nil
+	}
+	return nil, nil
+}
+
+// ordered returns the files of the last order for a component; none if it had none, or was
+// removed.
+func (r *Renderer) ordered(ctx context.Context, s *fleet.Subject) ([]agentapi.RenderedFile, error) {
+	if s.ActionID == "" {
+		return nil, nil
+	}
+	found, err := r.Actions.For(ctx, s.ActionID, s.Agent.ID)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return nil, err
 	}
@@ -169,7 +183,7 @@ func (r *Renderer) before(ctx context.Context, p fleet.Plan, a *fleet.Agent) ([]
 		return nil, nil
 	}
 	var data agentapi.UpgradeData
-	if err := json.Unmarshal(found[0].Data, &data); err != nil || data.Component == nil || data.Component.Name != component {
+	if err := json.Unmarshal(found[0].Data, &data); err != nil || data.Component == nil || data.Component.Name != s.Component {
 		return nil, nil
 	}
 	return data.Component.Files, nil
@@ -182,14 +196,18 @@ const MaxPreview = 100
 type HostPreview struct {
 	Agent  *fleet.Agent
 	Digest string
-	// Diff is from the files that the server knows the host to have.
+	// Diff is from the files of the server that the host has, as far as they are known.
 	Diff string
 	// Err is why the host cannot get the files; then there are no others.
 	Err error
 }
 
-// Preview renders the files of agents. policies has theirs by id.
+// Preview renders the files of agents for a plan that has templates. policies has theirs by id.
 func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[string]fleet.Policy, agents []fleet.Agent) ([]HostPreview, error) {
+	shared, err := r.prepare(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]HostPreview, 0, len(agents))
 	for i := range agents {
 		h := HostPreview{Agent: &agents[i]}
@@ -200,7 +218,7 @@ func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[strin
 		case err != nil:
 			h.Err = err
 		default:
-			before, err := r.before(ctx, p, h.Agent)
+			before, err := r.before(ctx, shared.set.Component, h.Agent, after)
 			if err != nil {
 				return nil, err
 			}

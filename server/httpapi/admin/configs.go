@@ -67,6 +67,6 @@ func configPreviewItem(h configfile.HostPreview) adminapi.ConfigPreviewItem {
 		item.Error = ptr(h.Err.Error())
 		return item
 	}
-	item.ConfigSha256, item.Diff = ptr(h.Digest), ptr(h.Diff)
+	item.RenderedSha256, item.Diff = ptr(h.Digest), ptr(h.Diff)
 	return item
 }

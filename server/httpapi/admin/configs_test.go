@@ -52,7 +52,7 @@ func TestConfigPreviewShowsDiffOfEachHost(t *testing.T) {
 		}
 		slices.SortFunc(got.Items, func(x, y adminapi.ConfigPreviewItem) int { return strings.Compare(x.Hostname, y.Hostname) })
 		want := "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1,4 @@\n+# web-01\n+port 80\n+workers 4\n+site fra\n"
-		if i := got.Items[0]; i.AgentId != a.ID || i.Hostname != "web-01" || i.Error != nil || i.Diff == nil || *i.Diff != want || i.ConfigSha256 == nil {
+		if i := got.Items[0]; i.AgentId != a.ID || i.Hostname != "web-01" || i.Error != nil || i.Diff == nil || *i.Diff != want || i.RenderedSha256 == nil {
 			t.Errorf("%+v", i)
 		}
 		if i := got.Items[1]; i.Diff != nil || i.Error == nil || !strings.HasPrefix(*i.Error, `web/web.conf.tmpl:4: .Labels.site: map has no entry for key "site" (host web-02)`) {
@@ -142,6 +142,7 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 		t.Errorf("the host gets %+v", files)
 	}
 	a.Components[0] = apptest.Component("web-server", "2.5.0")
+	a.Components[0].RenderedSHA256 = *pre.Targets[0].Config
 	a.MustCheckin(nil)
 	setPort("9090")
 	got := apptest.Decode[adminapi.ConfigPreview](t, s.Admin("POST", "/api/v1/upgrade_manifests/edge/web/config_preview", map[string]any{"agents": []string{a.ID}}))

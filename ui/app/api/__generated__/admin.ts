@@ -2546,8 +2546,10 @@ export interface components {
             hash?: string;
             /** @description Of a container */
             image?: string;
-            /** @description Identifies its configuration files */
+            /** @description Identifies its configuration files, the package's own and those of the server */
             config_sha256?: string;
+            /** @description Identifies those that the server has rendered; absent if none */
+            rendered_sha256?: string;
             /** @description The last version that stayed healthy after its upgrade */
             last_healthy_version?: string;
             /** @description Versions that the host has kept */
@@ -4344,9 +4346,9 @@ export interface components {
         ConfigPreviewItem: {
             agent_id: string;
             hostname: string;
-            /** @description Identifies the files, as config_sha256 of a component that has no others */
-            config_sha256?: string;
-            /** @description A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new */
+            /** @description Identifies the files, as rendered_sha256 of a component and config of a target */
+            rendered_sha256?: string;
+            /** @description A unified diff from what the server has rendered for the host before, up to 64 KiB; absent: nothing changes. Files of which the server does not know what the host has are new */
             diff?: string;
             /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
             error?: string;
