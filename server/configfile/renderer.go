@@ -16,7 +16,7 @@ import (
 
 // Renderer renders the files of rollouts' targets.
 type Renderer struct {
-	Sets Sets
+	Manifests Manifests
 	// Packages returns the published packages of a component.
 	Packages func(ctx context.Context, component string) (fleet.Catalog, error)
 	Actions  Actions
@@ -26,9 +26,9 @@ type Renderer struct {
 	prepared map[planKey]*prepared
 }
 
-// Sets finds the configuration of upgrade manifests.
-type Sets interface {
-	Configuration(ctx context.Context, profile, id string) (*Set, error)
+// Manifests finds the templates of upgrade manifests.
+type Manifests interface {
+	Templates(ctx context.Context, profile, id string) (*Templates, error)
 }
 
 // Actions has the actions that were ordered; store.Actions is one.
@@ -42,9 +42,9 @@ type planKey struct{ profile, id, hash, version string }
 
 // prepared is what all targets of a plan share.
 type prepared struct {
-	set      *Set
-	packages fleet.Catalog // of the version
-	at       time.Time     // when packages was read
+	templates *Templates
+	packages  fleet.Catalog // of the version
+	at        time.Time     // when packages was read
 }
 
 const (
@@ -65,20 +65,20 @@ func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) 
 	now := r.Now.UTC()
 	known := r.prepared[key]
 	if known == nil {
-		set, err := r.Sets.Configuration(ctx, p.Profile, p.UpgradeID)
+		templates, err := r.Manifests.Templates(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return prepared{}, err
 		}
-		if p.ManifestHash != "" && set.Hash != p.ManifestHash {
+		if p.ManifestHash != "" && templates.Hash != p.ManifestHash {
 			return prepared{}, fleet.Errorf(fleet.Conflict, "the upgrade manifest %s/%s or one of its templates was changed meanwhile: make a new rollout", p.Profile, p.UpgradeID)
 		}
-		known = &prepared{set: set}
+		known = &prepared{templates: templates}
 		if len(r.prepared) >= maxPrepared {
 			clear(r.prepared)
 		}
 	}
-	if age := now.Sub(known.at); !known.set.Empty() && (age < 0 || age >= packagesAge) {
-		packages, err := r.Packages(ctx, known.set.Component)
+	if age := now.Sub(known.at); !known.templates.Empty() && (age < 0 || age >= packagesAge) {
+		packages, err := r.Packages(ctx, known.templates.Component)
 		if err != nil {
 			return prepared{}, err
 		}
@@ -101,10 +101,10 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 		return nil, nil
 	}
 	shared, err := r.prepare(ctx, p)
-	if err != nil || shared.set.Empty() {
+	if err != nil || shared.templates.Empty() {
 		return nil, err
 	}
-	name := shared.set.Component
+	name := shared.templates.Component
 	i := slices.IndexFunc(policy.Components, func(c agentapi.PolicyComponent) bool { return c.Name == name })
 	switch {
 	case i < 0:
@@ -117,7 +117,7 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 			return nil, err
 		}
 	}
-	files, err := shared.set.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], shared.set.Overrides))
+	files, err := shared.templates.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], shared.templates.Overrides))
 	if err != nil {
 		return nil, fleet.Errorf(fleet.Invalid, "%w", err)
 	}
@@ -139,9 +139,9 @@ func (*Renderer) Digest(files []agentapi.RenderedFile) string {
 func (p *prepared) checkPaths(version string, a *fleet.Agent) error {
 	for _, pkg := range p.packages.For(version, a.Host()) {
 		signed := manifest.Component{ServerFiles: pkg.ServerFiles}
-		for _, f := range p.set.files {
+		for _, f := range p.templates.files {
 			if !signed.ServerMayWrite(f.Path) {
-				return fleet.Errorf(fleet.Invalid, "%s: the publishers of %s do not let a server write it: name it in server-files of the package (%s, host %s)", f.Path, p.set.Component, pkg.File, a.Hostname())
+				return fleet.Errorf(fleet.Invalid, "%s: the publishers of %s do not let a server write it: name it in server-files of the package (%s, host %s)", f.Path, p.templates.Component, pkg.File, a.Hostname())
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[strin
 		case err != nil:
 			h.Err = err
 		default:
-			before, err := r.before(ctx, shared.set.Component, h.Agent, after)
+			before, err := r.before(ctx, shared.templates.Component, h.Agent, after)
 			if err != nil {
 				return nil, err
 			}

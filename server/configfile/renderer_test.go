@@ -38,7 +38,7 @@ agent {{.Agent.id}} {{.Agent.version}} {{.Agent.policy}}
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: t.TempDir(), store: sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))}
 	w.renderer = &configfile.Renderer{
-		Sets: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
+		Manifests: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
 		Packages: func(ctx context.Context, component string) (fleet.Catalog, error) {
 			all, _, err := w.store.Packages().List(ctx, 0, 0)
 			return fleet.OfComponent(all, component), err
@@ -175,7 +175,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 	if after, err := w.renderer.RenderFor(t.Context(), pinned, w.policy, &web); err != nil || !reflect.DeepEqual(after, before) {
 		t.Errorf("%+v, %v, want %+v", after, err, before)
 	}
-	another := configfile.Renderer{Sets: w.renderer.Sets, Packages: w.renderer.Packages}
+	another := configfile.Renderer{Manifests: w.renderer.Manifests, Packages: w.renderer.Packages}
 	if files, err := another.RenderFor(t.Context(), pinned, w.policy, &web); fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), "edge/2.0.0 or one of its templates was changed meanwhile") {
 		t.Errorf("%+v, %v", files, err)
 	}
@@ -188,7 +188,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 func TestPlansInMemoryAreBounded(t *testing.T) {
 	w := newWorld(t)
 	reads := 0
-	w.renderer.Sets = counted{w.renderer.Sets, &reads}
+	w.renderer.Manifests = counted{w.renderer.Manifests, &reads}
 	a := host("web-01", "x86_64", "10.0.0.7")
 	render := func(i int) {
 		t.Helper()
@@ -219,13 +219,13 @@ func TestPlansInMemoryAreBounded(t *testing.T) {
 }
 
 type counted struct {
-	configfile.Sets
+	configfile.Manifests
 	reads *int
 }
 
-func (c counted) Configuration(ctx context.Context, profile, id string) (*configfile.Set, error) {
+func (c counted) Templates(ctx context.Context, profile, id string) (*configfile.Templates, error) {
 	*c.reads++
-	return c.Sets.Configuration(ctx, profile, id)
+	return c.Manifests.Templates(ctx, profile, id)
 }
 
 // A preview of a large fleet reads templates once and packages seldom, and a push is noticed.
