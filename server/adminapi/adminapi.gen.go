@@ -1727,6 +1727,14 @@ type ConfigPreviewItem struct {
 	RenderedSha256 *string `json:"rendered_sha256,omitempty"`
 }
 
+// ConfigPreviewList defines model for ConfigPreviewList.
+type ConfigPreviewList struct {
+	Items   []ConfigPreviewItem `json:"items"`
+	Page    int                 `json:"page"`
+	PerPage int                 `json:"perPage"`
+	Total   int                 `json:"total"`
+}
+
 // ConfigPreviewRequest defines model for ConfigPreviewRequest.
 type ConfigPreviewRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
@@ -4645,6 +4653,14 @@ type DeleteRolloutParams struct {
 type ListAuditParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// ListPreviewConfigsParams defines parameters for ListPreviewConfigs.
+type ListPreviewConfigsParams struct {
+	// Agent Ids of targets; default: all
+	Agent   *[]string `form:"agent,omitempty" json:"agent,omitempty"`
+	Page    *int      `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int      `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
 // ListTargetsParams defines parameters for ListTargets.

@@ -1440,6 +1440,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        /**
+         * List the configuration that targets of a stored preview would get, in their order
+         * @description The files are rendered again, and an item has an error if they are others by now. The difference is from what the host has now. Refused with 400 if the server renders no files for the plan, and for agents that are no targets, with the reason.
+         */
+        get: operations["listPreviewConfigs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollouts/{rolloutId}/start": {
         parameters: {
             query?: never;
@@ -4342,6 +4365,12 @@ export interface components {
             /** @description That of the manifest */
             content_hash: string;
             items: components["schemas"]["ConfigPreviewItem"][];
+        };
+        ConfigPreviewList: {
+            items: components["schemas"]["ConfigPreviewItem"][];
+            total: number;
+            page: number;
+            perPage: number;
         };
         ConfigPreviewItem: {
             agent_id: string;
@@ -7552,6 +7581,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RolloutPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPreviewConfigs: {
+        parameters: {
+            query?: {
+                /** @description Ids of targets; default: all */
+                agent?: string[];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigPreviewList"];
                 };
             };
             default: components["responses"]["Error"];
