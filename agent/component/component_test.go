@@ -490,7 +490,9 @@ func TestFilesOfTheServerAreReportedApartFromThePackagesOwn(t *testing.T) {
 		has("by the next agent", "1.0.0", "A")
 		must(change("second", "2.0.0", "B", false))
 		has("after an upgrade", "2.0.0", "B")
-		failureOf(t, change("bad", "3.0.0", "C", false))
+		if f := failureOf(t, change("bad", "3.0.0", "C", false)); f.Step != observeHealth {
+			t.Errorf("failure is %+v", f)
+		}
 		has("after an upgrade that was undone", "2.0.0", "B")
 		must(change("back", "1.0.0", "", true))
 		has("after a rollback", "1.0.0", "A")
