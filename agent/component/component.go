@@ -326,7 +326,7 @@ func (u *unit) report() agentapi.Component {
 		},
 	}
 	if i := u.state.Installed; i != nil {
-		r.Hash, r.Image, r.ConfigSHA256 = i.Hash, i.Image, i.ConfigSHA256
+		r.Hash, r.Image, r.ConfigSHA256, r.RenderedSHA256 = i.Hash, i.Image, i.ConfigSHA256, i.RenderedSHA256
 	}
 	if u.seen.first != nil {
 		r.Restarts = u.seen.last.status.Restarts

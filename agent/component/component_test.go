@@ -458,6 +458,84 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 	})
 }
 
+// The server compares what it would render with what the host has of it, so that is reported
+// apart from the package's own files.
+func TestFilesOfTheServerAreReportedApartFromThePackagesOwn(t *testing.T) {
+	w := newWorld(t)
+	site := etc + "/site.conf"
+	for _, v := range []string{"1.0.0", "2.0.0", "3.0.0"} {
+		w.publish(v, func(c *manifest.Component) { c.ServerFiles = []string{site} })
+	}
+	w.machine.crashes["3.0.0"] = true
+	written := func(path, content string) manifest.WrittenFile {
+		return manifest.WrittenFile{Path: path, Mode: 0o640, SHA256: sha256.Sum256([]byte(content))}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var m *Manager
+		start := func() {
+			t.Helper()
+			m = w.start(&agent{})
+			policy := agentapi.PolicyComponent{Name: "web", Runtime: "model", ServerConfig: true, Health: shortly}
+			if err := m.Follow(t.Context(), []agentapi.PolicyComponent{policy}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// has checks what is on the host, and what is reported of it. content is what the
+		// server has rendered; empty: nothing.
+		has := func(when, version, content string) {
+			t.Helper()
+			w.expect(version)
+			own := written(conf("web"), "version "+version+"\n")
+			all, rendered := []manifest.WrittenFile{own}, ""
+			if content != "" {
+				all, rendered = append([]manifest.WrittenFile{written(site, content)}, own), manifest.ConfigDigest([]manifest.WrittenFile{written(site, content)})
+			}
+			is, err := w.look().ReadFile("test", site)
+			if string(is) != content || content == "" && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: %s has %q, %v, want %q", when, site, is, err, content)
+			}
+			if r := m.Reports()[0]; r.RenderedSHA256 != rendered || r.ConfigSHA256 != manifest.ConfigDigest(all) {
+				t.Errorf("%s: reported are %q of the server and %q of all, want %q and %q", when, r.RenderedSHA256, r.ConfigSHA256, rendered, manifest.ConfigDigest(all))
+			}
+		}
+		change := func(id, version, content string, rollback bool) error {
+			r := order(id, version)
+			r.Order.Rollback = rollback
+			if content != "" {
+				r.Order.Files = []agentapi.RenderedFile{rendered(site, content)}
+			}
+			return m.Upgrade(t.Context(), r)
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		start()
+		must(change("first", "1.0.0", "", false))
+		has("without files of the server", "1.0.0", "")
+		must(change("files", "1.0.0", "A", false))
+		has("after a change of configuration alone", "1.0.0", "A")
+		start()
+		has("by the next agent", "1.0.0", "A")
+		must(change("second", "2.0.0", "B", false))
+		has("after an upgrade", "2.0.0", "B")
+		if f := failureOf(t, change("bad", "3.0.0", "C", false)); f.Step != observeHealth {
+			t.Errorf("failure is %+v", f)
+		}
+		has("after an upgrade that was undone", "2.0.0", "B")
+		must(change("back", "1.0.0", "", true))
+		has("after a rollback", "1.0.0", "A")
+		must(change("none", "2.0.0", "", false))
+		has("after an upgrade without files of the server", "2.0.0", "")
+		must(change("again", "1.0.0", "", true))
+		has("after a rollback to files of the server", "1.0.0", "A")
+		must(change("forth", "2.0.0", "", true))
+		has("after a rollback to none", "2.0.0", "")
+	})
+}
+
 func TestTwoComponentsAreUpgradedAtTheSameTimeAndOneNeverTwice(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", nil)

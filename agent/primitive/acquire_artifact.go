@@ -84,7 +84,7 @@ func (c *Change) doAcquire(ctx context.Context) error {
 
 // reuse takes a version that is on the host.
 func (c *Change) reuse(ctx context.Context, kept Installed) error {
-	kept.Files, kept.ConfigSHA256 = nil, ""
+	kept.Files, kept.ConfigSHA256, kept.RenderedSHA256 = nil, "", ""
 	c.Journal.To, c.Journal.Reused = kept, true
 	if err := c.Save(); err != nil {
 		return err

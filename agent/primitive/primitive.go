@@ -96,10 +96,11 @@ type Installed struct {
 	// Archive identifies the bytes that it was unpacked from; see trust.Expectation.
 	Archive string `json:"archive,omitempty"`
 	Image   string `json:"image,omitempty"`
-	// Files are the paths of the configuration files that were written for it, and
-	// ConfigSHA256 identifies their content.
-	Files        []string `json:"files,omitempty"`
-	ConfigSHA256 string   `json:"config_sha256,omitempty"`
+	// Files are the paths of the configuration files that were written for it.
+	Files []string `json:"files,omitempty"`
+	// ConfigSHA256 identifies all of them, RenderedSHA256 those that the server rendered.
+	ConfigSHA256   string `json:"config_sha256,omitempty"`
+	RenderedSHA256 string `json:"rendered_sha256,omitempty"`
 }
 
 // Journal is what the actions record.

@@ -33,7 +33,7 @@ func (c *Change) doVerify(ctx context.Context) error {
 	if err := c.Adapter.Check(ctx, to); err != nil {
 		return err
 	}
-	files, err := c.files(to)
+	files, rendered, err := c.files(to)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (c *Change) doVerify(ctx context.Context) error {
 			return fmt.Errorf("configuration file %s: %w", f.path, err)
 		}
 	}
-	j.To.Files, j.To.ConfigSHA256 = paths(files), digestOf(files)
+	j.To.Files, j.To.ConfigSHA256, j.To.RenderedSHA256 = paths(files), digestOf(files), rendered
 	j.Reload = j.configOnly() && to.Component.Reload
 	return c.Save()
 }

@@ -64,48 +64,59 @@ func (c *Change) readConfig(path string) (*configFile, error) {
 
 // files returns the configuration files of a version, sorted by path: the package's own, and
 // in their place those that the server has rendered, as far as both the package and the
-// policy allow. A version that the host goes back to gets the files that it had.
-func (c *Change) files(to *runtime.Release) ([]configFile, error) {
+// policy allow; rendered identifies the latter. A version that the host goes back to gets the
+// files that it had.
+func (c *Change) files(to *runtime.Release) (files []configFile, rendered string, err error) {
 	if c.Journal.Order.Rollback && len(c.Journal.Order.Files) == 0 {
-		if files, found, err := c.backedUp(); err != nil || found {
-			return files, err
+		files, had, err := c.backedUp()
+		if err != nil {
+			return nil, "", err
+		}
+		if had != nil {
+			return files, had.RenderedSHA256, nil
 		}
 	}
 	byPath := map[string]configFile{}
 	for _, f := range to.Component.ConfigFiles {
 		content, err := c.Disk.ReadFile(WriteConfigs, filepath.Join(to.Home, filepath.FromSlash(f.From)))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if byPath[f.Path], err = c.configFile(f.Path, content, f.Mode, f.Owner, f.Group); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
+	var fromServer []configFile
 	for i, f := range c.Journal.Order.Files {
 		field := fmt.Sprintf("component.files[%d]: %s", i, f.Path)
 		sum := sha256.Sum256([]byte(f.Content))
 		switch {
 		case manifest.ValidHostPath(f.Path) != nil:
-			return nil, fmt.Errorf("component.files[%d].path: %w", i, manifest.ValidHostPath(f.Path))
+			return nil, "", fmt.Errorf("component.files[%d].path: %w", i, manifest.ValidHostPath(f.Path))
 		case !c.Journal.Order.ServerConfig:
-			return nil, fmt.Errorf("%s: the component's policy does not let the server write configuration: set server_config in the policy", field)
+			return nil, "", fmt.Errorf("%s: the component's policy does not let the server write configuration: set server_config in the policy", field)
 		case !to.Component.ServerMayWrite(f.Path):
-			return nil, fmt.Errorf("%s: the publishers of %s do not let a server write it: name it in server-files of the package", field, to.Name)
+			return nil, "", fmt.Errorf("%s: the publishers of %s do not let a server write it: name it in server-files of the package", field, to.Name)
 		case hex.EncodeToString(sum[:]) != f.SHA256:
-			return nil, fmt.Errorf("%s: its content has another SHA-256 than %s", field, f.SHA256)
+			return nil, "", fmt.Errorf("%s: its content has another SHA-256 than %s", field, f.SHA256)
 		}
 		made, err := c.configFile(f.Path, []byte(f.Content), f.Mode, f.Owner, f.Group)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		byPath[f.Path] = made
+		fromServer = append(fromServer, made)
 	}
-	files := make([]configFile, 0, len(byPath))
 	for _, f := range byPath {
 		files = append(files, f)
 	}
+	sortByPath(files)
+	sortByPath(fromServer)
+	return files, digestOf(fromServer), nil
+}
+
+func sortByPath(files []configFile) {
 	slices.SortFunc(files, func(a, b configFile) int { return cmp.Compare(a.path, b.path) })
-	return files, nil
 }
 
 func (c *Change) configFile(path string, content []byte, mode, user, group string) (configFile, error) {
@@ -123,12 +134,12 @@ func (c *Change) configFile(path string, content []byte, mode, user, group strin
 }
 
 // backedUp returns the configuration files of a kept version from the newest backup that was
-// made while it was installed.
-func (c *Change) backedUp() (files []configFile, found bool, err error) {
+// made while it was installed, and what was installed then; nil if there is no such backup.
+func (c *Change) backedUp() (files []configFile, had *Installed, err error) {
 	dir := filepath.Dir(c.backup())
 	entries, err := c.Disk.ReadDir(WriteConfigs, dir)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	var newest fs.FileInfo
 	var m *backupManifest
@@ -139,14 +150,14 @@ func (c *Change) backedUp() (files []configFile, found bool, err error) {
 		}
 		b, err := readBackup(c.Disk, filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if b != nil && b.From != nil && b.From.Home == c.Journal.To.Home {
 			newest, m = fi, b
 		}
 	}
 	if m == nil {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	for _, f := range m.Files {
 		if f.Copy == "" {
@@ -154,11 +165,11 @@ func (c *Change) backedUp() (files []configFile, found bool, err error) {
 		}
 		content, err := c.Disk.ReadFile(WriteConfigs, filepath.Join(dir, newest.Name(), f.Copy))
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		files = append(files, configFile{f.Path, content, fs.FileMode(f.Mode), f.Owner})
 	}
-	return files, true, nil
+	return files, m.From, nil
 }
 
 func paths(files []configFile) []string {
@@ -191,7 +202,7 @@ func (c *Change) configsWritten(context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	files, err := c.files(to)
+	files, _, err := c.files(to)
 	if err != nil {
 		return false, err
 	}
@@ -214,7 +225,7 @@ func (c *Change) doWriteConfigs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := c.files(to)
+	files, _, err := c.files(to)
 	if err != nil {
 		return err
 	}

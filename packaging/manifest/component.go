@@ -123,9 +123,9 @@ type WrittenFile struct {
 	SHA256 [sha256.Size]byte // of the content
 }
 
-// ConfigDigest identifies the configuration of a version: the paths, modes and contents of
-// its files, which are sorted by path. It is empty if there are none. Agents report it of what
-// they have written, and the server computes it of what it renders.
+// ConfigDigest identifies configuration files by their paths, modes and contents. They are
+// sorted by path. It is empty if there are none. Agents report it of what they have written,
+// and the server computes it of what it renders.
 func ConfigDigest(files []WrittenFile) string {
 	if len(files) == 0 {
 		return ""

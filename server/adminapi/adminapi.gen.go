@@ -1527,7 +1527,7 @@ type ClientSSL struct {
 
 // Component defines model for Component.
 type Component struct {
-	// ConfigSha256 Identifies its configuration files
+	// ConfigSha256 Identifies its configuration files, the package's own and those of the server
 	ConfigSha256 *string `json:"config_sha256,omitempty"`
 
 	// DesiredVersion The version of its active rollout, else of its upgrade under way, else the one that is installed
@@ -1548,6 +1548,9 @@ type Component struct {
 	//
 	// Example: web-server
 	Name *string `json:"name,omitempty"`
+
+	// RenderedSha256 Identifies those that the server has rendered; absent if none
+	RenderedSha256 *string `json:"rendered_sha256,omitempty"`
 
 	// Restarts How often it has restarted since it was started, without an order
 	Restarts *int `json:"restarts,omitempty"`
@@ -1713,15 +1716,23 @@ type ConfigPreview struct {
 type ConfigPreviewItem struct {
 	AgentId string `json:"agent_id"`
 
-	// ConfigSha256 Identifies the files, as config_sha256 of a component that has no others
-	ConfigSha256 *string `json:"config_sha256,omitempty"`
-
-	// Diff A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new
+	// Diff A unified diff from what the server has rendered for the host before, up to 64 KiB; absent: nothing changes. Files of which the server does not know what the host has are new
 	Diff *string `json:"diff,omitempty"`
 
 	// Error Why the host cannot get the files, with file and line if a template is wrong; then there is no diff
 	Error    *string `json:"error,omitempty"`
 	Hostname string  `json:"hostname"`
+
+	// RenderedSha256 Identifies the files, as rendered_sha256 of a component and config of a target
+	RenderedSha256 *string `json:"rendered_sha256,omitempty"`
+}
+
+// ConfigPreviewList defines model for ConfigPreviewList.
+type ConfigPreviewList struct {
+	Items   []ConfigPreviewItem `json:"items"`
+	Page    int                 `json:"page"`
+	PerPage int                 `json:"perPage"`
+	Total   int                 `json:"total"`
 }
 
 // ConfigPreviewRequest defines model for ConfigPreviewRequest.
@@ -4642,6 +4653,14 @@ type DeleteRolloutParams struct {
 type ListAuditParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// ListPreviewConfigsParams defines parameters for ListPreviewConfigs.
+type ListPreviewConfigsParams struct {
+	// Agent Ids of targets; default: all
+	Agent   *[]string `form:"agent,omitempty" json:"agent,omitempty"`
+	Page    *int      `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int      `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
 // ListTargetsParams defines parameters for ListTargets.

@@ -99,6 +99,8 @@ type ComponentReport struct {
 	Image string `json:"image,omitempty"`
 	// ConfigSHA256 identifies the configuration files that are written, all together.
 	ConfigSHA256 string `json:"config_sha256,omitempty"`
+	// RenderedSHA256 identifies those of them that the server has rendered; empty if none.
+	RenderedSHA256 string `json:"rendered_sha256,omitempty"`
 	// LastHealthyVersion is the last version that ended its observation as healthy.
 	LastHealthyVersion string `json:"last_healthy_version,omitempty"`
 	// Rollbacks are the versions that the host has kept.

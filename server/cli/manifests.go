@@ -79,7 +79,7 @@ func (a *client) newManifestsPreview() *cobra.Command {
 		Use:   "preview PROFILE ID {AGENT… | --kuery QUERY}",
 		Short: "Show what a manifest changes in the configuration files of hosts",
 		Long: `Render the configuration files of an upgrade manifest for up to 100 hosts, and show the
-differences from what the last upgrade of the component wrote on each. Nothing is changed.
+differences from what the server has rendered for each before. Nothing is changed.
 
 Files of which the server does not know what a host has are shown as new.`,
 		Example: `  muster manifests preview edge web-2.0.0 web-01 web-02
@@ -101,18 +101,7 @@ Files of which the server does not know what a host has are shown as new.`,
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				for _, i := range got.Items {
-					switch {
-					case i.Error != nil:
-						fmt.Fprintf(w, "%s cannot get the files: %s\n", i.Hostname, *i.Error)
-					case deref(i.Diff) == "":
-						fmt.Fprintf(w, "%s has the files already\n", i.Hostname)
-					default:
-						fmt.Fprintf(w, "%s:\n%s", i.Hostname, *i.Diff)
-					}
-				}
-			})
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printConfigs(w, got.Items) })
 		},
 	}
 	selection.flags(cmd.Flags())

@@ -100,14 +100,19 @@ func newRolloutsExample() *cobra.Command {
 // everyPage reads a list page by page, up to limit items. total is the length of the
 // whole list.
 func everyPage[T any](limit int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
+	return everyPageOf(pageSize, limit, get)
+}
+
+// everyPageOf is everyPage for a list whose pages have a size of their own.
+func everyPageOf[T any](size, limit int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
 	all = []T{}
 	for page := 1; ; page++ {
-		items, n, err := get(page, pageSize)
+		items, n, err := get(page, size)
 		if err != nil {
 			return nil, 0, err
 		}
 		all, total = append(all, items...), n
-		if len(items) < pageSize || len(all) >= limit {
+		if len(items) < size || len(all) >= limit {
 			return all[:min(len(all), limit)], total, nil
 		}
 	}

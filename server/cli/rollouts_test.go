@@ -315,6 +315,69 @@ func TestManifestsPreviewShowsDiffs(t *testing.T) {
 	o.fails(2, []string{"manifests", "preview", "edge", "web"}, "no agents are named")
 }
 
+func TestRolloutsPreviewShowsEachDifferenceOnce(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	err := s.Store.Packages().Create(t.Context(), fleet.Package{
+		File: "muster-component-web-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", Component: "web", Runtime: "systemd", OS: "linux", Arch: "amd64",
+		SHA512: strings.Repeat("0a", 64), ServerFiles: []string{"/etc/web.conf"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := map[string]any{"name": "Default policy", "namespace": "default", "components": []any{map[string]any{"name": "web", "runtime": "systemd", "server_config": true}}}
+	if got := s.Admin("PUT", "/api/fleet/agent_policies/default", policy); got.Status != 200 {
+		t.Fatalf("%d %s", got.Status, got.Body)
+	}
+	dir := filepath.Join(s.Data, "upgrades", "edge", "web")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"../web.yaml":   "component: web\nversion: 1.1.0\nconfig_files: [{path: /etc/web.conf, template: web/t}]\n",
+		"../plain.yaml": "component: web\nversion: 1.1.0\n",
+		"t":             "hello\n{{if eq .Host.hostname \"db-01\"}}of the database\n{{end}}",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, host := range []string{"web-01", "web-02", "db-01"} {
+		a := s.Enroll(host, "1.0.0")
+		a.Components = []agentapi.Component{apptest.Component("web", "1.0.0")}
+		a.MustCheckin(nil)
+	}
+	s.Enroll("other", "1.0.0").MustCheckin(nil)
+	draft := func(manifest string) string {
+		t.Helper()
+		plan := "name: spring\nprofile: edge\nupgrade_id: " + manifest + "\nselect: {all: true}\nstrategy: {kind: rolling}\n"
+		file := filepath.Join(t.TempDir(), "plan.yaml")
+		if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file).Item.Id
+	}
+	id := draft("web")
+	got := o.run("rollouts", "preview", id, "--configs")
+	o.contains(got, "2 hosts (web-0", ":\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello\n", "db-01:\n--- /dev/null\n", "+of the database\n")
+	if strings.Count(got, "+++ ") != 2 {
+		t.Errorf("a difference is shown twice:\n%s", got)
+	}
+	got = o.run("rollouts", "preview", id, "--configs", "--host", "web-02")
+	if want := "web-02:\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello\n"; got != want {
+		t.Errorf("of one host it says\n%s, want\n%s", got, want)
+	}
+	if list := asJSON[adminapi.ConfigPreviewList](o, "rollouts", "preview", id, "--configs"); list.Total != 3 || len(list.Items) != 3 {
+		t.Errorf("as JSON it says %+v", list)
+	}
+	o.fails(1, []string{"rollouts", "preview", id, "--configs", "--host", "none"}, "none")
+	o.fails(1, []string{"rollouts", "preview", id, "--configs", "--host", "other"}, "which is left out: does not report component web")
+	o.fails(1, []string{"rollouts", "preview", draft("plain"), "--configs"}, "whose targets get no configuration files from the server")
+	o.fails(2, []string{"rollouts", "preview", id, "--host", "web-01"}, "add --configs")
+	o.fails(2, []string{"rollouts", "preview", "--version", "1.1.0", "--all", "--configs"}, "--configs compares the configuration files of a draft")
+}
+
 func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	o := newOperator(t)
 	s := apptest.Start(t)

@@ -95,6 +95,8 @@ func (a *client) newRolloutsPreview() *cobra.Command {
 	var (
 		flags     planFlags
 		maxAgents int
+		configs   bool
+		hosts     []string
 	)
 	cmd := &cobra.Command{
 		Use:   "preview [ROLLOUT]",
@@ -102,8 +104,13 @@ func (a *client) newRolloutsPreview() *cobra.Command {
 		Long: `Show which agents a rollout would upgrade, in which batches and when, and which agents
 it leaves out and why. The preview of a draft is stored: pass its hash to start, which
 refuses if the fleet has changed since. The preview of a plan, given by --file or by the
-flags of ` + "`muster rollouts create`" + `, is not stored.`,
+flags of ` + "`muster rollouts create`" + `, is not stored.
+
+--configs shows instead what a draft changes in the configuration files that the server
+renders: the differences from what it has rendered for each host before, those of several
+hosts once. Files of which the server does not know what a host has are shown as new.`,
 		Example: `  muster rollouts preview ROLLOUT
+  muster rollouts preview ROLLOUT --configs --host web-01,web-02
   muster rollouts preview --file plan.yaml --agents-shown 50
   muster rollouts preview --version 1.1.0 --label site=fra -o json`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -114,7 +121,14 @@ flags of ` + "`muster rollouts create`" + `, is not stored.`,
 		},
 		ValidArgsFunction: a.completeRollouts("draft"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
+			switch {
+			case len(hosts) > 0 && !configs:
+				return &usageError{errors.New("--host chooses whose configuration files are compared: add --configs")}
+			case configs && len(args) == 0:
+				return &usageError{errors.New("--configs compares the configuration files of a draft: create one with `muster rollouts create`, and name it")}
+			case configs:
+				return a.showConfigs(cmd, args[0], hosts)
+			case len(args) == 1:
 				return a.showPreview(cmd, args[0], maxAgents)
 			}
 			if cmd.Flags().NFlag() == 0 {
@@ -136,6 +150,8 @@ flags of ` + "`muster rollouts create`" + `, is not stored.`,
 	}
 	flags.register(cmd.Flags())
 	cmd.Flags().IntVar(&maxAgents, "agents-shown", 0, "also list up to this many agents, and as many of those left out")
+	cmd.Flags().BoolVar(&configs, "configs", false, "show what a draft changes in the configuration files of its hosts")
+	cmd.Flags().StringSliceVar(&hosts, "host", nil, "with --configs: only of these hosts")
 	a.completePlan(cmd)
 	return cmd
 }

@@ -31,8 +31,8 @@ const (
 	// MaxTemplate bounds a template in bytes. Real ones have a few kilobytes; larger files
 	// are data, which belongs in the package.
 	MaxTemplate = 64 << 10
-	// MaxOutput bounds the files of a host together, in bytes. A rollout may keep them for
-	// each of its targets, and the answer to a check-in has them.
+	// MaxOutput bounds the files of a host together, in bytes. An action has them, and the
+	// answer to a check-in.
 	MaxOutput = 256 << 10
 	// maxSteps bounds the work for the files of a host: the parts of templates that are
 	// evaluated, and the bytes that functions make. They take some 50 ms. Nothing else bounds
@@ -40,9 +40,9 @@ const (
 	maxSteps = 100_000
 )
 
-// Set is the configuration of an upgrade manifest: its templates, parsed, and what else
-// decides about the files.
-type Set struct {
+// Templates are the parsed templates of an upgrade manifest, and what else decides about the
+// files. The zero value has none.
+type Templates struct {
 	// Component is the component whose files they are.
 	Component string
 	// Hash is the manifest's content hash, which covers the templates.
@@ -62,8 +62,8 @@ type file struct {
 // Errors have it before a colon and the line.
 var templateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
 
-// ValidTemplateName returns an error if a template cannot have the name.
-func ValidTemplateName(name string) error {
+// validTemplateName returns an error if a template cannot have the name.
+func validTemplateName(name string) error {
 	if !templateName.MatchString(name) || !fs.ValidPath(name) {
 		return fmt.Errorf("is %q, want the path of a file below the folder of the manifest, such as 2.0.0/web.conf.tmpl, of letters, digits, dots, dashes and underscores", name)
 	}
@@ -88,7 +88,7 @@ func CheckFiles(files []fleet.ConfigTemplate) error {
 			check("path", fmt.Errorf("%q occurs twice", f.Path))
 		}
 		seen[f.Path] = true
-		check("template", ValidTemplateName(f.Template))
+		check("template", validTemplateName(f.Template))
 		_, err := manifest.ParseMode(f.Mode)
 		check("mode", err)
 		check("owner", manifest.ValidAccount(f.Owner))
@@ -98,7 +98,7 @@ func CheckFiles(files []fleet.ConfigTemplate) error {
 }
 
 // Parse parses the templates of files. texts has them by name.
-func Parse(files []fleet.ConfigTemplate, texts map[string]string) (*Set, error) {
+func Parse(files []fleet.ConfigTemplate, texts map[string]string) (*Templates, error) {
 	if err := CheckFiles(files); err != nil {
 		return nil, err
 	}
@@ -114,28 +114,25 @@ func Parse(files []fleet.ConfigTemplate, texts map[string]string) (*Set, error) 
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	s := &Set{}
+	t := &Templates{}
 	for i, f := range files {
 		if parsed[f.Template] == nil {
 			return nil, fmt.Errorf("config_files[%d].template: there is no template %s", i, f.Template)
 		}
-		s.files = append(s.files, file{f, parsed[f.Template]})
+		t.files = append(t.files, file{f, parsed[f.Template]})
 	}
-	slices.SortFunc(s.files, func(a, b file) int { return cmp.Compare(a.Path, b.Path) })
-	return s, nil
+	slices.SortFunc(t.files, func(a, b file) int { return cmp.Compare(a.Path, b.Path) })
+	return t, nil
 }
 
 // Empty reports whether the manifest has no configuration files.
-func (s *Set) Empty() bool { return s == nil || len(s.files) == 0 }
+func (t *Templates) Empty() bool { return len(t.files) == 0 }
 
 // Render returns the files for a host, sorted by path. The same values yield the same files.
-func (s *Set) Render(v Values) ([]agentapi.RenderedFile, error) {
-	if s.Empty() {
-		return nil, nil
-	}
+func (t *Templates) Render(v Values) ([]agentapi.RenderedFile, error) {
 	b := &budget{steps: maxSteps, output: MaxOutput}
-	out := make([]agentapi.RenderedFile, 0, len(s.files))
-	for _, f := range s.files {
+	out := make([]agentapi.RenderedFile, 0, len(t.files))
+	for _, f := range t.files {
 		content, err := b.execute(f.template, v)
 		if err != nil {
 			return nil, explain(f.Template, v, err)

@@ -26,7 +26,7 @@ func web01() configfile.Values {
 }
 
 // parsed is one template as the file /etc/web.conf.
-func parsed(text string) (*configfile.Set, error) {
+func parsed(text string) (*configfile.Templates, error) {
 	return configfile.Parse([]fleet.ConfigTemplate{{Path: "/etc/web.conf", Template: "web.conf.tmpl"}}, map[string]string{"web.conf.tmpl": text})
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Renderer renders the files of rollouts' targets.
 type Renderer struct {
-	Sets Sets
+	Manifests Manifests
 	// Packages returns the published packages of a component.
 	Packages func(ctx context.Context, component string) (fleet.Catalog, error)
 	Actions  Actions
@@ -26,9 +26,9 @@ type Renderer struct {
 	prepared map[planKey]*prepared
 }
 
-// Sets finds the configuration of upgrade manifests.
-type Sets interface {
-	Configuration(ctx context.Context, profile, id string) (*Set, error)
+// Manifests finds the templates of upgrade manifests.
+type Manifests interface {
+	Templates(ctx context.Context, profile, id string) (*Templates, error)
 }
 
 // Actions has the actions that were ordered; store.Actions is one.
@@ -42,9 +42,9 @@ type planKey struct{ profile, id, hash, version string }
 
 // prepared is what all targets of a plan share.
 type prepared struct {
-	set      *Set
-	packages fleet.Catalog // of the version
-	at       time.Time     // when packages was read
+	templates *Templates
+	packages  fleet.Catalog // of the version
+	at        time.Time     // when packages was read
 }
 
 const (
@@ -65,20 +65,20 @@ func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) 
 	now := r.Now.UTC()
 	known := r.prepared[key]
 	if known == nil {
-		set, err := r.Sets.Configuration(ctx, p.Profile, p.UpgradeID)
+		templates, err := r.Manifests.Templates(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return prepared{}, err
 		}
-		if p.ManifestHash != "" && set.Hash != p.ManifestHash {
+		if p.ManifestHash != "" && templates.Hash != p.ManifestHash {
 			return prepared{}, fleet.Errorf(fleet.Conflict, "the upgrade manifest %s/%s or one of its templates was changed meanwhile: make a new rollout", p.Profile, p.UpgradeID)
 		}
-		known = &prepared{set: set}
+		known = &prepared{templates: templates}
 		if len(r.prepared) >= maxPrepared {
 			clear(r.prepared)
 		}
 	}
-	if age := now.Sub(known.at); !known.set.Empty() && (age < 0 || age >= packagesAge) {
-		packages, err := r.Packages(ctx, known.set.Component)
+	if age := now.Sub(known.at); !known.templates.Empty() && (age < 0 || age >= packagesAge) {
+		packages, err := r.Packages(ctx, known.templates.Component)
 		if err != nil {
 			return prepared{}, err
 		}
@@ -101,10 +101,10 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 		return nil, nil
 	}
 	shared, err := r.prepare(ctx, p)
-	if err != nil || shared.set.Empty() {
+	if err != nil || shared.templates.Empty() {
 		return nil, err
 	}
-	name := shared.set.Component
+	name := shared.templates.Component
 	i := slices.IndexFunc(policy.Components, func(c agentapi.PolicyComponent) bool { return c.Name == name })
 	switch {
 	case i < 0:
@@ -117,7 +117,7 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 			return nil, err
 		}
 	}
-	files, err := shared.set.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], shared.set.Overrides))
+	files, err := shared.templates.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], shared.templates.Overrides))
 	if err != nil {
 		return nil, fleet.Errorf(fleet.Invalid, "%w", err)
 	}
@@ -139,29 +139,43 @@ func (*Renderer) Digest(files []agentapi.RenderedFile) string {
 func (p *prepared) checkPaths(version string, a *fleet.Agent) error {
 	for _, pkg := range p.packages.For(version, a.Host()) {
 		signed := manifest.Component{ServerFiles: pkg.ServerFiles}
-		for _, f := range p.set.files {
+		for _, f := range p.templates.files {
 			if !signed.ServerMayWrite(f.Path) {
-				return fleet.Errorf(fleet.Invalid, "%s: the publishers of %s do not let a server write it: name it in server-files of the package (%s, host %s)", f.Path, p.set.Component, pkg.File, a.Hostname())
+				return fleet.Errorf(fleet.Invalid, "%s: the publishers of %s do not let a server write it: name it in server-files of the package (%s, host %s)", f.Path, p.templates.Component, pkg.File, a.Hostname())
 			}
 		}
 	}
 	return nil
 }
 
-// before returns the files that the server rendered for the version of a plan's component that
-// an agent has, none if it rendered none or does not know any more: the last upgrade did not
-// end well, or its action was removed.
-func (r *Renderer) before(ctx context.Context, p fleet.Plan, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
-	shared, err := r.prepare(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	component := shared.set.Component
-	u, ok := a.ComponentUpgrades[component]
-	if !ok || u.UpgradedAt == nil {
+// before returns the files of the server that an agent has of a component, which is to get the
+// files after; none if it has none, or if the server does not know them any more. What the
+// agent reports decides: the last order may have failed, or been followed by a rollback.
+func (r *Renderer) before(ctx context.Context, component string, a *fleet.Agent, after []agentapi.RenderedFile) ([]agentapi.RenderedFile, error) {
+	subject := a.Of(component)
+	has := subject.RenderedSHA256()
+	if has == "" {
 		return nil, nil
 	}
-	found, err := r.Actions.For(ctx, u.ActionID, a.ID)
+	last, err := r.ordered(ctx, &subject)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Digest(last) == has:
+		return last, nil
+	case r.Digest(after) == has:
+		return after, nil
+	}
+	return nil, nil
+}
+
+// ordered returns the files of the last order for a component; none if it had none, or was
+// removed.
+func (r *Renderer) ordered(ctx context.Context, s *fleet.Subject) ([]agentapi.RenderedFile, error) {
+	if s.ActionID == "" {
+		return nil, nil
+	}
+	found, err := r.Actions.For(ctx, s.ActionID, s.Agent.ID)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return nil, err
 	}
@@ -169,7 +183,7 @@ func (r *Renderer) before(ctx context.Context, p fleet.Plan, a *fleet.Agent) ([]
 		return nil, nil
 	}
 	var data agentapi.UpgradeData
-	if err := json.Unmarshal(found[0].Data, &data); err != nil || data.Component == nil || data.Component.Name != component {
+	if err := json.Unmarshal(found[0].Data, &data); err != nil || data.Component == nil || data.Component.Name != s.Component {
 		return nil, nil
 	}
 	return data.Component.Files, nil
@@ -182,14 +196,18 @@ const MaxPreview = 100
 type HostPreview struct {
 	Agent  *fleet.Agent
 	Digest string
-	// Diff is from the files that the server knows the host to have.
+	// Diff is from the files of the server that the host has, as far as they are known.
 	Diff string
 	// Err is why the host cannot get the files; then there are no others.
 	Err error
 }
 
-// Preview renders the files of agents. policies has theirs by id.
+// Preview renders the files of agents for a plan that has templates. policies has theirs by id.
 func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[string]fleet.Policy, agents []fleet.Agent) ([]HostPreview, error) {
+	shared, err := r.prepare(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]HostPreview, 0, len(agents))
 	for i := range agents {
 		h := HostPreview{Agent: &agents[i]}
@@ -200,7 +218,7 @@ func (r *Renderer) Preview(ctx context.Context, p fleet.Plan, policies map[strin
 		case err != nil:
 			h.Err = err
 		default:
-			before, err := r.before(ctx, p, h.Agent)
+			before, err := r.before(ctx, shared.templates.Component, h.Agent, after)
 			if err != nil {
 				return nil, err
 			}

@@ -38,7 +38,7 @@ agent {{.Agent.id}} {{.Agent.version}} {{.Agent.policy}}
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: t.TempDir(), store: sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))}
 	w.renderer = &configfile.Renderer{
-		Sets: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
+		Manifests: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
 		Packages: func(ctx context.Context, component string) (fleet.Catalog, error) {
 			all, _, err := w.store.Packages().List(ctx, 0, 0)
 			return fleet.OfComponent(all, component), err
@@ -175,7 +175,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 	if after, err := w.renderer.RenderFor(t.Context(), pinned, w.policy, &web); err != nil || !reflect.DeepEqual(after, before) {
 		t.Errorf("%+v, %v, want %+v", after, err, before)
 	}
-	another := configfile.Renderer{Sets: w.renderer.Sets, Packages: w.renderer.Packages}
+	another := configfile.Renderer{Manifests: w.renderer.Manifests, Packages: w.renderer.Packages}
 	if files, err := another.RenderFor(t.Context(), pinned, w.policy, &web); fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), "edge/2.0.0 or one of its templates was changed meanwhile") {
 		t.Errorf("%+v, %v", files, err)
 	}
@@ -188,7 +188,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 func TestPlansInMemoryAreBounded(t *testing.T) {
 	w := newWorld(t)
 	reads := 0
-	w.renderer.Sets = counted{w.renderer.Sets, &reads}
+	w.renderer.Manifests = counted{w.renderer.Manifests, &reads}
 	a := host("web-01", "x86_64", "10.0.0.7")
 	render := func(i int) {
 		t.Helper()
@@ -219,13 +219,13 @@ func TestPlansInMemoryAreBounded(t *testing.T) {
 }
 
 type counted struct {
-	configfile.Sets
+	configfile.Manifests
 	reads *int
 }
 
-func (c counted) Configuration(ctx context.Context, profile, id string) (*configfile.Set, error) {
+func (c counted) Templates(ctx context.Context, profile, id string) (*configfile.Templates, error) {
 	*c.reads++
-	return c.Sets.Configuration(ctx, profile, id)
+	return c.Manifests.Templates(ctx, profile, id)
 }
 
 // A preview of a large fleet reads templates once and packages seldom, and a push is noticed.
@@ -264,8 +264,15 @@ func TestPlanIsReadOnceForItsTargets(t *testing.T) {
 	}
 }
 
-// The diff begins at the files that the last upgrade wrote, if it ended well.
-func TestPreviewComparesWithWhatTheLastGoodUpgradeWrote(t *testing.T) {
+// runs returns an agent whose component web has these files of the server.
+func (w *world) runs(a fleet.Agent, files ...agentapi.RenderedFile) fleet.Agent {
+	report := agentapi.ComponentReport{Name: "web", Version: "1.0.0", ConfigSHA256: "all", RenderedSHA256: w.renderer.Digest(files)}
+	a.Components = event.Data([]agentapi.Component{{ID: "component-web", Status: "HEALTHY", ComponentReport: report}})
+	return a
+}
+
+// The diff begins at the files that the host reports to have, if the last order had them.
+func TestPreviewComparesWithWhatTheHostHas(t *testing.T) {
 	w := newWorld(t)
 	w.write("edge/2.0.0/web.conf.tmpl", "port {{.Vars.port}}\n")
 	now := time.Now().UTC()
@@ -282,23 +289,32 @@ func TestPreviewComparesWithWhatTheLastGoodUpgradeWrote(t *testing.T) {
 	same.Content = "port 80\n"
 	order("old", "web", old)
 	order("same", "web", same)
+	owned := same
+	owned.Owner = "web"
+	order("owned", "web", owned)
 	order("own files", "web")
 	order("other", "db", old)
+	files := func(f agentapi.RenderedFile) []agentapi.RenderedFile { return []agentapi.RenderedFile{f} }
 	const whole = "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1 @@\n+port 80\n"
 	for _, row := range []struct {
 		what string
 		u    fleet.ComponentUpgrade
+		has  []agentapi.RenderedFile
 		want string
 	}{
-		{"other files", fleet.ComponentUpgrade{ActionID: "old", UpgradedAt: &now}, "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1 +1 @@\n-port 8080\n+port 80\n"},
-		{"the same files", fleet.ComponentUpgrade{ActionID: "same", UpgradedAt: &now}, ""},
-		{"it failed, or is under way", fleet.ComponentUpgrade{ActionID: "old"}, whole},
-		{"its action was removed", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, whole},
-		{"the package's own files were written", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, whole},
-		{"the action was for another component", fleet.ComponentUpgrade{ActionID: "other", UpgradedAt: &now}, whole},
-		{"never upgraded", fleet.ComponentUpgrade{}, whole},
+		{"other files", fleet.ComponentUpgrade{ActionID: "old", UpgradedAt: &now}, files(old), "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1 +1 @@\n-port 8080\n+port 80\n"},
+		{"the same files", fleet.ComponentUpgrade{ActionID: "same", UpgradedAt: &now}, files(same), ""},
+		{"another owner", fleet.ComponentUpgrade{ActionID: "owned", UpgradedAt: &now}, files(same), "--- /etc/web/web.conf\t0640 web:\n+++ /etc/web/web.conf\t0640\n"},
+		{"it failed before the files were written", fleet.ComponentUpgrade{ActionID: "old"}, nil, whole},
+		{"it failed, and the files before were put back", fleet.ComponentUpgrade{ActionID: "same"}, files(old), whole},
+		{"a rollback brought the same files back", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, files(same), ""},
+		{"its action was removed", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, files(old), whole},
+		{"its action was removed, and the files are the same", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, files(same), ""},
+		{"the package's own files were written", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, nil, whole},
+		{"the action was for another component", fleet.ComponentUpgrade{ActionID: "other", UpgradedAt: &now}, files(old), whole},
+		{"never upgraded", fleet.ComponentUpgrade{}, nil, whole},
 	} {
-		a := host("web-01", "x86_64")
+		a := w.runs(host("web-01", "x86_64"), row.has...)
 		a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": row.u}
 		got, err := w.preview(plan, a)
 		if err != nil || got[0].Err != nil || got[0].Diff != row.want || got[0].Digest == "" || got[0].Agent.ID != a.ID {
@@ -336,12 +352,14 @@ func BenchmarkPreviewOf100Hosts(b *testing.B) {
 	}
 	pinned := plan
 	pinned.ManifestHash = m.ContentHash
-	for i := range 100 {
+	had := make([][]agentapi.RenderedFile, 100)
+	for i := range had {
 		data := agentapi.UpgradeData{Version: "1.0.0", Component: &agentapi.ComponentData{Name: "web"}}
 		for n := range 3 {
 			old := strings.NewReplacer("{{.Host.ip}}", "10.0.0.7", "{{.Vars.port}}", "8080", "{{quote .Labels.site}}", `"fra"`).Replace(text.String())
 			data.Component.Files = append(data.Component.Files, agentapi.RenderedFile{Path: fmt.Sprintf("/etc/web/%d.conf", n+1), Content: strings.Replace(old, "8080", "80", 20)})
 		}
+		had[i] = data.Component.Files
 		if _, err := w.store.Actions().Create(ctx, fleet.Action{ID: fmt.Sprint("a", i), Type: agentapi.ActionUpgrade, Agents: []string{fmt.Sprintf("id-web-%d", i)}, Data: event.Data(data)}); err != nil {
 			b.Fatal(err)
 		}
@@ -350,7 +368,7 @@ func BenchmarkPreviewOf100Hosts(b *testing.B) {
 	now := time.Now()
 	agents := make([]fleet.Agent, 100)
 	for i := range agents {
-		agents[i] = host(fmt.Sprintf("web-%d", i), "x86_64", "10.0.0.7")
+		agents[i] = w.runs(host(fmt.Sprintf("web-%d", i), "x86_64", "10.0.0.7"), had[i]...)
 		agents[i].ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {ActionID: fmt.Sprint("a", i), UpgradedAt: &now}}
 	}
 	for b.Loop() {

@@ -108,8 +108,9 @@ func (s *Subject) ComponentStatus() (status, message string) {
 // started.
 func (s *Subject) Restarts() int { return s.component.Restarts }
 
-// ConfigSHA256 identifies the configuration files that are written for the component.
-func (s *Subject) ConfigSHA256() string { return s.component.ConfigSHA256 }
+// RenderedSHA256 identifies the component's configuration files that the server has rendered,
+// of those that the host has; empty if there are none.
+func (s *Subject) RenderedSHA256() string { return s.component.RenderedSHA256 }
 
 // FailedBefore returns the failure of a version on the host; ok is false if it did not fail
 // there.

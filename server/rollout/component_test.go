@@ -416,9 +416,10 @@ func TestOffersCarryTheConfigurationThatWasPreviewed(t *testing.T) {
 		s.change(id, func(a *fleet.Agent) { a.Tags = []string{"site=" + place} })
 	}
 	current := component("web", "2.0.0", nil)
-	current.ConfigSHA256 = "digest of v1 fra"
+	// The digest of all files differs, since the package has some too.
+	current.ConfigSHA256, current.RenderedSHA256 = "digest of all with v1", "digest of v1 fra"
 	s.reports("e", current) // has version and configuration
-	current.ConfigSHA256 = "digest of v0 fra"
+	current.ConfigSHA256, current.RenderedSHA256 = "digest of all with v0", "digest of v0 fra"
 	s.reports("f", current) // has the version, with other configuration
 	words := &renderer{text: "v1"}
 	s.service.Renderer = words
@@ -455,6 +456,36 @@ func TestOffersCarryTheConfigurationThatWasPreviewed(t *testing.T) {
 	}
 	if got := s.target(r, "c"); got.State != fleet.TargetSkipped || got.Code != fleet.WhyConfigNow {
 		t.Errorf("c, whose files have changed, is %s (%s)", got.State, got.Code)
+	}
+}
+
+// A target that gets the version otherwise is done once it has the files too.
+func TestWaitingTargetIsDoneOnceItHasVersionAndFiles(t *testing.T) {
+	s := newSite(t, "a", "b", "c")
+	for _, id := range []string{"a", "b", "c"} {
+		s.change(id, func(a *fleet.Agent) { a.Tags = []string{"site=fra"} })
+	}
+	s.service.Renderer = &renderer{text: "v1"}
+	s.serveRounds()
+	r := s.start(of("web"), func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.Rolling, BatchSize: 1} })
+	s.round()
+	waiting := s.in(r, fleet.TargetPending)
+	if len(waiting) != 2 {
+		t.Fatalf("waiting are %v", waiting)
+	}
+	for id, rendered := range map[string]string{waiting[0]: "digest of v1 fra", waiting[1]: ""} {
+		now := component("web", "2.0.0", nil)
+		now.ConfigSHA256, now.RenderedSHA256 = "digest of all with "+rendered, rendered
+		s.reports(id, now)
+	}
+	for range 5 {
+		s.round()
+	}
+	if got := s.target(r, waiting[0]); got.State != fleet.TargetSkipped || got.Code != fleet.WhySame {
+		t.Errorf("the host with version and files is %s (%s)", got.State, got.Code)
+	}
+	if got := s.target(r, waiting[1]); got.State != fleet.TargetPending {
+		t.Errorf("the host with the package's own files is %s (%s)", got.State, got.Code)
 	}
 }
 

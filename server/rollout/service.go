@@ -62,7 +62,7 @@ type Renderer interface {
 	// same files.
 	RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error)
 	// Digest identifies files by all that hosts write. It is what agents report of the same
-	// files in config_sha256, so that a host that has them already is left out.
+	// files in rendered_sha256, so that a host that has them already is left out.
 	Digest(files []agentapi.RenderedFile) string
 }
 

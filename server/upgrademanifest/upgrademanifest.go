@@ -46,7 +46,7 @@ const extension = ".yaml"
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // Dir is a folder of upgrade manifests. If it does not exist, there are none. It
-// implements rollout.Manifests and configfile.Sets.
+// implements rollout.Manifests and configfile.Manifests.
 type Dir struct{ Path string }
 
 // document is the content of a file. It has no key to acknowledge the risk, because
@@ -84,13 +84,13 @@ func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, e
 	return m, err
 }
 
-// Configuration reads the configuration files of one manifest.
-func (d Dir) Configuration(_ context.Context, profile, id string) (*configfile.Set, error) {
-	_, set, err := d.open(profile, id)
-	return set, err
+// Templates reads the templates of one manifest.
+func (d Dir) Templates(_ context.Context, profile, id string) (*configfile.Templates, error) {
+	_, templates, err := d.open(profile, id)
+	return templates, err
 }
 
-func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.Set, _ error) {
+func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.Templates, _ error) {
 	for _, name := range []struct{ field, value string }{{"profile", profile}, {"upgrade_id", id}} {
 		if !nameForm.MatchString(name.value) {
 			return none, nil, fleet.FieldError("body.plan."+name.field, "is %q, want letters, digits, dots, dashes and underscores, the first a letter or digit", name.value)
@@ -104,11 +104,11 @@ func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.
 		return none, nil, unreadable("the folder of upgrade manifests", err)
 	}
 	defer root.Close()
-	m, set, err := read(root, profile, id)
+	m, templates, err := read(root, profile, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, existing(root))
 	}
-	return m, set, err
+	return m, templates, err
 }
 
 // List reads all manifests, sorted by profile and id. An invalid one is listed with its
@@ -179,7 +179,7 @@ func existing(root *os.Root) string {
 }
 
 // read reads a manifest and its templates.
-func read(root *os.Root, profile, id string) (none plan.UpgradeManifest, _ *configfile.Set, _ error) {
+func read(root *os.Root, profile, id string) (none plan.UpgradeManifest, _ *configfile.Templates, _ error) {
 	name := path.Join(profile, id+extension)
 	called := "the upgrade manifest " + name
 	raw, err := readFile(root, name, called, maxSize)
@@ -205,13 +205,13 @@ func read(root *os.Root, profile, id string) (none plan.UpgradeManifest, _ *conf
 		}
 		texts[f.Template] = string(text)
 	}
-	set, err := configfile.Parse(m.ConfigFiles, texts)
+	templates, err := configfile.Parse(m.ConfigFiles, texts)
 	if err != nil {
 		return none, nil, fleet.Errorf(fleet.Invalid, "%s cannot be used: %w", called, err)
 	}
 	m.ContentHash = contentHash(id+extension, raw, texts)
-	set.Component, set.Hash, set.Overrides = m.Component, m.ContentHash, m.VariableOverrides
-	return m, set, nil
+	templates.Component, templates.Hash, templates.Overrides = m.Component, m.ContentHash, m.VariableOverrides
+	return m, templates, nil
 }
 
 // contentHash returns the SHA-256 of a manifest's bytes, comments included, because people

@@ -75,13 +75,13 @@ func TestExampleOfComponentRenders(t *testing.T) {
 	if err != nil || m.Component != "web" || len(m.ConfigFiles) != 1 || m.VariableOverrides["workers"] != "4" {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	set, err := d.Configuration(t.Context(), "edge", "web-2.0.0")
-	if err != nil || set.Component != "web" || set.Hash != m.ContentHash {
-		t.Fatalf("%+v, %v", set, err)
+	templates, err := d.Templates(t.Context(), "edge", "web-2.0.0")
+	if err != nil || templates.Component != "web" || templates.Hash != m.ContentHash {
+		t.Fatalf("%+v, %v", templates, err)
 	}
 	a := fleet.Agent{Tags: []string{"site=fra"}, LocalMetadata: []byte(`{"host":{"hostname":"web-01","ip":["10.0.0.7/24"]}}`)}
-	values := configfile.ValuesOf(&a, "web", "2.0.0", map[string]string{"port": "80", "workers": "2", "upstreams": "a:1, b:2", "rate_fra": "10"}, set.Overrides)
-	files, err := set.Render(values)
+	values := configfile.ValuesOf(&a, "web", "2.0.0", map[string]string{"port": "80", "workers": "2", "upstreams": "a:1, b:2", "rate_fra": "10"}, templates.Overrides)
+	files, err := templates.Render(values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,15 +154,15 @@ func TestConfigurationErrors(t *testing.T) {
 		"syntax":   "p/syntax.yaml cannot be used: t/syntax:2: ",
 		"function": "p/function.yaml cannot be used: t/function:3: function html is not available",
 	} {
-		if _, err := d.Configuration(t.Context(), "p", id); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), want) {
+		if _, err := d.Templates(t.Context(), "p", id); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s %v, want %q", id, fleet.KindOf(err), err, want)
 		}
 	}
-	if _, err := d.Configuration(t.Context(), "p", "none"); fleet.KindOf(err) != fleet.NotFound {
+	if _, err := d.Templates(t.Context(), "p", "none"); fleet.KindOf(err) != fleet.NotFound {
 		t.Errorf("%v", err)
 	}
-	if set, err := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"}).Configuration(t.Context(), "p", "a"); err != nil || !set.Empty() {
-		t.Errorf("a manifest of agents: %+v, %v", set, err)
+	if templates, err := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"}).Templates(t.Context(), "p", "a"); err != nil || !templates.Empty() {
+		t.Errorf("a manifest of agents: %+v, %v", templates, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -243,4 +244,72 @@ func TestGroupOfTwoComponentsIsRolledBackAsAWhole(t *testing.T) {
 			t.Errorf("hosts run %s %v, want 1.0.0 again\n%s", name, got, said)
 		}
 	}
+}
+
+// A component whose package has one file and the server another: its host is done, and no target
+// again, until what the server renders changes.
+func TestHostThatHasTheServersFilesIsNoTargetAgain(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	own, site := filepath.Join(w.Dir, "own.conf"), filepath.Join(w.Dir, "site.conf")
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(w.Dir, filepath.FromSlash(name))
+		check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check(t, os.WriteFile(path, []byte(text), 0o700))
+		return path
+	}
+	says := func(path, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s says %q, %v, want %q", filepath.Base(path), b, err, want)
+		}
+	}
+	description := fmt.Sprintf("name: web\nruntime: process\nsettings: {program: bin/web}\nconfig-files: [{path: %q, from: own.conf}]\nserver-files: [%q]\n", own, site)
+	archive, err := w.publisher.Component(t.Context(), "web", "1.0.0", description, "bin/web="+write("web/run", "#!/bin/sh\nexec sleep 1000\n"), "own.conf="+write("web/own", "of the package\n"))
+	check(t, err)
+	check(t, w.server.Publish(t.Context(), w.publisher, archive))
+	upgrades, err := filepath.Rel(w.Dir, filepath.Join(w.server.Data, "upgrades", "edge"))
+	check(t, err)
+	write(upgrades+"/web.yaml", fmt.Sprintf("component: web\nversion: 1.0.0\nconfig_files: [{path: %q, template: web/site.tmpl}]\n", site))
+	write(upgrades+"/web/site.tmpl", "port {{.Vars.port}} of {{.Host.hostname}}\n")
+	setPort := func(port string) {
+		t.Helper()
+		policy := write("components.yaml", fmt.Sprintf("components:\n  - {name: web, runtime: process, server_config: true, variables: {port: %q}, health: {wait_seconds: 2, max_restarts: 1}}\n", port))
+		_, err := w.server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
+		check(t, err)
+	}
+	setPort("80")
+	plan := write("files.yaml", "name: files\nprofile: edge\nupgrade_id: web\nselect: {all: true}\nstrategy: {kind: rolling}\nhealth: {wait: 1s}\n")
+	h := w.hosts[0]
+	w.wait(h, "reports web, with the policy's leave", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
+
+	if r := w.rollOut(plan, exitCompleted); r.Counts.Succeeded != 1 {
+		t.Fatalf("the rollout ended with %+v", r.Counts)
+	}
+	says(own, "of the package\n")
+	c := web(w.wait(h, "runs web", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" }))
+	if text(c.RenderedSha256) == "" || text(c.ConfigSha256) == text(c.RenderedSha256) {
+		t.Errorf("the digest of all files is %q, that of the server's %q", text(c.ConfigSha256), text(c.RenderedSha256))
+	}
+	if code, said := w.command("rollouts", "create", "--file", plan, "--start", "--yes"); code == 0 || !strings.Contains(said, "no agent would be upgraded") {
+		t.Errorf("a rollout of what the host has:\n%s", said)
+	}
+
+	setPort("81")
+	code, said := w.command("rollouts", "create", "--file", plan, "-o", "json")
+	var draft adminapi.RolloutItem
+	if err := json.Unmarshal([]byte(said), &draft); code != 0 || err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	code, said = w.command("rollouts", "preview", draft.Item.Id, "--configs", "--host", h.ID)
+	if code != 0 || !strings.Contains(said, "\n-port 80 of ") || !strings.Contains(said, "\n+port 81 of ") {
+		t.Errorf("the preview shows\n%s", said)
+	}
+	if r := w.rollOut(plan, exitCompleted); r.Counts.Succeeded != 1 {
+		t.Fatalf("the rollout of the change ended with %+v", r.Counts)
+	}
+	if b, err := os.ReadFile(site); err != nil || !strings.HasPrefix(string(b), "port 81 of ") {
+		t.Errorf("the host has %q, %v", b, err)
+	}
+	says(own, "of the package\n")
 }

@@ -51,7 +51,7 @@ export function preview(fleet: MockFleet, plan: Plan, rolloutId: string, now: nu
   const canaries = plan.strategy.kind === "canary" ? Math.min(taken.length, plan.strategy.canary?.size || Math.ceil((taken.length * (plan.strategy.canary?.percent ?? 0)) / 100) || 10) : 0;
   const size = plan.strategy.kind === "all_at_once" ? taken.length : plan.strategy.batch_size || Math.max(1, Math.ceil((taken.length * (plan.strategy.batch_percent || 10)) / 100));
   const targets = taken.map((a, i): PreviewTarget => ({
-    agent_id: a.id, hostname: host(a), policy: a.policy_id, from: a.agent.version, to: plan.version!, ring: 0, site: labelOf(a, "site"), online: a.status !== "offline",
+    agent_id: a.id, hostname: host(a), policy: a.policy_id, from: a.agent.version, to: plan.version!, ring: 0, site: labelOf(a, "site"), online: a.status !== "offline", config: plan.component ? `${hash(plan.version + a.id)}` : undefined,
     batch: i < canaries ? 0 : Math.floor((i - canaries) / size) + (canaries > 0 ? 1 : 0), bytes: fleet.packages.find((p) => p.version === plan.version)?.size ?? 0,
   }));
   const batches = timed(targets, canaries, plan, now, fleet.list(false).length);

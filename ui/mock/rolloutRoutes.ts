@@ -31,6 +31,7 @@ const routes: [method: string, path: RegExp, handle: (c: Call) => Answer][] = [
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)$/, ({ m, args }) => one(m.get(args[0]!).rollout)],
   ["DELETE", /^\/api\/v1\/rollouts\/([^/]+)$/, ({ m, args }) => (m.delete(args[0]!), ok({ action: "deleted" }))],
   ["POST", /^\/api\/v1\/rollouts\/([^/]+)\/preview$/, ({ m, args }) => one(m.preview(args[0]!))],
+  ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/previews\/([^/]+)\/configs$/, ({ m, args, url }) => page(m.configs(args[1]!, url.searchParams.getAll("agent")), url)],
   ["POST", /^\/api\/v1\/rollouts\/([^/]+)\/start$/, ({ m, args, body }) => one(m.start(args[0]!, String(body.hash), body.accept_drift === true, body.why as string | undefined))],
   ["POST", /^\/api\/v1\/rollouts\/([^/]+)\/(pause|resume|force|approve|cancel|retry|skip|rollback)$/, ({ m, args, body }) => one(m.command(args[0]!, args[1]!, body))],
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/targets$/, ({ m, args, url }) => {

@@ -2,7 +2,7 @@
  * A small engine of rollouts for the mock's fleet: batches, canaries, approval, a threshold that
  * pauses and withdraws offers. ../DESIGN.md lists how it differs from the server.
  */
-import type { Agent, AuditEntry, Batch, ExposureRule, Freeze, Incident, Plan, Preview, Rollout, Stop, Target, Wait } from "../app/api/types";
+import type { Agent, AuditEntry, Batch, ConfigPreviewItem, ExposureRule, Freeze, Incident, Plan, Preview, Rollout, Stop, Target, Wait } from "../app/api/types";
 import { host, iso, type MockFleet } from "./fleet.ts";
 import { MockGroups } from "./groups.ts";
 import { move, recount, zero, type Entry } from "./rolloutStep.ts";
@@ -54,6 +54,16 @@ export class MockRollouts {
     const p = this.dryRun(this.get(id).rollout.plan, id);
     this.previews.set(p.hash, p);
     return p;
+  }
+
+  /** What a preview changes: one line of one file on each host. */
+  configs(pinned: string, agents: string[]): ConfigPreviewItem[] {
+    const p = this.previews.get(pinned);
+    if (!p) throw new Refusal(404, `Preview ${pinned} is not kept.`);
+    return p.targets.filter((t) => t.config && (agents.length === 0 || agents.includes(t.agent_id))).map((t) => ({
+      agent_id: t.agent_id, hostname: t.hostname, rendered_sha256: t.config,
+      diff: `--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1,2 +1,2 @@\n # ${t.hostname}\n-workers 2\n+workers 4\n`,
+    }));
   }
 
   start(id: string, pinned: string, accept: boolean, why?: string): Rollout {

@@ -179,6 +179,7 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	one.DELETE("", on(h.deleteRollout))
 	one.POST("/preview", on(h.previewRollout))
 	one.GET("/previews/:hash", on(h.getRolloutPreview))
+	one.GET("/previews/:hash/configs", on(h.listPreviewConfigs))
 	one.POST("/start", on(h.startRollout))
 	one.POST("/pause", on(h.pauseRollout))
 	one.POST("/resume", h.command((*rollout.Service).Resume))
@@ -449,11 +450,16 @@ const maxPerPage = 10_000
 
 // page reads the parameters page and perPage. The first page has the number first.
 func page(c *gin.Context, first int) (number, size int, err error) {
+	return pageUpTo(c, first, maxPerPage)
+}
+
+// pageUpTo is page for a list whose pages have at most so many items.
+func pageUpTo(c *gin.Context, first, most int) (number, size int, err error) {
 	if number, err = queryInt(c, "page", first, first, maxPage); err != nil {
 		return 0, 0, err
 	}
 	// Not 0, which means all items to the store.
-	size, err = queryInt(c, "perPage", 20, 1, maxPerPage)
+	size, err = queryInt(c, "perPage", 20, 1, most)
 	return number, size, err
 }
 

@@ -380,7 +380,7 @@ func TestComponentsAreShownAsTheirAgentReportsThem(t *testing.T) {
 	a := s.Enroll("web-01", "1.0.0")
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	web := apptest.Component("web-server", "2.4.0")
-	web.Hash, web.Image, web.ConfigSHA256, web.LastHealthyVersion = "0a1b2c", "web@sha256:"+digest, digest, "2.3.0"
+	web.Hash, web.Image, web.ConfigSHA256, web.RenderedSHA256, web.LastHealthyVersion = "0a1b2c", "web@sha256:"+digest, digest, "9a0b", "2.3.0"
 	web.Rollbacks, web.Restarts, web.Since = []string{"2.3.0"}, 2, &since
 	web.UpgradeDetails = &agentapi.UpgradeDetails{
 		TargetVersion: "2.5.0", ActionID: "x", State: agentapi.UpgradeFailed,
@@ -391,7 +391,7 @@ func TestComponentsAreShownAsTheirAgentReportsThem(t *testing.T) {
 	got := apptest.Decode[struct{ Item map[string]any }](t, s.Admin("GET", "/api/fleet/agents/"+a.ID, nil)).Item["components"]
 	want := object(t, []byte(`{"components":[
 		{"id":"web-server","type":"component","status":"HEALTHY","message":"Running","name":"web-server","runtime":"systemd","version":"2.4.0","hash":"0a1b2c",
-			"image":"web@sha256:`+digest+`","config_sha256":"`+digest+`","desired_version":"2.4.0","last_healthy_version":"2.3.0","rollbacks":["2.3.0"],"restarts":2,"since":"2026-01-02T03:04:05Z",
+			"image":"web@sha256:`+digest+`","config_sha256":"`+digest+`","rendered_sha256":"9a0b","desired_version":"2.4.0","last_healthy_version":"2.3.0","rollbacks":["2.3.0"],"restarts":2,"since":"2026-01-02T03:04:05Z",
 			"upgrade_details":{"target_version":"2.5.0","action_id":"x","state":"UPG_FAILED",
 				"metadata":{"phase":"STARTING","failed_state":"UPG_RESTARTING","error_msg":"port 80 is taken","reason_code":"FAILED_ROLLBACK"}}},
 		{"id":"logs","type":"process","status":"HEALTHY","message":""}]}`))["components"]

@@ -52,7 +52,7 @@ func TestConfigPreviewShowsDiffOfEachHost(t *testing.T) {
 		}
 		slices.SortFunc(got.Items, func(x, y adminapi.ConfigPreviewItem) int { return strings.Compare(x.Hostname, y.Hostname) })
 		want := "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1,4 @@\n+# web-01\n+port 80\n+workers 4\n+site fra\n"
-		if i := got.Items[0]; i.AgentId != a.ID || i.Hostname != "web-01" || i.Error != nil || i.Diff == nil || *i.Diff != want || i.ConfigSha256 == nil {
+		if i := got.Items[0]; i.AgentId != a.ID || i.Hostname != "web-01" || i.Error != nil || i.Diff == nil || *i.Diff != want || i.RenderedSha256 == nil {
 			t.Errorf("%+v", i)
 		}
 		if i := got.Items[1]; i.Diff != nil || i.Error == nil || !strings.HasPrefix(*i.Error, `web/web.conf.tmpl:4: .Labels.site: map has no entry for key "site" (host web-02)`) {
@@ -83,14 +83,11 @@ func TestConfigPreviewIsRefused(t *testing.T) {
 	refused(t, "neither", preview("web", 7), 400, "body.agents]: want a list of agent ids, or a query")
 }
 
-// From the template to the host: the rollout's preview covers the files, the order has them,
-// and the next preview compares with them.
-func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
-	t.Parallel()
-	s := apptest.Start(t, quick)
-	publishComponent(t, s, "2.5.0")
-	file := "muster-component-web-server-2.5.0-linux-amd64.tar.gz"
-	pkg, err := s.Store.Packages().Get(t.Context(), file)
+// allowRendering lets the server write a file of web-server 2.5.0, which is published, from a
+// template. setPort sets a variable of the policy, which allows it too.
+func allowRendering(t *testing.T, s *apptest.Server, template string) (setPort func(string)) {
+	t.Helper()
+	pkg, err := s.Store.Packages().Get(t.Context(), "muster-component-web-server-2.5.0-linux-amd64.tar.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +95,8 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 	if err := s.Store.Packages().Update(t.Context(), pkg); err != nil {
 		t.Fatal(err)
 	}
-	writeManifest(t, s, "# {{.Host.hostname}}\nport {{.Vars.port}}\n")
-	a := enrollWithComponent(s, "web-01")
-	setPort := func(port string) {
+	writeManifest(t, s, template)
+	return func(port string) {
 		t.Helper()
 		p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
 		if err != nil {
@@ -112,9 +108,97 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// ofManifest is a plan of an upgrade manifest for all hosts but those excluded.
+func ofManifest(exclude ...string) map[string]any {
+	return map[string]any{"plan": map[string]any{
+		"name": "spring", "profile": "edge", "upgrade_id": "web", "select": map[string]any{"all": true, "exclude_agents": append([]string{}, exclude...)}, "strategy": map[string]any{"kind": "all_at_once"},
+	}}
+}
+
+// The preview of a draft has the differences of each target, which its hash pins.
+func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	publishComponent(t, s, "2.5.0")
+	setPort := allowRendering(t, s, "# {{.Host.hostname}}\nport {{.Vars.port}}\n")
 	setPort("80")
-	draft := map[string]any{"plan": map[string]any{"name": "spring", "profile": "edge", "upgrade_id": "web", "select": map[string]any{"all": true}, "strategy": map[string]any{"kind": "all_at_once"}}}
-	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", draft))
+	a, b, done, out := enrollWithComponent(s, "web-01"), enrollWithComponent(s, "web-02"), enrollWithComponent(s, "web-03"), enrollWithComponent(s, "web-04")
+	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", ofManifest(out.ID)))
+	path := "/api/v1/rollouts/" + r.Id
+	configs := func(p adminapi.RolloutPreview, query string) apptest.Answer {
+		t.Helper()
+		return s.Admin("GET", path+"/previews/"+p.Hash+"/configs"+query, nil)
+	}
+	first := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	for _, target := range first.Targets { // web-03 has all that it would get, and web-01 other files
+		for _, agent := range []*apptest.Agent{a, done} {
+			if target.AgentId == agent.ID {
+				agent.Components[0] = apptest.Component("web-server", "2.5.0")
+				agent.Components[0].ConfigSHA256, agent.Components[0].RenderedSHA256 = digest, *target.Config
+			}
+		}
+	}
+	a.Components[0].RenderedSHA256 = digest
+	a.MustCheckin(nil)
+	done.MustCheckin(nil)
+
+	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	if len(pre.Targets) != 2 || len(pre.Skipped) != 1 || pre.Skipped[0].AgentId != done.ID || pre.Skipped[0].Code != "runs_version" {
+		t.Fatalf("targets are %+v, left out are %+v", pre.Targets, pre.Skipped)
+	}
+	all := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, ""))
+	if len(all.Items) != 2 || all.Total != 2 || all.Page != 1 || all.PerPage != 20 {
+		t.Fatalf("%+v", all)
+	}
+	for i, item := range all.Items {
+		target := pre.Targets[i]
+		want := "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1,2 @@\n+# " + target.Hostname + "\n+port 80\n"
+		if item.AgentId != target.AgentId || item.Hostname != target.Hostname || item.Error != nil || item.Diff == nil || *item.Diff != want || *item.RenderedSha256 != *target.Config {
+			t.Errorf("%s: %+v, want %s", target.Hostname, item, want)
+		}
+	}
+	second := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, "?page=2&perPage=1"))
+	if len(second.Items) != 1 || second.Total != 2 || second.Items[0].AgentId != pre.Targets[1].AgentId {
+		t.Errorf("the second page is %+v", second)
+	}
+	one := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, "?agent="+b.ID))
+	if len(one.Items) != 1 || one.Total != 1 || one.Items[0].AgentId != b.ID {
+		t.Errorf("of web-02: %+v", one)
+	}
+	refused(t, "a host that is not enrolled", configs(pre, "?agent="+b.ID+"&agent=nobody"), 400, `[request query.agent]: is "nobody", which is not enrolled`)
+	refused(t, "a host that is left out", configs(pre, "?agent="+done.ID), 400, "which is left out: runs 2.5.0 already")
+	refused(t, "a host that the plan excludes", configs(pre, "?agent="+out.ID), 400, "which the plan did not select")
+	refused(t, "too many", configs(pre, "?perPage=101"), 400, `query.perPage]: is "101", want a number from 1 to 100`)
+	refused(t, "another preview", s.Admin("GET", path+"/previews/sha256:none/configs", nil), 404, "preview sha256:none is not kept")
+	refused(t, "another rollout", s.Admin("GET", "/api/v1/rollouts/none/previews/"+pre.Hash+"/configs", nil), 404, "is not of rollout none")
+
+	// What the hash pins can no longer be had.
+	setPort("8080")
+	s.Admin("DELETE", "/api/fleet/agents/"+b.ID, nil)
+	for _, item := range apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, "")).Items {
+		want := map[string]string{a.ID: "its files are others by now than in the preview", b.ID: "is not enrolled any more"}[item.AgentId]
+		if item.Diff != nil || item.RenderedSha256 != nil || item.Error == nil || !strings.Contains(*item.Error, want) {
+			t.Errorf("%s: %+v, want %q", item.Hostname, item, want)
+		}
+	}
+
+	plain := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("2.5.0", map[string]any{"component": "web-server", "name": "plain", "force": true})))
+	path = "/api/v1/rollouts/" + plain.Id
+	refused(t, "a plan without files", configs(made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil)), ""), 400, "names rollout “plain” ("+plain.Id+"), whose targets get no configuration files from the server")
+}
+
+// From the template to the host: the rollout's preview covers the files, the order has them,
+// and the next preview compares with them.
+func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	publishComponent(t, s, "2.5.0")
+	setPort := allowRendering(t, s, "# {{.Host.hostname}}\nport {{.Vars.port}}\n")
+	a := enrollWithComponent(s, "web-01")
+	setPort("80")
+	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", ofManifest()))
 	if r.Plan.Component == nil || *r.Plan.Component != "web-server" {
 		t.Fatalf("the plan is %+v", r.Plan)
 	}
@@ -142,6 +226,7 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 		t.Errorf("the host gets %+v", files)
 	}
 	a.Components[0] = apptest.Component("web-server", "2.5.0")
+	a.Components[0].RenderedSHA256 = *pre.Targets[0].Config
 	a.MustCheckin(nil)
 	setPort("9090")
 	got := apptest.Decode[adminapi.ConfigPreview](t, s.Admin("POST", "/api/v1/upgrade_manifests/edge/web/config_preview", map[string]any{"agents": []string{a.ID}}))

@@ -146,11 +146,17 @@ func (h *Handlers) previewRollout(c *gin.Context) error {
 }
 
 func (h *Handlers) getRolloutPreview(c *gin.Context) error {
+	p, err := h.storedPreview(c)
+	return answer(c, withLists(p), err)
+}
+
+// storedPreview returns the preview that the request names.
+func (h *Handlers) storedPreview(c *gin.Context) (fleet.Preview, error) {
 	p, err := h.Rollouts.GetPreview(c.Request.Context(), c.Param("hash"))
 	if err == nil && p.RolloutID != rolloutID(c) {
 		err = fleet.Errorf(fleet.NotFound, "preview %s is not of rollout %s", p.Hash, rolloutID(c))
 	}
-	return answer(c, withLists(p), err)
+	return p, err
 }
 
 func (h *Handlers) dryRunRollout(c *gin.Context) error {

@@ -126,8 +126,12 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	}
 	do("GET /api/v1/upgrade_manifests", nil)
 	do("GET /api/v1/upgrade_manifests/{profile}/{upgradeId}", nil, "web", "u1")
-	writeManifest(t, s, "{{.Host.hostname}}")
+	allowRendering(t, s, "{{.Host.hostname}}")("80")
+	enrollWithComponent(s, "web-09")
 	do("POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview", map[string]any{"agents": []string{g.ID}}, "edge", "web")
+	files := item(do("POST /api/v1/rollouts", ofManifest()))["id"].(string)
+	hash = item(do("POST /api/v1/rollouts/{rolloutId}/preview", nil, files))["hash"].(string)
+	do("GET /api/v1/rollouts/{rolloutId}/previews/{hash}/configs", nil, files, hash)
 	tryIncidentsAndWebhooks(t, s, do)
 }
 
@@ -304,6 +308,10 @@ func TestInvalidRolloutRequestsAreRefused(t *testing.T) {
 		{"POST " + path + "/skip", `{}`, 400, "[request body.agents]"},
 		{"GET " + path + "/previews/sha256:none", nil, 404, "sha256:none"},
 		{"GET /api/v1/rollouts/" + other + "/previews/" + hash, nil, 404, "is not of rollout " + other},
+		{"GET " + path + "/previews/sha256:none/configs", nil, 404, "sha256:none"},
+		{"GET /api/v1/rollouts/" + other + "/previews/" + hash + "/configs", nil, 404, "is not of rollout " + other},
+		{"GET " + path + "/previews/" + hash + "/configs", nil, 400, "[request path.rolloutId]: names rollout “to 1.1.0”"},
+		{"GET " + path + "/previews/" + hash + "/configs?agent=none", nil, 400, "query.agent"},
 		{"GET /api/v1/rollouts/none", nil, 404, "none"},
 		{"GET /api/v1/rollouts/none/targets", nil, 404, "none"},
 		{"GET /api/v1/rollouts?perPage=0", nil, 400, "query.perPage"},

@@ -305,6 +305,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/v1/packages", nil)
 	keys := do("GET /api/v1/publisher_keys", nil)["items"].([]any)
 	do("GET /api/v1/trust", nil)
+	publishComponent(t, s, "2.5.0")
 	tryRollouts(t, s, do)
 	delete(left, "GET /metrics") // text: see TestMetricsNeedAKey
 	root, targets := signedFor(t, s)
@@ -314,7 +315,6 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/v1/server", nil)
 	do("GET /api/v1/packages", nil)
 	do("GET /api/fleet/agents/available_versions", nil)
-	publishComponent(t, s, "2.5.0")
 	web := enrollWithComponent(s, "web-00")
 	do("POST /api/v1/components/{name}/upgrade_preview", map[string]any{"version": "2.5.0", "agents": []string{web.ID, a.ID}, "force": true}, "web-server")
 	do("POST /api/v1/components/{name}/upgrade", map[string]any{"version": "2.5.0", "agents": []string{web.ID}, "force": true}, "web-server")

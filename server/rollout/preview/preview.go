@@ -225,7 +225,7 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (fleet.Reas
 	if err != nil {
 		return fleet.WhyConfig, err.Error()
 	}
-	changes := digest != "" && digest != subject.ConfigSHA256()
+	changes := digest != "" && digest != subject.RenderedSHA256()
 	switch {
 	case subject.Version == p.Version && !changes && (!subject.Upgrading() || subject.Target == p.Version):
 		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version)
@@ -468,8 +468,9 @@ func planContent(p fleet.Plan) ([]byte, error) {
 	return content, nil
 }
 
-// previewHash covers the plan, the targets with their configuration, and the skipped agents. Times, estimates and
-// which agents are away are not part of it, since they differ from minute to minute.
+// previewHash covers the plan, the targets with their configuration, and the skipped agents.
+// Times, estimates and which agents are away are not part of it, since they differ from minute
+// to minute.
 func previewHash(content []byte, pre *fleet.Preview) string {
 	h := sha256.New()
 	buf := append(slices.Clone(content), '\n')

@@ -245,7 +245,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 // to get.
 func has(s *fleet.Subject, t *fleet.Target) bool {
 	stays := !s.Upgrading() || s.Target == t.To
-	return s.Version == t.To && stays && (t.Config == "" || t.Config == s.ConfigSHA256())
+	return s.Version == t.To && stays && (t.Config == "" || t.Config == s.RenderedSHA256())
 }
 
 // room returns how far the version of a rollout may spread, nil without a rule.

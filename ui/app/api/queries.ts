@@ -36,6 +36,8 @@ export const keys = {
   audit: (id: string) => ["rollouts", "audit", id] as const,
   /** A key of its own: a preview is read again only when the operator asks for it. */
   rolloutPreview: (id: string) => ["rollout-preview", id] as const,
+  /** Below that of its preview, with whose hash it changes. */
+  previewConfig: (id: string, hash: string, agentId: string) => ["rollout-preview", id, "config", hash, agentId] as const,
   groups: ["groups"] as const,
   group: (id: string) => ["groups", "one", id] as const,
   /** As rolloutPreview. */
@@ -276,6 +278,17 @@ export const rolloutPreviewQuery = (id: string) =>
     retry: false,
     refetchOnWindowFocus: false,
     refetchOnReconnect: false,
+  });
+
+/** What a preview changes in the configuration files of one of its targets. */
+export const previewConfigQuery = (id: string, hash: string, agentId: string) =>
+  queryOptions({
+    queryKey: keys.previewConfig(id, hash, agentId),
+    queryFn: async ({ signal }) =>
+      (await call("get", "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs", { path: { rolloutId: id, hash }, query: { agent: [agentId] }, signal })).items[0]!,
+    staleTime: POLL_MS,
+    gcTime: 60_000,
+    retry: false,
   });
 
 export const whyQuery = (agentId: string, at?: string) =>

@@ -47,6 +47,7 @@ export type Target = Schemas["Target"];
 export type TargetState = Schemas["TargetState"];
 export type Preview = Schemas["RolloutPreview"];
 export type PreviewTarget = Schemas["PreviewTarget"];
+export type ConfigPreviewItem = Schemas["ConfigPreviewItem"];
 export type PreviewBatch = Schemas["PreviewBatch"];
 export type SkippedAgent = Schemas["SkippedAgent"];
 export type Coverage = Schemas["Coverage"];

@@ -1,5 +1,5 @@
 /** A preview in words and numbers. */
-import type { Drift, Preview, SkippedAgent } from "~/api/types";
+import type { Drift, Preview, PreviewTarget, SkippedAgent } from "~/api/types";
 import { codeText } from "./rolloutText";
 import { plural } from "./words";
 
@@ -11,7 +11,7 @@ export interface SkipGroup {
 
 /** groupSkipped groups skipped agents by reason, the largest group first. */
 export function groupSkipped(skipped: readonly SkippedAgent[], search = ""): SkipGroup[] {
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = wordsOf(search);
   const groups = new Map<string, SkippedAgent[]>();
   for (const s of skipped) {
     const text = `${s.hostname}\n${s.agent_id}\n${s.version}\n${s.text}`.toLowerCase();
@@ -24,6 +24,14 @@ export function groupSkipped(skipped: readonly SkippedAgent[], search = ""): Ski
     .map(([code, agents]) => ({ code, title: codeText(code), agents }))
     .sort((a, b) => b.agents.length - a.agents.length || a.code.localeCompare(b.code));
 }
+
+/** withConfig returns the targets for which the server renders configuration files, in their order. */
+export function withConfig(p: Preview, search = ""): PreviewTarget[] {
+  const words = wordsOf(search);
+  return p.targets.filter((t) => t.config !== undefined && words.every((w) => `${t.hostname}\n${t.agent_id}`.toLowerCase().includes(w)));
+}
+
+const wordsOf = (search: string): string[] => search.toLowerCase().split(/\s+/).filter(Boolean);
 
 /** startText is the label of the start button, with the number of agents in the preview. */
 export function startText(p: Preview): string {

@@ -1440,6 +1440,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        /**
+         * List the configuration that targets of a stored preview would get, in their order
+         * @description The files are rendered again, and an item has an error if they are others by now. The difference is from what the host has now. Refused with 400 if the server renders no files for the plan, and for agents that are no targets, with the reason.
+         */
+        get: operations["listPreviewConfigs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollouts/{rolloutId}/start": {
         parameters: {
             query?: never;
@@ -2546,8 +2569,10 @@ export interface components {
             hash?: string;
             /** @description Of a container */
             image?: string;
-            /** @description Identifies its configuration files */
+            /** @description Identifies its configuration files, the package's own and those of the server */
             config_sha256?: string;
+            /** @description Identifies those that the server has rendered; absent if none */
+            rendered_sha256?: string;
             /** @description The last version that stayed healthy after its upgrade */
             last_healthy_version?: string;
             /** @description Versions that the host has kept */
@@ -4341,12 +4366,18 @@ export interface components {
             content_hash: string;
             items: components["schemas"]["ConfigPreviewItem"][];
         };
+        ConfigPreviewList: {
+            items: components["schemas"]["ConfigPreviewItem"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
         ConfigPreviewItem: {
             agent_id: string;
             hostname: string;
-            /** @description Identifies the files, as config_sha256 of a component that has no others */
-            config_sha256?: string;
-            /** @description A unified diff from what the last upgrade wrote that ended well, up to 64 KiB; empty: nothing changes. Files of which the server does not know what the host has are new */
+            /** @description Identifies the files, as rendered_sha256 of a component and config of a target */
+            rendered_sha256?: string;
+            /** @description A unified diff from what the server has rendered for the host before, up to 64 KiB; absent: nothing changes. Files of which the server does not know what the host has are new */
             diff?: string;
             /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
             error?: string;
@@ -7550,6 +7581,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RolloutPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPreviewConfigs: {
+        parameters: {
+            query?: {
+                /** @description Ids of targets; default: all */
+                agent?: string[];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigPreviewList"];
                 };
             };
             default: components["responses"]["Error"];

@@ -10,11 +10,12 @@ import { Facts, Panel } from "../Blocks";
 import { Callout } from "../Callout";
 import { CopyIcon } from "../CopyBlock";
 import { BatchTag } from "./Batches";
+import { Configs } from "./Configs";
 import { ExposureGauge } from "./Gauges";
 import { Skipped } from "./Skipped";
 import classes from "./Rollout.module.css";
 
-/** What a rollout would do. With pinned it shows the hash, which a start sends. */
+/** What a rollout would do. With pinned it is stored: it shows the hash, which a start sends, and the configuration files. */
 export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?: boolean }) {
   return (
     <Stack gap="md">
@@ -42,6 +43,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
       {p.batches.length > 0 ? <Panel title="Batches and times" flush><Times preview={p} /></Panel> : null}
       {p.coverage && p.coverage.cells > 0 ? <Panel title="Canary coverage"><Cover preview={p} /></Panel> : null}
       {p.sites.length > 1 ? <Panel title="Bytes by site" flush><Sites preview={p} /></Panel> : null}
+      {pinned ? <Configs preview={p} /> : null}
       <Skipped skipped={p.skipped} />
     </Stack>
   );
