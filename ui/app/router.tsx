@@ -79,6 +79,9 @@ const rollout = createRoute({
   component: lazyRouteComponent(() => import("./pages/RolloutPage"), "RolloutPage"),
 });
 const groups = createRoute({ getParentRoute: () => shell, path: "/groups", component: GroupsPage });
+const newGroup = createRoute({
+  getParentRoute: () => shell, path: "/groups/new", component: lazyRouteComponent(() => import("./pages/NewGroupPage"), "NewGroupPage"),
+});
 const group = createRoute({
   getParentRoute: () => shell, path: "/groups/$groupId", component: lazyRouteComponent(() => import("./pages/GroupPage"), "GroupPage"),
 });
@@ -88,7 +91,7 @@ const packages = createRoute({ getParentRoute: () => shell, path: "/packages", c
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
 const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, group, incidents, activity, packages, enroll, adminKeys])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, incidents, activity, packages, enroll, adminKeys])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

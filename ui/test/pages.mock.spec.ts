@@ -391,7 +391,7 @@ test("every page fits a telephone", async ({ page }) => {
   await expect(rows(page)).toHaveCount(12);
   await expectNoSidewaysScroll(page);
   await expectAccessible(page, "the agents on a telephone");
-  for (const name of ["Activity", "Packages", "Enrollment"]) {
+  for (const name of ["Rollouts", "Groups", "Activity", "Packages", "Enrollment"]) {
     await page.getByRole("navigation").getByRole("link", { name }).click();
     await expect(page.getByRole("heading", { name, level: 1 })).toBeVisible();
     await expectNoSidewaysScroll(page);
@@ -442,6 +442,32 @@ test("groups are listed, and the board of one has its members in order and its c
   await dialog.getByRole("button", { name: "Leave it out" }).click();
   await expect(members.nth(1)).toContainText("Left out");
   await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
+test("a group is created from a plan, with errors at their members, and its draft is started as previewed", async ({ page }) => {
+  await open(page, "rollouts", "/groups");
+  await page.getByRole("link", { name: "New group…" }).click();
+  const editor = page.getByLabel("Plan in YAML");
+  await expect(editor).toHaveValue(/failure_policy: rollback_all/);
+  const create = page.getByRole("button", { name: "Create draft…" });
+  const plan = (policy: string, select: string) => `name: Winter release\n${policy}\ndesired_versions: { web: 1.1.0, db: 1.1.0 }\nmembers:\n  - name: web\n    plan: { select: { labels: { site: [web] } }, strategy: { kind: rolling } }\n  - name: db\n    plan:\n      ${select}\n      strategy: { kind: rolling }\n`;
+  await editor.fill(plan("", "select: { labels: { site: [db] } }"));
+  await expect(page.getByRole("alert")).toContainText("failure_policy is missing");
+  await expect(create).toHaveAccessibleDescription("The plan has 1 error, listed below it.");
+  await editor.fill(plan("failure_policy: manual", "# nobody"));
+  await create.click();
+  await expect(page.getByRole("alert")).toContainText("members[1].plan.select");
+  await page.getByRole("button", { name: "Line 8" }).click();
+  await expect(editor).toBeFocused();
+  await expectAccessible(page, "the plan of a group with an error");
+  await expectNoSidewaysScroll(page);
+  await editor.fill(plan("failure_policy: manual", "select: { labels: { site: [db] } }"));
+  await create.click();
+  await expect(page.getByRole("heading", { name: "Winter release", level: 1 })).toBeVisible();
+  await expectAccessible(page, "the draft of a group");
+  await page.getByRole("button", { name: "Start on 5 agents in 2 members…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Start the group" }).click();
+  await expect(page.getByTitle("State: running").first()).toBeVisible();
 });
 
 test("without groups the page says how to create one", async ({ page }) => {

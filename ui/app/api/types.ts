@@ -36,6 +36,7 @@ export type GroupMember = Schemas["GroupMember"];
 export type GroupMemberState = Schemas["GroupMemberState"];
 export type GroupProgress = Schemas["GroupProgress"];
 export type GroupPreview = Schemas["GroupPreview"];
+export type GroupPlan = Schemas["GroupPlan"];
 export type Plan = Schemas["Plan"];
 export type Stop = Schemas["Stop"];
 export type StopKind = Stop["kind"];
