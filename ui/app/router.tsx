@@ -9,11 +9,13 @@ import { AdminKeysPage } from "./pages/AdminKeysPage";
 import { ActivityPage } from "./pages/ActivityPage";
 import { AgentPage } from "./pages/AgentPage";
 import { AgentsPage } from "./pages/AgentsPage";
+import { ComponentsPage } from "./pages/ComponentsPage";
 import { EnrollPage } from "./pages/EnrollPage";
 import { GroupsPage } from "./pages/GroupsPage";
 import { IncidentsPage } from "./pages/IncidentsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { PackagesPage } from "./pages/PackagesPage";
+import { PoliciesPage } from "./pages/PoliciesPage";
 import { RolloutsPage } from "./pages/RolloutsPage";
 import { Shell } from "./pages/Shell";
 import { localPath } from "./util/paths";
@@ -79,16 +81,21 @@ const rollout = createRoute({
   component: lazyRouteComponent(() => import("./pages/RolloutPage"), "RolloutPage"),
 });
 const groups = createRoute({ getParentRoute: () => shell, path: "/groups", component: GroupsPage });
+const newGroup = createRoute({
+  getParentRoute: () => shell, path: "/groups/new", component: lazyRouteComponent(() => import("./pages/NewGroupPage"), "NewGroupPage"),
+});
 const group = createRoute({
   getParentRoute: () => shell, path: "/groups/$groupId", component: lazyRouteComponent(() => import("./pages/GroupPage"), "GroupPage"),
 });
+const components = createRoute({ getParentRoute: () => shell, path: "/components", component: ComponentsPage });
+const policies = createRoute({ getParentRoute: () => shell, path: "/policies", component: PoliciesPage });
 const incidents = createRoute({ getParentRoute: () => shell, path: "/incidents", component: IncidentsPage });
 const activity = createRoute({ getParentRoute: () => shell, path: "/activity", component: ActivityPage });
 const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
 const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, group, incidents, activity, packages, enroll, adminKeys])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, components, policies, incidents, activity, packages, enroll, adminKeys])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

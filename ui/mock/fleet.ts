@@ -3,7 +3,7 @@
  * ../DESIGN.md lists how it differs from a server.
  */
 import type {
-  ActionStatus, AdminKey, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
+  ActionStatus, AdminKey, Agent, EnrollmentKey, FleetEvent, Package, Policy, PolicyComponent, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
@@ -29,6 +29,14 @@ interface Running {
 /** How long hosts of the mock keep the previous version: a week. */
 const KEEP_MS = 7 * 864e5;
 
+const WEB_SERVER: PolicyComponent = {
+  name: "web-server", runtime: "systemd", version: "2.4.0", server_config: true, variables: { port: "8080" },
+  health: { wait_seconds: 300, max_restarts: 2, checks: [{ name: "answers", http: "http://127.0.0.1:8080/health" }] },
+};
+const CACHE: PolicyComponent = {
+  name: "cache", runtime: "docker", artifact: { image: "registry.example.com/cache@sha256:3f1c5a2e9b7d4c60813fa2e9b7d4c60813fa2e9b7d4c60813fa2e9b7d4c60813" },
+};
+
 const HOSTS = ["web-01", "web-02", "web-03", "api-01", "api-02", "db-01", "db-02", "cache-01", "edge-ams-01", "edge-fra-01", "build-01", "build-02"];
 
 export class MockFleet {
@@ -47,10 +55,10 @@ export class MockFleet {
   private ids = 0;
 
   constructor(private now: () => number, size: number) {
-    this.policies = [policy("default", "Default policy", now()), policy("edge", "Edge sites", now())];
+    this.policies = [{ ...policy("default", "Default policy", now()), components: [WEB_SERVER] }, { ...policy("edge", "Edge sites", now()), components: [WEB_SERVER, CACHE] }];
     this.publisherKeys = [{ id: "a1b2c3d4e5f60718", public_key: "RWQYB/bl1MOyoZ1bXvVnyPtnLrPOVTvd6EWXOkrQfGvZxJDvmKs4Ip9E", name: "release 2026", added_at: iso(now() - 9e7), added_by: "first admin key" }];
     this.packages = Object.keys(VERSIONS).flatMap((v, i) => ["amd64", "arm64"].map((arch) => pkg(v, arch, now() - (4 - i) * 36e5)));
-    this.componentPackages = [{ ...pkg("2.4.0", "amd64", now() - 36e5), file: "muster-component-web-2.4.0-linux-amd64.tar.gz", component: "web", runtime: "systemd" }];
+    this.componentPackages = [...["2.3.0", "2.5.0", "2.6.0"].map((v, i) => ({ ...pkg(v, "amd64", now() - (4 - i) * 36e5), file: `muster-component-web-server-${v}-linux-amd64.tar.gz`, component: "web-server", runtime: "systemd" })), { ...pkg("2.4.0", "amd64", now() - 36e5), file: "muster-component-web-2.4.0-linux-amd64.tar.gz", component: "web", runtime: "systemd" }];
     for (let i = 0; i < size; i++) {
       const a = this.agent(i);
       this.agents.set(a.id, a);
@@ -398,8 +406,14 @@ export class MockFleet {
         { id: "heartbeat", type: "process", status: "HEALTHY", message: "Healthy" },
         {
           id: "web-server", type: "component", status: "HEALTHY", message: "Running since 2 days", name: "web-server", runtime: "systemd", version: "2.4.0",
-          upgrade_details: i === 4 ? { target_version: "2.5.0", action_id: "component-1", state: "UPG_WATCHING", metadata: { phase: "VERIFYING" } } : undefined,
+          desired_version: i === 4 ? "2.5.0" : "2.4.0", last_healthy_version: "2.4.0", rollbacks: ["2.3.0"], since: iso(this.now() - 2 * 864e5),
+          ...(i === 4 ? { upgrade_status: "started", upgrade_details: { target_version: "2.5.0", action_id: "component-1", state: "UPG_WATCHING", metadata: { phase: "VERIFYING" } } } : {}),
+          ...(i === 7 ? {
+            upgrade_status: "rolled_back", restarts: 1,
+            upgrade_details: { target_version: "2.6.0", action_id: "component-0", state: "UPG_ROLLBACK", metadata: { reason: "it answered 503 to its check “answers” 3 times in a row", reason_code: "unhealthy" } },
+          } : {}),
         },
+        ...(edge ? [{ id: "cache", type: "component", status: "STARTING", message: "Not installed yet", name: "cache", runtime: "docker" }] : []),
       ],
       upgrade_started_at: null, upgraded_at: i === 3 ? iso(this.now() - 72e5) : null, upgrade_status: null, upgrade_details: null,
     };

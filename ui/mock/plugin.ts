@@ -1,5 +1,6 @@
 /** Serves the mock fleet under /api of Vite's own servers. It is in no build. */
 import type { Connect, Plugin } from "vite";
+import { MockComponents } from "./components.ts";
 import { MockFleet } from "./fleet.ts";
 import { MockRollouts } from "./rollouts.ts";
 import { answer } from "./server.ts";
@@ -12,15 +13,17 @@ export function mockFleet(): Plugin {
   const start = (middlewares: Connect.Server, stopped: (stop: () => void) => void) => {
     const fleet = new MockFleet(Date.now, Number(process.env.MUSTER_MOCK_AGENTS ?? DEFAULT_AGENTS));
     const rollouts = new MockRollouts(fleet, Date.now);
+    const components = new MockComponents(fleet, Date.now);
     const tick = () => {
       fleet.tick();
+      components.tick();
       rollouts.tick();
     };
     const timer = setInterval(tick, TICK_MS).unref();
     stopped(() => clearInterval(timer));
     middlewares.use((req, res, next) => {
       if (!req.url?.startsWith("/api/")) return next();
-      answer(fleet, rollouts, req, res).catch(next);
+      answer({ fleet, components }, rollouts, req, res).catch(next);
     });
   };
   return {

@@ -137,7 +137,7 @@ export function millis(text: string | undefined, otherwise: number): number {
   return [...text.matchAll(/(\d+)(h|m|s)/g)].reduce((sum, [, n, u]) => sum + Number(n) * { h: 36e5, m: 6e4, s: 1e3 }[u as "h" | "m" | "s"], 0);
 }
 
-function goDuration(ms: number): string {
+export function goDuration(ms: number): string {
   const s = Math.round(ms / 1000);
   return `${Math.floor(s / 3600)}h${Math.floor(s / 60) % 60}m${s % 60}s`;
 }

@@ -19,6 +19,7 @@ const FIELDS: Record<string, { of: Values; description: string; words?: boolean 
   "local_metadata.host.hostname": { of: (a) => [metadata(a).host.hostname], description: "the host's name", words: true },
   "local_metadata.host.hostname.keyword": { of: (a) => [metadata(a).host.hostname], description: "the same, whole and by case" },
   "local_metadata.os.name": { of: (a) => [metadata(a).os.name], description: "such as Ubuntu", words: true },
+  "components.name": { of: (a) => a.components.flatMap((c) => c.name ?? []), description: "what it runs" },
   "upgrade_details.action_id": { of: (a) => (a.upgrade_details ? [a.upgrade_details.action_id] : []), description: "the action that upgrades it" },
 };
 

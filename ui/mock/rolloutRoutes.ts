@@ -1,5 +1,5 @@
 /** The routes of the mock's API for rollouts. */
-import type { Plan, Target } from "../app/api/types";
+import type { GroupPlan, Plan, Target } from "../app/api/types";
 import { explain } from "./explain.ts";
 import { iso } from "./fleet.ts";
 import type { MockRollouts } from "./rollouts.ts";
@@ -43,6 +43,10 @@ const routes: [method: string, path: RegExp, handle: (c: Call) => Answer][] = [
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/audit$/, ({ m, args, url }) => page(m.get(args[0]!).audit, url)],
   ["GET", /^\/api\/v1\/audit$/, ({ url }) => page([], url)],
   ["GET", /^\/api\/v1\/rollout-groups$/, ({ m, url }) => page(m.groups.all, url)],
+  ["POST", /^\/api\/v1\/rollout-groups$/, ({ m, body }) => one(m.groups.create(body.plan as GroupPlan, m.now(), ME))],
+  ["POST", /^\/api\/v1\/rollout-groups\/([^/]+)\/preview$/, ({ m, args }) => one(m.groups.preview(args[0]!, m.now(), (plan) => m.dryRun(plan)))],
+  ["POST", /^\/api\/v1\/rollout-groups\/([^/]+)\/start$/, ({ m, args }) => one(m.groups.start(args[0]!, m.now(), ME))],
+  ["DELETE", /^\/api\/v1\/rollout-groups\/([^/]+)$/, ({ m, args }) => (m.groups.delete(args[0]!), ok({ action: "deleted" }))],
   ["GET", /^\/api\/v1\/rollout-groups\/([^/]+)$/, ({ m, args }) => one(m.groups.get(args[0]!))],
   ["POST", /^\/api\/v1\/rollout-groups\/([^/]+)\/(pause|resume|skip|cancel|rollback)$/, ({ m, args, body }) => {
     const g = m.groups.command(args[0]!, args[1]!, body.member as string | undefined);

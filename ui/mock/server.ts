@@ -1,6 +1,7 @@
 /** The admin API over a MockFleet, as a plain Node request handler. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { FleetEvent } from "../app/api/types";
+import type { MockComponents } from "./components.ts";
 import type { MockFleet } from "./fleet.ts";
 import { QueryError, read, suggest } from "./query.ts";
 import { answerRollouts } from "./rolloutRoutes.ts";
@@ -11,8 +12,11 @@ const COOKIE = "muster_session=mock";
 const WRONG_KEY = "wrong";
 
 type Body = Record<string, unknown>;
-interface Call {
+interface Mock {
   fleet: MockFleet;
+  components: MockComponents;
+}
+interface Call extends Mock {
   url: URL;
   args: string[];
   body: Body;
@@ -88,6 +92,9 @@ const routes: Route[] = [
     return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/unenroll$/, ({ fleet, args }) => (fleet.unenroll(args[0]!), ok({}))],
+  ["GET", /^\/api\/v1\/components$/, ({ components }) => ok({ items: components.list() })],
+  ["POST", /^\/api\/v1\/components\/([^/]+)\/upgrade_preview$/, ({ fleet, components, args, body }) => ok(components.preview(args[0]!, chosen(fleet, body), String(body.version), body.force === true))],
+  ["POST", /^\/api\/v1\/components\/([^/]+)\/upgrade$/, ({ fleet, components, args, body }) => ok({ actionId: components.upgrade(args[0]!, chosen(fleet, body), String(body.version), body.force === true) })],
   ["POST", /^\/api\/v1\/unenroll_preview$/, ({ fleet, body }) => ok(fleet.previewUnenroll(chosen(fleet, body)))],
   ["POST", /^\/api\/fleet\/agents\/bulk_unenroll$/, ({ fleet, body }) => ok({ actionId: fleet.unenrollAll(chosen(fleet, body), body.revoke === true) })],
   ["POST", /^\/api\/v1\/rollback_preview$/, ({ fleet, body }) => ok(fleet.previewRollback(chosen(fleet, body)))],
@@ -123,7 +130,7 @@ const routes: Route[] = [
     fleet.revokeAdminKey(args[0]!);
     return ok({ action: "revoked" });
   }],
-  ["GET", /^\/api\/fleet\/agent_policies$/, ({ fleet }) => ok(page(fleet.policies))],
+  ["GET", /^\/api\/fleet\/agent_policies$/, ({ fleet }) => ok(page(fleet.policies.map((p) => ({ ...p, agents: fleet.list(false).filter((a) => a.policy_id === p.id).length }))))],
   ["GET", /^\/api\/v1\/packages$/, ({ fleet }) => ok({ items: [...fleet.packages, ...fleet.componentPackages] })],
   ["DELETE", /^\/api\/v1\/packages\/([^/]+)$/, ({ fleet, args }) => {
     fleet.packages = fleet.packages.filter((p) => p.file !== args[0]);
@@ -140,19 +147,19 @@ const routes: Route[] = [
   }],
 ];
 
-export async function answer(fleet: MockFleet, rollouts: MockRollouts, req: IncomingMessage, res: ServerResponse): Promise<void> {
+export async function answer(mock: Mock, rollouts: MockRollouts, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const url = new URL(req.url ?? "/", "http://mock");
   const body = await readBody(req);
   const loggedIn = (req.headers.cookie ?? "").includes(COOKIE);
   if (url.pathname === "/api/v1/session" && req.method !== "GET") return session(req, res, body);
   if (!loggedIn) return send(res, refuse(401, "Unauthorized", "Log in with an admin API key."));
   if (req.method !== "GET" && !req.headers["kbn-xsrf"]) return send(res, refuse(400, "Bad Request", "The header kbn-xsrf is missing."));
-  if (url.pathname === "/api/v1/events") return stream(fleet, url, req, res);
+  if (url.pathname === "/api/v1/events") return stream(mock.fleet, url, req, res);
   const told = answerRollouts(rollouts, req.method ?? "GET", url, body);
   if (told) return send(res, told);
   for (const [method, path, handle] of routes) {
     const match = method === req.method ? path.exec(url.pathname) : null;
-    if (match) return send(res, attempt(() => handle({ fleet, url, args: match.slice(1).map(decodeURIComponent), body })));
+    if (match) return send(res, attempt(() => handle({ ...mock, url, args: match.slice(1).map(decodeURIComponent), body })));
   }
   send(res, refuse(404, "Not Found", `${req.method} ${url.pathname} is not part of the mock.`));
 }

@@ -391,7 +391,7 @@ test("every page fits a telephone", async ({ page }) => {
   await expect(rows(page)).toHaveCount(12);
   await expectNoSidewaysScroll(page);
   await expectAccessible(page, "the agents on a telephone");
-  for (const name of ["Activity", "Packages", "Enrollment"]) {
+  for (const name of ["Components", "Rollouts", "Groups", "Activity", "Policies", "Packages", "Enrollment"]) {
     await page.getByRole("navigation").getByRole("link", { name }).click();
     await expect(page.getByRole("heading", { name, level: 1 })).toBeVisible();
     await expectNoSidewaysScroll(page);
@@ -444,8 +444,94 @@ test("groups are listed, and the board of one has its members in order and its c
   await expect(page.getByRole("alert")).toHaveCount(0);
 });
 
+test("a group is created from a plan, with errors at their members, and its draft is started as previewed", async ({ page }) => {
+  await open(page, "rollouts", "/groups");
+  await page.getByRole("link", { name: "New group…" }).click();
+  const editor = page.getByLabel("Plan in YAML");
+  await expect(editor).toHaveValue(/failure_policy: rollback_all/);
+  const create = page.getByRole("button", { name: "Create draft…" });
+  const plan = (policy: string, select: string) => `name: Winter release\n${policy}\ndesired_versions: { web: 1.1.0, db: 1.1.0 }\nmembers:\n  - name: web\n    plan: { select: { labels: { site: [web] } }, strategy: { kind: rolling } }\n  - name: db\n    plan:\n      ${select}\n      strategy: { kind: rolling }\n`;
+  await editor.fill(plan("", "select: { labels: { site: [db] } }"));
+  await expect(page.getByRole("alert")).toContainText("failure_policy is missing");
+  await expect(create).toHaveAccessibleDescription("The plan has 1 error, listed below it.");
+  await editor.fill(plan("failure_policy: manual", "# nobody"));
+  await create.click();
+  await expect(page.getByRole("alert")).toContainText("members[1].plan.select");
+  await page.getByRole("button", { name: "Line 8" }).click();
+  await expect(editor).toBeFocused();
+  await expectAccessible(page, "the plan of a group with an error");
+  await expectNoSidewaysScroll(page);
+  await editor.fill(plan("failure_policy: manual", "select: { labels: { site: [db] } }"));
+  await create.click();
+  await expect(page.getByRole("heading", { name: "Winter release", level: 1 })).toBeVisible();
+  await expectAccessible(page, "the draft of a group");
+  await page.getByRole("button", { name: "Start on 5 agents in 2 members…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Start the group" }).click();
+  await expect(page.getByTitle("State: running").first()).toBeVisible();
+});
+
 test("without groups the page says how to create one", async ({ page }) => {
   await open(page, "none", "/groups");
   await expect(page.getByText("muster groups create --file group.yaml")).toBeVisible();
   await expectAccessible(page, "no groups");
+});
+
+test("components are listed, and lead to the agents that run them", async ({ page }) => {
+  await open(page, "three", "/components");
+  await expect(rows(page)).toHaveCount(1);
+  await expect(rows(page).first()).toContainText("2.4.0 (3)");
+  await expectAccessible(page, "components");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await expectAccessible(page, "components in the dark", ["color-contrast"]);
+  await page.getByRole("link", { name: "web-server" }).click();
+  await expect(page.getByRole("combobox", { name: "Search with KQL" })).toHaveValue("components.name: web-server");
+  await expect(rows(page)).toHaveCount(3);
+});
+
+test("a component is upgraded on its agent, phase by phase, and goes back", async ({ page }) => {
+  await open(page, "three", "/agents?q=web-01");
+  await page.getByRole("link", { name: "web-01" }).click();
+  const component = page.getByRole("list", { name: "Components" }).getByRole("listitem", { name: "web-server" });
+  await expect(component).toContainText("runs 2.4.0");
+  await component.getByRole("button", { name: "Upgrade web-server" }).click();
+  const dialog = page.getByRole("dialog", { name: "Upgrade web-server on web-01" });
+  await dialog.getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: "2.5.0" }).click();
+  await expect(dialog.getByText("1 agent will be upgraded")).toBeVisible();
+  await expectAccessible(page, "the upgrade of a component");
+  await dialog.getByRole("button", { name: "Upgrade web-server on 1 agent" }).click();
+  await expect(component).toContainText("PREPARING");
+  await expect(component.getByRole("button", { name: "Upgrade web-server" })).toHaveAccessibleDescription("It is being upgraded to 2.5.0.");
+  await expect(component).toContainText("VERIFYING");
+  await expect(component).toContainText("runs 2.5.0");
+  await component.getByRole("button", { name: "Roll back web-server" }).click();
+  const back = page.getByRole("dialog", { name: "Roll back web-server on web-01" });
+  await back.getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: "2.3.0" }).click();
+  await expect(back.getByText("1 agent will be rolled back")).toBeVisible();
+  await back.getByRole("button", { name: "Roll back web-server on 1 agent" }).click();
+  await expect(component).toContainText("runs 2.3.0");
+  await expectAccessible(page, "an agent with components");
+});
+
+test("a version of a component that fails is put back, with its reason", async ({ page }) => {
+  await open(page, "three", "/agents?q=web-02");
+  await page.getByRole("link", { name: "web-02" }).click();
+  const component = page.getByRole("list", { name: "Components" }).getByRole("listitem", { name: "web-server" });
+  await component.getByRole("button", { name: "Upgrade web-server" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Upgrade web-server on 1 agent" }).click();
+  await expect(component).toContainText("Rolled back from 2.6.0");
+  await expect(component).toContainText("It answered 503");
+  await expect(component).toContainText("runs 2.4.0");
+  await expectAccessible(page, "a component that was rolled back");
+});
+
+test("policies show their components, and the command that changes them", async ({ page }) => {
+  await open(page, "twelve", "/policies");
+  const edge = page.getByRole("region", { name: "Components of Edge sites" });
+  await expect(edge.getByRole("row", { name: /cache/ })).toContainText("docker");
+  await expect(page.getByText("muster policies update default --components components.yaml")).toBeVisible();
+  await expectAccessible(page, "policies");
+  await page.getByRole("link", { name: "2 agents" }).click();
+  await expect(rows(page)).toHaveCount(2);
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { eventText } from "~/util/eventText";
-import { agent, details } from "~/testing/agent";
+import { agent, component, details } from "~/testing/agent";
 import { effectsOf, EVENT_TYPES, freshOf, patchList } from "./events";
 import { History, PER_AGENT, phaseTimes } from "./history";
 import { keys } from "./queries";
@@ -123,4 +123,12 @@ test("an event without rollouts does not remove the rollout of an agent", () => 
   expect(freshOf(held, agent({ desired_version: "1.0.0" })).rollout).toBeUndefined();
   expect(freshOf(undefined, bare)).toBe(bare);
   expect(patchList(list(held), map(bare), false).items[0]!.rollout).toEqual({ id: "r1", name: "Spring" });
+});
+
+test("an event keeps what a page has read about the rollout of a component", () => {
+  const held = agent({ components: [component({ rollout: { id: "r1", name: "Spring" }, desired_version: "2.5.0" }), component({ id: "db", name: "db" })], desired_version: "1.0.0" });
+  const fresh = freshOf(held, agent({ components: [component({ status: "STARTING", desired_version: "2.4.0" }), component({ id: "db", name: "db", desired_version: "9.0.0" })] }));
+  expect(fresh.components[0]).toMatchObject({ status: "STARTING", rollout: { id: "r1" }, desired_version: "2.5.0" });
+  expect(fresh.components[1]).toMatchObject({ desired_version: "9.0.0" });
+  expect(fresh.components[1]!.rollout).toBeUndefined();
 });

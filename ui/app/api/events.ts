@@ -76,7 +76,11 @@ function changesPreview(event: FleetEvent, agent: Agent): boolean {
  */
 export function freshOf(old: Agent | undefined, fresh: Agent): Agent {
   if (!old || fresh.desired_version !== undefined) return fresh;
-  return { ...fresh, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
+  const components = fresh.components.map((c) => {
+    const held = c.name ? old.components.find((o) => o.name === c.name && o.rollout) : undefined;
+    return held ? { ...c, rollout: held.rollout, desired_version: held.desired_version } : c;
+  });
+  return { ...fresh, components, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
 }
 
 /** patchFound replaces agents in the result of a query. Only the server knows which agents match now. */

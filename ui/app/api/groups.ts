@@ -1,6 +1,9 @@
 /** Changes of groups of rollouts. Reading them is in queries.ts. */
 import type { GroupCommand } from "~/util/group";
 import { call } from "./client";
+import type { Group, GroupPlan } from "./types";
+
+export const createGroup = async (plan: GroupPlan): Promise<Group> => (await call("post", "/api/v1/rollout-groups", { body: { plan } })).item;
 
 export interface GroupAsk {
   id: string;

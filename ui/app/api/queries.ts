@@ -29,6 +29,7 @@ export const keys = {
   enrollmentKeys: ["enrollment-keys"] as const,
   adminKeys: ["admin-keys"] as const,
   policies: ["policies"] as const,
+  components: ["components"] as const,
   preview: ["preview"] as const,
   rollouts: ["rollouts"] as const,
   rollout: (id: string) => ["rollouts", "one", id] as const,
@@ -137,6 +138,12 @@ export const policiesQuery = queryOptions({
   queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000 }, signal })).items,
 });
 
+export const componentsQuery = queryOptions({
+  queryKey: keys.components,
+  queryFn: async ({ signal }) => (await call("get", "/api/v1/components", { signal })).items,
+  refetchInterval: POLL_MS,
+});
+
 export const rollbackPreviewQuery = (selection: Selection) =>
   queryOptions({
     queryKey: [...keys.preview, "rollback", selection] as const,
@@ -163,12 +170,19 @@ export interface PreviewInput extends Selection {
   rollout_duration_seconds?: number;
   override_freeze?: boolean;
   override_exposure?: boolean;
+  /** Of a component of the agents, instead of the agents themselves. */
+  component?: string;
 }
 
 export const previewQuery = (input: PreviewInput) =>
   queryOptions({
     queryKey: [...keys.preview, input] as const,
-    queryFn: ({ signal }) => call("post", "/api/v1/upgrade_preview", { body: input, signal }),
+    queryFn: ({ signal }) => {
+      const { component, ...body } = input;
+      return component
+        ? call("post", "/api/v1/components/{name}/upgrade_preview", { path: { name: component }, body, signal })
+        : call("post", "/api/v1/upgrade_preview", { body, signal });
+    },
     enabled: input.version !== "" && input.agents.length > 0,
     staleTime: 0,
     gcTime: 60_000,
@@ -291,10 +305,10 @@ export const previewConfigQuery = (id: string, hash: string, agentId: string) =>
     retry: false,
   });
 
-export const whyQuery = (agentId: string, at?: string) =>
+export const whyQuery = (agentId: string, at?: string, component?: string) =>
   queryOptions({
-    queryKey: [...keys.why, agentId, at ?? "now"] as const,
-    queryFn: async ({ signal }) => (await call("get", "/api/v1/agents/{agentId}/why", { path: { agentId }, query: { at }, signal })).item,
+    queryKey: [...keys.why, agentId, at ?? "now", component ?? ""] as const,
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/agents/{agentId}/why", { path: { agentId }, query: { at, component }, signal })).item,
     placeholderData: keepPreviousData,
     refetchInterval: at ? false : POLL_MS,
   });

@@ -28,5 +28,8 @@ export async function startUpgrade(plan: UpgradeCall): Promise<string | undefine
   if (plan.kind === "one") {
     return (await call("post", "/api/fleet/agents/{agentId}/upgrade", { path: { agentId: plan.agentId }, body: plan.body })).actionId;
   }
+  if (plan.kind === "component") {
+    return (await call("post", "/api/v1/components/{name}/upgrade", { path: { name: plan.component }, body: plan.body })).actionId;
+  }
   return (await call("post", "/api/fleet/agents/bulk_upgrade", { body: plan.body })).actionId;
 }

@@ -7,7 +7,7 @@ import { IconArrowRight, IconCheck, IconChevronDown, IconChevronRight, IconInfoC
 import { useId, useMemo, useState } from "react";
 import { messageOf } from "~/api/client";
 import { startUpgrade } from "~/api/upgrade";
-import { keys, previewQuery, versionsQuery } from "~/api/queries";
+import { keys, packagesQuery, previewQuery, versionsQuery } from "~/api/queries";
 import type { Agent, UpgradePreview, UpgradePreviewItem } from "~/api/types";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { hostOf } from "~/util/facts";
@@ -15,7 +15,7 @@ import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import {
   defaultRollout, localNow, overridesOf, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, timesOf, type UpgradeForm, whyNotStart,
 } from "~/util/upgradeForm";
-import { WATCH_TEXT } from "~/util/phase";
+import { componentWatchText, WATCH_TEXT } from "~/util/phase";
 import { compareVersions } from "~/util/version";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
@@ -38,25 +38,35 @@ interface Props {
   chosen: Chosen;
   /** The version and force of an upgrade to retry. */
   again?: { version: string; force: boolean };
+  /** A component of the agents to upgrade, instead of the agents. */
+  component?: string;
+  /** Go back to one of these versions, which the host has kept. */
+  back?: readonly string[];
   onClose: () => void;
   onDone?: () => void;
 }
 
-export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
+export function UpgradeDialog({ chosen, again, component, back, onClose, onDone }: Props) {
   useReturnFocus();
   const client = useQueryClient();
   const toast = useToast();
-  const versions = useQuery(versionsQuery);
+  const ofAgents = useQuery({ ...versionsQuery, enabled: !component });
+  const ofComponent = useQuery({
+    ...packagesQuery, enabled: !!component && !back,
+    select: (all) => [...new Set(all.filter((p) => p.component === component).map((p) => p.version))],
+  });
+  const versions = component ? ofComponent : ofAgents;
   const matching = isMatching(chosen) ? chosen : null;
   const agents = isMatching(chosen) ? NOBODY : chosen;
   const count = countOf(chosen);
-  const list = useMemo(() => [...(versions.data ?? [])].sort((a, b) => compareVersions(b, a)), [versions.data]);
+  const on = component ? `${component} on ` : "";
+  const list = useMemo(() => back ?? [...(versions.data ?? [])].sort((a, b) => compareVersions(b, a)), [back, versions.data]);
 
   const [picked, setPicked] = useState<string | null>(again?.version ?? null);
   const [typed, setTyped] = useState("");
   const [advanced, setAdvanced] = useState(false);
   const [form, setForm] = useState<UpgradeForm>(() => ({
-    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(count),
+    source: "", force: again?.force ?? !!back, later: false, startAt: "", rollout: defaultRollout(count),
     overrideFreeze: false, overrideExposure: false, why: "",
   }));
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
@@ -68,10 +78,10 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
   const [question] = useDebouncedValue(
     useMemo(
       () => ({
-        ...selectionOf(chosen), version, force, source_uri: source.trim() || undefined,
+        ...selectionOf(chosen), component, version, force, source_uri: source.trim() || undefined,
         ...timesOf({ later, startAt, rollout }), ...overridesOf({ overrideFreeze, overrideExposure }),
       }),
-      [chosen, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
+      [chosen, component, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
     ),
     choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
   );
@@ -80,16 +90,17 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
   const why = whyNotStart(form, version, current, preview.error, Date.now());
 
   const start = useMutation({
-    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen)),
+    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen, component)),
     onSuccess: () => {
       const n = current!.will;
       toast({
         kind: "done",
-        title: form.later ? `Upgrade of ${plural(n, "agent")} is scheduled` : `Upgrading ${plural(n, "agent")} to ${version}`,
+        title: form.later ? `${back ? "Rollback" : "Upgrade"} of ${on}${plural(n, "agent")} is scheduled` : `${back ? "Rolling back" : "Upgrading"} ${on}${plural(n, "agent")} to ${version}`,
         body: <TextLink to="/activity" size="sm">Follow it under Activity</TextLink>,
       });
       void client.invalidateQueries({ queryKey: keys.agents });
       void client.invalidateQueries({ queryKey: keys.actions });
+      void client.invalidateQueries({ queryKey: keys.components });
       onDone?.();
       onClose();
     },
@@ -102,7 +113,7 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
       opened
       onClose={onClose}
       size="lg"
-      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${matching ? "all matching, " : ""}${plural(count, "agent")}`}</Text>}
+      title={<Text fw={600} size="lg">{back ? "Roll back" : "Upgrade"} {on}{one ? hostOf(one) : `${matching ? "all matching, " : ""}${plural(count, "agent")}`}</Text>}
       closeButtonProps={{ "aria-label": "Close" }}
     >
       <form
@@ -121,10 +132,11 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
               searchable
               openOnFocus={false}
               nothingFoundMessage="No package has this version"
-              placeholder={versions.isPending ? "Loading versions…" : undefined}
+              description={back ? "Those that the host has kept" : undefined}
+              placeholder={versions.isPending && !back ? "Loading versions…" : undefined}
               data={[
-                ...list.map((v, i) => ({ value: v, label: i === 0 ? `${v} (newest)` : v })),
-                { value: OTHER, label: "Another version…" },
+                ...list.map((v, i) => ({ value: v, label: i === 0 && !back ? `${v} (newest)` : v })),
+                ...(back ? [] : [{ value: OTHER, label: "Another version…" }]),
               ]}
               value={choice || null}
               onChange={(v) => setPicked(v)}
@@ -171,30 +183,34 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
             ) : null}
           </div>
 
-          <div>
-            <UnstyledButton className={classes.more} aria-expanded={advanced} onClick={() => setAdvanced(!advanced)}>
-              {advanced ? <IconChevronDown size={15} aria-hidden /> : <IconChevronRight size={15} aria-hidden />} Advanced
-            </UnstyledButton>
-            <Collapse expanded={advanced}>
-              <TextInput
-                mt={6}
-                label="Download the package from"
-                description="A URL that the agents can reach. Default: this server."
-                placeholder="https://packages.example.com/muster"
-                value={form.source}
-                onChange={(e) => set({ source: e.currentTarget.value })}
+          {back ? null : (
+            <div>
+              <UnstyledButton className={classes.more} aria-expanded={advanced} onClick={() => setAdvanced(!advanced)}>
+                {advanced ? <IconChevronDown size={15} aria-hidden /> : <IconChevronRight size={15} aria-hidden />} Advanced
+              </UnstyledButton>
+              <Collapse expanded={advanced}>
+                <TextInput
+                  mt={6}
+                  label="Download the package from"
+                  description="A URL that the agents can reach. Default: this server."
+                  placeholder="https://packages.example.com/muster"
+                  value={form.source}
+                  onChange={(e) => set({ source: e.currentTarget.value })}
+                />
+              </Collapse>
+              <Checkbox
+                mt="sm"
+                checked={form.force}
+                onChange={(e) => set({ force: e.currentTarget.checked })}
+                label="Force"
+                description={component
+                  ? "Also where this version or a later one is installed, or where it failed before."
+                  : "Also upgrade agents that are upgrading already, run this version or a later one, or refuse it after a rollback."}
               />
-            </Collapse>
-            <Checkbox
-              mt="sm"
-              checked={form.force}
-              onChange={(e) => set({ force: e.currentTarget.checked })}
-              label="Force"
-              description="Also upgrade agents that are upgrading already, run this version or a later one, or refuse it after a rollback."
-            />
-          </div>
+            </div>
+          )}
 
-          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} />
+          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} did={back ? "rolled back" : "upgraded"} after={component ? componentWatchText(component) : WATCH_TEXT} />
 
           {current?.refused ? <Callout kind="warning" title="The upgrade would be refused">{current.refused}</Callout> : null}
           {overrideFreeze || current?.guard === "freeze" ? (
@@ -220,7 +236,7 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
             <Text size="xs" c="dimmed" className={classes.reason} aria-live="polite">{why ?? ""}</Text>
             <Button variant="default" onClick={onClose}>Close</Button>
             <ReasonButton type="submit" reason={why} loading={start.isPending}>
-              {form.later ? "Schedule upgrade of" : "Upgrade"} {plural(current?.will ?? preview.data?.will ?? count, "agent")}
+              {form.later ? `Schedule ${back ? "rollback" : "upgrade"} of` : back ? "Roll back" : "Upgrade"} {on}{plural(current?.will ?? preview.data?.will ?? count, "agent")}
             </ReasonButton>
           </Group>
         </Stack>
@@ -236,9 +252,12 @@ interface PreviewProps {
   error: unknown;
   version: string;
   agents: readonly Agent[];
+  /** What is done, and what the hosts do after it. */
+  did: string;
+  after: string;
 }
 
-function Preview({ preview, stale, loading, error, version, agents }: PreviewProps) {
+function Preview({ preview, stale, loading, error, version, agents, did, after }: PreviewProps) {
   if (error) {
     return <Callout kind="error" title="The preview failed">{messageOf(error)}</Callout>;
   }
@@ -250,7 +269,7 @@ function Preview({ preview, stale, loading, error, version, agents }: PreviewPro
   return (
     <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>
       <Text size="sm" fw={600} className={classes.verdict} role="status">
-        {preview.will > 0 ? `${plural(preview.will, "agent")} will be upgraded` : "No agent will be upgraded"}
+        {preview.will > 0 ? `${plural(preview.will, "agent")} will be ${did}` : `No agent will be ${did}`}
         {preview.wont > 0 ? `; ${preview.wont.toLocaleString()} will not` : ""}
       </Text>
       <ScrollArea.Autosize mah={230} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Each agent" }}>
@@ -259,7 +278,7 @@ function Preview({ preview, stale, loading, error, version, agents }: PreviewPro
         </ul>
         {items.length > LINES ? <Text size="xs" c="dimmed" p="xs">and {(items.length - LINES).toLocaleString()} more</Text> : null}
       </ScrollArea.Autosize>
-      {preview.will > 0 ? <Text size="xs" c="dimmed">{WATCH_TEXT}</Text> : null}
+      {preview.will > 0 ? <Text size="xs" c="dimmed" px="sm" py={6}>{after}</Text> : null}
     </section>
   );
 }
@@ -271,7 +290,7 @@ function PreviewLine({ item, to, agents }: { item: UpgradePreviewItem; to: strin
       {item.will ? <IconCheck size={15} aria-label="Will be upgraded:" /> : <IconMinus size={15} aria-label="Will not be upgraded:" />}
       <span className={classes.host}>{item.hostname || (agent ? hostOf(agent) : item.agent_id)}</span>
       <span className={`mono ${classes.versions}`}>
-        {item.version}
+        {item.version || (item.will ? "none" : "")}
         {item.will ? <><IconArrowRight size={12} aria-label="to" />{to}</> : null}
       </span>
       {item.reason ? (

@@ -1,4 +1,4 @@
-import { Group, Stack, Text, TextInput } from "@mantine/core";
+import { Group, Select, Stack, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { whyQuery } from "~/api/queries";
@@ -11,11 +11,19 @@ import { Countdown } from "./rollout/Waits";
 import { TextLink } from "./TextLink";
 import classes from "./rollout/Rollout.module.css";
 
-/** Why an agent runs its version and not that of a rollout: now, or at a time in the past. */
-export function WhyPanel({ agentId, host }: { agentId: string; host: string }) {
+interface Props {
+  agentId: string;
+  host: string;
+  /** Names of the components that can be asked about too. */
+  components: readonly string[];
+}
+
+/** Why an agent, or a component of it, runs its version and not that of a rollout: now, or at a time in the past. */
+export function WhyPanel({ agentId, host, components }: Props) {
+  const [component, setComponent] = useState<string | null>(null);
   const [local, setLocal] = useState("");
   const then = local === "" || Number.isNaN(Date.parse(local)) ? undefined : new Date(local).toISOString();
-  const why = useQuery(whyQuery(agentId, then));
+  const why = useQuery(whyQuery(agentId, then, component ?? undefined));
   const e = why.data;
   // Omits the rollout's id: the link below leads to it.
   const plain = (text: string) => (e?.rollout_id ? text.replaceAll(` (${e.rollout_id})`, "") : text);
@@ -24,6 +32,9 @@ export function WhyPanel({ agentId, host }: { agentId: string; host: string }) {
       title="Why (not)?"
       aside={
         <Group gap={6}>
+          {components.length > 0 ? (
+            <Select size="xs" w={150} clearable placeholder="The agent itself" aria-label="Of this component" data={components} value={component} onChange={setComponent} />
+          ) : null}
           <TextInput size="xs" type="datetime-local" aria-label="At this time" value={local} onChange={(ev) => setLocal(ev.currentTarget.value)} />
           {local ? <button type="button" className={classes.goto} onClick={() => setLocal("")}>Now</button> : null}
         </Group>

@@ -1,4 +1,4 @@
-import { Badge, Group, Stack, Table, Text } from "@mantine/core";
+import { Badge, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { IconArrowBackUp, IconArrowLeft, IconCircleArrowUp } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
@@ -6,6 +6,7 @@ import { useState } from "react";
 import { ApiError } from "~/api/client";
 import { agentQuery } from "~/api/queries";
 import type { Agent } from "~/api/types";
+import { AgentComponents } from "~/components/AgentComponents";
 import { AgentMenu } from "~/components/AgentMenu";
 import { Empty, Facts, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
 import { Callout } from "~/components/Callout";
@@ -26,7 +27,7 @@ import { useNewestVersion, usePolicyName } from "~/hooks/useAgents";
 import { useSeenEvents } from "~/hooks/useEvents";
 import { whyNotRollback, whyNotUpgrade } from "~/util/allowed";
 import { archOf, flatten, hostOf, osOf, osVersionOf } from "~/util/facts";
-import { adviceFor, componentPhaseOf, phaseOf, runsWords, type Phase } from "~/util/phase";
+import { adviceFor, phaseOf, runsWords } from "~/util/phase";
 import { backTo } from "~/util/rollback";
 import { exact } from "~/util/time";
 import { compareVersions } from "~/util/version";
@@ -107,10 +108,10 @@ export function AgentPage() {
         <div className={classes.columns}>
           <Stack gap="md">
             <Panel title="Agent"><AgentFacts agent={agent} policy={policyName(agent.policy_id)} /></Panel>
-            <Panel title="Components" flush><Components agent={agent} /></Panel>
+            <Panel title="Components" flush><AgentComponents agent={agent} /></Panel>
           </Stack>
           <Stack gap="md">
-            <WhyPanel agentId={agent.id} host={hostOf(agent)} />
+            <WhyPanel agentId={agent.id} host={hostOf(agent)} components={agent.components.flatMap((c) => c.name ?? [])} />
             <Panel title="Recent events" flush><EventList agent={agent} /></Panel>
             <Panel title="Metadata"><Metadata agent={agent} /></Panel>
           </Stack>
@@ -215,7 +216,7 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ["Desired version", agent.desired_version ? <span key="dv"><span className="mono">{agent.desired_version}</span>{agent.desired_version === agent.agent.version ? "" : ", not yet"}</span> : ""],
       ["Last healthy version", agent.last_healthy_version ? <span key="lh" className="mono">{agent.last_healthy_version}</span> : "no version yet"],
       ["Can roll back to", backTo(agent)],
-      ["Policy", agent.policy_revision ? `${policy} (revision ${agent.policy_revision})` : policy],
+      ["Policy", <span key="p"><TextLink to="/policies" hash={`policy-${agent.policy_id}`} inherit underline="always">{policy}</TextLink>{agent.policy_revision ? ` (revision ${agent.policy_revision})` : ""}</span>],
       ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],
       ["Architecture", archOf(agent)],
       ["Enrolled", <time key="e" dateTime={agent.enrolled_at}>{exact(agent.enrolled_at)}</time>],
@@ -225,54 +226,6 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ...(agent.unenrolled_reason ? [["Unenrolled because", agent.unenrolled_reason] as [string, string]] : []),
     ]} />
   );
-}
-
-function Components({ agent }: { agent: Agent }) {
-  const now = useClock();
-  if (agent.components.length === 0) return <Empty title="No components">This agent runs no workloads.</Empty>;
-  return (
-    <Table fz="sm" verticalSpacing={6} horizontalSpacing="md">
-      <Table.Thead>
-        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Version</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Message</Table.Th></Table.Tr>
-      </Table.Thead>
-      <Table.Tbody>
-        {agent.components.flatMap((c) => [
-          <ComponentRow key={c.id} {...c} id={c.name ?? c.id} type={c.runtime ?? c.type} phase={componentPhaseOf(agent, c, now)} />,
-          ...(c.units ?? []).map((u) => <ComponentRow key={`${c.id} ${u.type} ${u.id}`} {...u} unit />),
-        ])}
-      </Table.Tbody>
-    </Table>
-  );
-}
-
-interface ComponentProps {
-  id: string;
-  type: string;
-  status: string;
-  message: string;
-  version?: string;
-  phase?: Phase;
-  unit?: boolean;
-}
-
-function ComponentRow({ id, type, status, message, version, phase, unit = false }: ComponentProps) {
-  return (
-    <Table.Tr>
-      <Table.Th scope="row" fw={unit ? 400 : 500} pl={unit ? "xl" : undefined} className={classes.cell}>{id}<div className={classes.sub}>{type}</div></Table.Th>
-      <Table.Td className={classes.cell}><span className="mono">{version}</span>{phase ? <PhaseLine phase={phase} /> : null}</Table.Td>
-      <Table.Td><span className={classes.health} data-health={healthOf(status)}>{status || "UNKNOWN"}</span></Table.Td>
-      <Table.Td className={classes.cell}>{message}</Table.Td>
-    </Table.Tr>
-  );
-}
-
-function healthOf(status: string): string {
-  switch (status.toUpperCase()) {
-    case "HEALTHY": return "good";
-    case "DEGRADED": case "STARTING": case "CONFIGURING": case "STOPPING": return "warn";
-    case "FAILED": return "bad";
-    default: return "quiet";
-  }
 }
 
 function Metadata({ agent }: { agent: Agent }) {

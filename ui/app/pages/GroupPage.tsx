@@ -106,15 +106,16 @@ function Waiting({ group: g }: { group: GroupStatus }) {
 
 function Member({ group: g, index, progress: p }: { group: GroupStatus; index: number; progress: GroupProgress }) {
   const m = g.members[index]!;
-  const soak = g.plan.members[index]?.soak;
+  const { soak, plan } = g.plan.members[index] ?? {};
+  const component = plan?.component;
   const note = m.error ?? (p.stop ? p.stop.text : p.waiting?.[0]?.text);
   return (
     <li className={classes.card} aria-label={p.name}>
       <div className={classes.head}>
         <div className={classes.title}>
-          <b>{index + 1}. {p.name}</b> <span className={classes.goal}>to {p.version}</span>
+          <b>{index + 1}. {p.name}</b> <span className={classes.goal}>{component ? `component ${component} ` : ""}to {p.version}</span>
           <Text size="xs" c="dimmed" component="div">
-            {m.rollout_id ? <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: m.rollout_id }} inherit underline="always">Its rollout</TextLink> : p.state === "pending" ? "Its rollout is created when the member before it is done" : "It has no rollout"}
+            {m.rollout_id ? <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: m.rollout_id }} inherit underline="always">Its rollout</TextLink> : p.state === "pending" ? `Its rollout is created when ${index === 0 ? "the group is started" : "the member before it is done"}` : "It has no rollout"}
             {p.rollback_id ? <> · <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: p.rollback_id }} inherit underline="always">its rollback</TextLink></> : null}
             {soak && soak !== "0s" && index < g.members.length - 1 ? <> · then {durationText(soak)} of observation</> : null}
           </Text>

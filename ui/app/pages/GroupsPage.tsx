@@ -1,6 +1,6 @@
-import { Text } from "@mantine/core";
+import { Button, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { IconStack2 } from "@tabler/icons-react";
+import { IconPlus, IconStack2 } from "@tabler/icons-react";
 import { Link } from "@tanstack/react-router";
 import { GROUPS_SHOWN, groupsQuery } from "~/api/queries";
 import type { Group } from "~/api/types";
@@ -20,13 +20,17 @@ export function GroupsPage() {
       <PageHead
         title="Groups"
         hint={list.data && list.data.total > all.length ? `The newest ${GROUPS_SHOWN} of ${list.data.total.toLocaleString()}` : "Rollouts that run one after the other, such as a database before the programs that use it"}
-      />
+      >
+        <Button leftSection={<IconPlus size={16} aria-hidden />} renderRoot={(props) => <Link {...props} to="/groups/new" />}>New group…</Button>
+      </PageHead>
       {list.isError ? <LoadError what="The groups" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Panel><Loading /></Panel> : null}
       {list.data && all.length === 0 ? (
         <Panel>
           <Empty icon={<IconStack2 size={36} stroke={1.5} aria-hidden />} title="No group yet">
-            <p>A group upgrades several things in an order, and says what happens to those that are done when one fails. Create one on the command line:</p>
+            <p>A group upgrades several things in an order, and says what happens to those that are done when one fails.</p>
+            <Button renderRoot={(props) => <Link {...props} to="/groups/new" />}>Create the first one</Button>
+            <p>The command line creates it from the same file:</p>
             <CopyBlock label="Commands that create a group" text={"muster groups example > group.yaml\nmuster groups create --file group.yaml"} />
           </Empty>
         </Panel>

@@ -132,6 +132,7 @@ function About({ rollout: r }: { rollout: Rollout }) {
   const link = (id: string | undefined) => (id ? <TextLink key={id} to="/rollouts/$rolloutId" params={{ rolloutId: id }} inherit className="mono">{id}</TextLink> : null);
   const rows: [string, React.ReactNode][] = [
     ["Rollout id", <Group key="id" gap={4} wrap="nowrap"><span className="mono">{r.id}</span><CopyIcon text={r.id} label="Copy the rollout id" /></Group>],
+    ["Component", r.plan.component ?? null],
     ["Group", r.group ? <TextLink key="group" to="/groups/$groupId" params={{ groupId: r.group }} inherit className="mono">{r.group}</TextLink> : null],
     ["Rolls back", link(r.rollback_of)],
     ["Rolled back by", link(r.rolled_back_by)],

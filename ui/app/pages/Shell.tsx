@@ -13,10 +13,12 @@ import classes from "./Shell.module.css";
 
 const pages = [
   { to: "/agents", label: "Agents" },
+  { to: "/components", label: "Components" },
   { to: "/rollouts", label: "Rollouts" },
   { to: "/groups", label: "Groups" },
   { to: "/incidents", label: "Incidents" },
   { to: "/activity", label: "Activity" },
+  { to: "/policies", label: "Policies" },
   { to: "/packages", label: "Packages" },
   { to: "/enroll", label: "Enrollment" },
 ] as const;
@@ -56,11 +58,12 @@ function OpenIncidents() {
   return <span className={classes.count}>{open}<span className="sr-only"> open</span></span>;
 }
 
-/** A new page starts at its top for the keyboard and the screen reader too. */
+/** A new page starts at its top for the keyboard and the screen reader too. On a narrow screen its tab scrolls into view. */
 function useFocusOnNewPage(): void {
   const path = useLocation({ select: (l) => l.pathname });
   const shown = useRef(path);
   useEffect(() => {
+    document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
     if (shown.current === path) return;
     shown.current = path;
     document.getElementById("main")?.focus({ preventScroll: true });

@@ -1,5 +1,5 @@
 /** An agent for tests: healthy, on 1.0.0, with the given changes. */
-import type { Agent, UpgradeDetails } from "~/api/types";
+import type { Agent, AgentComponent, UpgradeDetails } from "~/api/types";
 
 export function agent(change: Partial<Agent> & { host?: string; version?: string } = {}): Agent {
   const { host = "web-01", version = "1.0.0", ...rest } = change;
@@ -16,4 +16,12 @@ export function agent(change: Partial<Agent> & { host?: string; version?: string
 
 export function details(state: UpgradeDetails["state"], metadata: UpgradeDetails["metadata"] = {}): UpgradeDetails {
   return { target_version: "1.1.0", action_id: "action-1", state, metadata };
+}
+
+/** A component that an agent runs, healthy on 2.4.0, with the given changes. */
+export function component(change: Partial<AgentComponent> = {}): AgentComponent {
+  return {
+    id: "web-server", type: "component", status: "HEALTHY", message: "Running", name: "web-server", runtime: "systemd",
+    version: "2.4.0", desired_version: "2.4.0", last_healthy_version: "2.4.0", rollbacks: ["2.3.0"], ...change,
+  };
 }

@@ -24,6 +24,9 @@ export const STUCK_AFTER_MS = 2 * 3_600_000;
 /** How long an upgrade takes, for previews. */
 export const WATCH_TEXT = "Hosts watch a new version for ten minutes by default; their upgrades are done after that.";
 
+/** The same for a component. */
+export const componentWatchText = (name: string): string => `Hosts observe ${name} for a minute by default, and put the earlier version back if it fails.`;
+
 /** What phaseOf reads of an agent. */
 type Upgraded = Pick<Agent, "status" | "upgrade_details" | "upgrade_status" | "upgrade_started_at" | "upgrade_rollback">;
 

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { lineOf, MAX_PLAN_CHARS, parsePlan, planText, serverFault } from "./planYaml";
+import { lineOf, MAX_PLAN_CHARS, parseGroup, parsePlan, planText, serverFault } from "./planYaml";
+import { groupExample } from "./groupExample";
 import { planExample } from "./planExample";
 
 const plan = `name: Spring
@@ -76,4 +77,48 @@ test("a plan of the server is written as YAML and parsed to the same plan", () =
 test("an absent field is located at its nearest parent", () => {
   expect(lineOf(plan, "strategy.batch_size")).toBe(4);
   expect(lineOf(plan, "nowhere")).toBe(0);
+});
+
+const group = `name: Autumn
+failure_policy: manual
+desired_versions: { db: 1.1.0, web: 1.2.0 }
+members:
+  - name: db
+    plan:
+      select: { policies: [db] }
+      strategy: { kind: rolling }
+  - name: web
+    plan:
+      strategy: { kind: sideways }
+`;
+
+test("the plan of a group keeps the order of its members, and its versions stay strings", () => {
+  const { plan, faults } = parseGroup(group);
+  expect(faults).toEqual([]);
+  expect(plan?.members.map((m) => m.name)).toEqual(["db", "web"]);
+  expect(plan?.desired_versions).toEqual({ db: "1.1.0", web: "1.2.0" });
+});
+
+test("the example of a group is complete, for any version, and its commented keys are valid", () => {
+  for (const version of [undefined, "2.0.0-rc1"]) expect(parseGroup(groupExample(version)).faults).toEqual([]);
+  const all = groupExample("1.1.0").replace(/^( *)# (?=(description|component|accept_drift):)/gm, "$1");
+  const { plan, faults } = parseGroup(all);
+  expect(faults).toEqual([]);
+  expect(plan).toMatchObject({ accept_drift: false, members: [{ name: "db", plan: { component: "db" } }, { name: "web" }] });
+});
+
+test("a group needs a failure policy, which has no default, versions and members", () => {
+  expect(parseGroup("description: nothing else").faults.map((f) => f.field)).toEqual(["name", "failure_policy", "desired_versions", "members"]);
+  const [fault] = parseGroup(group.replace("manual", "")).faults;
+  expect(fault).toMatchObject({ line: 2, field: "failure_policy" });
+  expect(fault!.text).toContain("There is no default");
+});
+
+test.each([
+  ["[request body.plan.members[1].plan.select]: is empty", 10, "members[1].plan.select"],
+  ["[request body.plan.members[1].plan.strategy.kind]: is \"sideways\"", 11, "members[1].plan.strategy.kind"],
+  ["[request body.plan.desired_versions]: has no version for members[1], web: give one", 3, "desired_versions"],
+  ["[request body.plan.members[0].name]: is \"DB\"", 5, "members[0].name"],
+])("the server's %j about a group is located at line %i", (message, line, field) => {
+  expect(serverFault(group, message)).toEqual({ line, field, text: message });
 });

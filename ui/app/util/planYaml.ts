@@ -1,6 +1,6 @@
-/** Converts a plan in YAML to the API's plan and back, and locates errors at their lines. */
+/** Converts plans of rollouts and of groups in YAML to those of the API and back, and locates errors at their lines. */
 import { isMap, isNode, LineCounter, parseDocument, stringify, type Document } from "yaml";
-import type { Plan } from "~/api/types";
+import type { GroupPlan, Plan } from "~/api/types";
 
 export interface Fault {
   /** Counted from 1; 0 means the whole plan. */
@@ -10,37 +10,53 @@ export interface Fault {
   text: string;
 }
 
-export interface ParsedPlan {
-  plan?: Plan;
+export interface Parsed<P> {
+  plan?: P;
   faults: Fault[];
 }
 
 /** A longer plan is a mistake: it names agents one by one, and an editor cannot hold it. */
 export const MAX_PLAN_CHARS = 1_000_000;
 
-/** parsePlan parses the text. The server checks the rest. */
-export function parsePlan(text: string): ParsedPlan {
+/** parsePlan parses the plan of a rollout. The server checks the rest. */
+export const parsePlan = (text: string): Parsed<Plan> => parse(text, missing);
+
+/** parseGroup parses the plan of a group, as parsePlan. */
+export const parseGroup = (text: string): Parsed<GroupPlan> => parse(text, missingOfGroup);
+
+function parse<P>(text: string, missing: (plan: P) => Fault[]): Parsed<P> {
   if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: "The plan is too long. Select agents by labels or policies instead of by name." }] };
   const { doc, lines } = read(text);
   // The library warns about unknown tags and the like; here they are errors, since their meaning is unclear.
   const found = [...doc.errors, ...doc.warnings].map((e) => ({ line: lines.linePos(e.pos[0]).line, field: "", text: firstLine(e.message) }));
   if (found.length > 0) return { faults: found };
-  if (!isMap(doc.contents)) return { faults: [{ line: 1, field: "", text: "A plan is a list of names and values, such as “name: …” and “strategy: …”." }] };
+  if (!isMap(doc.contents)) return { faults: [{ line: 1, field: "", text: "A plan is a list of names and values, such as “name: …”." }] };
   try {
     // maxAliasCount keeps a few lines of aliases from expanding to gigabytes.
-    const plan = doc.toJS({ maxAliasCount: 100 }) as Plan;
-    return { plan, faults: missing(plan) };
+    const plan = doc.toJS({ maxAliasCount: 100 }) as P;
+    return { plan, faults: missing(plan).map((f) => ({ ...f, line: lineOf(text, f.field) })) };
   } catch (error) {
     return { faults: [{ line: 0, field: "", text: error instanceof Error ? firstLine(error.message) : String(error) }] };
   }
 }
 
+const lacks = (field: string, text: string): Fault => ({ line: 0, field, text: `${field} is missing: ${text}` });
+
 /** missing checks what every plan needs, without the server. */
 function missing(plan: Plan): Fault[] {
   const faults: Fault[] = [];
-  if (!plan.name) faults.push({ line: 0, field: "name", text: "name is missing: name the rollout." });
-  if (!plan.version && !plan.upgrade_id) faults.push({ line: 0, field: "version", text: "version is missing: name the version to upgrade to, or an upgrade manifest with profile and upgrade_id." });
-  if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, a kuery, or use “all: true”." });
+  if (!plan.name) faults.push(lacks("name", "name the rollout."));
+  if (!plan.version && !plan.upgrade_id) faults.push(lacks("version", "name the version to upgrade to, or an upgrade manifest with profile and upgrade_id."));
+  if (!plan.select || Object.keys(plan.select).length === 0) faults.push(lacks("select", "name agents, policies or labels, a kuery, or use “all: true”."));
+  return faults;
+}
+
+function missingOfGroup(plan: GroupPlan): Fault[] {
+  const faults: Fault[] = [];
+  if (!plan.name) faults.push(lacks("name", "name the group."));
+  if (!plan.failure_policy) faults.push(lacks("failure_policy", "say what happens when a member fails: partial_ok, rollback_all or manual. There is no default."));
+  if (!plan.desired_versions || Object.keys(plan.desired_versions).length === 0) faults.push(lacks("desired_versions", "give the version of each member, such as {db: 1.2.0, web: 3.0.0}."));
+  if (!Array.isArray(plan.members) || plan.members.length === 0) faults.push(lacks("members", "list what is upgraded, in its order."));
   return faults;
 }
 
@@ -53,9 +69,9 @@ export function planText(plan: Plan): string {
   return stringify(plan, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
 }
 
-/** serverFault locates the server's error at the field it names, such as body.plan.strategy.kind. */
+/** serverFault locates the server's error at the field it names, such as body.plan.members[1].plan.select. */
 export function serverFault(text: string, message: string): Fault {
-  const named = /\bbody\.(?:plan\.)?([a-z_][\w.[\]]*)/.exec(message)?.[1]?.replace(/\.$/, "") ?? "";
+  const named = /\bbody\.(?:plan\.)?([a-z_]\w*(?:\.\w+|\[\d+\])*)/.exec(message)?.[1] ?? "";
   if (named === "" || named === "plan") return { line: 0, field: "", text: message };
   return { line: lineOf(text, named), field: named, text: message };
 }

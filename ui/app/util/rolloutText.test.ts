@@ -90,9 +90,10 @@ test("a plan in one line", () => {
   expect(goalOf(rollout())).toBe("to 1.1.0");
   expect(goalOf(rollout({ plan: { name: "All to 1.1.0" } }))).toBe("");
   expect(goalOf(rollout({ rollback_of: "r0" }))).toMatch(/last healthy/);
-  expect(goalOf(rollout({ plan: { component: "web" } }))).toBe("web to 1.1.0");
-  expect(goalOf(rollout({ plan: { component: "web", name: "All to 1.1.0" } }))).toBe("web");
-  expect(goalOf(rollout({ plan: { component: "web" }, rollback_of: "r0" }))).toBe("Back to the last healthy versions of web");
+  expect(goalOf(rollout({ plan: { component: "web" } }))).toBe("component web to 1.1.0");
+  expect(goalOf(rollout({ plan: { component: "web", name: "All to 1.1.0" } }))).toBe("component web");
+  expect(goalOf(rollout({ plan: { component: "web", name: "web to 1.1.0" } }))).toBe("component web");
+  expect(goalOf(rollout({ plan: { component: "web" }, rollback_of: "r0" }))).toBe("Back to the last healthy versions of component web");
 });
 
 test("a stop shows who, when, where, and how many offers were withdrawn", () => {

@@ -99,10 +99,10 @@ function canaryText(c: Plan["strategy"]["canary"]): string {
 
 /** goalOf returns the version of a rollout, and its component. A rollback has a version for each target. */
 export function goalOf(r: Rollout): string {
-  const component = r.plan.component ?? "";
+  const component = r.plan.component ? `component ${r.plan.component}` : "";
   if (r.rollback_of) return `Back to the last healthy versions${component ? ` of ${component}` : ""}`;
   // Many rollouts are named after their version.
-  if (r.plan.version && r.plan.name.includes(r.plan.version)) return r.plan.name.includes(component) ? "" : component;
+  if (r.plan.version && r.plan.name.includes(r.plan.version)) return component;
   if (r.plan.version && component) return `${component} to ${r.plan.version}`;
   return r.plan.version ? `to ${r.plan.version}` : r.plan.upgrade_id ? `manifest ${r.plan.profile}/${r.plan.upgrade_id}` : "";
 }

@@ -61,3 +61,9 @@ test("all matching agents are sent as their query, however few will be upgraded"
   expect(planUpgrade(plain, preview(true, false), matching)).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: false, version: "1.1.0" } });
   expect(planUpgrade(plain, preview(true), { ...matching, inactive: true })).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: true } });
 });
+
+test("an upgrade of a component names its agents, also a single one", () => {
+  expect(planUpgrade({ ...plain, force: true }, preview(true, false), [], "web")).toEqual({
+    kind: "component", component: "web", body: { agents: ["a0"], version: "1.1.0", force: true, includeInactive: true },
+  });
+});

@@ -64,7 +64,7 @@ export function overridesOf(form: Pick<UpgradeForm, "overrideFreeze" | "override
 }
 
 /** timesOf returns when the upgrades begin, in the form of the API. */
-export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">): { start_time?: string; rollout_duration_seconds?: number } {
+export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">): When {
   const at = form.later ? new Date(form.startAt) : undefined;
   return {
     start_time: at && !Number.isNaN(at.getTime()) ? at.toISOString() : undefined,
@@ -72,32 +72,34 @@ export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">
   };
 }
 
+interface When { start_time?: string; rollout_duration_seconds?: number }
 interface UpgradeBody { version: string; source_uri?: string; force: boolean; override_freeze?: boolean; override_exposure?: boolean; why?: string }
 
 export type UpgradeCall =
+  | { kind: "component"; component: string; body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean } }
   | { kind: "one"; agentId: string; body: UpgradeBody }
   | {
     kind: "bulk";
-    body: UpgradeBody & { agents: string[] | string; includeInactive: boolean; start_time?: string; rollout_duration_seconds?: number };
+    body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean };
   };
 
 /**
  * planUpgrade turns a form and its preview into one request: it names only the agents that the
  * preview showed as upgraded. All matching agents are sent as their query, since they may be too
- * many to name; the server refuses those that cannot be upgraded, each with its reason.
+ * many to name; the server refuses those that cannot be upgraded, each with its reason. With a
+ * component, that of the agents is upgraded instead of the agents themselves.
  */
-export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = []): UpgradeCall {
+export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = [], component?: string): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
   const common = {
     version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: form.why.trim() || undefined,
   };
-  if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
-  return {
-    kind: "bulk",
-    body: {
-      agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
-      ...timesOf(form),
-    },
+  const body = {
+    agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
+    ...timesOf(form),
   };
+  if (component) return { kind: "component", component, body };
+  if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
+  return { kind: "bulk", body };
 }

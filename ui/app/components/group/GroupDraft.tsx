@@ -45,22 +45,22 @@ function Members({ preview: p }: { preview: GroupPreview }) {
   const warnings = p.members.flatMap((m) => m.warnings.map((text) => `${m.name}: ${text}`));
   return (
     <Panel title="Preview" aside={<Text size="xs" c="dimmed">at least {durationText(p.at_least)}, about {durationText(p.estimate)} · hash <span className="mono">{shortHash(p.hash)}…</span></Text>} flush>
-      <div className={tables.scroll}>
-        <Table className={tables.table}>
+      <div className={tables.scroll} tabIndex={0} role="region" aria-label="Preview of the members">
+        <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={tables.table}>
           <Table.Thead>
-            <Table.Tr><Table.Th>Member</Table.Th><Table.Th>Version</Table.Th><Table.Th>Agents</Table.Th><Table.Th>Left out</Table.Th><Table.Th>Offline</Table.Th><Table.Th>Batches</Table.Th><Table.Th>About</Table.Th></Table.Tr>
+            <Table.Tr>{["Member", "Version", "Agents", "Left out", "Offline", "Batches", "About"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}</Table.Tr>
           </Table.Thead>
           <Table.Tbody>
             {p.members.map((m) => (
               <Table.Tr key={m.name}>
-                <Table.Td>{m.name}</Table.Td><Table.Td>{m.version}</Table.Td><Table.Td>{m.targets.toLocaleString()}</Table.Td><Table.Td>{m.skipped.toLocaleString()}</Table.Td>
+                <Table.Th scope="row" fw={600}>{m.name}</Table.Th><Table.Td><span className="mono">{m.version}</span></Table.Td><Table.Td>{m.targets.toLocaleString()}</Table.Td><Table.Td>{m.skipped.toLocaleString()}</Table.Td>
                 <Table.Td>{m.offline.toLocaleString()}</Table.Td><Table.Td>{m.batches.toLocaleString()}</Table.Td><Table.Td>{durationText(m.estimate)}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
         </Table>
       </div>
-      {warnings.length > 0 ? <Callout kind="warning" title="Warnings">{warnings.map((text) => <div key={text}>{text}</div>)}</Callout> : null}
+      {warnings.length > 0 ? <div className={tables.below}><Callout kind="warning" title="Warnings">{warnings.map((text) => <div key={text}>{text}</div>)}</Callout></div> : null}
     </Panel>
   );
 }

@@ -1,6 +1,6 @@
 import { useId, useRef, type KeyboardEvent } from "react";
 import type { Fault } from "~/util/planYaml";
-import { sentence } from "~/util/words";
+import { sentenceAbout } from "~/util/words";
 import { Callout } from "../Callout";
 import classes from "./Rollout.module.css";
 
@@ -61,7 +61,7 @@ export function PlanEditor({ text, faults, onChange }: Props) {
               {faults.map((f) => (
                 <li key={`${f.line} ${f.text}`}>
                   {f.line > 0 ? <><button type="button" className={classes.goto} onClick={() => goTo(f.line)}>Line {f.line}</button>: </> : null}
-                  <FaultText text={f.text} />
+                  <FaultText fault={f} />
                 </li>
               ))}
             </ul>
@@ -73,9 +73,9 @@ export function PlanEditor({ text, faults, onChange }: Props) {
 }
 
 /** The lines after the first mark a position in a query. */
-function FaultText({ text }: { text: string }) {
-  const [first, ...drawn] = text.split("\n");
-  return <>{sentence(first!)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
+function FaultText({ fault: f }: { fault: Fault }) {
+  const [first, ...drawn] = f.text.split("\n");
+  return <>{sentenceAbout(first!, f.field)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
 }
 
 /** Enter keeps the indentation. Tab moves the focus, as everywhere. */

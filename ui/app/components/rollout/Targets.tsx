@@ -43,7 +43,7 @@ export function Targets({ rollout: r, page, onPage }: Props) {
             <Table fz="sm" verticalSpacing={7} horizontalSpacing="md" className={classes.table}>
               <Table.Thead>
                 <Table.Tr>
-                  {["Host", "State", "Version", "Batch", "Why"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
+                  {["Host", "State", r.plan.component ? `Version of ${r.plan.component}` : "Version", "Batch", "Why"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
                   <Table.Th scope="col"><span className="sr-only">Actions</span></Table.Th>
                 </Table.Tr>
               </Table.Thead>
