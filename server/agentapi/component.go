@@ -6,6 +6,10 @@ import "time"
 // A policy declares them, an UPGRADE with ComponentData installs or upgrades one, and the
 // check-in reports them. Elastic's agents and Fleet Server have none of this.
 
+// MaxComponents bounds the components of a policy, and so what an agent runs, and reports in
+// each check-in.
+const MaxComponents = 50
+
 // PolicyComponent is a component in the policy that a POLICY_CHANGE delivers, in the list
 // "components". What code runs, and how, is in the component's package, which its
 // publishers sign.

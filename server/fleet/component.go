@@ -12,8 +12,6 @@ import (
 
 // Bounds of the components of a policy.
 const (
-	// MaxComponents bounds what an agent runs, and reports in each check-in.
-	MaxComponents = 50
 	// MaxComponentWait is the longest observation after an upgrade. Its component counts as
 	// being upgraded that long, and no further version can follow.
 	MaxComponentWait = time.Hour
@@ -27,8 +25,8 @@ var imageForm = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/-]{0,254}@sha256:[0-9
 // CheckComponents returns an error about the first component that is not valid, with its field
 // of the request.
 func CheckComponents(field string, list []agentapi.PolicyComponent) error {
-	if len(list) > MaxComponents {
-		return FieldError(field, "are %d, want at most %d", len(list), MaxComponents)
+	if len(list) > agentapi.MaxComponents {
+		return FieldError(field, "are %d, want at most %d", len(list), agentapi.MaxComponents)
 	}
 	seen := map[string]bool{}
 	for i, c := range list {

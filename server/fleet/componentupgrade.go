@@ -89,7 +89,7 @@ func reportedComponents(raw json.RawMessage) []agentapi.Component {
 	var out []agentapi.Component
 	for _, r := range list {
 		var c agentapi.Component
-		if json.Unmarshal(r, &c) == nil && c.Name != "" && len(out) < MaxComponents {
+		if json.Unmarshal(r, &c) == nil && c.Name != "" && len(out) < agentapi.MaxComponents {
 			out = append(out, c)
 		}
 	}
@@ -274,7 +274,7 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 }
 
 // maxFailedComponents bounds the failed versions of a component: an agent has up to
-// MaxComponents of them.
+// agentapi.MaxComponents of them.
 const maxFailedComponents = 10
 
 func (u *ComponentUpgrade) fail(why string) {
@@ -475,35 +475,33 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case host.Maker == MakerElastic:
 		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID)
 	}
-	c, ok := a.Component(w.Name)
-	if !ok {
+	s := a.Of(w.Name)
+	if !s.Reported {
 		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, w.Name, a.PolicyID)
 	}
 	var fitting Catalog // empty if the package comes from elsewhere
 	if w.SourceURI == "" {
 		fitting = catalog.For(w.Version, host)
 	}
-	u := c.Upgrade
-	busy := c.UpgradeDetails != nil && c.UpgradeDetails.State != agentapi.UpgradeFailed
+	c := &s.component
 	switch {
 	case w.SourceURI == "" && len(fitting) == 0:
 		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture)
 	case len(fitting) > 0 && fitting[0].Runtime != "" && fitting[0].Runtime != c.Runtime:
 		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime)
-	case u.Upgrading():
+	case s.Upgrading():
 		// Also with force: an agent upgrades a component once at a time.
-		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, u.Target, u.ActionID)
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
-	case busy:
+	case s.Busy():
 		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
 	case c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
 		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
 	}
-	if i := slices.IndexFunc(u.Failed, func(f FailedVersion) bool { return f.Version == w.Version }); i >= 0 {
-		f := u.Failed[i]
+	if f, failed := s.FailedBefore(w.Version); failed {
 		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason)
 	}
 	if c.Version == "" {
