@@ -326,8 +326,8 @@ func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
 	return true
 }
 
-// reconcile is Agent.ReconcileUpgrade of a component, of which version is installed.
-func (u *ComponentUpgrade) reconcile(version string, seen *time.Time, action *Action, result *Result, now time.Time) bool {
+// reconcile is Agent.ReconcileUpgrade of a component, of which its agent reports c.
+func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Action, result *Result, now time.Time) bool {
 	if !u.Upgrading() {
 		return false
 	}
@@ -344,17 +344,20 @@ func (u *ComponentUpgrade) reconcile(version string, seen *time.Time, action *Ac
 	case result != nil && result.Error != "":
 		u.fail(result.Error)
 	case result != nil && now.Sub(result.Timestamp) > AckGrace && seen != nil && seen.After(result.Timestamp.Add(AckGrace)):
-		if version == u.Target {
+		if c.Version == u.Target {
 			u.done(now)
 			return true
 		}
-		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(version, "no version")))
+		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(c.Version, "no version")))
 	case result == nil && u.waits() && action.Expired(now):
 		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
 		if d := u.Details; d != nil && retries(d) {
 			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), d.Metadata.RetryErrorMsg)
 		}
 		u.fail(text)
+	case result == nil && action.Expired(now) && (c.UpgradeDetails == nil || c.UpgradeDetails.ActionID != u.ActionID):
+		// It has lost what it knew, and the component would count as being upgraded for ever.
+		u.fail(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", action.Expiration.Format(time.RFC3339)))
 	default:
 		return false
 	}
@@ -379,7 +382,7 @@ func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Resu
 		return false
 	}
 	c, _ := a.Component(name)
-	if !u.reconcile(c.Version, a.Last.At, action, result, now) {
+	if !u.reconcile(&c, a.Last.At, action, result, now) {
 		return false
 	}
 	a.setUpgrade(name, u)
