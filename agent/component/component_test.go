@@ -15,11 +15,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
@@ -192,6 +194,41 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.expect("2.0.0")
+	})
+}
+
+// A component that does not run is reported as failed, and its agent as degraded, but not
+// while it is upgraded.
+func TestComponentThatIsUpgradedRaisesNoAlarm(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	w.publish("2.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		says := func(what, status string, agent probe.State) {
+			t.Helper()
+			m.look(t.Context())
+			r := m.Reports()[0]
+			if state, why := m.Health(); r.Status != status || state != agent {
+				t.Errorf("%s it is %s (%s), and the agent %s (%s)", what, r.Status, r.Message, state, why)
+			}
+		}
+		down := func() { w.machine.set(func() { delete(w.machine.running, "web") }) }
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- m.Upgrade(t.Context(), order("second", "2.0.0")) }()
+		synctest.Wait()
+		down()
+		time.Sleep(2 * sampleEvery)
+		says("while it is observed", "STARTING", probe.Healthy)
+		if f := failureOf(t, <-ended); f.Step != observeHealth {
+			t.Errorf("it failed at %s: %v", f.Step, f)
+		}
+		says("put back", "HEALTHY", probe.Healthy)
+		down()
+		says("down without an upgrade", "FAILED", probe.Degraded)
 	})
 }
 
