@@ -2471,7 +2471,7 @@ type Incident struct {
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
-	// Component The component of the agent that it is about
+	// Component The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself
 	Component *string `json:"component,omitempty"`
 
 	// Count How often the incident was opened

@@ -4372,7 +4372,7 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
-            /** @description The component of the agent that it is about */
+            /** @description The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself */
             component?: string;
             /** @description The version from which hosts were rolled back */
             version?: string;
