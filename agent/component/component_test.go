@@ -583,6 +583,60 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 	}
 }
 
+// The policy's image is the only one that is installed, whatever is ordered. A rollback goes to
+// a version that has run on the host.
+func TestPolicyPinsTheImage(t *testing.T) {
+	w := newWorld(t)
+	image := map[string]string{}
+	for v, digit := range map[string]string{"1.0.0": "1", "2.0.0": "2"} {
+		image[v] = "registry.example.com/web@sha256:" + strings.Repeat(digit, 64)
+		w.publish(v, func(m *manifest.Component) { m.Settings["image"] = image[v] })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		pin := func(version string) {
+			t.Helper()
+			list := []agentapi.PolicyComponent{{Name: "web", Runtime: "model", Health: shortly, Artifact: agentapi.ComponentArtifact{Image: image[version]}}}
+			if err := m.Follow(t.Context(), list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := func(r Request, says string) {
+			t.Helper()
+			before := w.machine.count()
+			if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), says) {
+				t.Errorf("error is %q, want %q", f, says)
+			}
+			if slices.Contains(w.machine.since(before), "stop") {
+				t.Error("the component was stopped")
+			}
+		}
+		pin("1.0.0")
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		refused(order("other", "2.0.0"), fmt.Sprintf("have signed %q, and %q was asked for", image["2.0.0"], image["1.0.0"]))
+		said := order("said", "2.0.0")
+		said.Order.Image, said.Force = image["2.0.0"], true
+		refused(said, "is the image "+image["1.0.0"]+" by its policy, and the upgrade says "+image["2.0.0"])
+		pin("2.0.0")
+		said.Order.ID = "said again"
+		if err := m.Upgrade(t.Context(), said); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("2.0.0")
+		kept := order("kept", "1.0.0")
+		kept.Force = true
+		refused(kept, "have signed")
+		back := order("back", "1.0.0")
+		back.Order.Rollback = true
+		if err := m.Upgrade(t.Context(), back); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("1.0.0")
+	})
+}
+
 func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web")} })

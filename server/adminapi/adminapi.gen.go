@@ -2952,13 +2952,10 @@ type Policy struct {
 
 // PolicyArtifact defines model for PolicyArtifact.
 type PolicyArtifact struct {
-	// Image The image of a container, by digest, which the package names too
+	// Image The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
 	//
 	// Example: registry.example.com/web@sha256:…
 	Image *string `json:"image,omitempty"`
-
-	// Package Name of the component in the package's file name; default: name
-	Package *string `json:"package,omitempty"`
 }
 
 // PolicyComponent A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component.

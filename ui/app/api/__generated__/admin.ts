@@ -3329,10 +3329,8 @@ export interface components {
             health?: components["schemas"]["ComponentHealth"];
         };
         PolicyArtifact: {
-            /** @description Name of the component in the package's file name; default: name */
-            package?: string;
             /**
-             * @description The image of a container, by digest, which the package names too
+             * @description The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
              * @example registry.example.com/web@sha256:…
              */
             image?: string;
