@@ -1672,6 +1672,9 @@ type ComponentUpgradeRequest struct {
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
+	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
+	OverrideExposure *bool `json:"override_exposure,omitempty"`
+
 	// OverrideFreeze Also during a freeze; needs why
 	OverrideFreeze *bool `json:"override_freeze,omitempty"`
 

@@ -1134,7 +1134,7 @@ export interface paths {
         put?: never;
         /**
          * Upgrade a component, or install it for the first time, on one or more agents
-         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once.
+         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once. Freezes and the exposure budget hold as for bulkUpgradeAgents; the budget counts the agents that report the component.
          */
         post: operations["upgradeComponent"];
         delete?: never;
@@ -3294,6 +3294,8 @@ export interface components {
             start_time?: string;
             /** @description Also during a freeze; needs why */
             override_freeze?: boolean;
+            /** @description Also if more agents would have the version than the exposure budget allows; needs why */
+            override_exposure?: boolean;
             /** @description For the audit trail */
             why?: string;
         };
