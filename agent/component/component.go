@@ -33,9 +33,6 @@ import (
 // FolderName is the folder of all components below the agent's top folder.
 const FolderName = "components"
 
-// MaxComponents bounds the components of a host: a policy with more is refused as a whole.
-const MaxComponents = 50
-
 // Options are what a Manager depends on. All fields are required.
 type Options struct {
 	Disk         disk.Disk
@@ -100,8 +97,8 @@ func New(o Options) *Manager {
 // longer in the policy is left as it is, and no longer reported; a process of the agent's own
 // is stopped. It returns an error if the policy cannot be used as a whole.
 func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) error {
-	if len(list) > MaxComponents {
-		return fmt.Errorf("the policy has %d components, want at most %d", len(list), MaxComponents)
+	if len(list) > agentapi.MaxComponents { // it is refused as a whole
+		return fmt.Errorf("the policy has %d components, want at most %d", len(list), agentapi.MaxComponents)
 	}
 	m.mu.Lock()
 	m.order = m.order[:0]

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
@@ -224,6 +226,41 @@ func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A component that does not run is reported as failed, and its agent as degraded, but not
+// while it is upgraded.
+func TestComponentThatIsUpgradedRaisesNoAlarm(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	w.publish("2.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		says := func(what, status string, agent probe.State) {
+			t.Helper()
+			m.look(t.Context())
+			r := m.Reports()[0]
+			if state, why := m.Health(); r.Status != status || state != agent {
+				t.Errorf("%s it is %s (%s), and the agent %s (%s)", what, r.Status, r.Message, state, why)
+			}
+		}
+		down := func() { w.machine.set(func() { delete(w.machine.running, "web") }) }
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- m.Upgrade(t.Context(), order("second", "2.0.0")) }()
+		synctest.Wait()
+		down()
+		time.Sleep(2 * sampleEvery)
+		says("while it is observed", "STARTING", probe.Healthy)
+		if f := failureOf(t, <-ended); f.Step != observeHealth {
+			t.Errorf("it failed at %s: %v", f.Step, f)
+		}
+		says("put back", "HEALTHY", probe.Healthy)
+		down()
+		says("down without an upgrade", "FAILED", probe.Degraded)
+	})
 }
 
 func TestFailedRollbackNeedsAnOperator(t *testing.T) {
@@ -677,6 +714,60 @@ func TestComponentKeepsItsRuntime(t *testing.T) {
 		}
 		if did := w.machine.since(before); len(did) > 0 {
 			t.Errorf("the machine did %q", did)
+		}
+		w.expect("1.0.0")
+	})
+}
+
+// The policy's image is the only one that is installed, whatever is ordered. A rollback goes to
+// a version that has run on the host.
+func TestPolicyPinsTheImage(t *testing.T) {
+	w := newWorld(t)
+	image := map[string]string{}
+	for v, digit := range map[string]string{"1.0.0": "1", "2.0.0": "2"} {
+		image[v] = "registry.example.com/web@sha256:" + strings.Repeat(digit, 64)
+		w.publish(v, func(m *manifest.Component) { m.Settings["image"] = image[v] })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		pin := func(version string) {
+			t.Helper()
+			list := []agentapi.PolicyComponent{{Name: "web", Runtime: "model", Health: shortly, Artifact: agentapi.ComponentArtifact{Image: image[version]}}}
+			if err := m.Follow(t.Context(), list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := func(r Request, says string) {
+			t.Helper()
+			before := w.machine.count()
+			if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), says) {
+				t.Errorf("error is %q, want %q", f, says)
+			}
+			if slices.Contains(w.machine.since(before), "stop") {
+				t.Error("the component was stopped")
+			}
+		}
+		pin("1.0.0")
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		refused(order("other", "2.0.0"), fmt.Sprintf("have signed %q, and %q was asked for", image["2.0.0"], image["1.0.0"]))
+		said := order("said", "2.0.0")
+		said.Order.Image, said.Force = image["2.0.0"], true
+		refused(said, "is the image "+image["1.0.0"]+" by its policy, and the upgrade says "+image["2.0.0"])
+		pin("2.0.0")
+		said.Order.ID = "said again"
+		if err := m.Upgrade(t.Context(), said); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("2.0.0")
+		kept := order("kept", "1.0.0")
+		kept.Force = true
+		refused(kept, "have signed")
+		back := order("back", "1.0.0")
+		back.Order.Rollback = true
+		if err := m.Upgrade(t.Context(), back); err != nil {
+			t.Fatal(err)
 		}
 		w.expect("1.0.0")
 	})

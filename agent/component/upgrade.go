@@ -210,6 +210,12 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		return err
 	}
 	if j == nil {
+		if pinned := policy.Artifact.Image; pinned != "" && !r.Order.Rollback { // an earlier version had another
+			if r.Order.Image != "" && r.Order.Image != pinned {
+				return refused(fmt.Errorf("component %s is the image %s by its policy, and the upgrade says %s", u.name, pinned, r.Order.Image))
+			}
+			r.Order.Image = pinned
+		}
 		j = &primitive.Journal{Order: r.Order, From: s.Installed, Runs: u.runs(ctx)}
 	}
 	health := policy.Health

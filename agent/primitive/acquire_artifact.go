@@ -89,7 +89,11 @@ func (c *Change) reuse(ctx context.Context, kept Installed) error {
 	if err := c.Save(); err != nil {
 		return err
 	}
-	if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, kept.Home); err != nil {
+	p, err := install.CheckIntact(ctx, c.Disk, c.Dir, kept.Home)
+	if err != nil {
+		return err
+	}
+	if err := c.checkPackage(p); err != nil {
 		return err
 	}
 	return c.acquireRest(ctx)

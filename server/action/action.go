@@ -81,18 +81,19 @@ type Guards interface {
 
 // GuardedOrder is what Guards need to know of an order.
 type GuardedOrder struct {
-	Version string
+	Component, Version string
 	// From and To are when its first and its last agent begin. Latest is when it expires if
 	// no freeze begins before.
 	From, To, Latest time.Time
-	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder. The exposure budget
-	// bounds versions of agents, so it does not count an order for components.
+	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder.
 	OverrideFreeze, OverrideExposure bool
 	Now                              time.Time
 }
 
-// UpgradeOrder is an upgrade of some agents.
+// UpgradeOrder is an upgrade of some agents, or of a component of them.
 type UpgradeOrder struct {
+	// Component is the name of the component, empty for the agents themselves.
+	Component string
 	fleet.UpgradeRequest
 	AgentIDs []string
 	// Selected means that a query has selected the agents, so there may be MaxSelected.
@@ -128,7 +129,7 @@ func (o *UpgradeOrder) checkWhy() error {
 func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time.Time, err error) {
 	now := s.Now.UTC()
 	g := GuardedOrder{
-		Version: o.Version, From: now, To: now, Latest: now.Add(fleet.DefaultExpiration),
+		Component: o.Component, Version: o.Version, From: now, To: now, Latest: now.Add(fleet.DefaultExpiration),
 		OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure, Now: now,
 	}
 	if o.StartTime != nil {
@@ -139,11 +140,11 @@ func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time
 		return g.Latest, nil
 	}
 	return s.Guards.Check(ctx, g, func(f func(*fleet.Agent)) error {
-		check, err := s.checkUpgrade(ctx, o)
+		do, _, err := s.upgradeStep(ctx, o)
 		if err != nil {
 			return err
 		}
-		return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, func(v Verdict) {
+		return s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) {
 			if v.Err == nil {
 				f(&v.Agent)
 			}
@@ -218,18 +219,14 @@ func (r Refused) Unwrap() error { return r.Err }
 // that has no package is an error, so that it is noticed before the order.
 // EachVerdict holds one page of agents in memory at a time.
 func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
-	check, err := s.checkUpgrade(ctx, o)
+	do, catalog, err := s.upgradeStep(ctx, o)
 	if err != nil {
 		return err
 	}
-	catalog, err := s.Catalog(ctx)
-	if err != nil {
+	if err := o.check(catalog); err != nil {
 		return err
 	}
-	if err := o.UpgradeRequest.Check(catalog); err != nil {
-		return err
-	}
-	return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, f)
+	return s.eachVerdict(ctx, o.AgentIDs, do, f)
 }
 
 func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func(Verdict)) error {
@@ -267,17 +264,66 @@ func newAction(kind agentapi.ActionType, actor string, now time.Time) fleet.Acti
 	return fleet.Action{ID: fleet.NewID(), Type: kind, CreatedAt: now, CreatedBy: actor, Expiration: &expiration}
 }
 
-// checkUpgrade returns a function that reports why an agent cannot follow the order, or
-// an error if no agent can.
-func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet.Agent) error, error) {
+// upgradeStep returns what an order checks of each agent, and the packages of what it
+// upgrades, or an error if no agent can follow it.
+func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, catalog fleet.Catalog, err error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
-		return nil, err
+		return step{}, nil, err
 	}
+	if catalog, err = s.CatalogOf(ctx, o.Component); err != nil {
+		return step{}, nil, err
+	}
+	do = step{component: o.Component, single: o.Single, why: o.Why, override: o.overrides()}
+	if o.Component != "" {
+		if err := o.check(catalog); err != nil {
+			return step{}, nil, err
+		}
+		do.check, err = s.checkComponentUpgrade(ctx, o, catalog)
+		return do, catalog, err
+	}
+	do.check, err = s.checkAgentUpgrade(ctx, o, catalog)
+	return do, catalog, err
+}
+
+// check validates the order without regard to any agent.
+func (o *UpgradeOrder) check(catalog fleet.Catalog) error {
+	if o.Component != "" {
+		return o.ofComponent().Check(catalog)
+	}
+	return o.UpgradeRequest.Check(catalog)
+}
+
+func (o *UpgradeOrder) ofComponent() fleet.ComponentRequest {
+	return fleet.ComponentRequest{Name: o.Component, UpgradeRequest: o.UpgradeRequest}
+}
+
+// checkComponentUpgrade returns a function that reports why an agent cannot follow an order of
+// its component.
+func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, catalog fleet.Catalog) (func(*fleet.Agent) error, error) {
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	listed := map[string]agentapi.PolicyComponent{} // by policy
+	for _, p := range policies {
+		if i := slices.IndexFunc(p.Components, func(c agentapi.PolicyComponent) bool { return c.Name == o.Component }); i >= 0 {
+			listed[p.ID] = p.Components[i]
+		}
+	}
+	return func(a *fleet.Agent) error {
+		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
+		if err != nil || o.SourceURI != "" {
+			return err
+		}
+		for _, p := range catalog.For(o.Version, a.Host()) {
+			if err = fleet.CheckPin(listed[a.PolicyID], o.Version, p.Image); err == nil {
+				return nil
+			}
+		}
+		return err
+	}, err
+}
+
+// checkAgentUpgrade returns a function that reports why an agent cannot follow the order.
+func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog fleet.Catalog) (func(*fleet.Agent) error, error) {
 	if err := CheckUpgradeRequest(o.UpgradeRequest); err != nil {
-		return nil, err
-	}
-	catalog, err := s.Catalog(ctx)
-	if err != nil {
 		return nil, err
 	}
 	missing := o.UpgradeRequest.Check(catalog)
@@ -430,7 +476,8 @@ func notFound(id string) (fleet.Agent, error) {
 }
 
 // Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
-// error results of it, unless the order is Single.
+// error results of it, unless the order is Single. A running rollout of the same subject,
+// the agents or the component, holds it.
 //
 // The agents are marked before the action exists. Otherwise a fast agent could finish
 // before its mark is written, and look "updating" for ever. A crash in between leaves
@@ -443,7 +490,7 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err := o.checkWhy(); err != nil {
 		return fleet.Action{}, err
 	}
-	check, err := s.checkUpgrade(ctx, o)
+	do, catalog, err := s.upgradeStep(ctx, o)
 	if err != nil {
 		return fleet.Action{}, err
 	}
@@ -451,22 +498,20 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	a := fleet.Action{
-		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
-		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze,
-		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
-	}
 	start := now
 	if o.StartTime != nil && o.StartTime.After(now) {
 		start = *o.StartTime
 	}
-	return s.order(ctx, a, o.AgentIDs, nil, step{
-		check:    check,
-		begin:    func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, start) },
-		single:   o.Single,
-		why:      o.Why,
-		override: o.overrides(),
-	})
+	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}
+	do.begin = func(agent *fleet.Agent) { agent.BeginUpgrade(id, o.Version, start) }
+	if o.Component != "" {
+		data.Component = o.ofComponent().Data(id, catalog)
+		do.begin = func(agent *fleet.Agent) { agent.BeginComponentUpgrade(o.Component, id, o.Version, start) }
+	}
+	return s.order(ctx, fleet.Action{
+		ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
+		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze, Data: event.Data(data),
+	}, o.AgentIDs, nil, do)
 }
 
 func (o *UpgradeOrder) overrides() (which []string) {
@@ -771,29 +816,20 @@ func upgradeText(a fleet.Action) string {
 }
 
 // Catalog returns the published packages of agents.
-func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
-	return s.ComponentCatalog(ctx, "")
-}
+func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) { return s.CatalogOf(ctx, "") }
 
-// ComponentCatalog returns the published packages of a component.
-func (s *Service) ComponentCatalog(ctx context.Context, name string) (fleet.Catalog, error) {
+// CatalogOf returns the published packages of a component, or those of agents if the name is
+// empty.
+func (s *Service) CatalogOf(ctx context.Context, component string) (fleet.Catalog, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	catalog := fleet.OfComponent(packages, name)
+	catalog := fleet.OfComponent(packages, component)
 	if s.Trust != nil {
 		err = s.Trust.SetWithheld(ctx, catalog)
 	}
 	return catalog, err
-}
-
-// CatalogOf returns the packages of a component, or those of agents if the name is empty.
-func (s *Service) CatalogOf(ctx context.Context, component string) (fleet.Catalog, error) {
-	if component == "" {
-		return s.Catalog(ctx)
-	}
-	return s.ComponentCatalog(ctx, component)
 }
 
 func (s *Service) create(ctx context.Context, a *fleet.Action) error {

@@ -40,13 +40,11 @@ func (w *world) runs(id, version string, d *agentapi.UpgradeDetails) {
 	})
 }
 
-func componentOrder(name, version string, ids ...string) action.ComponentOrder {
-	return action.ComponentOrder{ComponentRequest: fleet.ComponentRequest{Name: name, UpgradeRequest: fleet.UpgradeRequest{Version: version}}, AgentIDs: ids, Actor: "ann"}
-}
-
 func (w *world) upgradeComponent(name, version string, ids ...string) fleet.Action {
 	w.t.Helper()
-	a, err := w.service.UpgradeComponent(w.t.Context(), componentOrder(name, version, ids...))
+	o := order(version, ids...)
+	o.Component = name
+	a, err := w.service.Upgrade(w.t.Context(), o)
 	w.must(err)
 	return a
 }

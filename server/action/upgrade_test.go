@@ -495,7 +495,7 @@ func TestAgentsAreNotUpgradedToTheVersionOfAComponent(t *testing.T) {
 	}
 	_, err = previewed(t.Context(), w.service.EachVerdict, order("9.9.9", "a"))
 	w.wantKind(err, fleet.Invalid, "no package of version 9.9.9 is published")
-	web, err := w.service.ComponentCatalog(t.Context(), "web")
+	web, err := w.service.CatalogOf(t.Context(), "web")
 	w.must(err)
 	a := w.agent("a")
 	if got := web.For("9.9.9", a.Host()); len(got) != 1 || got[0].File != file || len(web.For("1.1.0", a.Host())) != 0 {

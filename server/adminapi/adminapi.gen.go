@@ -1675,6 +1675,9 @@ type ComponentUpgradeRequest struct {
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
+	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
+	OverrideExposure *bool `json:"override_exposure,omitempty"`
+
 	// OverrideFreeze Also during a freeze; needs why
 	OverrideFreeze *bool `json:"override_freeze,omitempty"`
 
@@ -2482,7 +2485,7 @@ type Incident struct {
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
-	// Component The component of the agent that it is about
+	// Component The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself
 	Component *string `json:"component,omitempty"`
 
 	// Count How often the incident was opened
@@ -2963,13 +2966,10 @@ type Policy struct {
 
 // PolicyArtifact defines model for PolicyArtifact.
 type PolicyArtifact struct {
-	// Image The image of a container, by digest, which the package names too
+	// Image The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
 	//
 	// Example: registry.example.com/web@sha256:…
 	Image *string `json:"image,omitempty"`
-
-	// Package Name of the component in the package's file name; default: name
-	Package *string `json:"package,omitempty"`
 }
 
 // PolicyComponent A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component.

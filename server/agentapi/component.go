@@ -6,6 +6,10 @@ import "time"
 // A policy declares them, an UPGRADE with ComponentData installs or upgrades one, and the
 // check-in reports them. Elastic's agents and Fleet Server have none of this.
 
+// MaxComponents bounds the components of a policy, and so what an agent runs, and reports in
+// each check-in.
+const MaxComponents = 50
+
 // PolicyComponent is a component in the policy that a POLICY_CHANGE delivers, in the list
 // "components". What code runs, and how, is in the component's package, which its
 // publishers sign.
@@ -15,8 +19,8 @@ type PolicyComponent struct {
 	// Version is the full version that the policy's agents are to run. An agent changes
 	// its version only by an UPGRADE.
 	Version string `json:"version,omitempty"`
-	// Artifact is what is installed.
-	Artifact ComponentArtifact `json:"artifact"`
+	// Artifact pins what is installed.
+	Artifact ComponentArtifact `json:"artifact,omitzero"`
 	// ServerConfig lets the server render the configuration. The package has to allow it
 	// as well.
 	ServerConfig bool `json:"server_config,omitempty"`
@@ -24,12 +28,11 @@ type PolicyComponent struct {
 	Health ComponentHealth `json:"health,omitzero"`
 }
 
-// ComponentArtifact is what is installed: a package of Muster, or a container image that
-// the package's signed manifest names too.
+// ComponentArtifact pins what is installed. The package is the one with the component's name.
 type ComponentArtifact struct {
-	// Package is the name in the archive's name; empty: the component's.
-	Package string `json:"package,omitempty"`
-	// Image is <repository>@sha256:<digest>.
+	// Image is <repository>@sha256:<digest>, as in the package's signed manifest: a package
+	// that names another image is not installed, though a host goes back to one that it keeps.
+	// Empty: any.
 	Image string `json:"image,omitempty"`
 }
 

@@ -139,7 +139,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 
 	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
-	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.ComponentCatalog, Actions: db.Actions(), Now: now}
+	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
 		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
 	})

@@ -45,8 +45,8 @@ func TestReportsOfComponentsAreEventsAndEndTheirUpgrades(t *testing.T) {
 	if got := types(w.events(0)); !slices.Equal(got[1:], []string{"agent.component web", "agent.component db"}) { // after the status
 		t.Errorf("events of the first report are %v", got)
 	}
-	up, err := w.actions.UpgradeComponent(t.Context(), action.ComponentOrder{
-		ComponentRequest: fleet.ComponentRequest{Name: "web", UpgradeRequest: fleet.UpgradeRequest{Version: "2.5.0"}}, AgentIDs: []string{agentID}, Actor: "ann",
+	up, err := w.actions.Upgrade(t.Context(), action.UpgradeOrder{
+		Component: "web", UpgradeRequest: fleet.UpgradeRequest{Version: "2.5.0"}, AgentIDs: []string{agentID}, Actor: "ann",
 	})
 	w.must(err)
 	token := w.checkin(reports(nil, "web", "2.4.0", "db", "15.0.0")).delivers(up.ID).AckToken

@@ -186,7 +186,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 				req.Force = &force
 			}
 			if (overFreeze || overExposure) && why == "" {
-				return &usageError{errors.New("--why is missing: say why the guard rail is overridden; the audit trail keeps it")}
+				return errNoWhy
 			}
 			req.OverrideFreeze, req.OverrideExposure, req.Why = given(overFreeze), given(overExposure), given(why)
 			args, err := a.agentIDs(cmd.Context(), args)
@@ -248,6 +248,9 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd
 }
+
+// errNoWhy is the error of an order that overrides a guard rail without a reason.
+var errNoWhy = &usageError{errors.New("--why is missing: say why the guard rail is overridden; the audit trail keeps it")}
 
 // watchText tells operators who wait for an upgrade how long it takes.
 const watchText = "Hosts watch a new version for ten minutes by default; their upgrades are done after that."

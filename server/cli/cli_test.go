@@ -333,6 +333,8 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	}
 	write("components:\n- name: web-server\n  runtime: docker\n  artifact:\n    image: web:latest\n")
 	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:5: components[0].artifact.image: is \"web:latest\", want an image by its digest")
+	write("components:\n- name: web-server\n  runtime: systemd\n  artifact:\n    package: web\n")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:5: components[0].artifact.package is not a known key, want one of image")
 	write("components:\n- name: web-server\n  unit: web.service\n")
 	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:3: components[0].unit is not a known key, want one of artifact, ")
 	write("{}")

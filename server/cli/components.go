@@ -122,8 +122,9 @@ func (a *client) newComponentsUpgrade() *cobra.Command {
 		req           adminapi.ComponentUpgradeRequest
 		selection     agentSelection
 		source, why   string
-		force, freeze bool
-		dryRun        bool
+		force, dryRun bool
+
+		overFreeze, overExposure bool
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade COMPONENT {AGENT… | --kuery QUERY} --version VERSION",
@@ -133,7 +134,11 @@ selects. Their policy must list the component, and they must have reported it.
 
 An agent stops the component, installs the version with its configuration, starts it,
 and observes it. If the version fails, it puts the earlier one back. --dry-run shows what
-would happen to each agent and changes nothing.`,
+would happen to each agent and changes nothing.
+
+During a freeze, or if more agents would have the version than the exposure budget
+allows, the order is refused. --override-freeze and --override-exposure order it
+nevertheless; they need --why, which the audit trail keeps.`,
 		Example: `  muster components upgrade web-server web-01 web-02 --version 2.5.0 --dry-run
   muster components upgrade web-server --kuery 'tags: canary' --version 2.5.0
   muster components list web-server`,
@@ -147,10 +152,10 @@ would happen to each agent and changes nothing.`,
 			if req.Version == "" {
 				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
 			}
-			if freeze && why == "" {
-				return &usageError{errors.New("--why is missing: say why the freeze is overridden; the audit trail keeps it")}
+			if (overFreeze || overExposure) && why == "" {
+				return errNoWhy
 			}
-			req.SourceUri, req.Force, req.OverrideFreeze, req.Why = given(source), given(force), given(freeze), given(why)
+			req.SourceUri, req.Force, req.OverrideFreeze, req.OverrideExposure, req.Why = given(source), given(force), given(overFreeze), given(overExposure), given(why)
 			name := args[0]
 			ids, err := a.agentIDs(cmd.Context(), args[1:])
 			if err != nil {
@@ -187,7 +192,8 @@ would happen to each agent and changes nothing.`,
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
 	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
 	f.BoolVar(&force, "force", false, "also a version that is installed, older, or failed on the host before (a host goes down only to a version that it keeps, or that muster package allow-downgrade allows)")
-	f.BoolVar(&freeze, "override-freeze", false, "also during a freeze; needs --why")
+	f.BoolVar(&overFreeze, "override-freeze", false, "also during a freeze; needs --why")
+	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	return cmd

@@ -36,9 +36,18 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	o.fails(1, []string{"components", "upgrade", "web-server", "db-01", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
 	all := []string{"components", "upgrade", "web-server", "--kuery", "*", "--version", "2.5.0"}
 	o.contains(o.run(append(all, "--dry-run")...), "Component web-server would be upgraded to 2.5.0 on 2 agents, and not on 1.", "web-01   2.4.0   yes", "web-02   none    yes", "db-01    none    no        agent "+c.ID+" reports no component web-server")
+
+	o.run("exposure", "set", "--percent", "50", "--healthy-hours", "1000")
+	o.contains(o.run(append(all, "--dry-run")...), "The order would be refused: the exposure budget has room for 1 of the 2 agents", "--override-exposure")
+	o.fails(1, all, "room for 1 of the 2 agents: 0 of 2 agents run 2.5.0", "--override-exposure --why REASON")
+	all = append(all, "--override-exposure")
+	o.fails(2, all, "--why is missing")
+	all = append(all, "--why", "tested elsewhere")
 	o.contains(o.run(all...), "Upgrading component web-server of 2 of 3 agents to 2.5.0: action ", "`muster components list web-server`")
 	o.contains(o.run("components", "list", "web-server"), "requested 2.5.0")
 	o.contains(o.run("actions", "list"), "UPGRADE of web-server   IN_PROGRESS   2.5.0     0      1        3 ")
+
+	o.contains(o.run("audit"), "in spite of the exposure budget", "tested elsewhere")
 
 	action := s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID
 	a.Components[0].UpgradeDetails = apptest.Details(action, "2.5.0", agentapi.UpgradeReplacing)

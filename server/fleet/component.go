@@ -12,8 +12,6 @@ import (
 
 // Bounds of the components of a policy.
 const (
-	// MaxComponents bounds what an agent runs, and reports in each check-in.
-	MaxComponents = 50
 	// MaxComponentWait is the longest observation after an upgrade. Its component counts as
 	// being upgraded that long, and no further version can follow.
 	MaxComponentWait = time.Hour
@@ -27,8 +25,8 @@ var imageForm = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/-]{0,254}@sha256:[0-9
 // CheckComponents returns an error about the first component that is not valid, with its field
 // of the request.
 func CheckComponents(field string, list []agentapi.PolicyComponent) error {
-	if len(list) > MaxComponents {
-		return FieldError(field, "are %d, want at most %d", len(list), MaxComponents)
+	if len(list) > agentapi.MaxComponents {
+		return FieldError(field, "are %d, want at most %d", len(list), agentapi.MaxComponents)
 	}
 	seen := map[string]bool{}
 	for i, c := range list {
@@ -56,20 +54,29 @@ func checkComponent(at string, c agentapi.PolicyComponent) error {
 			return FieldError(at+".version", "%w", err)
 		}
 	}
-	if p := c.Artifact.Package; p != "" {
-		if err := manifest.ValidComponentName(p); err != nil {
-			return FieldError(at+".artifact.package", "%w", err)
-		}
-	}
-	if err := checkImage(at+".artifact.image", c.Artifact.Image); err != nil {
+	if err := checkImage(at+".artifact.image", c); err != nil {
 		return err
 	}
 	return checkHealth(at+".health", c.Health)
 }
 
-func checkImage(field, image string) error {
-	if image != "" && !imageForm.MatchString(image) {
+func checkImage(field string, c agentapi.PolicyComponent) error {
+	image, runtime := c.Artifact.Image, Runtime(c.Runtime)
+	switch {
+	case image == "":
+	case !imageForm.MatchString(image):
 		return FieldError(field, "is %q, want an image by its digest, such as registry.example.com/web@sha256:… with 64 hexadecimal digits: a tag can be moved", image)
+	case runtime == RuntimeProcess || runtime == RuntimeSystemd:
+		return FieldError(field, "is %q, and the runtime %s runs no images", image, runtime)
+	}
+	return nil
+}
+
+// CheckPin returns an error if a policy pins another image of its component than what is to be
+// installed. Its host would refuse that.
+func CheckPin(c agentapi.PolicyComponent, version, image string) error {
+	if pinned := c.Artifact.Image; pinned != "" && image != "" && image != pinned {
+		return Errorf(Invalid, "%s %s is the image %s, and the policy pins %s: correct artifact.image in the policy", c.Name, version, image, pinned)
 	}
 	return nil
 }

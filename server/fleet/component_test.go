@@ -226,6 +226,19 @@ func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
 			h.is(what, c.state, c.says)
 		})
 	}
+	t.Run("it expired, and the agent has forgotten it", func(t *testing.T) {
+		h := newComponentHost(t)
+		h.a.BeginComponentUpgrade("web", "x", "2.5.0", now)
+		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+		h.reports("2.4.0", nil)
+		if h.a.ReconcileComponent("x", act, nil, now.Add(time.Hour-time.Second)) {
+			t.Error("it ends before its action does: the agent may just have started")
+		}
+		if !h.a.ReconcileComponent("x", act, nil, now.Add(time.Hour)) {
+			t.Error("it does not end")
+		}
+		h.is("forgotten", "failed", "the agent no longer reports the upgrade")
+	})
 }
 
 func TestAcknowledgedErrorEndsAComponentUpgrade(t *testing.T) {

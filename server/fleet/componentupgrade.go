@@ -89,7 +89,7 @@ func reportedComponents(raw json.RawMessage) []agentapi.Component {
 	var out []agentapi.Component
 	for _, r := range list {
 		var c agentapi.Component
-		if json.Unmarshal(r, &c) == nil && c.Name != "" && len(out) < MaxComponents {
+		if json.Unmarshal(r, &c) == nil && c.Name != "" && len(out) < agentapi.MaxComponents {
 			out = append(out, c)
 		}
 	}
@@ -274,7 +274,7 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 }
 
 // maxFailedComponents bounds the failed versions of a component: an agent has up to
-// MaxComponents of them.
+// agentapi.MaxComponents of them.
 const maxFailedComponents = 10
 
 func (u *ComponentUpgrade) fail(why string) {
@@ -326,8 +326,8 @@ func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
 	return true
 }
 
-// reconcile is Agent.ReconcileUpgrade of a component, of which version is installed.
-func (u *ComponentUpgrade) reconcile(version string, seen *time.Time, action *Action, result *Result, now time.Time) bool {
+// reconcile is Agent.ReconcileUpgrade of a component, of which its agent reports c.
+func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Action, result *Result, now time.Time) bool {
 	if !u.Upgrading() {
 		return false
 	}
@@ -344,17 +344,20 @@ func (u *ComponentUpgrade) reconcile(version string, seen *time.Time, action *Ac
 	case result != nil && result.Error != "":
 		u.fail(result.Error)
 	case result != nil && now.Sub(result.Timestamp) > AckGrace && seen != nil && seen.After(result.Timestamp.Add(AckGrace)):
-		if version == u.Target {
+		if c.Version == u.Target {
 			u.done(now)
 			return true
 		}
-		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(version, "no version")))
+		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(c.Version, "no version")))
 	case result == nil && u.waits() && action.Expired(now):
 		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
 		if d := u.Details; d != nil && retries(d) {
 			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), d.Metadata.RetryErrorMsg)
 		}
 		u.fail(text)
+	case result == nil && action.Expired(now) && (c.UpgradeDetails == nil || c.UpgradeDetails.ActionID != u.ActionID):
+		// It has lost what it knew, and the component would count as being upgraded for ever.
+		u.fail(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", action.Expiration.Format(time.RFC3339)))
 	default:
 		return false
 	}
@@ -379,7 +382,7 @@ func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Resu
 		return false
 	}
 	c, _ := a.Component(name)
-	if !u.reconcile(c.Version, a.Last.At, action, result, now) {
+	if !u.reconcile(&c, a.Last.At, action, result, now) {
 		return false
 	}
 	a.setUpgrade(name, u)
@@ -475,35 +478,33 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case host.Maker == MakerElastic:
 		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID)
 	}
-	c, ok := a.Component(w.Name)
-	if !ok {
+	s := a.Of(w.Name)
+	if !s.Reported {
 		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, w.Name, a.PolicyID)
 	}
 	var fitting Catalog // empty if the package comes from elsewhere
 	if w.SourceURI == "" {
 		fitting = catalog.For(w.Version, host)
 	}
-	u := c.Upgrade
-	busy := c.UpgradeDetails != nil && c.UpgradeDetails.State != agentapi.UpgradeFailed
+	c := &s.component
 	switch {
 	case w.SourceURI == "" && len(fitting) == 0:
 		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture)
 	case len(fitting) > 0 && fitting[0].Runtime != "" && fitting[0].Runtime != c.Runtime:
 		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime)
-	case u.Upgrading():
+	case s.Upgrading():
 		// Also with force: an agent upgrades a component once at a time.
-		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, u.Target, u.ActionID)
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
-	case busy:
+	case s.Busy():
 		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
 	case c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
 		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
 	}
-	if i := slices.IndexFunc(u.Failed, func(f FailedVersion) bool { return f.Version == w.Version }); i >= 0 {
-		f := u.Failed[i]
+	if f, failed := s.FailedBefore(w.Version); failed {
 		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason)
 	}
 	if c.Version == "" {

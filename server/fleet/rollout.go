@@ -613,8 +613,8 @@ type AuditEntry struct {
 
 // Incident is a condition that needs a person.
 type Incident struct {
-	// ID is derived from category, rollout and agent, or from category and version, so
-	// that one cause opens one incident.
+	// ID is derived from category, rollout and agent, or from category, component and version,
+	// so that one cause opens one incident.
 	ID        string        `json:"id"`
 	Category  IncidentKind  `json:"category"`
 	Severity  string        `json:"severity"` // critical or warning
@@ -624,7 +624,7 @@ type Incident struct {
 	RolloutID string        `json:"rollout_id,omitempty"`
 	AgentID   string        `json:"agent_id,omitempty"`
 	Hostname  string        `json:"hostname,omitempty"`
-	// Component is set if it is about a component of the agent.
+	// Component is set if it is about a component of the agent, or about its version.
 	Component string `json:"component,omitempty"`
 	// Version is set if the incident is about a version.
 	Version string `json:"version,omitempty"`
@@ -646,7 +646,7 @@ const (
 	IncidentRollbackFailed    IncidentKind = "upgrade_rollback_failed" // a rollout's rollback failed on this agent
 	IncidentStalled           IncidentKind = "upgrade_stalled"         // alive, but not healthy within the wait
 	IncidentRolloutStopped    IncidentKind = "rollout_stopped"         // a gate paused a rollout, or it failed
-	IncidentVersionRolledBack IncidentKind = "version_rolled_back"     // watchers put the previous version back on several hosts
+	IncidentVersionRolledBack IncidentKind = "version_rolled_back"     // several hosts put the previous version back
 )
 
 // IncidentKinds lists all categories.

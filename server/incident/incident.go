@@ -1,7 +1,7 @@
 // Package incident manages incidents: what only a person can decide or repair. The
 // reconciler opens those of rollouts and their agents, Run those of versions from which
-// several hosts were rolled back, and of components that could not be put back. Operators acknowledge and resolve them, and every
-// change is published as an event.
+// several hosts were rolled back, and of components that could not be put back. Operators
+// acknowledge and resolve them, and every change is published as an event.
 package incident
 
 import (
@@ -51,10 +51,12 @@ func ID(category fleet.IncidentKind, rolloutID, agentID string) string {
 }
 
 func idOf(i *fleet.Incident) string {
-	if i.Version != "" {
+	switch {
+	case i.Version != "" && i.Component != "":
+		return string(i.Category) + ":" + i.Component + ":" + i.Version
+	case i.Version != "":
 		return string(i.Category) + ":" + i.Version
-	}
-	if i.Component != "" && i.RolloutID == "" { // a rollout is of one component
+	case i.Component != "" && i.RolloutID == "": // a rollout is of one component
 		return ID(i.Category, "", i.AgentID) + ":" + i.Component
 	}
 	return ID(i.Category, i.RolloutID, i.AgentID)
@@ -69,7 +71,11 @@ func (s *Service) Open(ctx context.Context, i fleet.Incident) error {
 	}
 	i.ID = idOf(&i)
 	if i.Title == "" {
-		i.Title = fmt.Sprintf(title, cmp.Or(i.Version, i.Hostname, i.AgentID, "more agents"))
+		what := cmp.Or(i.Hostname, i.AgentID, "more agents")
+		if i.Version != "" {
+			what = release{i.Component, i.Version}.String()
+		}
+		i.Title = fmt.Sprintf(title, what)
 	}
 	i.Severity = cmp.Or(i.Severity, severity)
 	i.State, i.OpenedAt, i.Acked, i.Resolved, i.Count = fleet.IncidentOpen, s.Now.UTC(), nil, nil, 1
@@ -122,7 +128,7 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 	return s.record(ctx, i)
 }
 
-// describe returns the title of a category, with %s for the host's name, and its severity.
+// describe returns the title of a category, with %s for the host or the version, and its severity.
 func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
 	switch k {
 	case fleet.IncidentUpgradeFailed:

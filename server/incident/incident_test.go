@@ -53,6 +53,15 @@ func (w *world) get(t *testing.T, id string) fleet.Incident {
 	return i
 }
 
+func (w *world) agent(t *testing.T, id string) fleet.Agent {
+	t.Helper()
+	a, err := w.store.Agents().Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // published returns the states in the event stream, in order.
 func (w *world) published(t *testing.T) string {
 	t.Helper()

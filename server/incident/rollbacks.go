@@ -23,8 +23,9 @@ const (
 	rollbacksMin = 2
 	// rollbacksShown is how many of them an incident names.
 	rollbacksShown = 10
-	// rollbacksAtStart bounds the agents that are read when the server starts.
-	rollbacksAtStart = 1000
+	// readAtOnce bounds the agents that are read when the server starts, and for a version of
+	// a component: a query finds more of them than were rolled back from it.
+	readAtOnce = 1000
 	// watchedVersions bounds the versions of which recent rollbacks are remembered. The
 	// store has the others a second later.
 	watchedVersions = 100
@@ -33,36 +34,48 @@ const (
 	rollbackPause = time.Second
 )
 
-// Run opens an incident for each version from which several hosts were rolled back, and for
-// each component whose upgrade failed and could not be undone, until ctx ends. It follows the events of all servers, which may all run it.
+// release is a version of a component, or of the agents if none is named.
+type release struct{ component, version string }
+
+func (r release) String() string { return strings.TrimSpace(r.component + " " + r.version) }
+
+// incident returns the incident of the release, without a text.
+func (r release) incident() fleet.Incident {
+	return fleet.Incident{Category: fleet.IncidentVersionRolledBack, Component: r.component, Version: r.version}
+}
+
+// Run opens an incident for each version of the agents or of a component from which several
+// hosts were rolled back, and for each component whose upgrade failed and could not be undone,
+// until ctx ends. It follows the events of all servers, which may all run it.
 func (s *Service) Run(ctx context.Context) {
-	recent := map[string]map[string]bool{} // agents that events named, by version
+	recent := map[release]map[string]bool{} // agents that events named
 	begun := func(int64) {
 		s.attempt(ctx, "hosts rolled back before the start", func() error { return s.rolledBackBefore(ctx) })
+		s.attempt(ctx, "components broken before the start", func() error { return s.brokenBefore(ctx) })
 	}
 	s.Events.Follow(ctx, begun, func(events []fleet.Event) {
-		versions := map[string]bool{}
+		named := map[release]bool{}
 		for _, e := range events {
 			if b, ok := brokenBy(e); ok {
 				s.attempt(ctx, "component "+b.component+" of agent "+b.agentID, func() error { return s.openBroken(ctx, b) })
 			}
-			version, ok := rolledBackFrom(e)
+			r, ok := rolledBackFrom(e)
 			if !ok {
 				continue
 			}
-			if recent[version] == nil {
+			if recent[r] == nil {
 				if len(recent) >= watchedVersions {
 					clear(recent)
 				}
-				recent[version] = map[string]bool{}
+				recent[r] = map[string]bool{}
 			}
-			if len(recent[version]) < rollbacksShown {
-				recent[version][e.Subject] = true
+			if len(recent[r]) < rollbacksShown {
+				recent[r][e.Subject] = true
 			}
-			versions[version] = true
+			named[r] = true
 		}
-		for version := range versions {
-			s.attempt(ctx, "hosts rolled back from "+version, func() error { return s.rolledBack(ctx, version, recent[version]) })
+		for r := range named {
+			s.attempt(ctx, "hosts rolled back from "+r.String(), func() error { return s.rolledBack(ctx, r, recent[r]) })
 		}
 	})
 }
@@ -84,32 +97,38 @@ func (s *Service) attempt(ctx context.Context, what string, do func() error) {
 	}
 }
 
-// rolledBackFrom returns the version from which the event says a host was rolled back; ok
+// rolledBackFrom returns the release from which the event says a host was rolled back; ok
 // is false if it says no such thing, or if somebody asked for the rollback.
-func rolledBackFrom(e fleet.Event) (version string, ok bool) {
-	if e.Type != fleet.EventAgentUpgrade || !bytes.Contains(e.Data, []byte(fleet.UpgradeRolledBack)) {
-		return "", false // most events
+func rolledBackFrom(e fleet.Event) (r release, ok bool) {
+	if e.Type != fleet.EventAgentUpgrade && e.Type != fleet.EventAgentComponent || !bytes.Contains(e.Data, []byte(fleet.UpgradeRolledBack)) {
+		return r, false // most events
 	}
 	var d struct {
-		Status  fleet.UpgradeStatus      `json:"upgrade_status"`
-		Target  string                   `json:"target_version"`
-		Details *agentapi.UpgradeDetails `json:"upgrade_details"`
+		Component string                   `json:"component"`
+		Status    fleet.UpgradeStatus      `json:"upgrade_status"`
+		Target    string                   `json:"target_version"`
+		Details   *agentapi.UpgradeDetails `json:"upgrade_details"`
 	}
 	if json.Unmarshal(e.Data, &d) != nil || d.Status != fleet.UpgradeRolledBack || d.Details == nil || d.Details.Metadata.ReasonCode == agentapi.ReasonManual {
-		return "", false
+		return r, false
 	}
 	_, err := manifest.ParseVersion(d.Target)
-	return d.Target, err == nil
+	return release{d.Component, d.Target}, err == nil
 }
 
-// rolledBack opens the incident of a version if enough hosts were rolled back from it.
+// rolledBack opens the incident of a release if enough hosts were rolled back from it.
 // recent are agents whose documents the store's search may not find yet.
-func (s *Service) rolledBack(ctx context.Context, version string, recent map[string]bool) error {
+func (s *Service) rolledBack(ctx context.Context, r release, recent map[string]bool) error {
 	// Nearly all checks end here: of a bad version, thousands of hosts may be rolled back.
-	if old, err := s.Store.Get(ctx, rolledBackID(version)); err == nil && old.State != fleet.IncidentResolved {
+	i := r.incident()
+	if old, err := s.Store.Get(ctx, idOf(&i)); err == nil && old.State != fleet.IncidentResolved {
 		return nil
 	}
-	hosts, err := s.findRolledBack(ctx, fmt.Sprintf(" and upgrade_details.target_version: %q", version), rollbacksShown)
+	query, limit := agentsRolledBack+fmt.Sprintf(" and upgrade_details.target_version: %q", r.version), rollbacksShown
+	if r.component != "" {
+		query, limit = componentsRolledBack+fmt.Sprintf(" and components.name: %q and components.upgrade_details.target_version: %q", r.component, r.version), readAtOnce
+	}
+	hosts, err := s.find(ctx, query, limit)
 	if err != nil {
 		return err
 	}
@@ -124,45 +143,51 @@ func (s *Service) rolledBack(ctx context.Context, version string, recent map[str
 	if err != nil {
 		return err
 	}
-	return s.openRolledBack(ctx, version, append(hosts, more...))
+	return s.openRolledBack(ctx, r, append(hosts, more...))
 }
 
 // rolledBackBefore opens the incidents that a server would have opened that stopped
 // between a rollback and its check.
 func (s *Service) rolledBackBefore(ctx context.Context) error {
-	found, err := s.findRolledBack(ctx, "", rollbacksAtStart)
+	hosts := map[release][]fleet.Agent{}
+	found, err := s.find(ctx, agentsRolledBack, readAtOnce)
 	if err != nil {
 		return err
 	}
-	hosts := map[string][]fleet.Agent{}
 	for _, a := range found {
-		hosts[a.UpgradeTarget] = append(hosts[a.UpgradeTarget], a)
+		r := release{"", a.UpgradeTarget}
+		hosts[r] = append(hosts[r], a)
 	}
-	for version, of := range hosts {
-		if err := s.openRolledBack(ctx, version, of); err != nil {
+	if found, err = s.find(ctx, componentsRolledBack, readAtOnce); err != nil {
+		return err
+	}
+	for _, a := range found {
+		for name, u := range a.ComponentUpgrades {
+			r := release{name, u.Target}
+			hosts[r] = append(hosts[r], a)
+		}
+	}
+	for r, of := range hosts {
+		if err := s.openRolledBack(ctx, r, of); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func rolledBackID(version string) string {
-	return idOf(&fleet.Incident{Category: fleet.IncidentVersionRolledBack, Version: version})
-}
-
-// openRolledBack opens the incident of a version unless it is open, or was resolved after
-// the last of the rollbacks.
-func (s *Service) openRolledBack(ctx context.Context, version string, hosts []fleet.Agent) error {
+// openRolledBack opens the incident of a release unless it is open, or was resolved after
+// the last of the rollbacks. It leaves out the hosts that were not rolled back from it.
+func (s *Service) openRolledBack(ctx context.Context, r release, hosts []fleet.Agent) error {
 	var names []string
 	var reason string
 	var last time.Time
 	for i := range hosts {
-		a := &hosts[i]
-		f, ok := a.FailedBefore(version)
-		if !ok || a.UpgradeStatus != fleet.UpgradeRolledBack || a.UpgradeTarget != version {
+		of := hosts[i].Of(r.component)
+		f, ok := of.FailedBefore(r.version)
+		if !ok || of.Status != fleet.UpgradeRolledBack || of.Target != r.version {
 			continue // it has gone on since
 		}
-		names = append(names, a.Hostname())
+		names = append(names, of.Agent.Hostname())
 		reason = cmp.Or(reason, f.Reason)
 		if f.At.After(last) {
 			last = f.At
@@ -171,23 +196,33 @@ func (s *Service) openRolledBack(ctx context.Context, version string, hosts []fl
 	if len(names) < rollbacksMin {
 		return nil
 	}
-	switch old, err := s.Store.Get(ctx, rolledBackID(version)); {
+	i := r.incident()
+	switch old, err := s.Store.Get(ctx, idOf(&i)); {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
 		return err
 	case err == nil && (old.State != fleet.IncidentResolved || old.Resolved != nil && !last.After(old.Resolved.At)):
 		return nil
 	}
 	slices.Sort(names)
-	return s.Open(ctx, fleet.Incident{
-		Category: fleet.IncidentVersionRolledBack, Version: version,
-		Text: fmt.Sprintf("Their watchers put the previous version back on %s: %s. Bring it to no further host before the cause is known.",
-			strings.Join(names[:min(len(names), rollbacksShown)], ", "), strings.TrimSuffix(cmp.Or(reason, "no reason is known"), ".")),
-	})
+	who := "watchers"
+	if r.component != "" {
+		who = "agents"
+	}
+	i.Text = fmt.Sprintf("Their %s put the previous version back on %s: %s. Bring it to no further host before the cause is known.",
+		who, strings.Join(names[:min(len(names), rollbacksShown)], ", "), strings.TrimSuffix(cmp.Or(reason, "no reason is known"), "."))
+	return s.Open(ctx, i)
 }
 
-// findRolledBack returns some of the agents that their watchers have rolled back.
-func (s *Service) findRolledBack(ctx context.Context, and string, limit int) ([]fleet.Agent, error) {
-	query := fmt.Sprintf("upgrade_details.state: %s and not upgrade_details.metadata.reason_code: %s%s", agentapi.UpgradeRollback, agentapi.ReasonManual, and)
+// The queries of the agents that were rolled back, and of those of which a component may have
+// been: two conditions on components may match two of them.
+const (
+	agentsRolledBack     = "upgrade_details.state: " + string(agentapi.UpgradeRollback) + " and not upgrade_details.metadata.reason_code: " + agentapi.ReasonManual
+	componentsRolledBack = "components.upgrade_details.state: " + string(agentapi.UpgradeFailed) +
+		" and components.upgrade_details.metadata.failed_state: (" + string(agentapi.UpgradeRestarting) + " or " + string(agentapi.UpgradeWatching) + ")"
+)
+
+// find returns some of the agents that a query selects.
+func (s *Service) find(ctx context.Context, query string, limit int) ([]fleet.Agent, error) {
 	filter, err := kql.Compile(query, fleet.AgentSchema(nil), s.Now.UTC())
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package incident_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,28 @@ func (w *world) follow(t *testing.T) (stop func()) {
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
 	return stop
+}
+
+// eventually waits until these are the titles of the incidents.
+func (w *world) eventually(t *testing.T, want ...string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		list, _, err := w.List(t.Context(), "", 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var titles []string
+		for _, i := range list {
+			titles = append(titles, i.Title)
+		}
+		slices.Sort(titles)
+		if slices.Equal(titles, want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("incidents are %q, want %q", titles, want)
+		}
+	}
 }
 
 // opened waits until the incident of 2.0.0 has been opened count times.
@@ -116,6 +139,68 @@ func TestOneRollbackOpensNoIncident(t *testing.T) {
 		w.Events.Publish(t.Context(), a.UpgradeEvent())
 	}
 	if i := w.opened(t, 1); i.Version != "3.0.0" {
+		t.Errorf("the incident is %+v", i)
+	}
+}
+
+// rollBackComponent writes that the upgrade of a component of a host to a version was undone,
+// and publishes it.
+func (w *world) rollBackComponent(t *testing.T, host, component, version string) {
+	t.Helper()
+	a := w.failedComponent(t, host, component, version, "act", agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeWatching, ErrorMsg: "port 80 does not answer"})
+	w.Events.Publish(t.Context(), a.ComponentEvent(component))
+}
+
+func TestTwoHostsWhoseComponentWasRolledBackOpenAnIncident(t *testing.T) {
+	w := newWorld(t)
+	w.Agents = w.store.Agents()
+	stop := w.follow(t)
+	w.rollBack(t, "agent", "crash_loop") // the agent itself
+	w.rollBackComponent(t, "db", "db", "2.0.0")
+	w.rollBackComponent(t, "other", "web", "3.0.0")
+	w.fail(t, "not-started", "act", "") // never ran the version
+	w.rollBackComponent(t, "a", "web", "2.0.0")
+	w.rollBackComponent(t, "b", "web", "2.0.0")
+	i := w.opened(t, 1)
+	if i.Category != fleet.IncidentVersionRolledBack || i.Component != "web" || i.Version != "2.0.0" || i.Severity != "critical" || i.Title != "Several hosts were rolled back from web 2.0.0" {
+		t.Errorf("the incident is %+v", i)
+	}
+	if !strings.Contains(i.Text, "Their agents put the previous version back on host-a, host-b: port 80 does not answer. Bring it to no further host") {
+		t.Errorf("its text is %q", i.Text)
+	}
+
+	stop()
+	w.now = w.now.Add(time.Hour)
+	if _, err := w.Resolve(t.Context(), i.ID, "ann", "withdrawn"); err != nil {
+		t.Fatal(err)
+	}
+	stop = w.follow(t)
+	later := w.agent(t, "a")
+	w.Events.Publish(t.Context(), later.ComponentEvent("web")) // its status has changed, say
+	stop()
+	if i := w.get(t, i.ID); i.State != fleet.IncidentResolved {
+		t.Errorf("the incident is %+v", i)
+	}
+	w.now = w.now.Add(time.Hour)
+	w.follow(t)
+	w.rollBackComponent(t, "c", "web", "2.0.0")
+	w.opened(t, 2)
+
+	// The same version of the agent and of another component are causes of their own.
+	w.rollBack(t, "agent-2", "crash_loop")
+	w.rollBackComponent(t, "db-2", "db", "2.0.0")
+	w.eventually(t, "Several hosts were rolled back from 2.0.0", "Several hosts were rolled back from db 2.0.0", "Several hosts were rolled back from web 2.0.0")
+}
+
+func TestRollbacksOfComponentsBeforeTheStartOpenAnIncident(t *testing.T) {
+	w := newWorld(t)
+	w.Agents = w.store.Agents()
+	for _, host := range []string{"a", "b"} {
+		w.rollBackComponent(t, host, "web", "2.0.0")
+	}
+	w.rollBackComponent(t, "x", "db", "2.0.0")
+	w.follow(t)
+	if i := w.opened(t, 1); i.Component != "web" {
 		t.Errorf("the incident is %+v", i)
 	}
 }

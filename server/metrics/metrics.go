@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -44,7 +45,7 @@ type Metrics struct {
 
 // maxComponents bounds the components with series of their own: as many as one agent runs.
 // Further ones are counted as other.
-const maxComponents = fleet.MaxComponents
+const maxComponents = agentapi.MaxComponents
 
 // New returns the metrics of a server, including the collectors in more. Counters
 // advance only while Run is running.

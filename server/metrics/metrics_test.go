@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/metrics"
@@ -117,7 +118,7 @@ func TestEventsAreCounted(t *testing.T) {
 			t.Error("there are no metrics of the process")
 		}
 		var many []fleet.Event
-		for i := range fleet.MaxComponents + 5 {
+		for i := range agentapi.MaxComponents + 5 {
 			many = append(many, fleet.RolloutEvent(fleet.EventRolloutCompleted, component(fmt.Sprint("c", i)), later))
 		}
 		w.events.Publish(t.Context(), many...)

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -140,6 +141,13 @@ func (s *site) heartbeat(ids ...string) {
 
 func of(name string) func(*fleet.Plan) {
 	return func(p *fleet.Plan) { p.Component, p.Version, p.Name = name, "2.0.0", name+" spring" }
+}
+
+// componentOrder upgrades a component without a rollout.
+func componentOrder(name, version string, ids ...string) action.UpgradeOrder {
+	o := upgradeOf(version, ids...)
+	o.Component = name
+	return o
 }
 
 func canaries(n int) func(*fleet.Plan) {
@@ -278,9 +286,8 @@ func TestRolloutsOfOtherComponentsDoNotWait(t *testing.T) {
 		}
 	}
 	verdict := func(name string) error {
-		o := action.ComponentOrder{ComponentRequest: fleet.ComponentRequest{Name: name, UpgradeRequest: fleet.UpgradeRequest{Version: "2.0.0"}}, AgentIDs: []string{"a"}}
 		var got error
-		s.must(s.service.Actions.EachComponentVerdict(t.Context(), o, func(v action.Verdict) { got = v.Err }))
+		s.must(s.service.Actions.EachVerdict(t.Context(), componentOrder(name, "2.0.0", "a"), func(v action.Verdict) { got = v.Err }))
 		return got
 	}
 	_, err = s.service.Pause(t.Context(), web.ID, true, kim)
@@ -393,6 +400,62 @@ func TestExposureOfAComponentCountsItsHosts(t *testing.T) {
 	if got.Exposure == nil || got.Exposure.Fleet != 4 || got.Exposure.Limit != 2 || got.Counts.Offered != 2 {
 		t.Errorf("exposure is %+v and counts %+v, want 2 of the 4 hosts with web", got.Exposure, got.Counts)
 	}
+}
+
+// One order after the other must not get past the budget.
+func TestExposureBudgetBindsOrdersOfComponents(t *testing.T) {
+	ids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+	s := newSite(t, ids...)
+	for _, id := range ids[4:] {
+		s.reports(id, component("db", "1.0.0", nil)) // no web
+	}
+	ctx, actions := t.Context(), s.service.Actions
+	_, err := s.service.SetExposure(ctx, fleet.ExposureRule{Enabled: true, Percent: 50, HealthyHours: 100}, kim)
+	s.must(err)
+	_, err = actions.Upgrade(ctx, componentOrder("web", "2.0.0", "a", "b", "c"))
+	s.wantKind(err, fleet.Conflict, "room for 2 of the 3 agents: 0 of 4 agents run 2.0.0")
+	var refused *fleet.Error
+	if _, err := actions.CheckGuards(ctx, componentOrder("web", "2.0.0", "a", "b", "c")); !errors.As(err, &refused) || refused.Code != string(fleet.WhyExposure) {
+		t.Errorf("a preview says %v, want what the order does", err)
+	}
+	if u := s.agentDoc("a").ComponentUpgrades["web"]; u.Upgrading() {
+		t.Errorf("the refused order has marked the component: %+v", u)
+	}
+	_, err = actions.Upgrade(ctx, componentOrder("db", "2.0.0", "a", "b", "c", "d", "e")) // all ten hosts have it
+	s.must(err)
+	_, err = actions.Upgrade(ctx, upgradeOf("1.2.0", "a", "b", "c", "d", "e")) // the agents themselves
+	s.must(err)
+
+	_, err = actions.Upgrade(ctx, componentOrder("web", "2.0.0", "a", "j")) // j has none, so only a counts
+	s.must(err)
+	_, err = actions.Upgrade(ctx, componentOrder("web", "2.0.0", "b", "c"))
+	s.wantKind(err, fleet.Conflict, "room for 1 of the 2 agents: 1 of 4 agents run 2.0.0 or were offered it")
+	over := componentOrder("web", "2.0.0", "b", "c")
+	over.Force = true // opens no budget
+	_, err = actions.Upgrade(ctx, over)
+	s.wantKind(err, fleet.Conflict, "room for 1 of the 2 agents")
+	over.OverrideExposure = true
+	_, err = actions.Upgrade(ctx, over)
+	s.wantKind(err, fleet.Invalid, "body.why")
+	over.Why = "tested elsewhere"
+	act, err := actions.Upgrade(ctx, over)
+	s.must(err)
+	trail, _, err := s.store.Audit().List(ctx, store.AuditQuery{Subject: act.ID, Limit: 10})
+	s.must(err)
+	if len(trail) != 1 || trail[0].Verb != "component.upgrade" || trail[0].Why != "tested elsewhere" || !strings.Contains(trail[0].Text, "in spite of the exposure budget") {
+		t.Errorf("the audit trail says %+v", trail)
+	}
+}
+
+// An upgrade to the version that is installed brings no version to a host.
+func TestExposureBudgetDoesNotHoldAChangeOfConfiguration(t *testing.T) {
+	s := newSite(t, "a", "b", "c")
+	_, err := s.service.SetExposure(t.Context(), fleet.ExposureRule{Enabled: true, Percent: 1, HealthyHours: 1e6}, kim)
+	s.must(err)
+	again := componentOrder("web", "1.0.0", "a", "b", "c")
+	again.Force = true
+	_, err = s.service.Actions.Upgrade(t.Context(), again)
+	s.must(err)
 }
 
 // renderer renders one file, whose content is a text and the agent's label site.
@@ -518,6 +581,44 @@ func TestHostWhosePolicyHasAnotherRuntimeIsLeftOut(t *testing.T) {
 	if len(pre.Skipped) != 1 || pre.Skipped[0].Code != fleet.WhyRefused || !strings.Contains(pre.Skipped[0].Text, "runs by process, and the policy says systemd") {
 		t.Errorf("targets are %+v, skipped %+v", pre.Targets, pre.Skipped)
 	}
+}
+
+// Of a rollout and of an order, also with force.
+func TestHostWhosePolicyPinsAnotherImageIsLeftOut(t *testing.T) {
+	s := newSite(t, "a")
+	image := func(digit string) string { return "registry.example.com/cache@sha256:" + strings.Repeat(digit, 64) }
+	s.must(s.store.Packages().Create(t.Context(), fleet.Package{
+		File: "muster-component-cache-2.0.0-linux-amd64.tar.gz", Version: "2.0.0", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("cd", 64),
+		Component: "cache", Runtime: "docker", Image: image("2"),
+	}))
+	cache := component("cache", "1.0.0", nil)
+	cache.Runtime = "docker"
+	s.reports("a", cache)
+	pin := func(digit string) {
+		p, err := s.store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
+		s.must(err)
+		p.Components = []agentapi.PolicyComponent{{Name: "cache", Runtime: "docker", Artifact: agentapi.ComponentArtifact{Image: image(digit)}}}
+		s.must(s.store.Policies().Update(t.Context(), p))
+	}
+	order := componentOrder("cache", "2.0.0", "a")
+	order.Force = true
+	verdict := func() (got error) {
+		s.must(s.service.Actions.EachVerdict(t.Context(), order, func(v action.Verdict) { got = v.Err }))
+		return got
+	}
+
+	pin("1")
+	r := s.create(of("cache"))
+	const says = "and the policy pins registry.example.com/cache@sha256:1111"
+	if pre := s.preview(r); len(pre.Skipped) != 1 || pre.Skipped[0].Code != fleet.WhyRefused || !strings.Contains(pre.Skipped[0].Text, says) {
+		t.Errorf("targets are %+v, skipped %+v", pre.Targets, pre.Skipped)
+	}
+	s.wantKind(verdict(), fleet.Invalid, says)
+	pin("2")
+	if pre := s.preview(r); len(pre.Targets) != 1 {
+		t.Errorf("skipped is %+v", pre.Skipped)
+	}
+	s.must(verdict())
 }
 
 func TestUpgradeOfAComponentThatNobodyWaitsForIsGivenUp(t *testing.T) {

@@ -114,8 +114,13 @@ func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*
 	if err != nil || !rule.Enabled || r.Plan.Version == "" {
 		return nil, err
 	}
+	return tallyOf(ctx, s.Store, rule, r.Plan.Component, now)
+}
+
+// tallyOf counts the fleet's versions of a component, or of the agents if none is named.
+func tallyOf(ctx context.Context, db store.Store, rule fleet.ExposureRule, component string, now time.Time) (*plan.Tally, error) {
 	tally := plan.NewTally(rule, now)
-	return tally, store.CensusOf(ctx, s.Store.Agents(), r.Plan.Component, func(c fleet.Census, _ *fleet.Agent) { tally.Add(c) })
+	return tally, store.CensusOf(ctx, db.Agents(), component, func(c fleet.Census, _ *fleet.Agent) { tally.Add(c) })
 }
 
 // offered returns the agents to which other active rollouts have offered the version, and

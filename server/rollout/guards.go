@@ -59,17 +59,17 @@ func (g Guards) Check(ctx context.Context, given action.GuardedOrder, agents fun
 	if err != nil || !rule.Enabled || o.OverrideExposure {
 		return expires, err
 	}
-	tally := plan.NewTally(rule, given.Now)
-	if err := g.Store.Agents().Census(ctx, tally.Add); err != nil {
+	tally, err := tallyOf(ctx, g.Store, rule, given.Component, given.Now)
+	if err != nil {
 		return time.Time{}, err
 	}
-	offered, err := offeredBy(ctx, g.Store, "", o.Version, "")
+	offered, err := offeredBy(ctx, g.Store, given.Component, o.Version, "")
 	if err != nil {
 		return time.Time{}, err
 	}
 	var sites [][fleet.MaxLabelLimits]int32
 	err = agents(func(a *fleet.Agent) {
-		if a.Version != o.Version && !offered[a.ID] {
+		if a.Of(given.Component).Version != o.Version && !offered[a.ID] {
 			sites = append(sites, tally.Sites(fleet.EncodeLabels(a.Labels())))
 		}
 	})

@@ -468,7 +468,8 @@ func UpgradingTo(ctx context.Context, agents Agents, component, version string) 
 		}
 	}
 	if component != "" {
-		return ids, EachWithComponent(ctx, agents, component, note)
+		upgrading := kql.Exists{Field: fleet.FieldComponentsSince}
+		return ids, agents.Each(ctx, AgentFilter{ActiveOnly: true, Query: upgrading}, func(a fleet.Agent) { note(&a) })
 	}
 	return ids, EachUpgrading(ctx, agents, note)
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -289,25 +290,53 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
+		return err
+	}
+	return h.answerPreview(c, action.UpgradeOrder{
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
+	})
+}
+
+// answerPreview answers with what would become of the agents of an order, and with what the
+// guard rails say of it.
+func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
+	ctx := c.Request.Context()
 	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
 		return err
 	}
-	now := h.Now.UTC()
-	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, now); err != nil {
+	out, now := adminapi.UpgradePreview{Version: o.Version, Items: []adminapi.UpgradePreviewItem{}}, h.Now.UTC()
+	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
+		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Of(o.Component).Version, Will: v.Err == nil}
+		if v.Err != nil {
+			item.Reason = ptr(v.Err.Error())
+			out.Wont++
+		} else {
+			out.Will++
+			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
+				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades if it returns within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
+			}
+		}
+		out.Items = append(out.Items, item)
+	})
+	if err != nil {
 		return err
 	}
-	o := action.UpgradeOrder{
-		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
-		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
-		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
+	switch _, refused := h.Actions.CheckGuards(ctx, o); {
+	case fleet.KindOf(refused) == fleet.Conflict:
+		out.Refused = ptr(refused.Error())
+		var guard *fleet.Error
+		if errors.As(refused, &guard) {
+			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
+		}
+	case refused != nil:
+		return refused
 	}
-	out := newUpgradePreview(req.Version, timeouts, now)
-	if err := h.Actions.EachVerdict(ctx, o, func(v action.Verdict) { out.add(v, v.Agent.Version) }); err != nil {
-		return err
-	}
-	_, refused := h.Actions.CheckGuards(ctx, o)
-	return out.answer(c, refused)
+	c.JSON(http.StatusOK, out)
+	return nil
 }
 
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {

@@ -1,12 +1,9 @@
 package admin
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -93,7 +90,7 @@ func (n *componentCount) summary(name string) adminapi.ComponentSummary {
 }
 
 // componentOrder reads the order of a request.
-func (h *Handlers) componentOrder(c *gin.Context) (o action.ComponentOrder, err error) {
+func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, err error) {
 	var req adminapi.ComponentUpgradeRequest
 	if err := decode(c, &req); err != nil {
 		return o, err
@@ -101,10 +98,10 @@ func (h *Handlers) componentOrder(c *gin.Context) (o action.ComponentOrder, err 
 	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
 		return o, err
 	}
-	o = action.ComponentOrder{
-		ComponentRequest: fleet.ComponentRequest{Name: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force)},
-		StartTime:        req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
-		OverrideFreeze: isSet(req.OverrideFreeze), Why: deref(req.Why), Actor: actor(c),
+	o = action.UpgradeOrder{
+		Component: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force),
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
 	}
 	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	return o, err
@@ -115,70 +112,14 @@ func (h *Handlers) upgradeComponent(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := h.Actions.UpgradeComponent(c.Request.Context(), o)
+	a, err := h.Actions.Upgrade(c.Request.Context(), o)
 	return answerAction(c, a, err)
 }
 
 func (h *Handlers) previewComponentUpgrade(c *gin.Context) error {
-	ctx := c.Request.Context()
 	o, err := h.componentOrder(c)
 	if err != nil {
 		return err
 	}
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	out := newUpgradePreview(o.Version, timeouts, h.Now.UTC())
-	err = h.Actions.EachComponentVerdict(ctx, o, func(v action.Verdict) {
-		component, _ := v.Agent.Component(o.Name)
-		out.add(v, component.Version)
-	})
-	if err != nil {
-		return err
-	}
-	_, refused := h.Actions.CheckComponentGuards(ctx, o)
-	return out.answer(c, refused)
-}
-
-// upgradePreview is what would become of agents.
-type upgradePreview struct {
-	adminapi.UpgradePreview
-	timeouts map[string]time.Duration
-	now      time.Time
-}
-
-func newUpgradePreview(version string, timeouts map[string]time.Duration, now time.Time) *upgradePreview {
-	return &upgradePreview{adminapi.UpgradePreview{Version: version, Items: []adminapi.UpgradePreviewItem{}}, timeouts, now}
-}
-
-// add adds an agent, and the version that is upgraded.
-func (p *upgradePreview) add(v action.Verdict, version string) {
-	item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: version, Will: v.Err == nil}
-	if v.Err != nil {
-		item.Reason = ptr(v.Err.Error())
-		p.Wont++
-	} else {
-		p.Will++
-		if s := v.Agent.Facts().StatusAt(p.now, p.timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-			item.Reason = ptr(fmt.Sprintf("is %s: it upgrades if it returns within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
-		}
-	}
-	p.Items = append(p.Items, item)
-}
-
-// answer answers with the preview. refused is what the guard rails say of the order.
-func (p *upgradePreview) answer(c *gin.Context, refused error) error {
-	switch {
-	case fleet.KindOf(refused) == fleet.Conflict:
-		p.Refused = ptr(refused.Error())
-		var guard *fleet.Error
-		if errors.As(refused, &guard) {
-			p.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
-		}
-	case refused != nil:
-		return refused
-	}
-	c.JSON(http.StatusOK, p.UpgradePreview)
-	return nil
+	return h.answerPreview(c, o)
 }

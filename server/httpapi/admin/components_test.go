@@ -65,6 +65,16 @@ func order(t *testing.T, s *apptest.Server, version string, agents ...*apptest.A
 	return act
 }
 
+// freeze adds a freeze that has begun.
+func freeze(t *testing.T, s *apptest.Server) {
+	t.Helper()
+	now := time.Now().UTC()
+	got := s.Admin("POST", "/api/v1/freezes", fmt.Sprintf(`{"name":"holidays","from":%q,"to":%q}`, now.Add(-time.Hour).Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
+	if got.Status != 200 {
+		t.Fatalf("adding a freeze answers %d %s", got.Status, got.Body)
+	}
+}
+
 func TestComponentIsUpgradedByAnOrder(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)
@@ -120,6 +130,7 @@ func TestComponentHasItsRollout(t *testing.T) {
 	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
+	freeze(t, s) // it makes no offer, so that the component waits for all of the test
 	draft := slow("2.5.0", map[string]any{"component": "web-server", "name": "spring"})
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", draft))
 	path := "/api/v1/rollouts/" + r.Id
@@ -197,11 +208,12 @@ func TestOnlyAgentsThatReportTheComponentGetItsUpgrade(t *testing.T) {
 		t.Errorf("the errors are %+v", status.LatestErrors)
 	}
 	for body, says := range map[string]string{
-		`{"agents":[],"version":"2.5.0"}`:                           "[request body.agents]: is empty",
-		`{"agents":["x"]}`:                                          "[request body.version]: ",
-		`{"agents":["x"],"version":"2.9.0"}`:                        "no package of component web-server in version 2.9.0 is published (published are [2.5.0])",
-		`{"agents":["x"],"version":"2.5.0","override_freeze":true}`: "[request body.why]: ",
-		`{"agents":["x"],"version":"2.5.0","source_uri":"ftp://x"}`: "[request body.source_uri]: ",
+		`{"agents":[],"version":"2.5.0"}`:                             "[request body.agents]: is empty",
+		`{"agents":["x"]}`:                                            "[request body.version]: ",
+		`{"agents":["x"],"version":"2.9.0"}`:                          "no package of component web-server in version 2.9.0 is published (published are [2.5.0])",
+		`{"agents":["x"],"version":"2.5.0","override_freeze":true}`:   "[request body.why]: ",
+		`{"agents":["x"],"version":"2.5.0","override_exposure":true}`: "[request body.why]: ",
+		`{"agents":["x"],"version":"2.5.0","source_uri":"ftp://x"}`:   "[request body.source_uri]: ",
 	} {
 		refused(t, body, upgrade(body), 400, says)
 	}
@@ -226,24 +238,28 @@ func TestComponentUpgradeIsCancelled(t *testing.T) {
 	order(t, s, "2.5.0", a) // again
 }
 
-// It has nothing to do with the agents' own versions, but with the time.
-func TestFreezeHoldsUpgradesOfComponentsAndTheExposureBudgetDoesNot(t *testing.T) {
+func TestGuardRailsHoldUpgradesOfComponents(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)
 	publishComponent(t, s, "2.5.0")
-	a := enrollWithComponent(s, "web-01")
+	a, b := enrollWithComponent(s, "web-01"), enrollWithComponent(s, "web-02")
 	s.Admin("PUT", "/api/v1/exposure", `{"enabled":true,"percent":1,"healthy_hours":1000}`)
-	now := time.Now().UTC()
-	s.Admin("POST", "/api/v1/freezes", fmt.Sprintf(`{"name":"holidays","from":%q,"to":%q}`, now.Add(-time.Hour).Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339)))
-	body := map[string]any{"agents": []string{a.ID}, "version": "2.5.0"}
+	freeze(t, s)
+	body := map[string]any{"agents": []string{a.ID, b.ID}, "version": "2.5.0"}
 	refused(t, "during a freeze", s.Admin("POST", "/api/v1/components/web-server/upgrade", body), 409, "holidays")
 	preview := apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/components/web-server/upgrade_preview", body))
-	if preview.Will != 1 || preview.Refused == nil || *preview.Guard != "freeze" {
+	if preview.Will != 2 || preview.Refused == nil || *preview.Guard != "freeze" {
 		t.Errorf("the preview is %+v", preview)
 	}
 	body["override_freeze"], body["why"] = true, "a fix"
+	refused(t, "beyond the budget", s.Admin("POST", "/api/v1/components/web-server/upgrade", body), 409, "room for 1 of the 2 agents: 0 of 2 agents run 2.5.0")
+	preview = apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/components/web-server/upgrade_preview", body))
+	if preview.Will != 2 || preview.Refused == nil || *preview.Guard != "exposure" {
+		t.Errorf("the preview is %+v", preview)
+	}
+	body["override_exposure"] = true
 	if got := s.Admin("POST", "/api/v1/components/web-server/upgrade", body); got.Status != 200 {
-		t.Errorf("in spite of the freeze: %d %s", got.Status, got.Body)
+		t.Errorf("in spite of both: %d %s", got.Status, got.Body)
 	}
 }
 

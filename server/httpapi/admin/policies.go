@@ -235,7 +235,7 @@ func policyComponent(c agentapi.PolicyComponent, variables map[string]string) ad
 	if len(variables) > 0 {
 		out.Variables = &variables
 	}
-	out.Artifact = ptr(adminapi.PolicyArtifact{Package: ptr(c.Artifact.Package), Image: ptr(c.Artifact.Image)})
+	out.Artifact = ptr(adminapi.PolicyArtifact{Image: ptr(c.Artifact.Image)})
 	checks := each(c.Health.Checks, func(c agentapi.ComponentCheck) adminapi.ComponentCheck {
 		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
 	})

@@ -21,7 +21,7 @@ import (
 
 // components are two of them, with every field.
 const components = `"components":[
-	{"name":"web-server","runtime":"systemd","version":"2.4.0","artifact":{"package":"web"},"server_config":true,
+	{"name":"web-server","runtime":"systemd","version":"2.4.0","server_config":true,
 		"health":{"wait_seconds":300,"max_restarts":0,"checks":[{"name":"answers","http":"http://127.0.0.1:8080/health","timeout_seconds":5,"threshold":3},{"name":"listens","tcp":"127.0.0.1:8080"}]}},
 	{"name":"cache","runtime":"docker","artifact":{"image":"registry.example.com/cache@sha256:` + digest + `"}}]`
 
@@ -146,7 +146,8 @@ func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
 		`{"name":"db","runtime":"systemd","unit":"db.service"}`:                                   `components[1].unit]: is not a known key`,
 		`{"name":"db","runtime":"docker","artifact":{"image":"web:latest"}}`:                      `components[1].artifact.image]: is "web:latest", want an image by its digest`,
 		`{"name":"db","runtime":"docker","artifact":{"image":"web@sha256:0123"}}`:                 `components[1].artifact.image]: `,
-		`{"name":"db","runtime":"docker","artifact":{"package":"../db"}}`:                         `components[1].artifact.package]: `,
+		`{"name":"db","runtime":"systemd","artifact":{"image":"web@sha256:` + digest + `"}}`:      `components[1].artifact.image]: is "web@sha256:` + digest + `", and the runtime systemd runs no images`,
+		`{"name":"db","runtime":"docker","artifact":{"package":"db"}}`:                            `components[1].artifact.package]: is not a known key`,
 		`{"name":"db","runtime":"systemd","health":{"wait_seconds":3601}}`:                        `components[1].health.wait_seconds]: is 3601, want 0 to 3600`,
 		`{"name":"db","runtime":"systemd","health":{"max_restarts":-1}}`:                          `components[1].health.max_restarts]: is -1`,
 		`{"name":"db","runtime":"systemd","variables":{"a-b":"x"}}`:                               `components[1].variables]: have the name "a-b", want a letter`,

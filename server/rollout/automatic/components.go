@@ -54,7 +54,7 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 		if _, busy := held[p.ID]; busy {
 			continue
 		}
-		catalog, err := s.Rollouts.Actions.ComponentCatalog(ctx, c.Name)
+		catalog, err := s.Rollouts.Actions.CatalogOf(ctx, c.Name)
 		if err != nil {
 			return err
 		}

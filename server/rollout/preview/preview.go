@@ -326,11 +326,11 @@ type pinned struct {
 // what the server gives them, so a package that was replaced after the plan was made
 // must be refused.
 func (s *builder) pinnedFor(a *plan.Candidate) pinned {
-	at := pinKey{plan.PlatformOf(a), a.HostMetadata().Maker, s.fleet.Components[a.PolicyID].Runtime}
+	at := pinKey{plan.PlatformOf(a), a.HostMetadata().Maker, a.PolicyID}
 	if known, ok := s.platforms[at]; ok {
 		return known
 	}
-	pin := pin(s.plan, s.packages, at)
+	pin := pin(s.plan, s.packages, at, s.fleet.Components[a.PolicyID])
 	s.platforms[at] = pin
 	return pin
 }
@@ -338,11 +338,11 @@ func (s *builder) pinnedFor(a *plan.Candidate) pinned {
 // pinKey is what decides which artifact an agent gets.
 type pinKey struct {
 	plan.Platform
-	maker   fleet.Maker
-	runtime string // of the component, by the policy
+	maker  fleet.Maker
+	policy string
 }
 
-func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
+func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey, component agentapi.PolicyComponent) pinned {
 	at := key.Platform
 	published := slices.DeleteFunc(slices.Clone(packages), func(pkg fleet.Package) bool {
 		return pkg.Maker != key.maker || !plan.Fits(pkg.OS, pkg.Arch, at)
@@ -358,8 +358,13 @@ func pin(p *fleet.Plan, packages fleet.Catalog, key pinKey) pinned {
 		return pinned{refusal: fmt.Sprintf("the plan has no artifact for %s/%s", at.OS, at.Arch)}
 	}
 	art := p.Artifacts[i]
-	if p.Component != "" && string(art.Runtime) != key.runtime {
-		return pinned{refusal: fmt.Sprintf("%s runs by %s, and the policy says %s: correct the runtime in the policy", p.What(p.Version), art.Runtime, key.runtime)}
+	if p.Component != "" && string(art.Runtime) != component.Runtime {
+		return pinned{refusal: fmt.Sprintf("%s runs by %s, and the policy says %s: correct the runtime in the policy", p.What(p.Version), art.Runtime, component.Runtime)}
+	}
+	if art.Runtime == fleet.RuntimeDocker {
+		if err := fleet.CheckPin(component, p.Version, art.URL); err != nil {
+			return pinned{refusal: err.Error()}
+		}
 	}
 	same := slices.IndexFunc(published, func(pkg fleet.Package) bool { return plan.HasChecksum(pkg, art.Checksum) })
 	switch {

@@ -1134,7 +1134,7 @@ export interface paths {
         put?: never;
         /**
          * Upgrade a component, or install it for the first time, on one or more agents
-         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once.
+         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once. Freezes and the exposure budget hold as for bulkUpgradeAgents; the budget counts the agents that report the component.
          */
         post: operations["upgradeComponent"];
         delete?: never;
@@ -3319,6 +3319,8 @@ export interface components {
             start_time?: string;
             /** @description Also during a freeze; needs why */
             override_freeze?: boolean;
+            /** @description Also if more agents would have the version than the exposure budget allows; needs why */
+            override_exposure?: boolean;
             /** @description For the audit trail */
             why?: string;
         };
@@ -3354,10 +3356,8 @@ export interface components {
             health?: components["schemas"]["ComponentHealth"];
         };
         PolicyArtifact: {
-            /** @description Name of the component in the package's file name; default: name */
-            package?: string;
             /**
-             * @description The image of a container, by digest, which the package names too
+             * @description The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
              * @example registry.example.com/web@sha256:…
              */
             image?: string;
@@ -4403,7 +4403,7 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
-            /** @description The component of the agent that it is about */
+            /** @description The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself */
             component?: string;
             /** @description The version from which hosts were rolled back */
             version?: string;
