@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -120,23 +122,32 @@ func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {
 	return install.ReadHome(m.Disk, dir, home)
 }
 
-// clean removes versions that are kept no longer, and old backups. What cannot be removed now
-// is removed after the next upgrade.
-func (u *unit) clean(ctx context.Context, drop []primitive.Installed) {
+// clean removes versions that are not kept, what a crash has left of others, and old backups.
+// What cannot be removed now is removed after the next upgrade.
+func (u *unit) clean(ctx context.Context) {
 	d := u.m.Disk
 	warn := func(what string, err error) {
 		if err != nil {
 			u.m.Log.Warn("not removed", "component", u.name, "what", what, "error", err)
 		}
 	}
-	for _, v := range drop {
-		if r, err := primitive.Release(d, u.dir, u.name, v); err == nil {
-			u.mu.Lock()
-			adapter := u.m.Adapters[u.state.Runtime]
-			u.mu.Unlock()
-			warn("what the runtime has fetched for "+v.Home, adapter.Discard(ctx, r))
+	u.mu.Lock()
+	s := u.state.clone()
+	u.mu.Unlock()
+	homes, err := d.ReadDir(op, filepath.Join(u.dir, layout.DataDir))
+	warn(layout.DataDir, err)
+	for _, e := range homes {
+		home := layout.DataDir + "/" + e.Name()
+		if strings.HasPrefix(e.Name(), layout.StagingPrefix) { // it was being unpacked or removed
+			warn(home, d.RemoveAll(op, layout.Path(u.dir, home)))
+			continue
 		}
-		warn(v.Home, disk.RemoveHome(d, u.dir, v.Home))
+		r, err := primitive.Release(d, u.dir, u.name, primitive.Installed{Home: home})
+		if err != nil || s.has(home) {
+			continue
+		}
+		warn("what the runtime has fetched for "+home, u.m.Adapters[s.Runtime].Discard(ctx, r))
+		warn(home, disk.RemoveHome(d, u.dir, home))
 	}
 	warn("downloads", d.RemoveAll(op, filepath.Join(u.dir, "downloads")))
 	dir := filepath.Join(u.dir, "backup")

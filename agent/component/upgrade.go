@@ -210,7 +210,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	}
 	w := u.newWork(j, r, health)
 	if j.Undoing {
-		return w.undone(&Failure{Step: j.FailedStep, Err: errors.New(j.FailedError)})
+		return w.undone(&Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
 	}
 	if r.Stop != "" {
 		return w.fail(ctx, "", stoppedBy(r.Stop))
@@ -442,9 +442,11 @@ func (w *work) undone(f *Failure) error {
 
 func (w *work) failed(f *Failure) error {
 	started := w.j.HasBegun(observeHealth) || f.Step == primitive.StartNode
+	// What is tried again is not the version's fault, and must not be refused then.
+	bad := started && !f.Transient && !errors.Is(f.Err, ErrCancelled)
 	w.u.note(func(s *state) {
 		s.Broken = ""
-		s.fail(w.j, f.Error(), started && !errors.Is(f.Err, ErrCancelled), time.Now().UTC())
+		s.fail(w.j, f.Error(), bad, time.Now().UTC())
 	})
 	return f
 }
@@ -463,8 +465,7 @@ func (w *work) broken(why, undo error) error {
 // succeed records that the version stays, before what only undoing needs is removed.
 func (w *work) succeed(ctx context.Context) error {
 	u := w.u
-	var drop []primitive.Installed
-	if err := u.change(func(s *state) { drop = s.succeed(w.j, time.Now().UTC()) }); err != nil {
+	if err := u.change(func(s *state) { s.succeed(w.j, time.Now().UTC()) }); err != nil {
 		return &Failure{Step: observeHealth, Err: err, Transient: true}
 	}
 	u.mu.Lock()
@@ -473,7 +474,7 @@ func (w *work) succeed(ctx context.Context) error {
 	if err := w.finish(ctx); err != nil {
 		u.m.Log.Warn("what only undoing needed is not removed yet", "component", u.name, "error", err)
 	}
-	u.clean(ctx, drop)
+	u.clean(ctx)
 	return nil
 }
 
