@@ -56,9 +56,7 @@ func (h hosts) release(t *testing.T, e *engine.Engine, component, version string
 
 func TestContract(t *testing.T) { runtimetest.Run(t, newHost) }
 
-func TestActionsThatAreInterrupted(t *testing.T) {
-	primitivetest.Run(t, newHost, "Stop", "Install", "Start")
-}
+func TestActionsThatAreInterrupted(t *testing.T) { primitivetest.Run(t, newHost) }
 
 func newHost(t *testing.T) runtimetest.Host {
 	e := engine.Shared(t)
