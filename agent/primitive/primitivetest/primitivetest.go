@@ -1,6 +1,6 @@
 // Package primitivetest tests the eight actions of package primitive on a real runtime. The
 // test of an adapter provides the hosts of its contract suite, and [Run] upgrades a component
-// there while each action fails, hangs, or is the last that the agent does.
+// there while each action fails, hangs, or is the last that the agent or the host does.
 package primitivetest
 
 import (
@@ -51,6 +51,7 @@ const (
 	hangs        how = "hangs"
 	killedBefore how = "is killed before"
 	killedAfter  how = "is killed after"
+	powerCut     how = "is followed by a power cut"
 )
 
 var (
@@ -62,7 +63,10 @@ var (
 func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
 	w := newWorld(t, newHost(t))
 	for _, c := range calls {
-		for _, h := range []how{failsBefore, failsAfter, hangs, killedBefore, killedAfter} {
+		for _, h := range []how{failsBefore, failsAfter, hangs, killedBefore, killedAfter, powerCut} {
+			if h == powerCut && w.host.PowerCut == nil {
+				continue
+			}
 			ok := t.Run(c.action+" "+string(h), func(t *testing.T) {
 				w.t = t
 				w.interrupt(c, h)
@@ -86,7 +90,12 @@ func (w *world) interrupt(c interrupted, h how) {
 	if err == nil || step != c.action {
 		t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
 	}
-	if h == killedBefore || h == killedAfter {
+	switch h {
+	case powerCut:
+		w.host.PowerCut()
+		w.goOn()
+		return
+	case killedBefore, killedAfter:
 		w.goOn()
 		return
 	}
