@@ -92,7 +92,7 @@ func BenchProfiles(ctx context.Context) error {
 	return suite.Profiles(ctx, root(), os.Stdout)
 }
 
-// Proof interrupts an upgrade at every call, and writes the results to testing/faults/PROOF.md.
+// Proof interrupts upgrades at every call, and writes the results to testing/faults/PROOF.md and agent/component/PROOF.md.
 func Proof(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()

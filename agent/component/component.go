@@ -24,6 +24,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -172,8 +173,12 @@ func (u *unit) load() {
 	u.state, u.details = s, s.Report
 }
 
-// findInstalled returns the version that the component's link leads to, if there is one.
+// findInstalled returns the version that the component's link leads to, if there is one. During
+// an upgrade that is the one before: the link may lead to a version that is undone yet.
 func (u *unit) findInstalled() *primitive.Installed {
+	if j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir)); err == nil && j != nil {
+		return j.From
+	}
 	home, err := primitive.Current(u.m.Disk, u.dir)
 	if err != nil || home == "" {
 		return nil

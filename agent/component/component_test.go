@@ -9,10 +9,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	goruntime "runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,160 +299,6 @@ func TestFailedRollbackNeedsAnOperator(t *testing.T) {
 	})
 }
 
-// scenario is an upgrade that is interrupted at each call.
-type scenario struct {
-	name string
-	// installed is the version that runs before; empty: none.
-	installed string
-	// makes prepares the machine for what happens; nil: nothing.
-	makes  func(*machine)
-	orders []Request
-	// ends checks what must be true at the end; errs are those of the orders.
-	ends func(t *testing.T, w *world, errs []error)
-}
-
-func scenarios() []scenario {
-	second := order("second", "2.0.0")
-	config := order("config", "1.0.0")
-	config.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
-	db := order("db", "1.0.0")
-	db.Order.Component = "db"
-	good := func(version string) func(*testing.T, *world, []error) {
-		return func(t *testing.T, w *world, errs []error) {
-			t.Helper()
-			if err := errors.Join(errs...); err != nil {
-				t.Error(err)
-			}
-			w.expect(version)
-		}
-	}
-	undone := func(t *testing.T, w *world, errs []error) {
-		t.Helper()
-		if errs[0] == nil {
-			t.Error("a bad version stays")
-		}
-		w.expect("1.0.0")
-		if w.t.Failed() {
-			t.Logf("the upgrade ended with %v", errs[0])
-		}
-	}
-	return []scenario{
-		{"first installation", "", nil, []Request{second}, good("2.0.0")},
-		{"good", "1.0.0", nil, []Request{second}, good("2.0.0")},
-		{"cannot start", "1.0.0", func(m *machine) { m.fails["start 2.0.0"] = true }, []Request{second}, undone},
-		{"unhealthy later", "1.0.0", func(m *machine) { m.crashes["2.0.0"] = true }, []Request{second}, undone},
-		{"configuration only", "1.0.0", nil, []Request{config}, func(t *testing.T, w *world, errs []error) {
-			t.Helper()
-			if errs[0] != nil || w.read(conf("web")) != "port 81\n" {
-				t.Errorf("configuration is %q, %v", w.read(conf("web")), errs[0])
-			}
-		}},
-		{"two components at once", "1.0.0", nil, []Request{second, db}, func(t *testing.T, w *world, errs []error) {
-			t.Helper()
-			good("2.0.0")(t, w, errs)
-			if home := w.machine.running["db"]; !strings.HasPrefix(filepath.Base(home), "db-1.0.0-") {
-				t.Errorf("db runs %q", home)
-			}
-		}},
-	}
-}
-
-// do does the orders of a scenario at the same time.
-func (s *scenario) do(t *testing.T, w *world, a *agent, attempt int) []error {
-	t.Helper()
-	m := w.start(a)
-	web := agentapi.PolicyComponent{Name: "web", Runtime: "model", ServerConfig: true, Health: shortly}
-	db := agentapi.PolicyComponent{Name: "db", Runtime: "model", Health: shortly}
-	if err := m.Follow(t.Context(), []agentapi.PolicyComponent{web, db}); err != nil {
-		t.Fatal(err)
-	}
-	errs := make([]error, len(s.orders))
-	var all sync.WaitGroup
-	for i, r := range s.orders {
-		r.Attempt = attempt
-		all.Go(func() { errs[i] = m.Upgrade(t.Context(), r) })
-	}
-	all.Wait()
-	return errs
-}
-
-// The agent is killed at each call that has an effect, on the disk or on the machine, and the
-// power is cut there: the next agent must bring the host to the end that the scenario wants.
-func TestUpgradeInterruptedAtAnyCall(t *testing.T) {
-	first := newWorld(t)
-	mayWrite := func(c *manifest.Component) { c.Reload, c.ServerFiles = true, []string{etc + "/"} }
-	first.publish("1.0.0", mayWrite)
-	first.publish("2.0.0", mayWrite)
-	first.publishOf("db", "1.0.0", nil)
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			before := first.again()
-			before.t = t
-			if s.installed != "" {
-				synctest.Test(t, func(t *testing.T) {
-					if err := before.start(&agent{}).Upgrade(t.Context(), order("first", s.installed)); err != nil {
-						t.Fatal(err)
-					}
-				})
-			}
-			before.disk.SyncAll()
-			if s.makes != nil {
-				s.makes(before.machine)
-			}
-			deaths, cuts := s.interrupt(t, before)
-			t.Logf("killed at %d calls, power cut %d times", deaths, cuts)
-			if deaths*slower < 100 {
-				t.Errorf("killed at %d calls, want at least %d", deaths, 100/slower)
-			}
-		})
-	}
-}
-
-func (s *scenario) interrupt(t *testing.T, before *world) (deaths, cuts int) {
-	t.Helper()
-	for n := 1; ; n += slower {
-		w := before.again()
-		died := false
-		synctest.Test(t, func(t *testing.T) {
-			mortal := &agent{dieAt: n}
-			errs := s.do(t, w, mortal, 1)
-			if died = mortal.died(); !died {
-				s.ends(t, w, errs)
-			}
-		})
-		if !died {
-			return deaths, cuts
-		}
-		deaths++
-		worlds := []*world{w}
-		for i, cut := range w.disk.Cuts() {
-			if i > 0 && (slower > 1 || (n+i)%10 > 0) {
-				continue // a tenth of the torn writes at each call, another tenth at the next
-			}
-			after := w.again()
-			after.crash(cut)
-			worlds = append(worlds, after)
-			cuts++
-		}
-		for i, w := range worlds {
-			synctest.Test(t, func(t *testing.T) { s.ends(t, w, s.do(t, w, &agent{}, 2)) })
-			if t.Failed() {
-				t.Fatalf("interrupted at call %d, world %d of %d", n, i, len(worlds))
-			}
-		}
-	}
-}
-
-// slower is by how much less is tried under the race detector, which takes several times as
-// long and looks for something else. The tests run without it as well, see testing/suite.
-var slower = func() int {
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return 7
-	}
-	return 1
-}()
-
 func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 	w := newWorld(t)
 	serverMay := func(c *manifest.Component) { c.Reload, c.ServerFiles = true, []string{etc + "/"} }
@@ -690,6 +534,44 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRollbackRestoresTheConfigurationAfterManyChanges(t *testing.T) {
+	w := newWorld(t)
+	serverMay := func(c *manifest.Component) { c.Reload, c.ServerFiles = true, []string{etc + "/"} }
+	w.publish("1.0.0", serverMay)
+	w.publish("2.0.0", serverMay)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		policy := agentapi.PolicyComponent{Name: "web", Runtime: "model", ServerConfig: true, Health: shortly}
+		if err := m.Follow(t.Context(), []agentapi.PolicyComponent{policy}); err != nil {
+			t.Fatal(err)
+		}
+		upgrade := func(id, version, content string) {
+			t.Helper()
+			r := order(id, version)
+			if content == "" {
+				r.Order.Rollback = true
+			} else {
+				r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
+			}
+			if err := m.Upgrade(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		upgrade("first", "1.0.0", "port 1\n")
+		upgrade("second", "2.0.0", "port 2\n")
+		for i := range 2 * maxBackups {
+			upgrade(fmt.Sprint("change ", i), "2.0.0", fmt.Sprintf("port 2%d\n", i))
+		}
+		if n := len(w.names("backup")); n > maxBackups+2 {
+			t.Errorf("%d backups stay", n)
+		}
+		upgrade("back", "1.0.0", "")
+		if got := w.read(conf("web")); got != "port 1\n" {
+			t.Errorf("configuration is %q, want that of version 1.0.0", got)
+		}
+	})
 }
 
 // No adapter can stop what another one has started.

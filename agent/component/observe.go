@@ -1,11 +1,13 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -120,29 +123,51 @@ func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {
 	return install.ReadHome(m.Disk, dir, home)
 }
 
-// clean removes versions that are kept no longer, and old backups. What cannot be removed now
-// is removed after the next upgrade.
-func (u *unit) clean(ctx context.Context, drop []primitive.Installed) {
+// clean removes versions that are not kept, what a crash has left of others, and old backups.
+// What cannot be removed now is removed after the next upgrade.
+func (u *unit) clean(ctx context.Context) {
 	d := u.m.Disk
 	warn := func(what string, err error) {
 		if err != nil {
 			u.m.Log.Warn("not removed", "component", u.name, "what", what, "error", err)
 		}
 	}
-	for _, v := range drop {
-		if r, err := primitive.Release(d, u.dir, u.name, v); err == nil {
-			u.mu.Lock()
-			adapter := u.m.Adapters[u.state.Runtime]
-			u.mu.Unlock()
-			warn("what the runtime has fetched for "+v.Home, adapter.Discard(ctx, r))
+	u.mu.Lock()
+	s, adapter := u.state.clone(), u.m.Adapters[cmp.Or(u.state.Runtime, u.policy.Runtime)]
+	u.mu.Unlock()
+	homes, err := d.ReadDir(op, filepath.Join(u.dir, layout.DataDir))
+	if !errors.Is(err, fs.ErrNotExist) { // nothing was ever unpacked
+		warn(layout.DataDir, err)
+	}
+	for _, e := range homes {
+		home := layout.DataDir + "/" + e.Name()
+		if strings.HasPrefix(e.Name(), layout.StagingPrefix) { // it was being unpacked or removed
+			warn(home, d.RemoveAll(op, layout.Path(u.dir, home)))
+			continue
 		}
-		warn(v.Home, disk.RemoveHome(d, u.dir, v.Home))
+		r, err := primitive.Release(d, u.dir, u.name, primitive.Installed{Home: home})
+		if err != nil || s.has(home) {
+			continue
+		}
+		if adapter != nil { // the agent may be older than the policy
+			warn("what the runtime has fetched for "+home, adapter.Discard(ctx, r))
+		}
+		warn(home, disk.RemoveHome(d, u.dir, home))
 	}
 	warn("downloads", d.RemoveAll(op, filepath.Join(u.dir, "downloads")))
-	dir := filepath.Join(u.dir, "backup")
+	u.cleanBackups(&s, warn)
+}
+
+// cleanBackups removes old backups. The newest of a version that the host keeps stays: a
+// rollback restores its configuration from it.
+func (u *unit) cleanBackups(s *state, warn func(what string, err error)) {
+	d, dir := u.m.Disk, filepath.Join(u.dir, "backup")
 	entries, err := d.ReadDir(op, dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		warn(dir, err)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			warn(dir, err)
+		}
+		return
 	}
 	type dated struct {
 		name string
@@ -154,8 +179,14 @@ func (u *unit) clean(ctx context.Context, drop []primitive.Installed) {
 			list = append(list, dated{e.Name(), fi.ModTime()})
 		}
 	}
-	slices.SortFunc(list, func(a, b dated) int { return a.at.Compare(b.at) })
-	for _, b := range list[:max(0, len(list)-maxBackups)] {
-		warn("backup "+b.name, d.RemoveAll(op, filepath.Join(dir, b.name)))
+	slices.SortFunc(list, func(a, b dated) int { return b.at.Compare(a.at) })
+	seen := map[string]bool{}
+	for i, b := range list {
+		home := primitive.BackupHome(d, filepath.Join(dir, b.name))
+		newest := home != "" && !seen[home]
+		seen[home] = true
+		if i >= maxBackups && !(newest && s.has(home)) {
+			warn("backup "+b.name, d.RemoveAll(op, filepath.Join(dir, b.name)))
+		}
 	}
 }

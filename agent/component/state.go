@@ -34,8 +34,8 @@ const (
 	maxFailed = 20
 	// maxKept is how many versions besides the installed one a host keeps for a rollback.
 	maxKept = 1
-	// maxBackups is how many backups stay: those of the last upgrades, for a rollback and
-	// for whoever investigates.
+	// maxBackups is how many backups stay for whoever investigates: those of the last
+	// upgrades, whether they failed or not.
 	maxBackups = 3
 )
 
@@ -108,17 +108,14 @@ func (s *state) isCompleted(id string) bool {
 	return slices.ContainsFunc(s.Completed, func(c completed) bool { return c.ID == id })
 }
 
-// succeed records that a version stays. It returns the versions that are kept no longer.
-func (s *state) succeed(j *primitive.Journal, now time.Time) (drop []primitive.Installed) {
+// succeed records that a version stays.
+func (s *state) succeed(j *primitive.Journal, now time.Time) {
 	to := j.To
 	if s.Installed != nil && s.Installed.Home != to.Home {
 		s.Kept = append(s.Kept, *s.Installed)
 	}
 	s.Kept = slices.DeleteFunc(s.Kept, func(k primitive.Installed) bool { return k.Home == to.Home })
-	if extra := len(s.Kept) - maxKept; extra > 0 {
-		drop = slices.Clone(s.Kept[:extra])
-		s.Kept = slices.Delete(s.Kept, 0, extra)
-	}
+	s.Kept = bounded(s.Kept, maxKept)
 	s.Runtime, s.Installed = j.Order.Runtime, &to
 	s.LastHealthy = to.FullVersion()
 	if order, err := manifest.CompareVersions(to.FullVersion(), s.Highest); s.Highest == "" || err == nil && order > 0 {
@@ -128,7 +125,11 @@ func (s *state) succeed(j *primitive.Journal, now time.Time) (drop []primitive.I
 	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now}), maxCompleted)
 	s.record(j, "", now)
 	s.Report, s.Broken = nil, ""
-	return drop
+}
+
+// has reports whether a home is that of a version which stays on the host.
+func (s *state) has(home string) bool {
+	return s.Installed != nil && s.Installed.Home == home || slices.ContainsFunc(s.Kept, func(k primitive.Installed) bool { return k.Home == home })
 }
 
 // fail records that a version has failed here. Only a version that was started is bad by

@@ -224,7 +224,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	}
 	w := u.newWork(j, r, health)
 	if j.Undoing {
-		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError)})
+		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
 	}
 	if r.Stop != "" {
 		return w.fail(ctx, "", stoppedBy(r.Stop))
@@ -328,7 +328,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	u.mu.Unlock()
 	w.change = &primitive.Change{
 		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
-		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account,
+		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account, Log: m.Log,
 		Report: func(meta agentapi.UpgradeMetadata) { w.report(agentapi.UpgradeDownloading, meta, true) },
 	}
 	w.run = &steps.Run{
@@ -457,14 +457,19 @@ func (w *work) undone(ctx context.Context, f *Failure) error {
 // failed records an upgrade that is undone, and looks whether the version before runs again.
 func (w *work) failed(ctx context.Context, f *Failure) error {
 	started := w.j.HasBegun(observeHealth) || f.Step == primitive.StartNode
+	// What is tried again is not the version's fault, and must not be refused then.
+	bad := started && !f.Transient && !errors.Is(f.Err, ErrCancelled)
 	w.u.note(func(s *state) {
 		s.Broken = ""
-		s.fail(w.j, f.Error(), started && !errors.Is(f.Err, ErrCancelled), time.Now().UTC())
+		s.fail(w.j, f.Error(), bad, time.Now().UTC())
 	})
 	if w.j.Runs && w.j.HasBegun(primitive.StopNode) {
 		if err := w.runsAgain(context.WithoutCancel(ctx)); err != nil {
 			return w.broken(f.Err, err)
 		}
+	}
+	if !f.Transient { // otherwise the download is continued
+		w.u.clean(ctx)
 	}
 	return f
 }
@@ -518,8 +523,7 @@ func (w *work) broken(why, undo error) error {
 // succeed records that the version stays, before what only undoing needs is removed.
 func (w *work) succeed(ctx context.Context) error {
 	u := w.u
-	var drop []primitive.Installed
-	if err := u.change(func(s *state) { drop = s.succeed(w.j, time.Now().UTC()) }); err != nil {
+	if err := u.change(func(s *state) { s.succeed(w.j, time.Now().UTC()) }); err != nil {
 		return &Failure{Step: observeHealth, Err: err, Transient: true}
 	}
 	u.mu.Lock()
@@ -528,7 +532,7 @@ func (w *work) succeed(ctx context.Context) error {
 	if err := w.finish(ctx); err != nil {
 		u.m.Log.Warn("what only undoing needed is not removed yet", "component", u.name, "error", err)
 	}
-	u.clean(ctx, drop)
+	u.clean(ctx)
 	return nil
 }
 

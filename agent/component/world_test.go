@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -13,11 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -41,6 +43,7 @@ type world struct {
 	key      trust.PrivateKey
 	ring     trust.Keyring
 	floor    string
+	policy   []agentapi.PolicyComponent
 }
 
 // machine is what a service manager knows. Its calls are those of an adapter.
@@ -50,53 +53,42 @@ type machine struct {
 	running   map[string]string
 	pid       int
 	restarts  map[string]int
+	config    map[string]string // that a running component has read
 	calls     []string
 	// fails has the calls that fail, by name; hangs those that wait for the end of ctx.
 	fails, hangs map[string]bool
-	// crashes are versions that end whenever they are started.
+	// crashes are versions, or contents of configuration, with which a component ends
+	// whenever it is started.
 	crashes map[string]bool
 }
 
-// agent is one process of the agent. Once it is dead nothing that it does has an effect.
+// agent is one process of the agent. before is called before each of its calls that have an
+// effect, on the disk or on the machine; the call fails with its error. nil means nothing.
 type agent struct {
-	mu    sync.Mutex
-	calls int
-	dieAt int // the call that it does not survive; 0: none
-	dead  bool
+	mu     sync.Mutex
+	before func(simdisk.Call) error
+	takes  time.Duration // for such a call
 }
 
-var errDead = errors.New("the agent was killed")
+// opMachine is the label of calls to the machine.
+const opMachine = "runtime"
 
-// call makes a call to the machine, which the agent may not survive: it dies before the call
-// or, as the next number, after it.
-func (a *agent) call(act func() error) error {
+// call is called before each call.
+func (a *agent) call(c simdisk.Call) error {
+	if a.before == nil || c.Kind == simdisk.Read {
+		return nil
+	}
+	time.Sleep(a.takes)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.dead {
-		return errDead
-	}
-	a.calls += 2
-	switch a.dieAt {
-	case a.calls - 1:
-		a.dead = true
-		return errDead
-	case a.calls:
-		a.dead = true
-		_ = act()
-		return errDead
-	}
-	return act()
-}
-
-func (a *agent) died() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.dead
+	return a.before(c)
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, disk: simdisk.New(), packages: t.TempDir(), agent: &agent{}}
+	w := &world{t: t, disk: simdisk.New(), packages: t.TempDir(), agent: &agent{}, policy: []agentapi.PolicyComponent{
+		{Name: "web", Runtime: "model", Health: shortly}, {Name: "db", Runtime: "model", Health: shortly},
+	}}
 	for _, dir := range []string{top, etc} {
 		if err := w.look().MkdirAll("test", dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -104,7 +96,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.disk.SyncAll()
 	w.machine = &machine{
-		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{},
+		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{}, config: map[string]string{},
 		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
 	}
 	public, private, err := trust.GenerateKey(nil)
@@ -115,12 +107,11 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// again returns a new host with the same packages.
-func (w *world) again() *world {
-	w.t.Helper()
-	next := newWorld(w.t)
-	next.packages, next.key, next.ring, next.disk, next.machine = w.packages, w.key, w.ring, w.disk.Clone(), w.machine.clone()
-	return next
+// again returns a copy of the host, for a test.
+func (w *world) again(t *testing.T) *world {
+	next := *w
+	next.t, next.disk, next.machine = t, w.disk.Clone(), w.machine.clone()
+	return &next
 }
 
 // look returns the disk without faults.
@@ -134,16 +125,16 @@ func (w *world) read(path string) string {
 	return string(b)
 }
 
-// crash cuts the power and starts the host again: its service manager starts what is
+// reboot starts the host with what is left on its disk. Its service manager starts what is
 // installed.
-func (w *world) crash(cut simdisk.Cut) {
-	w.disk = w.disk.After(cut)
+func (w *world) reboot(left *simdisk.FS) {
+	w.disk = left
 	m := w.machine
 	m.set(func() {
 		m.running = map[string]string{}
 		for name, home := range m.installed {
 			if !m.fails["start "+versionOf(home)] {
-				m.running[name] = home
+				m.run(w.look(), name, home)
 			}
 		}
 	})
@@ -179,13 +170,13 @@ func (w *world) start(a *agent) *Manager {
 	w.t.Helper()
 	w.agent = a
 	m := New(Options{
-		Disk: w.disk.View(a.hook), Top: top, GOOS: goos, GOARCH: goarch,
+		Disk: w.disk.View(a.call), Top: top, GOOS: goos, GOARCH: goarch,
 		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
 		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
 		Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
 	})
-	if err := m.Follow(w.t.Context(), []agentapi.PolicyComponent{{Name: "web", Runtime: "model", Health: shortly}, {Name: "db", Runtime: "model", Health: shortly}}); err != nil {
+	if err := m.Follow(w.t.Context(), w.policy); err != nil {
 		w.t.Fatal(err)
 	}
 	return m
@@ -202,38 +193,74 @@ func order(id, version string) Request {
 // pending.
 func (w *world) expect(version string) {
 	w.t.Helper()
-	w.machine.mu.Lock()
-	running, installed := w.machine.running["web"], w.machine.installed["web"]
-	w.machine.mu.Unlock()
-	d := w.look()
-	link, _ := d.Readlink("test", filepath.Join(top, FolderName, "web", runtime.CurrentLink))
-	conf, _ := d.ReadFile("test", conf("web"))
-	if version == "" {
-		if running != "" || installed != "" || link != "" || len(conf) > 0 {
-			w.t.Errorf("running %q, installed %q, link %q, configuration %q: want nothing", running, installed, link, conf)
+	config := ""
+	if version != "" {
+		config = "version " + version + "\n"
+	}
+	for _, what := range w.wrong("web", version, config) {
+		w.t.Error(what)
+	}
+}
+
+// wrong lists what is not as it has to be once a component runs a version with a
+// configuration, or none.
+func (w *world) wrong(name, version, config string) (wrong []string) {
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, name+": "+fmt.Sprintf(format, args...))
+	}
+	m := w.machine
+	m.mu.Lock()
+	running, installed, read := m.running[name], m.installed[name], m.config[name]
+	m.mu.Unlock()
+	d, dir := w.look(), filepath.Join(top, FolderName, name)
+	link, _ := d.Readlink("test", filepath.Join(dir, runtime.CurrentLink))
+	file, _ := d.ReadFile("test", conf(name))
+	state, err := readState(d, dir)
+	if err != nil {
+		complain("state: %v", err)
+	}
+	switch {
+	case version == "":
+		if running != "" || installed != "" || link != "" || state.installed() != "" {
+			complain("running %q, installed %q, link %q, recorded %q: want nothing", running, installed, link, state.installed())
 		}
-	} else {
-		prefix := "web-" + version + "-"
-		if !strings.HasPrefix(filepath.Base(running), prefix) || running != installed || filepath.Base(link) != filepath.Base(running) {
-			w.t.Errorf("running %q, installed %q, link %q: want version %s", running, installed, link, version)
+	case !strings.HasPrefix(filepath.Base(running), name+"-"+version+"-") || running != installed || filepath.Base(link) != filepath.Base(running) || state.installed() != version:
+		complain("running %q, installed %q, link %q, recorded %q: want version %s", running, installed, link, state.installed(), version)
+	default:
+		if _, err := install.CheckIntact(context.Background(), d, dir, link); err != nil {
+			complain("version %s: %v", version, err)
 		}
-		if string(conf) != "version "+version+"\n" {
-			w.t.Errorf("configuration is %q, want that of version %s", conf, version)
+		if read != string(file) {
+			complain("it runs with the configuration %q, and the file is %q", read, file)
 		}
 	}
-	if _, err := d.Lstat("test", filepath.Join(top, FolderName, "web", journalFile)); !errors.Is(err, fs.ErrNotExist) {
-		w.t.Errorf("the journal is left: %v", err)
+	if string(file) != config {
+		complain("configuration is %q, want %q", file, config)
 	}
+	// That of an upgrade which is done only waits for the next one, if it could not be removed.
+	if j, err := steps.Read[primitive.Journal](journalOf(d, dir)); err != nil || j != nil && !state.isCompleted(j.Order.ID) {
+		complain("the journal is left: %v", err)
+	}
+	return wrong
 }
 
 // homes returns the versions on the host.
 func (w *world) homes() []string {
-	entries, _ := w.look().ReadDir("test", filepath.Join(top, FolderName, "web", "data"))
 	var out []string
-	for _, e := range entries {
-		out = append(out, strings.Split(e.Name(), "-")[1])
+	for _, name := range w.names("data") {
+		out = append(out, strings.Split(name, "-")[1])
 	}
 	slices.Sort(out)
+	return out
+}
+
+// names returns what is in a folder of the component's.
+func (w *world) names(folder string) []string {
+	entries, _ := w.look().ReadDir("test", filepath.Join(top, FolderName, "web", folder))
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
 	return out
 }
 
@@ -254,7 +281,7 @@ func (s source) Fetch(_ context.Context, dir, archive, _ string, _ download.Want
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(s.w.disk.View(s.w.agent.hook), "download", filepath.Join(dir, archive), content, 0o600)
+	return disk.WriteFile(s.w.disk.View(s.w.agent.call), "download", filepath.Join(dir, archive), content, 0o600)
 }
 
 // model is an adapter of the machine.
@@ -279,11 +306,12 @@ func (m model) do(ctx context.Context, what string, act func(*machine) error) er
 	if fails {
 		return fmt.Errorf("%s does not work", what)
 	}
-	return m.a.call(func() error {
-		m.m.mu.Lock()
-		defer m.m.mu.Unlock()
-		return act(m.m)
-	})
+	if err := m.a.call(simdisk.Call{Op: opMachine, Name: what, Kind: simdisk.Change}); err != nil {
+		return err
+	}
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	return act(m.m)
 }
 
 // see makes a call without an effect.
@@ -308,7 +336,7 @@ func (m model) Status(_ context.Context, r *runtime.Release) (runtime.Status, er
 	defer m.m.mu.Unlock()
 	home, runs := m.m.running[r.Name]
 	s := runtime.Status{Running: runs, Ready: runs, Home: home, PID: m.m.pid, Restarts: m.m.restarts[r.Name]}
-	if runs && m.m.crashes[versionOf(home)] {
+	if runs && (m.m.crashes[versionOf(home)] || m.m.crashes[m.m.config[r.Name]]) {
 		m.m.restarts[r.Name]++
 	}
 	return s, nil
@@ -330,7 +358,7 @@ func (m model) Start(ctx context.Context, r *runtime.Release) error {
 		if home := filepath.Join(r.Dir, target); home != r.Home || w.installed[r.Name] != r.Home {
 			return fmt.Errorf("%s is to start, the link leads to %s, and installed is %s", r.Home, home, w.installed[r.Name])
 		}
-		w.running[r.Name] = r.Home
+		w.run(m.disk, r.Name, r.Home)
 		w.pid++
 		return nil
 	})
@@ -369,36 +397,31 @@ func (m model) ReloadDaemon(ctx context.Context, _ *runtime.Release) error {
 }
 
 func (m model) Reload(ctx context.Context, r *runtime.Release) error {
-	return m.see(ctx, "reload "+versionOf(r.Home))
+	return m.do(ctx, "reload "+versionOf(r.Home), func(w *machine) error {
+		home, runs := w.running[r.Name]
+		if !runs {
+			return errors.New("what does not run cannot be reloaded")
+		}
+		w.run(m.disk, r.Name, home)
+		return nil
+	})
 }
 func (m model) Remove(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "remove") }
 func (m model) Logs(context.Context, *runtime.Release, int) ([]string, error) {
 	return []string{"hello"}, nil
 }
 
-// hook lets a call to the disk through unless the agent is dead.
-func (a *agent) hook(c simdisk.Call) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.dead:
-		return errDead
-	case c.Kind == simdisk.Read:
-		return nil
-	}
-	a.calls++
-	if a.calls == a.dieAt {
-		a.dead = true
-		return errDead
-	}
-	return nil
+// run has a component run, with the configuration that it finds. mu is locked.
+func (m *machine) run(d disk.Disk, name, home string) {
+	content, _ := d.ReadFile("component", conf(name))
+	m.running[name], m.config[name] = home, string(content)
 }
 
 func (m *machine) clone() *machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &machine{
-		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), pid: m.pid,
+		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
 		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls),
 	}
 }

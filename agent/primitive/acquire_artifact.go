@@ -192,7 +192,16 @@ func (c *Change) checkPackage(p manifest.Package) error {
 	return nil
 }
 
+// undoAcquire removes what was not there before. What cannot be removed stays: the version that
+// runs does not need it, and package component removes it later.
 func (c *Change) undoAcquire(ctx context.Context) error {
+	if err := c.removeAcquired(ctx); err != nil {
+		c.Log.Warn("what was fetched is not removed yet", "component", c.Journal.Order.Component, "version", c.Journal.Order.Version, "error", err)
+	}
+	return nil
+}
+
+func (c *Change) removeAcquired(ctx context.Context) error {
 	j := c.Journal
 	if !j.KeepDownload {
 		if err := download.Discard(c.Disk, c.downloads(), c.archive()); err != nil {

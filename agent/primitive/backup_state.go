@@ -60,6 +60,16 @@ func readBackup(d disk.Disk, dir string) (*backupManifest, error) {
 	return m, err
 }
 
+// BackupHome returns the home of the version that was installed when a backup was made, empty
+// if there was none, or if the backup is incomplete.
+func BackupHome(d disk.Disk, dir string) string {
+	m, err := readBackup(d, dir)
+	if err != nil || m == nil || m.From == nil {
+		return ""
+	}
+	return m.From.Home
+}
+
 func (c *Change) doBackup(ctx context.Context) error {
 	dir := c.backup()
 	if err := c.Disk.RemoveAll(BackupState, dir); err != nil {

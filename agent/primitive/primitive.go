@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -155,6 +156,7 @@ type Change struct {
 	Report func(agentapi.UpgradeMetadata)
 	// Account returns the number of a user or a group; see os/user.
 	Account func(user, group string) (disk.Owner, error)
+	Log     *slog.Logger
 }
 
 // Steps returns the eight actions in order.

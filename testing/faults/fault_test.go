@@ -161,10 +161,8 @@ func (k *failer) before(p *process, c simdisk.Call) error {
 	return nil
 }
 
-// needsSpace reports whether a call to the disk fails when the disk is full.
-func needsSpace(c simdisk.Call) bool {
-	return c.Op != opExec && c.Kind == simdisk.Change && c.Name != "remove" && c.Name != "truncate"
-}
+// needsSpace reports whether a call fails when the disk is full.
+func needsSpace(c simdisk.Call) bool { return c.Op != opExec && c.NeedsSpace() }
 
 // fails reports whether a model has a fault at a call.
 func (m model) fails(c simdisk.Call) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/testing/faults/prooffile"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 )
 
@@ -19,10 +20,7 @@ const defaultSeed = 1
 // seed chooses the pairs of faults; `-args -seed 7` tries others.
 var seed = flag.Uint64("seed", defaultSeed, "chooses which pairs of faults are tried")
 
-// proofVariable names the file to which the tables are written.
-const proofVariable = "MUSTER_PROOF"
-
-var found = newProof(os.Getenv(proofVariable) != "")
+var found = newProof(whole)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -30,8 +28,8 @@ func TestMain(m *testing.M) {
 	// of the time.
 	debug.SetGCPercent(400)
 	code := m.Run()
-	if code == 0 {
-		if err := writeOrCompare(os.Getenv(proofVariable)); err != nil {
+	if code == 0 && (whole || allRun()) {
+		if err := prooffile.WriteOrCompare(found.markdown()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -39,39 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// writeOrCompare writes the tables to a file. Without a file it compares them with those
-// that were written last, if all tests ran.
-func writeOrCompare(file string) error {
-	tables := found.markdown()
-	if file != "" {
-		fmt.Print(tables)
-		return os.WriteFile(file, []byte(tables), 0o644)
-	}
-	if flag.Lookup("test.run").Value.String() != "" || flag.Lookup("test.skip").Value.String() != "" || *seed != defaultSeed {
-		return nil
-	}
-	written, err := os.ReadFile("PROOF.md")
-	if err != nil {
-		return err
-	}
-	if string(written) != tables {
-		return fmt.Errorf("PROOF.md differs from this run: run `go tool mage proof`, read what has changed, and commit it\n%s", difference(string(written), tables))
-	}
-	return nil
-}
-
-// difference lists the lines that only one of two texts has.
-func difference(written, now string) string {
-	var b strings.Builder
-	for _, side := range []struct{ sign, text, other string }{{"-", written, now}, {"+", now, written}} {
-		other := strings.Split(side.other, "\n")
-		for line := range strings.SplitSeq(side.text, "\n") {
-			if !slices.Contains(other, line) {
-				fmt.Fprintf(&b, "%s %s\n", side.sign, line)
-			}
-		}
-	}
-	return b.String()
+// allRun reports whether all tests have run, so that the tables are complete.
+func allRun() bool {
+	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && *seed == defaultSeed
 }
 
 // Every scenario runs without a fault, and then once for every call in it and every way
@@ -148,7 +116,7 @@ func (b *cases) interrupt(t *testing.T, m model, i int, w snapshot, e expectatio
 }
 
 // whole means that every fault runs. Otherwise all are counted, and a part of them runs.
-var whole = os.Getenv(proofVariable) != ""
+var whole = prooffile.Whole()
 
 const (
 	// repeatedStride is at one in how many of the calls for repeated records faults run:

@@ -45,9 +45,3 @@ func TestTableTotals(t *testing.T) {
 		}
 	}
 }
-
-func TestDifferenceNamesTheLinesOfOneSide(t *testing.T) {
-	if got := difference("a\nb\n", "a\nc\n"); got != "- b\n+ c\n" {
-		t.Errorf("difference %q", got)
-	}
-}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-fleet/muster/testing/faults/prooffile"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
@@ -128,6 +129,9 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 // proofPackage runs only in testWhole.
 const proofPackage = "testing/faults"
 
+// componentProof is the test of agent/component that interrupts upgrades of components.
+const componentProof = "AtAnyCall"
+
 // testsPrograms reports whether a package's tests are about separate programs: those of this
 // repository, a Docker engine, or systemd in a machine. In packages of testing/ that it does
 // not name, servers and agents run in the tests' own process.
@@ -211,7 +215,7 @@ func testWhole(ctx context.Context, root string, out io.Writer) error {
 	for _, test := range [][]string{
 		{"./" + proofPackage},
 		{"./server/rollout/...", "-run=AtAnyWrite"},
-		{"./agent/component", "-run=AtAnyCall"},
+		{"./agent/component", "-run=" + componentProof},
 		{"./testing/simulation", "-run=TestScripts/large"},
 	} {
 		all.Go(func() error {
@@ -266,19 +270,27 @@ func loadTest(ctx context.Context, root string, out io.Writer, args ...string) e
 	return toolchain.Run(ctx, out, root, nil, append([]string{program}, args...)...)
 }
 
-// Proof runs the whole crash proof, prints its progress, and writes its tables to
-// testing/faults/PROOF.md.
+// Proof runs the whole crash proofs, prints their progress, and writes their tables beside
+// their tests.
 func Proof(ctx context.Context, root string, out io.Writer) error {
-	faults := filepath.Join(root, "testing", "faults")
-	program := filepath.Join(root, "build", "faults.test")
+	if err := prove(ctx, root, out, "agent/component", "-test.v", "-test.run="+componentProof); err != nil {
+		return err
+	}
+	return prove(ctx, root, out, proofPackage)
+}
+
+func prove(ctx context.Context, root string, out io.Writer, pkg string, args ...string) error {
+	program := filepath.Join(root, "build", "proof.test")
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return err
 	}
 	// Built first and then run, since `go test` would buffer the output.
-	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-c", "-tags="+toolchain.Tags, "-o", program, "./testing/faults"); err != nil {
+	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-c", "-tags="+toolchain.Tags, "-o", program, "./"+pkg); err != nil {
 		return err
 	}
-	return toolchain.Run(ctx, out, faults, []string{"MUSTER_PROOF=" + filepath.Join(faults, "PROOF.md")}, program, "-test.timeout="+proofTimeout)
+	dir := filepath.Join(root, filepath.FromSlash(pkg))
+	env := []string{prooffile.Variable + "=" + filepath.Join(dir, prooffile.Name)}
+	return toolchain.Run(ctx, out, dir, env, append([]string{program, "-test.timeout=" + proofTimeout}, args...)...)
 }
 
 // Clean removes everything that was built.

@@ -40,7 +40,7 @@ func (f *faulty) call(ctx context.Context, name string, act func() error) error 
 	case killedBefore:
 		f.dead = true
 		return errKilled
-	case killedAfter:
+	case killedAfter, powerCut:
 		err := act()
 		f.dead = true
 		if err != nil {

@@ -1,6 +1,6 @@
 // Package primitivetest tests the eight actions of package primitive on a real runtime. The
 // test of an adapter provides the hosts of its contract suite, and [Run] upgrades a component
-// there while each action fails, hangs, or is the last that the agent does.
+// there while each action fails, hangs, or is the last that the agent or the host does.
 package primitivetest
 
 import (
@@ -27,10 +27,7 @@ import (
 
 // calls are the calls of the adapter in which each action is interrupted, and what undoing
 // calls then.
-var calls = []struct {
-	name, action string
-	undone       []string
-}{
+var calls = []interrupted{
 	{"Backup", primitive.BackupState, nil},
 	{"Acquire", primitive.AcquireArtifact, nil}, // the version was on the host, and stays
 	{"Verify", primitive.VerifyArtifact, nil},
@@ -38,6 +35,11 @@ var calls = []struct {
 	{"Install", primitive.InstallArtifact, []string{"Restore", "ReloadDaemon", "Start"}},
 	{"ReloadDaemon", primitive.ReloadDaemon, []string{"ReloadDaemon", "Restore", "ReloadDaemon", "Start"}},
 	{"Start", primitive.StartNode, []string{"Stop", "ReloadDaemon", "Restore", "ReloadDaemon", "Start"}},
+}
+
+type interrupted struct {
+	name, action string
+	undone       []string
 }
 
 // how are the ways in which a call is interrupted.
@@ -49,6 +51,7 @@ const (
 	hangs        how = "hangs"
 	killedBefore how = "is killed before"
 	killedAfter  how = "is killed after"
+	powerCut     how = "is followed by a power cut"
 )
 
 var (
@@ -56,65 +59,83 @@ var (
 	errKilled = errors.New("the agent was killed")
 )
 
-// Run runs the table on hosts of an adapter: of all calls, or of those in only, where each
-// takes seconds.
-func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host, only ...string) {
+// Run runs the table on one host of an adapter, from one version to the other and back.
+func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
+	w := newWorld(t, newHost(t))
 	for _, c := range calls {
-		if len(only) > 0 && !slices.Contains(only, c.name) {
-			continue
-		}
-		for _, h := range []how{failsBefore, failsAfter, hangs, killedBefore, killedAfter} {
-			t.Run(c.action+" "+string(h), func(t *testing.T) {
-				w := newWorld(t, newHost(t))
-				f := &faulty{Adapter: w.host.Agent(), name: c.name, how: h}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				f.hung = func() { cancel(errFails) }
-				j := &primitive.Journal{Order: w.order(), From: &w.v1}
-				run := w.run(f, j)
-				step, err := run.Do(ctx)
-				if err == nil || step != c.action {
-					t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
-				}
-				if h == killedBefore || h == killedAfter {
-					w.goOn()
-					return
-				}
-				f.undoing, f.did = true, nil
-				if err := run.Fail(step, err); err != nil {
-					t.Fatalf("undo: %v (did %q)", err, f.did)
-				}
-				if !slices.Equal(f.did, c.undone) {
-					t.Errorf("undoing did %q, want %q", f.did, c.undone)
-				}
-				w.expect(w.first)
+		for _, h := range []how{failsBefore, failsAfter, hangs, killedBefore, killedAfter, powerCut} {
+			if h == powerCut && w.host.PowerCut == nil {
+				continue
+			}
+			ok := t.Run(c.action+" "+string(h), func(t *testing.T) {
+				w.t = t
+				w.interrupt(c, h)
 			})
+			if !ok {
+				return // nobody knows what the next row would begin with
+			}
 		}
 	}
 }
 
-// world is a host on which version 1.0.0 of a component runs, and 2.0.0 is kept.
+// interrupt upgrades the component with one call interrupted.
+func (w *world) interrupt(c interrupted, h how) {
+	t := w.t
+	f := &faulty{Adapter: w.host.Agent(), name: c.name, how: h}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	f.hung = func() { cancel(errFails) }
+	j := &primitive.Journal{Order: w.order(), From: &w.from.installed}
+	run := w.run(f, j)
+	step, err := run.Do(ctx)
+	if err == nil || step != c.action {
+		t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
+	}
+	switch h {
+	case powerCut:
+		w.host.PowerCut()
+		w.goOn()
+		return
+	case killedBefore, killedAfter:
+		w.goOn()
+		return
+	}
+	f.undoing, f.did = true, nil
+	if err := run.Fail(step, err); err != nil {
+		t.Fatalf("undo: %v (did %q)", err, f.did)
+	}
+	if !slices.Equal(f.did, c.undone) {
+		t.Errorf("undoing did %q, want %q", f.did, c.undone)
+	}
+	w.expect(w.from)
+}
+
+// world is a host on which one version of a component runs, and the other is kept.
 type world struct {
-	t             *testing.T
-	host          runtimetest.Host
-	first, second *runtime.Release
-	v1, v2        primitive.Installed
+	t        *testing.T
+	host     runtimetest.Host
+	from, to version
+}
+
+type version struct {
+	*runtime.Release
+	installed primitive.Installed
 }
 
 func newWorld(t *testing.T, host runtimetest.Host) *world {
 	t.Helper()
-	w := &world{t: t, host: host, first: host.Release("web", "1.0.0"), second: host.Release("web", "2.0.0")}
-	w.v1, w.v2 = w.describe(w.first), w.describe(w.second)
-	a := host.Agent()
+	w := &world{t: t, host: host}
+	w.from, w.to = w.version("1.0.0"), w.version("2.0.0")
+	a, r := host.Agent(), w.from.Release
 	t.Cleanup(func() {
 		// Hosts may share a machine, and its folders.
-		err := host.Agent().Remove(context.WithoutCancel(t.Context()), w.first)
-		if err := errors.Join(err, os.RemoveAll(filepath.Join(w.first.Dir, "backup")), os.RemoveAll(w.first.Current()), w.file().Remove()); err != nil {
+		err := host.Agent().Remove(context.WithoutCancel(t.Context()), w.from.Release)
+		if err := errors.Join(err, os.RemoveAll(filepath.Join(r.Dir, "backup")), os.RemoveAll(r.Current()), w.file().Remove()); err != nil {
 			t.Error(err)
 		}
 	})
 	if err := errors.Join(
-		a.Acquire(t.Context(), w.first, func(float64) {}), a.Install(t.Context(), w.first, nil), point(w.first),
-		a.ReloadDaemon(t.Context(), w.first), a.Start(t.Context(), w.first),
+		a.Acquire(t.Context(), r, func(float64) {}), a.Install(t.Context(), r, nil), point(r),
+		a.ReloadDaemon(t.Context(), r), a.Start(t.Context(), r),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +150,11 @@ func point(r *runtime.Release) error {
 	return disk.Point(disk.OS{}, "test", target, r.Current())
 }
 
-// describe writes what an unpacked package has beside its files.
-func (w *world) describe(r *runtime.Release) primitive.Installed {
+// version returns a version that is on the host, with what an unpacked package has beside its
+// files.
+func (w *world) version(number string) version {
 	w.t.Helper()
+	r := w.host.Release("web", number)
 	c := r.Component
 	p := manifest.Package{Version: r.Version, Hash: r.Hash, OS: goruntime.GOOS, Arch: goruntime.GOARCH, Component: &c}
 	p.VersionedHome = p.HomeOf(r.ShortHash())
@@ -148,31 +171,31 @@ func (w *world) describe(r *runtime.Release) primitive.Installed {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return primitive.Installed{Identity: r.Identity, Home: p.Home(), Archive: r.Version}
+	return version{r, primitive.Installed{Identity: r.Identity, Home: p.Home(), Archive: r.Version}}
 }
 
 // order goes to the version that is kept, so that nothing is downloaded.
 func (w *world) order() primitive.Order {
-	return primitive.Order{ID: "upgrade", Component: "web", Runtime: w.second.Component.Runtime, Version: "2.0.0", Rollback: true}
+	return primitive.Order{ID: w.t.Name(), Component: "web", Runtime: w.to.Component.Runtime, Version: w.to.Version, Rollback: true}
 }
 
 func (w *world) run(a runtime.Adapter, j *primitive.Journal) *steps.Run {
 	run := &steps.Run{Journal: j, File: w.file(), Log: slog.New(slog.DiscardHandler)}
 	c := &primitive.Change{
-		Disk: disk.OS{}, Adapter: a, Packages: none{}, Dir: w.first.Dir, GOOS: goruntime.GOOS, GOARCH: goruntime.GOARCH,
-		Kept: []primitive.Installed{w.v2}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
+		Disk: disk.OS{}, Adapter: a, Packages: none{}, Dir: w.from.Dir, GOOS: goruntime.GOOS, GOARCH: goruntime.GOARCH,
+		Kept: []primitive.Installed{w.to.installed}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
 		Save: func() error { return run.Save() }, Report: func(agentapi.UpgradeMetadata) {},
-		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
+		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	run.Steps = c.Steps()
 	return run
 }
 
 func (w *world) file() steps.File {
-	return steps.File{Disk: disk.OS{}, Op: "test", Path: filepath.Join(w.first.Dir, "journal"), Kind: "test", Version: 1}
+	return steps.File{Disk: disk.OS{}, Op: "test", Path: filepath.Join(w.from.Dir, "journal"), Kind: "test", Version: 1}
 }
 
-// goOn continues the upgrade by another agent.
+// goOn continues the upgrade by another agent. The next one goes back.
 func (w *world) goOn() {
 	w.t.Helper()
 	j, err := steps.Read[primitive.Journal](w.file())
@@ -182,13 +205,17 @@ func (w *world) goOn() {
 	if step, err := w.run(w.host.Agent(), j).Do(w.t.Context()); err != nil {
 		w.t.Fatalf("continued to %s: %v", step, err)
 	}
-	w.expect(w.second)
+	w.expect(w.to)
+	if err := errors.Join(w.host.Agent().Keep(w.t.Context(), w.to.Release, w.from.Release), w.file().Remove()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.from, w.to = w.to, w.from
 }
 
 // expect checks that a version is installed and runs.
-func (w *world) expect(r *runtime.Release) {
+func (w *world) expect(v version) {
 	w.t.Helper()
-	a := w.host.Agent()
+	a, r := w.host.Agent(), v.Release
 	installed, err := a.Installed(w.t.Context(), r)
 	if err != nil || !installed {
 		w.t.Errorf("%s is installed: %v, %v", r.Version, installed, err)

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -56,9 +57,7 @@ func (h hosts) release(t *testing.T, e *engine.Engine, component, version string
 
 func TestContract(t *testing.T) { runtimetest.Run(t, newHost) }
 
-func TestActionsThatAreInterrupted(t *testing.T) {
-	primitivetest.Run(t, newHost, "Stop", "Install", "Start")
-}
+func TestActionsThatAreInterrupted(t *testing.T) { primitivetest.Run(t, newHost) }
 
 func newHost(t *testing.T) runtimetest.Host {
 	e := engine.Shared(t)
@@ -76,7 +75,12 @@ func newHost(t *testing.T) runtimetest.Host {
 		return r
 	}
 	return runtimetest.Host{
-		Agent:   func() runtime.Adapter { return newAdapter(t, Options{Host: e.Host}) },
+		Agent: func() runtime.Adapter { return newAdapter(t, Options{Host: e.Host}) },
+		PowerCut: func() {
+			if err := errors.Join(e.Stop(), e.Start(context.Background())); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Dying:   func(n int) (runtime.Adapter, func() bool) { return dying(t, e, n) },
 		Release: func(component, version string) *runtime.Release { return release(component, version) },
 		Broken: func(component, version string) *runtime.Release {

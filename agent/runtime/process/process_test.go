@@ -160,6 +160,35 @@ func TestContract(t *testing.T) { runtimetest.Run(t, newHost) }
 
 func TestActionsThatAreInterrupted(t *testing.T) { primitivetest.Run(t, newHost) }
 
+// cutPower ends all that runs, and has what is recorded of it be of another boot.
+func (m *machine) cutPower() {
+	m.t.Helper()
+	m.killAgents()
+	a := New(m.options)
+	for _, r := range m.releases {
+		rec, err := a.readRecord(r)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if rec.Process == nil {
+			continue
+		}
+		if err := send(*rec.Process, "KILL"); err != nil {
+			m.t.Fatal(err)
+		}
+		eventually(m.t, func() error {
+			if runs(*rec.Process) {
+				return errors.New("the program still runs")
+			}
+			return nil
+		})
+		rec.Process.Boot = "before"
+		if err := a.writeRecord(r, rec); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
 // newHost is without control groups, which not every agent may create. The other tests have
 // them.
 func newHost(t *testing.T) runtimetest.Host {
@@ -173,7 +202,8 @@ func newHost(t *testing.T) runtimetest.Host {
 			d.left.Store(int64(n))
 			return dyingAgent{a}, func() bool { return d.left.Load() <= 0 }
 		},
-		Release: m.good,
+		PowerCut: m.cutPower,
+		Release:  m.good,
 		Broken: func(component, version string) *runtime.Release {
 			return m.release(component, version, running("broken", version))
 		},

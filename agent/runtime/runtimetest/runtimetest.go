@@ -50,6 +50,9 @@ type Host struct {
 	Broken func(component, version string) *runtime.Release
 	// Refused are releases that Check refuses, by text that the error has.
 	Refused map[string]*runtime.Release
+	// PowerCut ends all that runs, and boots the machine: what starts without an agent starts.
+	// nil: the test of the adapter cuts the power by itself.
+	PowerCut func()
 	// Kill kills the component's program; nil kills the process of Status.PID.
 	Kill func(t *testing.T, s runtime.Status)
 }

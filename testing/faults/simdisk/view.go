@@ -33,6 +33,11 @@ type Call struct {
 	Half bool
 }
 
+// NeedsSpace reports whether the call fails on a full disk.
+func (c Call) NeedsSpace() bool {
+	return c.Kind == Change && c.Name != "remove" && c.Name != "truncate"
+}
+
 // Hook is called before each call. If it returns an error, the call is not made; the call
 // returns the error, unless it is [ErrSkip].
 type Hook func(Call) error
