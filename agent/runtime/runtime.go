@@ -6,16 +6,14 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Release is one version of a component on a host. Its package is verified and unpacked.
@@ -40,23 +38,11 @@ const CurrentLink = "current"
 // service manager start is below it, so that going back is one rename.
 func (r *Release) Current() string { return filepath.Join(r.Dir, CurrentLink) }
 
-// DecodeSettings decodes the settings of the manifest into v, strictly: a field that v lacks
-// is an error which names it.
+// DecodeSettings decodes the settings of the manifest into v, strictly: a key that v lacks is
+// an error which names those that v has. See [runtimes.Decode].
 func (r *Release) DecodeSettings(v any) error {
-	b, err := json.Marshal(r.Component.Settings)
-	if err != nil {
-		return fmt.Errorf("settings of component %s: %w", r.Name, err)
-	}
-	if len(b) > manifest.MaxSettings {
-		return fmt.Errorf("settings of component %s have %d bytes, want at most %d", r.Name, len(b), manifest.MaxSettings)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return fmt.Errorf("settings of component %s: %w", r.Name, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("settings of component %s: more than one value", r.Name)
+	if err := runtimes.Decode(&r.Component, v); err != nil {
+		return fmt.Errorf("component %s: %w", r.Name, err)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func TestUpgradeRefusals(t *testing.T) {
 			name: "a component's package that was signed as an agent's", asked: "1.1.0", want: "one of component web, want an agent's",
 			prepare: func(t *testing.T, s *source, _ *testHost) {
 				p := pkg("1.1.0", "bbbbbb")
-				p.Component = &manifest.Component{Name: "web", Runtime: "process"}
+				p.Component = &manifest.Component{Name: "web", Runtime: "process", Settings: map[string]any{"program": "muster-agent"}}
 				s.publish(t, "1.1.0", p)
 			},
 		},

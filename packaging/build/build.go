@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Archive formats.
@@ -139,11 +140,13 @@ func checkName(name string, component bool) error {
 // checkSet checks the names of all files, which are sorted, against each other.
 func checkSet(files []source, p manifest.Package) error {
 	names := make(map[string]bool, len(files))
+	executable := make(map[string]bool, len(files))
 	for _, f := range files {
 		if names[f.Name] {
 			return fmt.Errorf("file name %q is given twice", f.Name)
 		}
 		names[f.Name] = true
+		executable[f.Name] = f.mode&0o111 != 0
 	}
 	for _, f := range files {
 		for dir := path.Dir(f.Name); dir != "."; dir = path.Dir(dir) {
@@ -153,10 +156,10 @@ func checkSet(files []source, p manifest.Package) error {
 		}
 	}
 	if p.Component != nil {
-		if err := p.Component.CheckFiles(func(name string) bool { return names[name] }); err != nil {
-			return fmt.Errorf("%w: add it with --file NAME=PATH", err)
+		if err := p.Component.Validate(); err != nil {
+			return err
 		}
-		return nil
+		return runtimes.Check(p.Component, executable)
 	}
 	want := manifest.ProgramName(p.OS, program)
 	if !names[want] {

@@ -353,10 +353,13 @@ func TestBuildErrorNamesTheCauseInAComponent(t *testing.T) {
 		change func(*manifest.Component)
 		says   string
 	}{
-		"no configuration file": {func(c *manifest.Component) { c.ConfigFiles[0].From = "conf/wev.conf" }, `config-files[0].from: "conf/wev.conf" is not in the package, for /etc/web/web.conf`},
-		"name":                  {func(c *manifest.Component) { c.Name = "Web" }, "package.component.name"},
-		"relative path":         {func(c *manifest.Component) { c.ConfigFiles[0].Path = "web.conf" }, "config-files[0].path"},
-		"settings":              {func(c *manifest.Component) { c.Settings["f"] = func() {} }, "package.component.settings"},
+		"no configuration file": {func(c *manifest.Component) { c.ConfigFiles[0].From = "conf/wev.conf" }, `config-files[0].from: "conf/wev.conf" is not in the package, for /etc/web/web.conf: build it with --file conf/wev.conf=PATH`},
+		"no program":            {func(c *manifest.Component) { c.Settings["program"] = "bin/webb" }, `settings.program: "bin/webb" is not in the package`},
+		"not executable":        {func(c *manifest.Component) { c.Settings["program"] = "conf/web.conf" }, `settings.program: "conf/web.conf" is not executable`},
+		"misspelt setting":      {func(c *manifest.Component) { c.Settings["programm"] = "bin/web" }, "settings.programm: is no setting, want one of program, "},
+		"name":                  {func(c *manifest.Component) { c.Name = "Web" }, `build package: name: is "Web", want`},
+		"relative path":         {func(c *manifest.Component) { c.ConfigFiles[0].Path = "web.conf" }, `build package: config-files[0].path: is "web.conf"`},
+		"settings":              {func(c *manifest.Component) { c.Settings["f"] = func() {} }, "build package: settings: want what JSON can hold"},
 	} {
 		s := component(t)
 		tc.change(s.Manifest.Component)
@@ -381,14 +384,18 @@ func TestUnpackedFilesEqualTheBuiltOnes(t *testing.T) {
 			c := fakepkg.Component("web")
 			described = &c
 			delete(bodies, "muster-agent")
-			bodies["conf/web.conf"] = "port 80"
+			bodies["conf/web.conf"], bodies["bin/web"] = "port 80", "web"
 		}
 		s := build.Spec{
 			Manifest: manifest.Package{Version: "1.1.0", OS: "linux", Arch: "amd64", Component: described},
 			Format:   rapid.SampledFrom([]string{build.TarGz, build.Zip}).Draw(rt, "format"),
 		}
 		for name, body := range bodies {
-			s.Files = append(s.Files, build.File{Name: name, Path: file(t, dir, hex.EncodeToString([]byte(name))[:min(2*len(name), 200)], body, 0o644)})
+			mode := os.FileMode(0o644)
+			if name == "bin/web" {
+				mode = 0o755
+			}
+			s.Files = append(s.Files, build.File{Name: name, Path: file(t, dir, hex.EncodeToString([]byte(name))[:min(2*len(name), 200)], body, mode)})
 		}
 		var buf bytes.Buffer
 		if _, err := build.Build(t.Context(), s, &buf); err != nil {

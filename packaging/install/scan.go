@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Bounds of a package.
@@ -115,19 +116,21 @@ func (c *contents) resolve() (err error) {
 	return resolvePlatform(&c.manifest.Package, c.programs, c.places)
 }
 
-// checkComponent refuses a component's package without its configuration files: otherwise
-// only the upgrade would notice, with the component stopped.
+// checkComponent refuses a component's package that lacks files, or has settings that no
+// host can use: otherwise only an upgrade would notice.
 func (c *contents) checkComponent() error {
 	component := c.manifest.Package.Component
 	if component == nil {
 		return nil
 	}
-	home := map[string]bool{}
-	for _, place := range c.places {
-		home[place] = true
+	home := make(map[string]bool, len(c.places))
+	for _, f := range c.files {
+		if place, ok := c.places[f.Name]; ok {
+			home[place] = f.Mode&0o111 != 0
+		}
 	}
-	if err := component.CheckFiles(func(name string) bool { return home[name] }); err != nil {
-		return &RefusedError{manifest.FileName, "cannot be used: " + err.Error()}
+	if err := runtimes.Check(component, home); err != nil {
+		return &RefusedError{manifest.FileName, "cannot be used: package.component: " + err.Error()}
 	}
 	return nil
 }

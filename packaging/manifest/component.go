@@ -149,11 +149,14 @@ func (c *Component) ServerMayWrite(file string) bool {
 func (c *Component) CheckFiles(has func(name string) bool) error {
 	for i, f := range c.ConfigFiles {
 		if !has(f.From) {
-			return fmt.Errorf("package.component.config-files[%d].from: %q is not in the package, for %s", i, f.From, f.Path)
+			return fmt.Errorf("config-files[%d].from: %q is not in the package, for %s: %s", i, f.From, f.Path, AddFile(f.From))
 		}
 	}
 	return nil
 }
+
+// AddFile says how a publisher adds a file to a package.
+func AddFile(name string) string { return fmt.Sprintf("build it with --file %s=PATH", name) }
 
 // validSettings returns an error if agents could not hand the settings to their runtime.
 func validSettings(settings map[string]any) error {
@@ -168,12 +171,15 @@ func validSettings(settings map[string]any) error {
 }
 
 // Validate returns an error that names all invalid fields. Of the settings it knows only the
-// form.
-func (c *Component) Validate() error {
+// form; package runtimes knows more.
+func (c *Component) Validate() error { return c.validate("") }
+
+// validate names fields with a prefix, which is where the description is in its file.
+func (c *Component) validate(prefix string) error {
 	var errs []error
 	check := func(field string, err error) {
 		if err != nil {
-			errs = append(errs, fmt.Errorf("package.component.%s: %w", field, err))
+			errs = append(errs, fmt.Errorf("%s%s: %w", prefix, field, err))
 		}
 	}
 	check("name", ValidComponentName(c.Name))

@@ -213,7 +213,7 @@ func (m *Manifest) Validate() error {
 		}
 	}
 	if p.Component != nil {
-		if err := p.Component.Validate(); err != nil {
+		if err := p.Component.validate("package.component."); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", FileName, err))
 		}
 		if m.APIVersion != APIVersion { // Parse ignores misspelt keys in the other format

@@ -86,6 +86,14 @@ var bans = []ban{
 		reason: "each has one task, separate from the others: content, durable writes, trust",
 	},
 	{
+		from: []string{"packaging/runtimes"}, to: []string{"//..."}, only: []string{"//packaging/manifest"},
+		reason: "agents, servers and publishers check the same settings with it",
+	},
+	{
+		from: []string{"packaging/runtimes"}, to: []string{"net", "net/http/...", "os", "os/...", "syscall", "log", "log/slog"},
+		reason: "it decides about a package, wherever it is: what depends on the host is for the adapters of agents",
+	},
+	{
 		from: []string{"packaging/trust"}, to: []string{"net", "net/...", "os", "os/...", "io/fs"}, deep: true,
 		reason: "it decides about the given bytes, independently of how they are fetched or opened",
 	},

@@ -66,6 +66,10 @@ func EvilComponentPackages(t testing.TB, version string) []Evil {
 		{Name: "description in the other format", Entries: refused("version: co.elastic.agent/v1" + head[len("version: muster/v1"):] + home +
 			"  component: {name: web, runtime: process, server_files: [/etc/]}\n"), Why: "want muster/v1 for a component"},
 		{Name: "settings that JSON cannot hold", Entries: refused(head + home + "  component: {name: web, runtime: process, settings: {a: {1: 2}}}\n"), Why: "package.component.settings"},
+		{Name: "no program", Entries: b.without("bin/web"), Why: `package.component: settings.program: "bin/web" is not in the package`},
+		{Name: "program that is not executable", Entries: append(b.without("bin/web"), Entry{Name: b.home + "/bin/web", Body: "#!/bin/sh\n"}), Why: `settings.program: "bin/web" is not executable`},
+		{Name: "misspelt setting", Entries: refused(head + home + "  component: {name: web, runtime: process, settings: {programm: bin/web}}\n"), Why: "settings.programm: is no setting, want one of program, args"},
+		{Name: "image without a digest", Entries: refused(head + home + "  component: {name: web, runtime: docker, settings: {image: 'nginx:1.27'}}\n"), Why: "settings.image: is \"nginx:1.27\", want <repository>@sha256:<digest>"},
 		{Name: "nothing but a name", Entries: refused(head + home + "  component: {name: ../web, runtime: ''}\n"), Why: "package.component.runtime"},
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Check returns an error if the engine cannot run the release, as far as that can be known.
@@ -113,7 +114,7 @@ func (a *Adapter) checkBinds(s *settings, c *manifest.Component) error {
 		return nil
 	}
 	for i, m := range s.Mounts {
-		if !m.isBind() || c != nil && holdsConfig(m.Source, c) {
+		if !m.IsBind() || c != nil && holdsConfig(m.Source, c) {
 			continue
 		}
 		ok, err := a.exists(m.Source)
@@ -161,7 +162,7 @@ func (a *Adapter) checkPorts(ctx context.Context, s *settings, r *runtime.Releas
 	}
 	for i, p := range s.Ports {
 		taken := func(c container.Summary) bool {
-			return slices.ContainsFunc(c.Ports, func(q container.PortSummary) bool { return p.collides(q.IP, q.PublicPort, q.Type) })
+			return slices.ContainsFunc(c.Ports, func(q container.PortSummary) bool { return p.Collides(q.IP, q.PublicPort, q.Type) })
 		}
 		own := func(c container.Summary) bool {
 			return isOf(c.Labels, r) || s.Adopt && slices.Contains(c.Names, "/"+s.Container)
@@ -181,8 +182,8 @@ func (a *Adapter) checkPorts(ctx context.Context, s *settings, r *runtime.Releas
 
 // isTaken reports whether a program of the host listens on the port. What cannot be known,
 // such as without rights, is not taken.
-func isTaken(ctx context.Context, p port) bool {
-	address := p.address()
+func isTaken(ctx context.Context, p runtimes.Port) bool {
+	address := p.Addr()
 	if !address.IsValid() {
 		address = netip.IPv4Unspecified()
 	}
@@ -192,7 +193,7 @@ func isTaken(ctx context.Context, p port) bool {
 		err error
 		lc  net.ListenConfig
 	)
-	switch p.protocol() {
+	switch p.ProtocolOf() {
 	case string(network.TCP):
 		l, err = lc.Listen(ctx, "tcp", at)
 	case string(network.UDP):

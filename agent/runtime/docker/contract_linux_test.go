@@ -87,10 +87,10 @@ func newHost(t *testing.T) runtimetest.Host {
 			return release(component, version, version, "broken")
 		},
 		Refused: map[string]*runtime.Release{
-			"it has no digest":               refused("image", "docker.io/library/nginx:1.27"),
-			`unknown field "privileged"`:     refused("privileged", true),
-			"network lan does not exist":     refused("network", "lan"),
-			"/no/such/folder does not exist": refused("mounts", []map[string]any{{"source": "/no/such/folder", "target": "/data"}}),
+			"it has no digest":                   refused("image", "docker.io/library/nginx:1.27"),
+			"settings.privileged: is no setting": refused("privileged", true),
+			"network lan does not exist":         refused("network", "lan"),
+			"/no/such/folder does not exist":     refused("mounts", []map[string]any{{"source": "/no/such/folder", "target": "/data"}}),
 		},
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Name is the runtime's name in manifests.
@@ -31,14 +32,14 @@ const Name = "docker"
 // Labels of the containers that Muster creates. Versions of the agent read those of others,
 // so they never change.
 const (
-	labelPrefix    = "muster."
+	labelPrefix    = runtimes.LabelPrefix
 	labelComponent = labelPrefix + "component" // the component's name
 	labelHome      = labelPrefix + "home"      // the home of the release, absolute
 	labelVersion   = labelPrefix + "version"   // for people
 )
 
 // asideSuffix ends the name of the container that Install sets aside for Restore.
-const asideSuffix = ".bak"
+const asideSuffix = runtimes.AsideSuffix
 
 // Options are what an adapter depends on. The zero value is the engine of the host.
 type Options struct {

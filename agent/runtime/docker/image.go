@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // Acquire pulls the image unless the host has it.
@@ -74,7 +75,7 @@ func (a *Adapter) Verify(ctx context.Context, r *runtime.Release) error {
 // The engine verifies the content of images when it stores them, by their digests.
 func (a *Adapter) image(ctx context.Context, s *settings) (*image.InspectResponse, error) {
 	// Images that were loaded and not pulled are known by their id only.
-	for _, name := range []string{s.Image, s.digest.String()} {
+	for _, name := range []string{s.Image, s.Digest.String()} {
 		answer, err := a.engine.ImageInspect(ctx, name)
 		if errdefs.IsNotFound(err) {
 			continue
@@ -91,8 +92,8 @@ func (a *Adapter) image(ctx context.Context, s *settings) (*image.InspectRespons
 
 // matches reports whether the digest of the manifest is that of the image, or its id.
 func (s *settings) matches(img *image.InspectResponse) bool {
-	return img.ID == s.digest.String() || slices.ContainsFunc(img.RepoDigests, func(d string) bool {
-		return strings.HasSuffix(d, "@"+s.digest.String())
+	return img.ID == s.Digest.String() || slices.ContainsFunc(img.RepoDigests, func(d string) bool {
+		return strings.HasSuffix(d, "@"+s.Digest.String())
 	})
 }
 
@@ -109,7 +110,7 @@ func (s *settings) suits(img *image.InspectResponse, goos, arch string) error {
 		return nil
 	}
 	for _, volume := range slices.Sorted(maps.Keys(img.Config.Volumes)) {
-		if !slices.ContainsFunc(s.Mounts, func(m mount) bool { return m.Target == path.Clean(volume) }) {
+		if !slices.ContainsFunc(s.Mounts, func(m runtimes.Mount) bool { return m.Target == path.Clean(volume) }) {
 			return fmt.Errorf("image %s declares the volume %s, and each version would begin with an empty one: name what is there in mounts", s.Image, volume)
 		}
 	}
@@ -260,5 +261,5 @@ func (a *Adapter) needs(home string, s *settings) bool {
 		return false
 	}
 	image, _ := m.Package.Component.Settings["image"].(string)
-	return strings.HasSuffix(image, "@"+s.digest.String())
+	return strings.HasSuffix(image, "@"+s.Digest.String())
 }

@@ -137,7 +137,7 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 		return fmt.Errorf("start container %s: it is not that of version %s: install it first", s.Container, r.Identity)
 	}
 	// First, since whoever finds a running container does not start it again.
-	if err := a.setRestart(ctx, c, s.restart); err != nil {
+	if err := a.setRestart(ctx, c, s.restart()); err != nil {
 		return err
 	}
 	if c.State.Running {

@@ -9,8 +9,6 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 )
 
-const runVariable = "MUSTER_COMPONENT_RUN"
-
 func supported() error {
 	return fmt.Errorf("runtime process: %w: it is for Linux and macOS, and this is %s", runtime.ErrUnavailable, goruntime.GOOS)
 }

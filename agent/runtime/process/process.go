@@ -327,7 +327,7 @@ func (a *Adapter) end(ctx context.Context, r *runtime.Release, s settings, rec *
 		// the host, so they are listed once; kill lists them again.
 		var children []identity
 		listed := false
-		ended, err := waitFor(ctx, s.stopTimeout, func() (bool, error) {
+		ended, err := waitFor(ctx, s.StopAfter, func() (bool, error) {
 			if runs(*rec.Process) {
 				return false, nil
 			}
@@ -344,7 +344,7 @@ func (a *Adapter) end(ctx context.Context, r *runtime.Release, s settings, rec *
 			return fmt.Errorf("stop component %s: %w", r.Name, err)
 		}
 		if !ended {
-			a.o.Log.Warn("component did not end in time and is killed", "component", r.Name, "timeout", s.stopTimeout.String())
+			a.o.Log.Warn("component did not end in time and is killed", "component", r.Name, "timeout", s.StopAfter.String())
 		}
 	}
 	_, err := a.kill(ctx, r, rec)

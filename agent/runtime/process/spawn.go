@@ -19,10 +19,6 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 )
 
-// runVariable is the environment variable with the id of a run. Children inherit it, which
-// finds those that have left the program's session.
-const runVariable = "MUSTER_COMPONENT_RUN"
-
 // searchPath is the PATH of components, which does not depend on how the agent was started.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -235,7 +235,7 @@ func TestCheckRefusesBeforeAnythingIsStopped(t *testing.T) {
 		{what: "its name as an alias", component: component{name: "web", unit: plainUnit + "Alias=muster-agent.service\n"}, want: "runs the agent itself"},
 		{what: "another name of it", component: component{name: "nickname"}, want: "runs the agent itself"},
 		{what: "a file system that is mounted later", component: component{name: "mounted", unit: plainUnit}, want: mount + " is a file system of its own"},
-		{what: "an unknown setting", component: component{name: "web"}, settings: map[string]any{"unit": "web.service", "command": "rm"}, want: `unknown field "command"`},
+		{what: "an unknown setting", component: component{name: "web"}, settings: map[string]any{"unit": "web.service", "command": "rm"}, want: "settings.command: is no setting, want one of unit, unit_file"},
 		{what: "a missing unit file", component: component{name: "web"}, settings: map[string]any{"unit": "web.service", "unit_file": "nothere"}, want: "unit_file nothere of component web: unit file: open"},
 	} {
 		test.t = t

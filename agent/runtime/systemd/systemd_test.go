@@ -16,35 +16,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-func TestSettingsNameAUnitAndAFileOfThePackage(t *testing.T) {
-	for _, test := range []struct {
-		settings map[string]any
-		want     string // in the error, "" if there is none
-	}{
-		{map[string]any{"unit": "web.service"}, ""},
-		{map[string]any{"unit": "postgresql@15-main.service"}, ""},
-		{map[string]any{"unit": "web.service", "unit_file": "units/web.service"}, ""},
-		{map[string]any{}, `unit is ""`},
-		{map[string]any{"unit": "web"}, `unit is "web", want the name of a service such as web.service`},
-		{map[string]any{"unit": "web.socket"}, "want the name of a service"},
-		{map[string]any{"unit": "web@.service"}, "want the name of a service"},
-		{map[string]any{"unit": "--all.service"}, "want the name of a service"},
-		{map[string]any{"unit": "*.service"}, "want the name of a service"},
-		{map[string]any{"unit": "../web.service"}, "want the name of a service"},
-		{map[string]any{"unit": strings.Repeat("w", maxUnitName) + ".service"}, "want the name of a service"},
-		{map[string]any{"unit": "web@1.service", "unit_file": "web.service"}, "name the unit without @"},
-		{map[string]any{"unit": "web.service", "unit_file": "../../etc/passwd"}, "want a file of the package"},
-		{map[string]any{"unit": "web.service", "unit_file": "/etc/passwd"}, "want a file of the package"},
-		{map[string]any{"unit": "web.service", "reload": true}, `unknown field "reload"`},
-		{map[string]any{"unit": 1}, "unit"},
-	} {
-		_, err := decode(&runtime.Release{Name: "web", Component: manifest.Component{Settings: test.settings}})
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v: %v, want %q in it", test.settings, err, test.want)
-		}
-	}
-}
-
 func TestUnitOfAPackage(t *testing.T) {
 	const current = "/opt/muster/components/web/current"
 	for _, test := range []struct {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -18,15 +17,11 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // settings are those of the signed manifest.
-type settings struct {
-	// Unit is the name of the unit, such as web.service.
-	Unit string `json:"unit"`
-	// UnitFile is the file in the package's home that is the unit. Empty: the host has it.
-	UnitFile string `json:"unit_file"`
-}
+type settings = runtimes.Systemd
 
 const (
 	// currentWord stands in a unit file for the path of the link to the installed version,
@@ -36,36 +31,10 @@ const (
 	maxUnitBytes = 64 << 10
 )
 
-// unitName is a name that systemctl and journalctl take neither for an option nor for a
-// pattern. An instance of a template is one too.
-var unitName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*(@[A-Za-z0-9:_.\\-]+)?\.service$`)
-
-// maxUnitName is systemd's.
-const maxUnitName = 255
-
 func decode(r *runtime.Release) (settings, error) {
 	var s settings
-	if err := r.DecodeSettings(&s); err != nil {
-		return s, err
-	}
-	if err := s.validate(); err != nil {
-		return s, fmt.Errorf("settings of component %s: %w", r.Name, err)
-	}
-	return s, nil
-}
-
-func (s settings) validate() error {
-	switch {
-	case len(s.Unit) > maxUnitName || !unitName.MatchString(s.Unit):
-		return fmt.Errorf("unit is %q, want the name of a service such as web.service", s.Unit)
-	case s.UnitFile == "":
-		return nil
-	case !filepath.IsLocal(s.UnitFile):
-		return fmt.Errorf("unit_file is %q, want a file of the package", s.UnitFile)
-	case strings.Contains(s.Unit, "@"):
-		return fmt.Errorf("unit %s is an instance of a template, which unit_file cannot be: name the unit without @", s.Unit)
-	}
-	return nil
+	err := r.DecodeSettings(&s)
+	return s, err
 }
 
 // definition is a unit that comes with a package.

@@ -99,6 +99,9 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 		what = "component " + c.Name + ", "
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  %sversion %s, hash %s, for %s/%s\n", out, what, m.Package.FullVersion(), m.Package.Hash, o.goos, o.goarch)
+	if note := uncheckedSettings(m.Package.Component); note != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Note: %s.\n", note)
+	}
 	if base := filepath.Base(out); base != name {
 		// Agents derive the name from the version.
 		fmt.Fprintf(cmd.ErrOrStderr(), "Note: agents request this package as %s, not %s.\n", name, base)
@@ -172,7 +175,7 @@ func readChecks(file string) ([]manifest.Check, error) {
 	dec := yaml.NewDecoder(f)
 	dec.KnownFields(true)
 	if err := dec.Decode(&checks); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("--checks: %s: want a list such as `- {name: listens, tcp: \"127.0.0.1:9000\"}`: %w", file, err)
+		return nil, fmt.Errorf("--checks: %s: want a list such as `- {name: listens, tcp: \"127.0.0.1:9000\"}`: %w", file, yamlProblem(err))
 	}
 	for i, c := range checks {
 		if err := c.Validate(); err != nil {

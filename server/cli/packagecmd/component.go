@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +18,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 )
 
 // exampleComponent describes a component with every key explained.
@@ -22,13 +26,13 @@ import (
 //go:embed example/component.yaml
 var exampleComponent string
 
-const exampleCommand = "muster package example > component.yaml"
+const exampleCommand = "muster package example"
 
 func newExample() *cobra.Command {
 	return &cobra.Command{
 		Use:          "example",
 		Short:        "Print the description of a component with every key explained",
-		Example:      "  " + exampleCommand,
+		Example:      "  " + exampleCommand + " > component.yaml",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,8 +48,11 @@ func readComponent(file string) (*manifest.Component, error) {
 		return nil, nil //nolint:nilnil // it is the package of an agent
 	}
 	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, hinted(fmt.Errorf("--component: %w", err), "%s > %s", exampleCommand, file)
+	}
 	if err != nil {
-		return nil, hinted(fmt.Errorf("--component: %w", err), exampleCommand)
+		return nil, fmt.Errorf("--component: %w", err)
 	}
 	defer f.Close()
 	refuse := func(err error) (*manifest.Component, error) {
@@ -59,7 +66,7 @@ func readComponent(file string) (*manifest.Component, error) {
 		return refuse(errors.New("is empty"))
 	}
 	if err != nil {
-		return refuse(err)
+		return refuse(yamlProblem(err))
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return refuse(errors.New("has more than one document, want one"))
@@ -70,12 +77,58 @@ func readComponent(file string) (*manifest.Component, error) {
 	return &c, nil
 }
 
+var (
+	unknownKey = regexp.MustCompile(`field (\S+) not found in type (\S+)`)
+	wrongValue = regexp.MustCompile(`cannot unmarshal !!\w+ (.*) into \S+`)
+)
+
+// yamlProblem returns a YAML error with the keys that are allowed instead of the names of Go
+// types.
+func yamlProblem(err error) error {
+	t, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
+		return fmt.Errorf("not YAML, %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	text := strings.Join(t.Errors, "; ")
+	for _, typ := range []reflect.Type{reflect.TypeFor[manifest.Component](), reflect.TypeFor[manifest.ConfigFile](), reflect.TypeFor[manifest.Check]()} {
+		text = unknownKey.ReplaceAllStringFunc(text, func(found string) string {
+			if m := unknownKey.FindStringSubmatch(found); m[2] == typ.String() {
+				return fmt.Sprintf("there is no key %s, want one of %s", m[1], strings.Join(yamlKeys(typ), ", "))
+			}
+			return found
+		})
+	}
+	return errors.New(wrongValue.ReplaceAllString(text, "$1 is not a value of this key"))
+}
+
+// yamlKeys returns the keys of a struct in a YAML file.
+func yamlKeys(typ reflect.Type) []string {
+	var keys []string
+	for i := range typ.NumField() {
+		key, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// uncheckedSettings returns a note for the author of a component whose runtime this program
+// does not know, or "". It is no mistake: agents may have more runtimes.
+func uncheckedSettings(c *manifest.Component) string {
+	if c == nil || slices.Contains(runtimes.Names(), c.Runtime) {
+		return ""
+	}
+	return fmt.Sprintf("this program does not know the runtime %q, so hosts are the first to check its settings; it knows %s", c.Runtime, strings.Join(runtimes.Names(), ", "))
+}
+
 // componentRows describes a component in the table of inspect.
 func componentRows(c *manifest.Component) [][2]string {
 	if c == nil {
 		return nil
 	}
 	rows := [][2]string{{"component", c.Name}, {"runtime", c.Runtime}}
+	if note := uncheckedSettings(c); note != "" {
+		rows = append(rows, [2]string{"note", note})
+	}
 	for _, key := range slices.Sorted(maps.Keys(c.Settings)) {
 		value, err := json.Marshal(c.Settings[key])
 		if err != nil { // Validate has encoded it

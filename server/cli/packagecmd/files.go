@@ -120,6 +120,13 @@ func (f progressFile) Read(b []byte) (int, error) {
 	return n, err
 }
 
+func filesText(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
+}
+
 func sizeText(n int64) string {
 	const kib, mib = 1 << 10, 1 << 20
 	switch {

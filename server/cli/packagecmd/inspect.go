@@ -117,7 +117,7 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	if r.Snapshot {
 		version += "-SNAPSHOT"
 	}
-	signature := "none: sign the package with `muster package sign`"
+	signature := "none beside the archive: sign the targets file that names it with `muster package add`, or the archive with `muster package sign`"
 	if r.HasSignature {
 		signature = r.Archive + trust.SignatureSuffix + ", not checked: see `muster package verify`"
 	}
@@ -131,7 +131,7 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 		{"generation", generation},
 		{"home", r.Home},
 		{"archive", sizeText(r.Size) + ", sha256:" + r.SHA256},
-		{"unpacked", fmt.Sprintf("%s in %d files", sizeText(r.UnpackedSize), len(r.Files))},
+		{"unpacked", fmt.Sprintf("%s in %s", sizeText(r.UnpackedSize), filesText(len(r.Files)))},
 		{"signature", signature},
 	})
 	for _, check := range r.Checks {

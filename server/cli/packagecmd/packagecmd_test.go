@@ -11,7 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/runtimes"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -46,6 +49,22 @@ func (r release) write(name, body string, mode os.FileMode) {
 // try runs `muster package` with arguments.
 func (r release) try(args ...string) (stdout string, err error) {
 	r.t.Helper()
+	stdout, _, err = r.start(args...)
+	return stdout, err
+}
+
+// stderr returns the notes of a command that works.
+func (r release) stderr(args ...string) string {
+	r.t.Helper()
+	_, notes, err := r.start(args...)
+	if err != nil {
+		r.t.Fatalf("package %s: %v", strings.Join(args, " "), err)
+	}
+	return notes
+}
+
+func (r release) start(args ...string) (stdout, stderr string, err error) {
+	r.t.Helper()
 	var out, errOut bytes.Buffer
 	cmd := New()
 	cmd.SetArgs(args)
@@ -57,7 +76,7 @@ func (r release) try(args ...string) (stdout string, err error) {
 	if strings.Contains(errOut.String(), "\x1b") || strings.Contains(errOut.String(), "\r") {
 		r.t.Errorf("package %v writes a progress line although there is no terminal: %q", args, errOut.String())
 	}
-	return out.String(), err
+	return out.String(), errOut.String(), err
 }
 
 func (r release) run(args ...string) string {
@@ -153,7 +172,7 @@ func TestInspectShowsContentsOfPackage(t *testing.T) {
 	r.run(append(build110, "--snapshot", "--hash", "ABCDEF0123456789")...)
 	const archive = "muster-agent-1.1.0-SNAPSHOT-linux-amd64.tar.gz"
 	human := r.run("inspect", archive)
-	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none: sign the package"} {
+	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none beside the archive: ", "`muster package add`"} {
 		if !strings.Contains(human, word) {
 			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
 		}
@@ -177,7 +196,7 @@ func TestComponentIsBuiltInspectedAndSigned(t *testing.T) {
 	r.write("component.yaml", r.run("example"), 0o644)
 	r.write("checks.yml", `- {name: answers, http: "http://127.0.0.1:8080/health"}`, 0o644)
 	args := []string{"build", "--version", "2.4.0", "--os", "linux", "--arch", "amd64", "--component", "component.yaml", "--checks", "checks.yml", "--file", "web.service=bin/notes.txt"}
-	r.refuses([]string{`"conf/web.conf" is not in the package, for /etc/web/web.conf`, "--file NAME=PATH"}, args...)
+	r.refuses([]string{`"conf/web.conf" is not in the package, for /etc/web/web.conf`, "--file conf/web.conf=PATH"}, args...)
 	const archive = "muster-component-web-2.4.0-linux-amd64.tar.gz"
 	if out := r.run(append(args, "--file", "conf/web.conf=bin/notes.txt", "--file", "bin/web=bin/muster-agent")...); !strings.Contains(out, archive) || !strings.Contains(out, "component web, version 2.4.0") {
 		t.Errorf("build says\n%s", out)
@@ -221,11 +240,14 @@ func TestDescriptionOfAComponentIsRefused(t *testing.T) {
 	r := newRelease(t)
 	const good = "name: web\nruntime: process\n"
 	for what, c := range map[string]struct{ text, says string }{
-		"empty":              {"", "is empty"},
-		"a misspelt key":     {good + "data_dir: /var/lib/web\n", "data_dir not found"},
-		"two descriptions":   {good + "---\n" + good, "more than one document"},
-		"a relative path":    {good + "data-dir: lib\n", "package.component.data-dir"},
-		"the whole manifest": {"package: {component: {name: web}}\n", "package not found"},
+		"empty":               {"", "is empty"},
+		"a misspelt key":      {good + "data_dir: /var/lib/web\n", "line 3: there is no key data_dir, want one of name, runtime, settings, data-dir, config-files, server-files, reload"},
+		"two descriptions":    {good + "---\n" + good, "more than one document"},
+		"a relative path":     {good + "data-dir: lib\n", `component.yaml: data-dir: is "lib", want an absolute path`},
+		"a misspelt file key": {good + "config-files: [{path: /etc/web.conf, form: web.conf}]\n", "there is no key form, want one of path, from, mode, owner, group"},
+		"no list":             {good + "config-files: web.conf\n", "line 3: `web.conf` is not a value of this key"},
+		"no YAML":             {"name: [\n", "not YAML, line 1"},
+		"the whole manifest":  {"package: {component: {name: web}}\n", "there is no key package, want one of name, "},
 	} {
 		r.write("component.yaml", c.text, 0o644)
 		r.refuses([]string{"--component: component.yaml: ", c.says, exampleCommand}, "build", "--version", "1.0.0", "--component", "component.yaml")
@@ -233,16 +255,77 @@ func TestDescriptionOfAComponentIsRefused(t *testing.T) {
 			t.Fatal(what)
 		}
 	}
-	r.refuses([]string{"no such file", exampleCommand}, "build", "--version", "1.0.0", "--component", "none.yaml")
+	// The file of a mistake is not to be overwritten by who copies the hint.
+	if _, err := r.try("build", "--version", "1.0.0", "--component", "component.yaml"); err == nil || strings.Contains(err.Error(), ">") {
+		t.Errorf("the hint for a file with a mistake is %v", err)
+	}
+	r.refuses([]string{"no such file", exampleCommand + " > none.yaml"}, "build", "--version", "1.0.0", "--component", "none.yaml")
 	if slices.ContainsFunc(r.files(), func(name string) bool { return strings.HasSuffix(name, ".gz") }) {
 		t.Errorf("a refused description left %v", r.files())
 	}
 }
 
+func TestSettingsThatNoHostCouldUseAreRefused(t *testing.T) {
+	r := newRelease(t)
+	for what, c := range map[string]struct{ text, says string }{
+		"a misspelt setting":      {"runtime: process\nsettings: {programm: bin/web}\n", "settings.programm: is no setting, want one of program, args, env, "},
+		"text instead of a list":  {"runtime: process\nsettings: {program: bin/web, args: --config}\n", `settings.args: is "--config", want a list`},
+		"a program that is not":   {"runtime: process\nsettings: {program: bin/webb}\n", `settings.program: "bin/webb" is not in the package: build it with --file bin/webb=PATH`},
+		"no program":              {"runtime: process\nsettings: {program: notes}\n", `settings.program: "notes" is not executable`},
+		"a unit that is not":      {"runtime: systemd\nsettings: {unit: web.service, unit_file: web.service}\n", `settings.unit_file: "web.service" is not in the package`},
+		"an image without digest": {"runtime: docker\nsettings: {image: \"nginx:1.27\"}\n", "want <repository>@sha256:<digest>: it has no digest"},
+	} {
+		r.write("component.yaml", "name: web\n"+c.text, 0o644)
+		r.refuses([]string{c.says}, "build", "--version", "1.0.0", "--component", "component.yaml", "--file", "bin/web=bin/muster-agent", "--file", "notes=bin/notes.txt")
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
+	if slices.ContainsFunc(r.files(), func(name string) bool { return strings.HasSuffix(name, ".gz") }) {
+		t.Errorf("refused settings left %v", r.files())
+	}
+}
+
+// Agents may have more runtimes, so an unknown one is no mistake, but it may be one that is
+// misspelt.
+func TestUnknownRuntimeIsBuiltWithANote(t *testing.T) {
+	r := newRelease(t)
+	r.write("component.yaml", "name: web\nruntime: podmn\nsettings: {anything: 1}\n", 0o644)
+	note := "does not know the runtime \"podmn\", so hosts are the first to check its settings; it knows systemd, process, docker"
+	if out := r.stderr("build", "--version", "1.0.0", "--os", "linux", "--arch", "amd64", "--component", "component.yaml"); !strings.Contains(out, note) {
+		t.Errorf("build notes %q, want %q", out, note)
+	}
+	if out := r.run("inspect", "muster-component-web-1.0.0-linux-amd64.tar.gz"); !strings.Contains(out, note) || !strings.Contains(out, " in 1 file\n") {
+		t.Errorf("inspect shows\n%s\nwant %q", out, note)
+	}
+	r.write("component.yaml", "name: web\nruntime: docker\nsettings: {image: \"example.com/cache@sha256:"+strings.Repeat("a", 64)+"\"}\n", 0o644)
+	if out := r.stderr("build", "--version", "1.1.0", "--component", "component.yaml"); out != "" {
+		t.Errorf("build notes %q of a known runtime", out)
+	}
+}
+
+// The settings in the example are those of the runtimes.
+func TestSettingsOfTheExampleAreAccepted(t *testing.T) {
+	for _, runtime := range runtimes.Names() {
+		_, text, ok := strings.Cut(exampleComponent, "runtime: "+runtime)
+		if !ok {
+			t.Fatalf("the example lacks the runtime %s", runtime)
+		}
+		_, text, _ = strings.Cut(text, "settings:\n")
+		text, _, _ = strings.Cut(text, "\n\n")
+		c := manifest.Component{Name: "web", Runtime: runtime}
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "#  ", "  ")), &c.Settings); err != nil || len(c.Settings) < 2 {
+			t.Fatalf("the settings of %s are %v, %v", runtime, c.Settings, err)
+		}
+		if err := runtimes.Check(&c, map[string]bool{"bin/web": true, "web.service": false}); err != nil {
+			t.Errorf("%s: %v", runtime, err)
+		}
+	}
+}
+
 func TestExampleHasEveryKeyOfAComponent(t *testing.T) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[manifest.Component](), reflect.TypeFor[manifest.ConfigFile]()} {
-		for i := range typ.NumField() {
-			key, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+		for _, key := range yamlKeys(typ) {
 			if !regexp.MustCompile(`(?m)^[ -]*` + key + `:`).MatchString(exampleComponent) {
 				t.Errorf("%s of %s is not in the example", key, typ.Name())
 			}
