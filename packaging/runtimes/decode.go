@@ -35,7 +35,7 @@ func Decode(c *manifest.Component, v any) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	if s, ok := v.(Settings); ok {
-		return s.complete()
+		return s.complete(c)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/go-units"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 const (
@@ -118,7 +120,7 @@ var (
 
 func (s *Docker) needs() []need { return nil }
 
-func (s *Docker) complete() error {
+func (s *Docker) complete(c *manifest.Component) error {
 	var p problems
 	bad := p.add
 	s.ReloadSignal = cmp.Or(s.ReloadSignal, "SIGHUP")
@@ -136,6 +138,7 @@ func (s *Docker) complete() error {
 	}
 	s.validatePorts(bad)
 	s.validateMounts(bad)
+	s.validateReload(c, bad)
 	if s.Network != "" && !networkForm.MatchString(s.Network) {
 		bad("network", "is %q, want none, host, bridge, or the name of a network", s.Network)
 	}
@@ -260,6 +263,19 @@ func (s *Docker) validateMounts(bad func(field, format string, args ...any)) {
 			}
 		case !nameForm.MatchString(m.Source):
 			bad(field+"source", "is %q, want an absolute path of the host or the name of a volume", m.Source)
+		}
+	}
+}
+
+// validateReload refuses to mount a configuration file that is to be reloaded: files are
+// replaced, and a running container keeps the one that it was started with.
+func (s *Docker) validateReload(c *manifest.Component, bad func(field, format string, args ...any)) {
+	if !c.Reload {
+		return
+	}
+	for i, m := range s.Mounts {
+		if slices.ContainsFunc(c.ConfigFiles, func(f manifest.ConfigFile) bool { return f.Path == m.Source }) || slices.Contains(c.ServerFiles, m.Source) {
+			bad(fmt.Sprintf("mounts[%d].source", i), "%s is a file, and the running container would not see a new one, so it cannot be reloaded: mount its folder", m.Source)
 		}
 	}
 }

@@ -63,6 +63,22 @@ func TestSettingsOfDockerThatAreWrongAreNamed(t *testing.T) {
 	}
 }
 
+func TestFileThatIsReloadedIsNotMounted(t *testing.T) {
+	for source, says := range map[string]string{"/etc/web": "", "/etc/web/web.conf": "settings.mounts[0].source: /etc/web/web.conf is a file, and the running container would not see a new one"} {
+		c := manifest.Component{
+			Reload: true, ServerFiles: []string{"/etc/web/web.conf"},
+			Settings: m{"image": "web@sha256:" + strings.Repeat("ab", 32), "mounts": []m{{"source": source, "target": "/x"}}},
+		}
+		if err := Decode(&c, new(Docker)); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", source, err, says)
+		}
+		c.Reload = false
+		if err := Decode(&c, new(Docker)); err != nil {
+			t.Errorf("%s of a component that is restarted: %v", source, err)
+		}
+	}
+}
+
 func TestTagBesideTheDigestIsIgnored(t *testing.T) {
 	for image, want := range map[string]string{
 		"nginx:1.27@sha256:" + strings.Repeat("ab", 32):         "docker.io/library/nginx@sha256:" + strings.Repeat("ab", 32),

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 const (
@@ -50,7 +52,7 @@ type Process struct {
 
 func (s *Process) needs() []need { return []need{{"program", s.Program, true}} }
 
-func (s *Process) complete() error {
+func (s *Process) complete(*manifest.Component) error {
 	var p problems
 	s.StopSignal = cmp.Or(strings.TrimPrefix(s.StopSignal, "SIG"), "TERM")
 	s.ReloadSignal = cmp.Or(strings.TrimPrefix(s.ReloadSignal, "SIG"), "HUP")

@@ -27,8 +27,9 @@ func Names() []string { return []string{NameSystemd, NameProcess, NameDocker} }
 
 // Settings are those of one runtime.
 type Settings interface {
-	// complete fills in the defaults, and returns an error that names all invalid values.
-	complete() error
+	// complete fills in the defaults, and returns an error that names all values that are
+	// invalid or contradict the rest of the description.
+	complete(c *manifest.Component) error
 	// needs returns the files of the package that the settings name.
 	needs() []need
 }

@@ -3,6 +3,8 @@ package runtimes
 import (
 	"regexp"
 	"strings"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 // Systemd are the settings of the runtime systemd.
@@ -27,7 +29,7 @@ func (s *Systemd) needs() []need {
 	return []need{{"unit_file", s.UnitFile, false}}
 }
 
-func (s *Systemd) complete() error {
+func (s *Systemd) complete(*manifest.Component) error {
 	var p problems
 	if len(s.Unit) > maxUnitName || !unitName.MatchString(s.Unit) {
 		p.add("unit", "is %q, want the name of a service such as web.service", s.Unit)

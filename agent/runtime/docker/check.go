@@ -35,7 +35,6 @@ func (a *Adapter) Check(ctx context.Context, r *runtime.Release) error {
 		func() error { return a.checkNames(ctx, s, r) },
 		func() error { return a.checkNetwork(ctx, s) },
 		func() error { return a.checkBinds(s, &r.Component) },
-		func() error { return s.checkReload(&r.Component) },
 		func() error { return a.checkPorts(ctx, s, r) },
 		func() error {
 			img, err := a.image(ctx, s)
@@ -134,20 +133,6 @@ func holdsConfig(path string, c *manifest.Component) bool {
 		return file == path || strings.HasPrefix(file, path+"/") || strings.TrimSuffix(file, "/") == path
 	}
 	return slices.ContainsFunc(c.ConfigFiles, func(f manifest.ConfigFile) bool { return is(f.Path) }) || slices.ContainsFunc(c.ServerFiles, is)
-}
-
-// checkReload refuses to mount a configuration file that is to be reloaded: files are
-// replaced, and a running container keeps the one that it was started with.
-func (s *settings) checkReload(c *manifest.Component) error {
-	if !c.Reload {
-		return nil
-	}
-	for i, m := range s.Mounts {
-		if slices.ContainsFunc(c.ConfigFiles, func(f manifest.ConfigFile) bool { return f.Path == m.Source }) || slices.Contains(c.ServerFiles, m.Source) {
-			return fmt.Errorf("mounts[%d].source: %s is a file, and the running container would not see a new one, so it cannot be reloaded: mount its folder", i, m.Source)
-		}
-	}
-	return nil
 }
 
 // checkPorts returns an error if a port is taken by another container, or by a program of
