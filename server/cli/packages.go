@@ -44,7 +44,7 @@ func (a *client) newPackageList() *cobra.Command {
 						if p.Maker != nil {
 							platform += ", Elastic"
 						}
-						add(p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
+						add(p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
 							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
 					}
 				})

@@ -69,7 +69,7 @@ func (p *progress) add(n int) {
 	p.bytes += int64(n)
 	if now := time.Now(); p.w != nil && now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "\r\x1b[K%s: %s", p.what, sizeText(p.bytes))
+		fmt.Fprintf(p.w, "\r\x1b[K%s: %s", p.what, SizeText(p.bytes))
 	}
 }
 
@@ -127,7 +127,8 @@ func filesText(n int) string {
 	return fmt.Sprintf("%d files", n)
 }
 
-func sizeText(n int64) string {
+// SizeText returns a number of bytes for people.
+func SizeText(n int64) string {
 	const kib, mib = 1 << 10, 1 << 20
 	switch {
 	case n >= mib:

@@ -130,8 +130,8 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	}, componentRows(r.Component), [][2]string{
 		{"generation", generation},
 		{"home", r.Home},
-		{"archive", sizeText(r.Size) + ", sha256:" + r.SHA256},
-		{"unpacked", fmt.Sprintf("%s in %s", sizeText(r.UnpackedSize), filesText(len(r.Files)))},
+		{"archive", SizeText(r.Size) + ", sha256:" + r.SHA256},
+		{"unpacked", fmt.Sprintf("%s in %s", SizeText(r.UnpackedSize), filesText(len(r.Files)))},
 		{"signature", signature},
 	})
 	for _, check := range r.Checks {
@@ -142,7 +142,7 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	}
 	fmt.Fprintln(tw)
 	for _, f := range r.Files {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.Mode, sizeText(f.Size), f.Name)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.Mode, SizeText(f.Size), f.Name)
 	}
 	return tw.Flush()
 }

@@ -173,7 +173,7 @@ func describe(c tuf.Contents) []string {
 		lines = append(lines, describeLimits("component "+name+": ", c.Components[name])...)
 	}
 	for _, t := range c.Targets {
-		lines = append(lines, fmt.Sprintf("%s  %s  sha512 %s…", t.FileName(), sizeText(t.Size), t.SHA512[:16]))
+		lines = append(lines, fmt.Sprintf("%s  %s  sha512 %s…", t.FileName(), SizeText(t.Size), t.SHA512[:16]))
 	}
 	return lines
 }
