@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -90,7 +91,11 @@ func (p *problems) add(field, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("settings%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
-func (p *problems) join() error { return errors.Join(*p...) }
+// join sorts them, since they are found in maps too and the answer to a file is to be the same.
+func (p *problems) join() error {
+	slices.SortStableFunc(*p, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(*p...)
+}
 
 // inPackage reports whether name is that of a file in a package, in its shortest form.
 func inPackage(name string) bool {
