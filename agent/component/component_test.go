@@ -339,6 +339,37 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 	})
 }
 
+// A version that the host went back to is older than one that was healthy here, and may be
+// below the publishers' floor by now. Its configuration can be changed all the same.
+func TestInstalledVersionGetsAnotherConfiguration(t *testing.T) {
+	w := newWorld(t)
+	for _, v := range []string{"1.0.0", "2.0.0"} {
+		w.publish(v, func(c *manifest.Component) { c.ServerFiles = []string{conf("web")} })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		policy := agentapi.PolicyComponent{Name: "web", Runtime: "model", ServerConfig: true, Health: shortly}
+		if err := m.Follow(t.Context(), []agentapi.PolicyComponent{policy}); err != nil {
+			t.Fatal(err)
+		}
+		back := order("back", "1.0.0")
+		back.Order.Rollback = true
+		change := order("change", "1.0.0")
+		change.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		for _, r := range []Request{order("first", "1.0.0"), order("second", "2.0.0"), back, change} {
+			if r.ID == change.ID {
+				w.floor = "2.0.0"
+			}
+			if err := m.Upgrade(t.Context(), r); err != nil {
+				t.Fatalf("%s: %v", r.ID, err)
+			}
+		}
+		for _, what := range w.wrong("web", "1.0.0", "port 81\n") {
+			t.Error(what)
+		}
+	})
+}
+
 // The server compares what it would render with what the host has of it, so that is reported
 // apart from the package's own files.
 func TestFilesOfTheServerAreReportedApartFromThePackagesOwn(t *testing.T) {
@@ -502,19 +533,31 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		{"another runtime than the policy's", func(_ *world, r *Request) { r.Order.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
 		{"unknown version", func(_ *world, r *Request) { r.Order.Version = "9.9.9" }, "no such file"},
 		{"version that is not kept", func(_ *world, r *Request) { r.Order.Version, r.Order.Rollback = "9.9.9", true }, "is not kept on this host: upgrade to it instead"},
-		{"older version", func(_ *world, r *Request) { r.Order.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host"},
+		{"older version", func(_ *world, r *Request) { r.Order.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
 		{"another image", func(_ *world, r *Request) { r.Order.Image = "web@sha256:00" }, "image: the publishers"},
 		{"configuration of the server that the policy does not allow", func(w *world, r *Request) {
 			r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
 		}, "set server_config in the policy"},
 		{"folder that is not there", func(_ *world, r *Request) { r.Order.Version = "2.2.0" }, "does not exist: create it"},
+		{"file of the agent", func(_ *world, r *Request) { r.Order.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
+		{"file of the agent behind a link", func(w *world, r *Request) {
+			r.Order.Version = "2.4.0"
+			if err := w.look().Symlink("test", "../../opt/muster/components", etc+"/conf.d"); err != nil {
+				w.t.Fatal(err)
+			}
+		}, "configuration file " + etc + "/conf.d/web/state: it would be in the agent's own folder"},
+		{"agent's folder", func(_ *world, r *Request) { r.Order.Version = "2.5.0" }, "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.publish("0.9.0", nil)
 			w.publish("1.0.0", nil)
 			w.publish("2.0.0", nil)
-			w.publish("2.2.0", func(m *manifest.Component) { m.ConfigFiles[0].Path = etc + "/none/web.conf" })
+			for v, path := range map[string]string{
+				"2.2.0": etc + "/none/web.conf", "2.3.0": top + "/identity", "2.4.0": etc + "/conf.d/web/state", "2.5.0": top,
+			} {
+				w.publish(v, func(m *manifest.Component) { m.ConfigFiles[0].Path = path })
+			}
 			synctest.Test(t, func(t *testing.T) {
 				m := w.start(&agent{})
 				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
@@ -657,7 +700,7 @@ func TestPolicyPinsTheImage(t *testing.T) {
 
 func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 	w := newWorld(t)
-	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web")} })
+	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web"), top + "/"} })
 	for _, c := range []struct {
 		name, path, sum, want string
 	}{
@@ -665,6 +708,7 @@ func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 		{"beside an allowed file", conf("web") + ".bak", "", "do not let a server write it"},
 		{"out of an allowed folder", etc + "/conf.d/../web2.conf", "", "want an absolute path in its shortest form"},
 		{"damaged", conf("web"), strings.Repeat("0", 64), "another SHA-256"},
+		{"a file of the agent", top + "/identity", "", "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

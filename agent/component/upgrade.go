@@ -327,7 +327,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	}
 	u.mu.Unlock()
 	w.change = &primitive.Change{
-		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
 		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account, Log: m.Log,
 		Report: func(meta agentapi.UpgradeMetadata) { w.report(agentapi.UpgradeDownloading, meta, true) },
 	}
@@ -343,7 +343,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 func (w *work) allow(version string, e *trust.Expectation) error {
 	w.u.mu.Lock()
 	defer w.u.mu.Unlock()
-	return w.u.state.allow(version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
+	return w.u.state.allow(w.u.name, version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
 }
 
 // upgradeStates are the states on the wire during the steps.

@@ -268,9 +268,13 @@ func (w *world) names(folder string) []string {
 type source struct{ w *world }
 
 func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
-	return s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
+	e, err := s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
 		return os.ReadFile(filepath.Join(s.w.packages, name))
 	})
+	if e != nil {
+		e.Floor = s.w.floor
+	}
+	return e, err
 }
 
 func (s source) Floor(context.Context, string) string { return s.w.floor }

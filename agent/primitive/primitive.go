@@ -141,6 +141,8 @@ type Change struct {
 	Disk     disk.Disk
 	Adapter  runtime.Adapter
 	Packages Packages
+	// Top is the agent's folder, absolute. No configuration file may be in it.
+	Top string
 	// Dir is the component's folder, absolute.
 	Dir          string
 	GOOS, GOARCH string
