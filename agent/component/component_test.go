@@ -1,6 +1,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/runtime/docker"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -152,6 +155,155 @@ func TestActionThatFailsOrHangsIsCompensatedInReverse(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// An upgrade that fails before anything is stopped leaves nothing to be undone by the runtime:
+// it may be what failed. The next order is done.
+func TestFailureBeforeAnythingIsStoppedBreaksNothing(t *testing.T) {
+	for _, before := range []string{"", "1.0.0"} {
+		for _, fails := range []string{"acquire", "verify", "check"} {
+			for _, discard := range []string{"works", "fails", "hangs"} {
+				t.Run(cmp.Or(before, "nothing")+" installed, "+fails+" fails, discard "+discard, func(t *testing.T) {
+					w := newWorld(t)
+					w.publish("1.0.0", nil)
+					w.publish("2.0.0", nil)
+					synctest.Test(t, func(t *testing.T) {
+						m := w.start(&agent{})
+						status := "STOPPED"
+						if before != "" {
+							status = "HEALTHY"
+							if err := m.Upgrade(t.Context(), order("first", before)); err != nil {
+								t.Fatal(err)
+							}
+						}
+						w.machine.set(func() {
+							w.machine.fails[fails], w.machine.fails["discard"], w.machine.hangs["discard"] = true, discard == "fails", discard == "hangs"
+						})
+						f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0")))
+						if f.Broken || !strings.Contains(f.Error(), fails+" does not work") {
+							t.Errorf("failure is %+v", f)
+						}
+						w.expect(before)
+						m.look(t.Context())
+						if r := m.Reports()[0]; r.Status != status || r.Version != before {
+							t.Errorf("report is %+v, want %s", r, status)
+						}
+						if state, why := m.Health(); state != probe.Healthy {
+							t.Errorf("the agent is %s: %s", state, why)
+						}
+						w.machine.set(func() { clear(w.machine.fails); clear(w.machine.hangs) })
+						if err := m.Upgrade(t.Context(), order("third", "2.0.0")); err != nil {
+							t.Fatal(err)
+						}
+						w.expect("2.0.0")
+					})
+				})
+			}
+		}
+	}
+}
+
+// An agent whose undoing of acquire_artifact could fail has left such a journal. The component
+// stays broken until the next order, which is done.
+func TestOrderAfterAnUndoingThatAnEarlierAgentGaveUp(t *testing.T) {
+	for _, before := range []string{"", "1.0.0"} {
+		t.Run(cmp.Or(before, "nothing")+" installed", func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if before != "" {
+					if err := m.Upgrade(t.Context(), order("first", before)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				dir := filepath.Join(top, FolderName, "web")
+				s, err := readState(w.look(), dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := primitive.Journal{Order: order("second", "1.5.0").Order, From: s.Installed, Runs: before != ""}
+				j.Begun, j.Undoing = []string{primitive.BackupState, primitive.AcquireArtifact, primitive.VerifyArtifact}, true
+				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine does not answer"
+				// Its settings are those of another runtime.
+				j.To = primitive.Installed{Identity: manifest.Identity{Version: "1.5.0", Hash: "3f2a9c"}, Home: "data/web-1.5.0-3f2a9c"}
+				s.Broken = agentapi.FailedRollback + ": undo acquire_artifact"
+				file := journalOf(w.look(), dir)
+				if err := errors.Join(w.look().MkdirAll("test", dir, 0o755), s.save(w.look(), dir),
+					disk.WriteRecord(file.Disk, file.Op, file.Path, file.Kind, file.Version, &j)); err != nil {
+					t.Fatal(err)
+				}
+				m = w.start(&agent{})
+				if r := m.Reports()[0]; r.Status != "FAILED" || !strings.Contains(r.Message, agentapi.FailedRollback) {
+					t.Errorf("before the order: %+v", r)
+				}
+				w.machine.set(func() { w.machine.fails["discard"] = true })
+				if err := m.Upgrade(t.Context(), order("third", "2.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				w.expect("2.0.0")
+				m.look(t.Context())
+				if r := m.Reports()[0]; r.Status != "HEALTHY" {
+					t.Errorf("after the order: %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// The settings of a package may be such that its runtime can do nothing with it, and a host may
+// lack the runtime.
+func TestContainerThatCannotBeInstalledBreaksNothing(t *testing.T) {
+	digest := "registry.example.com/web@sha256:" + strings.Repeat("1", 64)
+	for _, c := range []struct{ name, image, want string }{
+		{"no digest", "nginx:1.27", "settings of component web: image: "},
+		{"no engine", digest, "the Docker engine does not answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			publish := func(version, image string) {
+				w.publish(version, func(m *manifest.Component) {
+					m.Runtime, m.Settings = docker.Name, map[string]any{"image": image}
+				})
+			}
+			publish("1.0.0", c.image)
+			publish("2.0.0", digest)
+			synctest.Test(t, func(t *testing.T) {
+				engine, err := docker.New(docker.Options{Host: "unix://" + filepath.Join(t.TempDir(), "docker.sock"), Disk: w.look()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer engine.Close()
+				m := w.start(&agent{})
+				working := m.Adapters["model"]
+				m.Adapters[docker.Name] = engine
+				if err := m.Follow(t.Context(), []agentapi.PolicyComponent{{Name: "web", Runtime: docker.Name, Health: shortly}}); err != nil {
+					t.Fatal(err)
+				}
+				upgrade := func(id, version string) error {
+					r := order(id, version)
+					r.Order.Runtime = docker.Name
+					return m.Upgrade(t.Context(), r)
+				}
+				for _, id := range []string{"first", "second"} {
+					f := failureOf(t, upgrade(id, "1.0.0"))
+					if f.Broken || !strings.Contains(f.Error(), c.want) {
+						t.Errorf("failure is %+v, want %q", f, c.want)
+					}
+					if r := m.Reports()[0]; r.Status != "STOPPED" {
+						t.Errorf("report is %+v", r)
+					}
+					w.expect("")
+				}
+				m.Adapters[docker.Name] = working // the engine is started
+				if err := upgrade("third", "2.0.0"); err != nil {
+					t.Fatal(err)
+				}
+				w.expect("2.0.0")
+			})
+		})
 	}
 }
 

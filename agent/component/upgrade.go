@@ -538,6 +538,8 @@ func (w *work) succeed(ctx context.Context) error {
 
 // finish removes what only undoing needs, the journal last.
 func (w *work) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
+	defer cancel()
 	adapter, to, err := w.to()
 	if err != nil {
 		return err

@@ -56,6 +56,10 @@ const (
 	startTimeout   = 30 * time.Second // until the runtime has started it; its health comes later
 )
 
+// discardTimeout bounds the removal of what was fetched: an image of gigabytes, or an engine
+// that does not answer.
+const discardTimeout = time.Minute
+
 // Phases are the phases that are reported during the actions.
 var phases = map[string]string{
 	BackupState: agentapi.PhasePreparing, AcquireArtifact: agentapi.PhasePreparing, VerifyArtifact: agentapi.PhasePreparing,
