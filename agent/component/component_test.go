@@ -319,7 +319,7 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 		}
 		bad := order("second", "2.0.0")
 		f := failureOf(t, m.Upgrade(t.Context(), bad))
-		if f.Step != observeHealth || !strings.Contains(f.Error(), "crash loop") || f.Transient {
+		if f.Step != observeHealth || !strings.HasSuffix(f.Error(), `crash loop: it was restarted 3 times within 3s; its last output: "2.0.0 cannot \x1b[31mbind"`) || f.Transient {
 			t.Errorf("failure is %+v", f)
 		}
 		w.expect("1.0.0")
@@ -347,10 +347,90 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 	})
 }
 
+// A version that prints nothing is not blamed for what the one before has printed, and what the
+// runtime says already is not said twice.
+func TestFailureHasTheLastOutputOfTheNewVersion(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(m *machine)
+		want string // the end of the error
+	}{
+		{"does not start", func(m *machine) { m.fails["start 2.0.0"] = true }, `start 2.0.0 does not work; its last output: "start 2.0.0: Address already in use"`},
+		{"does not start, and its runtime does not answer", func(m *machine) { m.hangs["start 2.0.0"] = true }, "start_node took longer than 30s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				w.machine.set(func() { w.machine.printed = []string{"1.0.0 listens"}; c.fail(w.machine) })
+				if f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0"))); !strings.HasSuffix(f.Error(), c.want) {
+					t.Errorf("failure is %q, want %q", f, c.want)
+				}
+			})
+		})
+	}
+	long := strings.Repeat("x", 2*maxQuoted)
+	for _, c := range []struct{ before, now, want []string }{
+		{nil, []string{"a", "b"}, []string{"a", "b"}},
+		{[]string{"a", "b"}, []string{"a", "b"}, nil},
+		{[]string{"a", "b"}, []string{"b", "c", "c", "", " c\r"}, []string{"c"}},
+		{[]string{"a"}, []string{"1", "2", "3", "4"}, []string{"2", "3", "4"}},
+		{[]string{"a"}, []string{long}, []string{long[:maxQuoted]}},
+	} {
+		if got := quotable(newLines(c.before, c.now)); !slices.Equal(got, c.want) {
+			t.Errorf("%q after %q: quoted are %q, want %q", c.now, c.before, got, c.want)
+		}
+	}
+	said := errors.New(`exit status 1; its last lines: ["starting" "cannot bind"]`)
+	if err := quoting(said, []string{"cannot bind"}); err.Error() != said.Error() {
+		t.Errorf("what the runtime says is said twice: %v", err)
+	}
+}
+
+// The restarts of a component that runs come from its runtime, and those that an upgrade makes
+// are no restarts.
+func TestComponentThatCrashesAfterItsUpgradeIsDegraded(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		says := func(what, status, message string) {
+			t.Helper()
+			m.look(t.Context())
+			if r := m.Reports()[0]; r.Status != status || r.Message != message {
+				t.Errorf("%s it is %s: %q, want %s: %q", what, r.Status, r.Message, status, message)
+			}
+		}
+		crashes := func(does bool) { w.machine.set(func() { w.machine.crashes["1.0.0"] = does }) }
+		says("after its upgrade", "HEALTHY", "")
+		crashes(true)
+		for range DefaultMaxRestarts + 1 {
+			time.Sleep(observeEvery)
+			says("after as many crashes as a new version may have", "HEALTHY", "")
+		}
+		crashes(false)
+		time.Sleep(observeEvery)
+		says("after another one", "DEGRADED", "it was restarted 3 times in the last 5 min")
+		if state, why := m.Health(); state != probe.Degraded || why != "component web: it was restarted 3 times in the last 5 min" {
+			t.Errorf("the agent is %s: %s", state, why)
+		}
+		time.Sleep(restartWindow)
+		says("when it has run for long enough", "HEALTHY", "")
+	})
+}
+
 // The new version has changed state that the version before cannot read.
 func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
 	for _, c := range []struct{ migration, want string }{
-		{"compatible", "version 1.0.0 is back, and crash loop"},
+		{"compatible", `version 1.0.0 is back, and crash loop: it was restarted 3 times within 3s; its last output: "1.0.0 cannot`},
 		{"breaking", "it may not read the state: follow the recovery plan"},
 	} {
 		t.Run(c.migration, func(t *testing.T) {

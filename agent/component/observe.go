@@ -81,7 +81,7 @@ func (u *unit) look(ctx context.Context) bool {
 	var s sample
 	switch {
 	case err != nil:
-		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}}
+		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}, unknown: true}
 	case r == nil:
 		return false
 	default:
@@ -105,7 +105,7 @@ func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Rele
 	st, err := a.Status(look, r)
 	s := sample{at: time.Now(), status: st}
 	if err != nil {
-		s.status = runtime.Status{Message: err.Error()}
+		s.status, s.unknown = runtime.Status{Message: err.Error()}, true
 	}
 	if !s.status.Running {
 		return s

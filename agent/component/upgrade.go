@@ -315,6 +315,9 @@ type work struct {
 	phase  string
 	// stopping means that the component is stopped; see Manager.Hold.
 	stopping bool
+	// heard means that printed has the last output before the component was stopped.
+	heard   bool
+	printed []string
 }
 
 func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
@@ -358,6 +361,7 @@ var upgradeStates = map[string]agentapi.UpgradeState{
 func (w *work) begins(s steps.Step) {
 	switch s.Name {
 	case primitive.StopNode:
+		w.hear()
 		w.u.m.stops.RLock()
 		w.stopping = true
 	case observeHealth:
@@ -415,7 +419,7 @@ func (w *work) observe(ctx context.Context) error {
 		case good:
 			return nil
 		case bad:
-			return fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why)
+			return w.withOutput(fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why), &w.j.To)
 		}
 		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
 		select {
@@ -435,6 +439,9 @@ func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
 func (w *work) fail(ctx context.Context, step string, why error) error {
 	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
 		return ErrStopping // the journal stays, and the next process continues
+	}
+	if step == primitive.StartNode && !errors.Is(why, ErrCancelled) {
+		why = w.withOutput(why, &w.j.To)
 	}
 	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
 	w.j.KeepDownload = f.Transient
@@ -511,7 +518,7 @@ func (u *unit) runs(ctx context.Context) bool {
 
 // broken records that an upgrade could not be undone.
 func (w *work) broken(why, undo error) error {
-	text := failedRollback(why, undo)
+	text := failedRollback(why, w.withOutput(undo, w.j.From))
 	w.u.note(func(s *state) {
 		s.Broken = text
 		s.fail(w.j, text, false, time.Now().UTC())
