@@ -1,6 +1,7 @@
 package component
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -317,8 +319,13 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
 			t.Fatal(err)
 		}
+		var log bytes.Buffer
+		m.Log = slog.New(slog.NewTextHandler(&log, nil))
 		bad := order("second", "2.0.0")
 		f := failureOf(t, m.Upgrade(t.Context(), bad))
+		if text := log.String(); strings.Contains(text, `=""`) || !strings.Contains(text, "state=UPG_ROLLBACK version=2.0.0 error=") {
+			t.Errorf("the log is\n%s", text)
+		}
 		if f.Step != observeHealth || !strings.HasSuffix(f.Error(), `crash loop: it was restarted 3 times within 3s; its last output: "2.0.0 cannot \x1b[31mbind"`) || f.Transient {
 			t.Errorf("failure is %+v", f)
 		}

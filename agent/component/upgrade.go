@@ -389,7 +389,14 @@ func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata
 	w.u.details = &d
 	w.u.mu.Unlock()
 	if !progress {
-		w.u.m.Log.Info("component upgrade", "component", w.u.name, "state", state, "phase", w.phase, "version", d.TargetVersion, "error", meta.ErrorMsg)
+		log := w.u.m.Log.With("component", w.u.name, "state", state, "version", d.TargetVersion)
+		if w.phase != "" {
+			log = log.With("phase", w.phase)
+		}
+		if meta.ErrorMsg != "" {
+			log = log.With("error", meta.ErrorMsg)
+		}
+		log.Info("component upgrade")
 	}
 	w.u.m.Changed(progress)
 }
@@ -598,13 +605,40 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 
 // Scheduled reports an upgrade that waits for its time, or for another try.
 func (m *Manager) Scheduled(r Request, meta agentapi.UpgradeMetadata) {
+	m.waits(r, agentapi.UpgradeScheduled, meta)
+}
+
+// Requested reports an upgrade that is due, and what it waits for.
+func (m *Manager) Requested(r Request, why string) {
+	m.waits(r, agentapi.UpgradeRequested, agentapi.UpgradeMetadata{Reason: why})
+}
+
+// CalledOff reports no longer the upgrades that waited, except those of the components that are
+// named: theirs are in the queue.
+func (m *Manager) CalledOff(except []string) {
+	for _, u := range m.all() {
+		u.mu.Lock()
+		d := u.details
+		gone := u.running == "" && d != nil && (d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested) && !slices.Contains(except, u.name)
+		if gone {
+			u.details = u.state.Report
+		}
+		u.mu.Unlock()
+		if gone {
+			m.Changed(false)
+		}
+	}
+}
+
+func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.UpgradeMetadata) {
 	u := m.unit(r.Order.Component)
 	if u == nil {
 		return
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: meta}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: state, Metadata: meta}
 	u.mu.Lock()
-	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt)
+	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.Reason == meta.Reason &&
+		(meta.ScheduledAt == nil || u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt))
 	if !same {
 		u.details = &d
 	}
