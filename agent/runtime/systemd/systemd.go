@@ -37,6 +37,8 @@ const (
 	explainTimeout = 3 * time.Second
 	// explainLines is how many lines of the journal an error has.
 	explainLines = 5
+	// maxExplained bounds such a line in bytes: the error travels to the server.
+	maxExplained = 500
 	// maxLogLines and maxLogBytes bound what Logs returns, since one line of a journal may
 	// have megabytes.
 	maxLogLines = 10_000
@@ -298,6 +300,9 @@ func (a *Adapter) explain(ctx context.Context, unit string, err error) error {
 	}
 	a.sync(ctx)
 	if lines, err := a.lines(ctx, unit, "--unit="+unit, explainLines); err == nil && len(lines) > 0 {
+		for i, line := range lines {
+			lines[i] = line[:min(len(line), maxExplained)]
+		}
 		said = append(said, fmt.Errorf("its last lines: %q", lines))
 	}
 	return joined(said)

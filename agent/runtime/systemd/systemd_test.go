@@ -205,6 +205,7 @@ func TestWhatIsAskedOfSystemd(t *testing.T) {
 
 func TestLogsAreBounded(t *testing.T) {
 	a := New(Options{Disk: disk.OS{}})
+	a.connect = func(context.Context) (manager, error) { return nil, errors.New("no systemd") }
 	var asked []string
 	a.journal = func(_ context.Context, out *tail, args ...string) error {
 		asked = args
@@ -223,5 +224,8 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 	if lines, err = a.Logs(t.Context(), r, 2); err != nil || len(lines) != 2 {
 		t.Errorf("of an entry with several lines: %d lines, %v", len(lines), err)
+	}
+	if err := a.explain(t.Context(), "web.service", errors.New("failed")); len(err.Error()) > 2*explainLines*maxExplained || !strings.Contains(err.Error(), "line 39 ") {
+		t.Errorf("an error has %d bytes: %.200s", len(err.Error()), err)
 	}
 }
