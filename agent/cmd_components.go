@@ -96,11 +96,16 @@ func orDash(s string) string {
 	return s
 }
 
+// workloadUpgrade says what an upgrade does, such as "to 1.2.0, watching (verifying)".
 func workloadUpgrade(u *probe.Upgrade) string {
 	if u == nil {
 		return ""
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s to %s", u.State, u.Phase, u.TargetVersion))
+	s := "to " + u.TargetVersion + ", " + strings.ToLower(strings.TrimPrefix(u.State, "UPG_"))
+	if u.Phase != "" {
+		s += " (" + strings.ToLower(u.Phase) + ")"
+	}
+	return s
 }
 
 func componentsStatusCommand() *cobra.Command {
@@ -154,7 +159,7 @@ func printWorkload(w io.Writer, l probe.Workload) {
 		line("restarts", fmt.Sprint(l.Restarts))
 	}
 	if l.Upgrade != nil {
-		line("upgrade", strings.TrimSpace(workloadUpgrade(l.Upgrade)+"  "+upgradeText(*l.Upgrade)))
+		line("upgrade", workloadUpgrade(l.Upgrade)+upgradeProgress(*l.Upgrade))
 	}
 	line("folder", l.Folder)
 }

@@ -116,8 +116,10 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	return nil
 }
 
-func upgradeText(u probe.Upgrade) string {
-	s := "to " + u.TargetVersion
+func upgradeText(u probe.Upgrade) string { return "to " + u.TargetVersion + upgradeProgress(u) }
+
+// upgradeProgress follows what an upgrade does.
+func upgradeProgress(u probe.Upgrade) (s string) {
 	if u.Percent > 0 {
 		s += fmt.Sprintf(", %.0f %% at %.1f MB/s", u.Percent, u.BytesPerSecond/1e6)
 	}

@@ -47,3 +47,32 @@ func TestUpgradeHelpNamesTheWatch(t *testing.T) {
 		t.Errorf("the help is %q", help)
 	}
 }
+
+func TestUpgradeOfAComponentIsSaidInWords(t *testing.T) {
+	for _, test := range []struct {
+		upgrade    probe.Upgrade
+		list, says string
+	}{
+		{
+			probe.Upgrade{TargetVersion: "1.2.0", State: "UPG_FAILED", Message: "crash loop"},
+			"to 1.2.0, failed", "to 1.2.0, failed: crash loop",
+		},
+		{
+			probe.Upgrade{TargetVersion: "1.2.0", State: "UPG_DOWNLOADING", Phase: "PREPARING", Percent: 40, BytesPerSecond: 3e6},
+			"to 1.2.0, downloading (preparing)", "to 1.2.0, downloading (preparing), 40 % at 3.0 MB/s",
+		},
+		{
+			probe.Upgrade{TargetVersion: "1.2.0", State: "UPG_WATCHING", Phase: "VERIFYING", Message: "observed for another 40s"},
+			"to 1.2.0, watching (verifying)", "to 1.2.0, watching (verifying): observed for another 40s",
+		},
+	} {
+		var out bytes.Buffer
+		printWorkload(&out, probe.Workload{Name: "web", Upgrade: &test.upgrade})
+		if got := workloadUpgrade(&test.upgrade); got != test.list || !strings.Contains(out.String(), "upgrade\t"+test.says+"\n") {
+			t.Errorf("a list says %q, want %q, and the status\n%s, want %q", got, test.list, out.String(), test.says)
+		}
+	}
+	if got := workloadUpgrade(nil); got != "" {
+		t.Errorf("without an upgrade a list says %q", got)
+	}
+}

@@ -330,7 +330,7 @@ func (u *unit) report() agentapi.Component {
 	if i := u.state.Installed; i != nil {
 		r.Hash, r.Image, r.ConfigSHA256, r.RenderedSHA256 = i.Hash, i.Image, i.ConfigSHA256, i.RenderedSHA256
 	}
-	if u.seen.first != nil {
+	if u.seen.looked() {
 		r.Restarts = u.seen.last.status.Restarts
 		if since := u.seen.last.status.Since; !since.IsZero() {
 			r.Since = &since
@@ -359,7 +359,7 @@ func (u *unit) health() (probe.State, string) {
 	case u.state.Installed == nil:
 		return stopped, "no version is installed yet"
 	}
-	return u.seen.health(&u.rules)
+	return u.seen.health(&u.rules, u.seen.last.at)
 }
 
 // Health returns the worst state of the components, for the agent's own.

@@ -1,12 +1,15 @@
 package component
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -17,6 +20,8 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/runtime/docker"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -155,6 +160,155 @@ func TestActionThatFailsOrHangsIsCompensatedInReverse(t *testing.T) {
 	}
 }
 
+// An upgrade that fails before anything is stopped leaves nothing to be undone by the runtime:
+// it may be what failed. The next order is done.
+func TestFailureBeforeAnythingIsStoppedBreaksNothing(t *testing.T) {
+	for _, before := range []string{"", "1.0.0"} {
+		for _, fails := range []string{"acquire", "verify", "check"} {
+			for _, discard := range []string{"works", "fails", "hangs"} {
+				t.Run(cmp.Or(before, "nothing")+" installed, "+fails+" fails, discard "+discard, func(t *testing.T) {
+					w := newWorld(t)
+					w.publish("1.0.0", nil)
+					w.publish("2.0.0", nil)
+					synctest.Test(t, func(t *testing.T) {
+						m := w.start(&agent{})
+						status := "STOPPED"
+						if before != "" {
+							status = "HEALTHY"
+							if err := m.Upgrade(t.Context(), order("first", before)); err != nil {
+								t.Fatal(err)
+							}
+						}
+						w.machine.set(func() {
+							w.machine.fails[fails], w.machine.fails["discard"], w.machine.hangs["discard"] = true, discard == "fails", discard == "hangs"
+						})
+						f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0")))
+						if f.Broken || !strings.Contains(f.Error(), fails+" does not work") {
+							t.Errorf("failure is %+v", f)
+						}
+						w.expect(before)
+						m.look(t.Context())
+						if r := m.Reports()[0]; r.Status != status || r.Version != before {
+							t.Errorf("report is %+v, want %s", r, status)
+						}
+						if state, why := m.Health(); state != probe.Healthy {
+							t.Errorf("the agent is %s: %s", state, why)
+						}
+						w.machine.set(func() { clear(w.machine.fails); clear(w.machine.hangs) })
+						if err := m.Upgrade(t.Context(), order("third", "2.0.0")); err != nil {
+							t.Fatal(err)
+						}
+						w.expect("2.0.0")
+					})
+				})
+			}
+		}
+	}
+}
+
+// An agent whose undoing of acquire_artifact could fail has left such a journal. The component
+// stays broken until the next order, which is done.
+func TestOrderAfterAnUndoingThatAnEarlierAgentGaveUp(t *testing.T) {
+	for _, before := range []string{"", "1.0.0"} {
+		t.Run(cmp.Or(before, "nothing")+" installed", func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if before != "" {
+					if err := m.Upgrade(t.Context(), order("first", before)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				dir := filepath.Join(top, FolderName, "web")
+				s, err := readState(w.look(), dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := primitive.Journal{Order: order("second", "1.5.0").Order, From: s.Installed, Runs: before != ""}
+				j.Begun, j.Undoing = []string{primitive.BackupState, primitive.AcquireArtifact, primitive.VerifyArtifact}, true
+				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine does not answer"
+				// Its settings are those of another runtime.
+				j.To = primitive.Installed{Identity: manifest.Identity{Version: "1.5.0", Hash: "3f2a9c"}, Home: "data/web-1.5.0-3f2a9c"}
+				s.Broken = agentapi.FailedRollback + ": undo acquire_artifact"
+				file := journalOf(w.look(), dir)
+				if err := errors.Join(w.look().MkdirAll("test", dir, 0o755), s.save(w.look(), dir),
+					disk.WriteRecord(file.Disk, file.Op, file.Path, file.Kind, file.Version, &j)); err != nil {
+					t.Fatal(err)
+				}
+				m = w.start(&agent{})
+				if r := m.Reports()[0]; r.Status != "FAILED" || !strings.Contains(r.Message, agentapi.FailedRollback) {
+					t.Errorf("before the order: %+v", r)
+				}
+				w.machine.set(func() { w.machine.fails["discard"] = true })
+				if err := m.Upgrade(t.Context(), order("third", "2.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				w.expect("2.0.0")
+				m.look(t.Context())
+				if r := m.Reports()[0]; r.Status != "HEALTHY" {
+					t.Errorf("after the order: %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// The settings of a package may be such that its runtime can do nothing with it, and a host may
+// lack the runtime.
+func TestContainerThatCannotBeInstalledBreaksNothing(t *testing.T) {
+	digest := "registry.example.com/web@sha256:" + strings.Repeat("1", 64)
+	for _, c := range []struct{ name, image, want string }{
+		{"no digest", "nginx:1.27", "settings of component web: image: "},
+		{"no engine", digest, "the Docker engine does not answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			publish := func(version, image string) {
+				w.publish(version, func(m *manifest.Component) {
+					m.Runtime, m.Settings = docker.Name, map[string]any{"image": image}
+				})
+			}
+			publish("1.0.0", c.image)
+			publish("2.0.0", digest)
+			synctest.Test(t, func(t *testing.T) {
+				engine, err := docker.New(docker.Options{Host: "unix://" + filepath.Join(t.TempDir(), "docker.sock"), Disk: w.look()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer engine.Close()
+				m := w.start(&agent{})
+				working := m.Adapters["model"]
+				m.Adapters[docker.Name] = engine
+				if err := m.Follow(t.Context(), []agentapi.PolicyComponent{{Name: "web", Runtime: docker.Name, Health: shortly}}); err != nil {
+					t.Fatal(err)
+				}
+				upgrade := func(id, version string) error {
+					r := order(id, version)
+					r.Order.Runtime = docker.Name
+					return m.Upgrade(t.Context(), r)
+				}
+				for _, id := range []string{"first", "second"} {
+					f := failureOf(t, upgrade(id, "1.0.0"))
+					if f.Broken || !strings.Contains(f.Error(), c.want) {
+						t.Errorf("failure is %+v, want %q", f, c.want)
+					}
+					if r := m.Reports()[0]; r.Status != "STOPPED" {
+						t.Errorf("report is %+v", r)
+					}
+					w.expect("")
+				}
+				m.Adapters[docker.Name] = working // the engine is started
+				if err := upgrade("third", "2.0.0"); err != nil {
+					t.Fatal(err)
+				}
+				w.expect("2.0.0")
+			})
+		})
+	}
+}
+
 func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", nil)
@@ -165,9 +319,14 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
 			t.Fatal(err)
 		}
+		var log bytes.Buffer
+		m.Log = slog.New(slog.NewTextHandler(&log, nil))
 		bad := order("second", "2.0.0")
 		f := failureOf(t, m.Upgrade(t.Context(), bad))
-		if f.Step != observeHealth || !strings.Contains(f.Error(), "crash loop") || f.Transient {
+		if text := log.String(); strings.Contains(text, `=""`) || !strings.Contains(text, "state=UPG_ROLLBACK version=2.0.0 error=") {
+			t.Errorf("the log is\n%s", text)
+		}
+		if f.Step != observeHealth || !strings.HasSuffix(f.Error(), `crash loop: it was restarted 3 times within 3s; its last output: "2.0.0 cannot \x1b[31mbind"`) || f.Transient {
 			t.Errorf("failure is %+v", f)
 		}
 		w.expect("1.0.0")
@@ -195,10 +354,90 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 	})
 }
 
+// A version that prints nothing is not blamed for what the one before has printed, and what the
+// runtime says already is not said twice.
+func TestFailureHasTheLastOutputOfTheNewVersion(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(m *machine)
+		want string // the end of the error
+	}{
+		{"does not start", func(m *machine) { m.fails["start 2.0.0"] = true }, `start 2.0.0 does not work; its last output: "start 2.0.0: Address already in use"`},
+		{"does not start, and its runtime does not answer", func(m *machine) { m.hangs["start 2.0.0"] = true }, "start_node took longer than 30s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				w.machine.set(func() { w.machine.printed = []string{"1.0.0 listens"}; c.fail(w.machine) })
+				if f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0"))); !strings.HasSuffix(f.Error(), c.want) {
+					t.Errorf("failure is %q, want %q", f, c.want)
+				}
+			})
+		})
+	}
+	long := strings.Repeat("x", 2*maxQuoted)
+	for _, c := range []struct{ before, now, want []string }{
+		{nil, []string{"a", "b"}, []string{"a", "b"}},
+		{[]string{"a", "b"}, []string{"a", "b"}, nil},
+		{[]string{"a", "b"}, []string{"b", "c", "c", "", " c\r"}, []string{"c"}},
+		{[]string{"a"}, []string{"1", "2", "3", "4"}, []string{"2", "3", "4"}},
+		{[]string{"a"}, []string{long}, []string{long[:maxQuoted]}},
+	} {
+		if got := quotable(newLines(c.before, c.now)); !slices.Equal(got, c.want) {
+			t.Errorf("%q after %q: quoted are %q, want %q", c.now, c.before, got, c.want)
+		}
+	}
+	said := errors.New(`exit status 1; its last lines: ["starting" "cannot bind"]`)
+	if err := quoting(said, []string{"cannot bind"}); err.Error() != said.Error() {
+		t.Errorf("what the runtime says is said twice: %v", err)
+	}
+}
+
+// The restarts of a component that runs come from its runtime, and those that an upgrade makes
+// are no restarts.
+func TestComponentThatCrashesAfterItsUpgradeIsDegraded(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		says := func(what, status, message string) {
+			t.Helper()
+			m.look(t.Context())
+			if r := m.Reports()[0]; r.Status != status || r.Message != message {
+				t.Errorf("%s it is %s: %q, want %s: %q", what, r.Status, r.Message, status, message)
+			}
+		}
+		crashes := func(does bool) { w.machine.set(func() { w.machine.crashes["1.0.0"] = does }) }
+		says("after its upgrade", "HEALTHY", "")
+		crashes(true)
+		for range DefaultMaxRestarts + 1 {
+			time.Sleep(observeEvery)
+			says("after as many crashes as a new version may have", "HEALTHY", "")
+		}
+		crashes(false)
+		time.Sleep(observeEvery)
+		says("after another one", "DEGRADED", "it was restarted 3 times in the last 5 min")
+		if state, why := m.Health(); state != probe.Degraded || why != "component web: it was restarted 3 times in the last 5 min" {
+			t.Errorf("the agent is %s: %s", state, why)
+		}
+		time.Sleep(restartWindow)
+		says("when it has run for long enough", "HEALTHY", "")
+	})
+}
+
 // The new version has changed state that the version before cannot read.
 func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
 	for _, c := range []struct{ migration, want string }{
-		{"compatible", "version 1.0.0 is back, and crash loop"},
+		{"compatible", `version 1.0.0 is back, and crash loop: it was restarted 3 times within 3s; its last output: "1.0.0 cannot`},
 		{"breaking", "it may not read the state: follow the recovery plan"},
 	} {
 		t.Run(c.migration, func(t *testing.T) {
@@ -335,6 +574,37 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 		}
 		if got := w.read(conf("web")); got != "port 81\n" {
 			t.Errorf("configuration is %q after a bad one", got)
+		}
+	})
+}
+
+// A version that the host went back to is older than one that was healthy here, and may be
+// below the publishers' floor by now. Its configuration can be changed all the same.
+func TestInstalledVersionGetsAnotherConfiguration(t *testing.T) {
+	w := newWorld(t)
+	for _, v := range []string{"1.0.0", "2.0.0"} {
+		w.publish(v, func(c *manifest.Component) { c.ServerFiles = []string{conf("web")} })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		policy := agentapi.PolicyComponent{Name: "web", Runtime: "model", ServerConfig: true, Health: shortly}
+		if err := m.Follow(t.Context(), []agentapi.PolicyComponent{policy}); err != nil {
+			t.Fatal(err)
+		}
+		back := order("back", "1.0.0")
+		back.Order.Rollback = true
+		change := order("change", "1.0.0")
+		change.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		for _, r := range []Request{order("first", "1.0.0"), order("second", "2.0.0"), back, change} {
+			if r.ID == change.ID {
+				w.floor = "2.0.0"
+			}
+			if err := m.Upgrade(t.Context(), r); err != nil {
+				t.Fatalf("%s: %v", r.ID, err)
+			}
+		}
+		for _, what := range w.wrong("web", "1.0.0", "port 81\n") {
+			t.Error(what)
 		}
 	})
 }
@@ -502,19 +772,31 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		{"another runtime than the policy's", func(_ *world, r *Request) { r.Order.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
 		{"unknown version", func(_ *world, r *Request) { r.Order.Version = "9.9.9" }, "no such file"},
 		{"version that is not kept", func(_ *world, r *Request) { r.Order.Version, r.Order.Rollback = "9.9.9", true }, "is not kept on this host: upgrade to it instead"},
-		{"older version", func(_ *world, r *Request) { r.Order.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host"},
+		{"older version", func(_ *world, r *Request) { r.Order.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
 		{"another image", func(_ *world, r *Request) { r.Order.Image = "web@sha256:00" }, "image: the publishers"},
 		{"configuration of the server that the policy does not allow", func(w *world, r *Request) {
 			r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
 		}, "set server_config in the policy"},
 		{"folder that is not there", func(_ *world, r *Request) { r.Order.Version = "2.2.0" }, "does not exist: create it"},
+		{"file of the agent", func(_ *world, r *Request) { r.Order.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
+		{"file of the agent behind a link", func(w *world, r *Request) {
+			r.Order.Version = "2.4.0"
+			if err := w.look().Symlink("test", "../../opt/muster/components", etc+"/conf.d"); err != nil {
+				w.t.Fatal(err)
+			}
+		}, "configuration file " + etc + "/conf.d/web/state: it would be in the agent's own folder"},
+		{"agent's folder", func(_ *world, r *Request) { r.Order.Version = "2.5.0" }, "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.publish("0.9.0", nil)
 			w.publish("1.0.0", nil)
 			w.publish("2.0.0", nil)
-			w.publish("2.2.0", func(m *manifest.Component) { m.ConfigFiles[0].Path = etc + "/none/web.conf" })
+			for v, path := range map[string]string{
+				"2.2.0": etc + "/none/web.conf", "2.3.0": top + "/identity", "2.4.0": etc + "/conf.d/web/state", "2.5.0": top,
+			} {
+				w.publish(v, func(m *manifest.Component) { m.ConfigFiles[0].Path = path })
+			}
 			synctest.Test(t, func(t *testing.T) {
 				m := w.start(&agent{})
 				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
@@ -657,7 +939,7 @@ func TestPolicyPinsTheImage(t *testing.T) {
 
 func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 	w := newWorld(t)
-	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web")} })
+	w.publish("1.0.0", func(c *manifest.Component) { c.ServerFiles = []string{etc + "/conf.d/", conf("web"), top + "/"} })
 	for _, c := range []struct {
 		name, path, sum, want string
 	}{
@@ -665,6 +947,7 @@ func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 		{"beside an allowed file", conf("web") + ".bak", "", "do not let a server write it"},
 		{"out of an allowed folder", etc + "/conf.d/../web2.conf", "", "want an absolute path in its shortest form"},
 		{"damaged", conf("web"), strings.Repeat("0", 64), "another SHA-256"},
+		{"a file of the agent", top + "/identity", "", "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,9 @@
 package component
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +22,10 @@ const (
 	// downTolerance is how long a component may be down within the wait: a restart by the
 	// service manager takes a few seconds.
 	downTolerance = 15 * time.Second
+	// restartWindow is how far back the restarts of a component count that is not new. Runtimes
+	// wait at most a minute before one, so a crash loop always shows, and a program that has
+	// not ended within it runs steadily.
+	restartWindow = 5 * time.Minute
 )
 
 // Rules are how a new version is observed.
@@ -52,6 +58,8 @@ func newRules(checks []manifest.Check, h agentapi.ComponentHealth) Rules {
 type sample struct {
 	at     time.Time
 	status runtime.Status
+	// unknown means that the runtime did not answer.
+	unknown bool
 	// checks are the results of the checks, in the order of the rules; nil: passed. There
 	// are none while the component does not run.
 	checks []error
@@ -67,10 +75,21 @@ type checked struct {
 // observation is what the samples since the start of a version have shown.
 type observation struct {
 	began    time.Time
-	first    *runtime.Status
 	last     sample
 	downFrom time.Time // zero while it runs
 	checks   []checked
+	// counter is that of the runtime; nil: not known yet. restarts are those since began,
+	// recent those within restartWindow, oldest first.
+	counter  *int
+	restarts int
+	recent   []restarted
+	ended    string // how it ended before its last restart
+}
+
+// restarted is how many restarts a sample has shown.
+type restarted struct {
+	at    time.Time
+	times int
 }
 
 // verdict is what an observation leads to.
@@ -84,11 +103,13 @@ const (
 
 // add adds a sample. Samples come in the order of their times.
 func (o *observation) add(s sample, rules *Rules) {
-	if o.first == nil {
-		o.first = &s.status
+	if !o.looked() {
 		o.checks = make([]checked, len(rules.Checks))
 	}
 	o.last = s
+	if !s.unknown {
+		o.count(s)
+	}
 	switch {
 	case s.status.Running:
 		o.downFrom = time.Time{}
@@ -106,17 +127,58 @@ func (o *observation) add(s sample, rules *Rules) {
 	}
 }
 
+// looked reports whether there was a sample.
+func (o *observation) looked() bool { return !o.last.at.IsZero() }
+
+// count counts the restarts that nobody asked for. Runtimes count from zero again when somebody
+// has restarted the component.
+func (o *observation) count(s sample) {
+	is, was := s.status.Restarts, s.status.Restarts
+	if o.counter != nil {
+		was = *o.counter
+	}
+	o.counter = &is
+	if is < was {
+		was = 0
+	}
+	if is > was {
+		o.restarts += is - was
+		o.recent = append(o.recent, restarted{s.at, is - was})
+	}
+	o.recent = slices.DeleteFunc(o.recent, func(r restarted) bool { return s.at.Sub(r.at) >= restartWindow })
+	if s.status.Ended != "" {
+		o.ended = s.status.Ended
+	}
+}
+
+// restartedWithin returns how often it was restarted within restartWindow.
+func (o *observation) restartedWithin(now time.Time) (times int) {
+	for _, r := range o.recent {
+		if now.Sub(r.at) < restartWindow {
+			times += r.times
+		}
+	}
+	return times
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 // judge decides whether the version stays. Until the wait is over only what cannot get better
 // is bad: too many restarts, a component that stays down, a check that passed and fails
 // again. At its end everything has to be right; a check that has passed before may still fail
 // less often in a row than its threshold, and then its next tries decide.
 func (o *observation) judge(rules *Rules, now time.Time) (verdict, string) {
-	if o.first == nil {
+	if !o.looked() {
 		return undecided, ""
 	}
 	st := o.last.status
-	if restarts := st.Restarts - o.first.Restarts; restarts > rules.MaxRestarts {
-		return bad, fmt.Sprintf("crash loop: it was restarted %d times within %s%s", restarts, now.Sub(o.began).Round(time.Second), because(st.Message))
+	if o.restarts > rules.MaxRestarts {
+		return bad, fmt.Sprintf("crash loop: it was restarted %s within %s%s", times(o.restarts), now.Sub(o.began).Round(time.Second), because(cmp.Or(o.ended, st.Message)))
 	}
 	over := now.Sub(o.began) >= rules.Wait
 	if !st.Running {
@@ -164,14 +226,18 @@ func because(message string) string {
 	return ": " + strings.TrimSpace(message)
 }
 
-// health returns the state of a component that is not being upgraded, by its last samples.
-func (o *observation) health(rules *Rules) (probe.State, string) {
-	if o.first == nil {
+// health returns the state of a component that is not being upgraded, by its samples. One that
+// is restarted more often than a new version may be is degraded until it has run for longer.
+func (o *observation) health(rules *Rules, now time.Time) (probe.State, string) {
+	if !o.looked() {
 		return probe.Starting, "not looked at yet"
 	}
 	st := o.last.status
 	if !st.Running {
 		return probe.Failed, "it does not run" + because(st.Message)
+	}
+	if n := o.restartedWithin(now); n > rules.MaxRestarts {
+		return probe.Degraded, fmt.Sprintf("it was restarted %s in the last %.0f min%s", times(n), restartWindow.Minutes(), because(cmp.Or(o.ended, st.Message)))
 	}
 	for i, c := range o.checks {
 		if c.failures >= rules.Checks[i].Threshold {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // look is a sample at a time since the start of the version.
@@ -17,6 +18,23 @@ type look struct {
 	unready  bool
 	restarts int
 	fails    bool // the one check
+	unknown  bool // the runtime does not answer
+}
+
+// sample is the look as a sample.
+func (l look) sample(began time.Time) sample {
+	s := sample{at: began.Add(l.at), status: runtime.Status{Running: !l.down, Ready: !l.down && !l.unready, Restarts: l.restarts}}
+	switch {
+	case l.unknown:
+		s.status, s.unknown = runtime.Status{Message: "no answer"}, true
+	case l.down:
+		s.status.Message, s.status.Ended = "exit status 1", "exit status 1"
+	case l.fails:
+		s.checks = []error{errors.New("503")}
+	default:
+		s.checks = []error{nil}
+	}
+	return s
 }
 
 // every returns looks like l from a time to another, one a second.
@@ -47,6 +65,7 @@ func TestVerdictOnANewVersion(t *testing.T) {
 		{"failures from the end of the wait on", [][]look{every(0, 9*time.Second, look{}), every(wait, 20*time.Second, look{fails: true})}, bad, 12 * time.Second, "check page fails"},
 		{"restarts as allowed", [][]look{every(0, 4*time.Second, look{}), every(5*time.Second, 20*time.Second, look{restarts: 2})}, good, wait, ""},
 		{"one restart too many", [][]look{every(0, 4*time.Second, look{}), every(5*time.Second, 20*time.Second, look{restarts: 3})}, bad, 5 * time.Second, "crash loop: it was restarted 3 times within 5s"},
+		{"a runtime that answers late", [][]look{{{unknown: true}}, every(time.Second, 20*time.Second, look{restarts: 7})}, good, wait, ""},
 		{"down for a moment", [][]look{{{down: true}}, every(time.Second, 20*time.Second, look{})}, good, wait, ""},
 		{"down at the end of the wait", [][]look{every(0, 8*time.Second, look{}), every(9*time.Second, 20*time.Second, look{down: true})}, bad, wait, "it does not run: exit status 1"},
 		{"not ready in time", [][]look{every(0, 20*time.Second, look{unready: true})}, bad, wait, "it is not ready"},
@@ -57,16 +76,7 @@ func TestVerdictOnANewVersion(t *testing.T) {
 			for _, looks := range c.looks {
 				for _, l := range looks {
 					now := began.Add(l.at)
-					s := sample{at: now, status: runtime.Status{Running: !l.down, Ready: !l.down && !l.unready, Restarts: l.restarts}}
-					switch {
-					case l.down:
-						s.status.Message = "exit status 1"
-					case l.fails:
-						s.checks = []error{errors.New("503")}
-					default:
-						s.checks = []error{nil}
-					}
-					o.add(s, &rules)
+					o.add(l.sample(began), &rules)
 					v, why := o.judge(&rules, now)
 					if v == undecided {
 						continue
@@ -79,6 +89,61 @@ func TestVerdictOnANewVersion(t *testing.T) {
 			}
 			t.Error("no verdict")
 		})
+	}
+}
+
+// A component that runs, but is restarted by itself more often than a new version may be, is
+// degraded until that is long enough ago.
+func TestHealthOfAComponentThatIsRestarted(t *testing.T) {
+	rules := Rules{MaxRestarts: 2, Checks: []manifest.Check{{Name: "page", Threshold: 3}}}
+	// looks are in steps of observeEvery; counter has what the runtime has counted at each.
+	looks := func(counter ...int) (out []look) {
+		for i, n := range counter {
+			out = append(out, look{at: time.Duration(i) * observeEvery, restarts: n})
+		}
+		return out
+	}
+	down, unknown := look{at: 25 * time.Second, down: true, restarts: 7}, look{at: 25 * time.Second, unknown: true}
+	for _, c := range []struct {
+		name  string
+		looks []look
+		after time.Duration // since the first look
+		want  probe.State
+		says  string
+	}{
+		{"restarts as allowed", looks(0, 1, 2), 20 * time.Second, probe.Healthy, ""},
+		{"one too many", looks(0, 1, 3), 20 * time.Second, probe.Degraded, "it was restarted 3 times in the last 5 min"},
+		{"those before the agent looked", looks(7, 7, 8), 20 * time.Second, probe.Healthy, ""},
+		{"with how it ended", append(looks(4, 6, 7), down, look{at: 30 * time.Second, restarts: 11}), 30 * time.Second, probe.Degraded, "it was restarted 7 times in the last 5 min: exit status 1"},
+		{"one that is down", append(looks(4, 6, 7), down), 25 * time.Second, probe.Failed, "it does not run: exit status 1"},
+		{"an operator's restart, from which runtimes count anew", looks(7, 0, 0), 20 * time.Second, probe.Healthy, ""},
+		{"restarts after an operator's", looks(7, 1, 3), 20 * time.Second, probe.Degraded, "it was restarted 3 times"},
+		{"a runtime that does not answer for a while", append(looks(7, 7, 8), unknown, look{at: 30 * time.Second, restarts: 8}), 30 * time.Second, probe.Healthy, ""},
+		{"three within the window", looks(0, 1, 2, 3), restartWindow, probe.Degraded, "it was restarted 3 times"},
+		{"three, the first longer ago", looks(0, 1, 2, 3), restartWindow + observeEvery, probe.Healthy, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+			var o observation
+			for _, l := range c.looks {
+				o.add(l.sample(began), &rules)
+			}
+			if state, says := o.health(&rules, began.Add(c.after)); state != c.want || says != c.says && !(c.says != "" && strings.HasPrefix(says, c.says)) {
+				t.Errorf("it is %s: %q, want %s: %q", state, says, c.want, c.says)
+			}
+		})
+	}
+}
+
+// It is asked again and again, so what it keeps is bounded.
+func TestRestartsOfAYearAreNotKept(t *testing.T) {
+	began, rules := time.Now(), Rules{}
+	var o observation
+	for i := range 10_000 {
+		o.add(sample{at: began.Add(time.Duration(i) * observeEvery), status: runtime.Status{Running: true, Restarts: i}}, &rules)
+	}
+	if n := len(o.recent); n > int(restartWindow/observeEvery) {
+		t.Errorf("%d restarts are kept", n)
 	}
 }
 

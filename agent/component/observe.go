@@ -24,6 +24,10 @@ import (
 // failures reach the server within two looks, and ten components cost next to nothing.
 const observeEvery = 10 * time.Second
 
+// tidyTimeout bounds the removal of what an upgrade leaves: a runtime that does not answer must
+// not keep the component from its next upgrade.
+const tidyTimeout = time.Minute
+
 // statusTimeout bounds one look at a component.
 const statusTimeout = 5 * time.Second
 
@@ -77,7 +81,7 @@ func (u *unit) look(ctx context.Context) bool {
 	var s sample
 	switch {
 	case err != nil:
-		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}}
+		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}, unknown: true}
 	case r == nil:
 		return false
 	default:
@@ -101,7 +105,7 @@ func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Rele
 	st, err := a.Status(look, r)
 	s := sample{at: time.Now(), status: st}
 	if err != nil {
-		s.status = runtime.Status{Message: err.Error()}
+		s.status, s.unknown = runtime.Status{Message: err.Error()}, true
 	}
 	if !s.status.Running {
 		return s
@@ -126,6 +130,8 @@ func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {
 // clean removes versions that are not kept, what a crash has left of others, and old backups.
 // What cannot be removed now is removed after the next upgrade.
 func (u *unit) clean(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
+	defer cancel()
 	d := u.m.Disk
 	warn := func(what string, err error) {
 		if err != nil {

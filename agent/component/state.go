@@ -156,8 +156,13 @@ func (s *state) record(j *primitive.Journal, why string, now time.Time) {
 func bounded[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
 // allow returns an error if a version must not be installed: it is below the publishers'
-// floor, older than one that was healthy here, or failed here before.
-func (s *state) allow(version, archive, floor string, downgrade, force, local bool) error {
+// floor, older than one that was healthy here, or failed here before. The installed one may
+// always get another configuration.
+func (s *state) allow(component, version, archive, floor string, downgrade, force, local bool) error {
+	same := func(i primitive.Installed) bool { return i.FullVersion() == version && i.Archive == archive }
+	if s.Installed != nil && same(*s.Installed) {
+		return nil
+	}
 	if floor != "" {
 		if order, err := manifest.CompareVersions(version, floor); err != nil || order < 0 {
 			return errors.Join(err, fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one", version, floor))
@@ -178,10 +183,10 @@ func (s *state) allow(version, archive, floor string, downgrade, force, local bo
 	if err != nil || order >= 0 || downgrade || local && force {
 		return err
 	}
-	if slices.ContainsFunc(s.Kept, func(k primitive.Installed) bool { return k.FullVersion() == version && k.Archive == archive }) {
+	if slices.ContainsFunc(s.Kept, same) {
 		return nil
 	}
-	return fmt.Errorf("version %s is older than %s, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade`", version, s.Highest)
+	return fmt.Errorf("version %s is older than %s, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade %s --component %s`", version, s.Highest, version, component)
 }
 
 func (s *state) installed() string {

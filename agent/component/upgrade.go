@@ -315,6 +315,9 @@ type work struct {
 	phase  string
 	// stopping means that the component is stopped; see Manager.Hold.
 	stopping bool
+	// heard means that printed has the last output before the component was stopped.
+	heard   bool
+	printed []string
 }
 
 func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
@@ -327,7 +330,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	}
 	u.mu.Unlock()
 	w.change = &primitive.Change{
-		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
 		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account, Log: m.Log,
 		Report: func(meta agentapi.UpgradeMetadata) { w.report(agentapi.UpgradeDownloading, meta, true) },
 	}
@@ -343,7 +346,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 func (w *work) allow(version string, e *trust.Expectation) error {
 	w.u.mu.Lock()
 	defer w.u.mu.Unlock()
-	return w.u.state.allow(version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
+	return w.u.state.allow(w.u.name, version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
 }
 
 // upgradeStates are the states on the wire during the steps.
@@ -358,6 +361,7 @@ var upgradeStates = map[string]agentapi.UpgradeState{
 func (w *work) begins(s steps.Step) {
 	switch s.Name {
 	case primitive.StopNode:
+		w.hear()
 		w.u.m.stops.RLock()
 		w.stopping = true
 	case observeHealth:
@@ -385,7 +389,14 @@ func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata
 	w.u.details = &d
 	w.u.mu.Unlock()
 	if !progress {
-		w.u.m.Log.Info("component upgrade", "component", w.u.name, "state", state, "phase", w.phase, "version", d.TargetVersion, "error", meta.ErrorMsg)
+		log := w.u.m.Log.With("component", w.u.name, "state", state, "version", d.TargetVersion)
+		if w.phase != "" {
+			log = log.With("phase", w.phase)
+		}
+		if meta.ErrorMsg != "" {
+			log = log.With("error", meta.ErrorMsg)
+		}
+		log.Info("component upgrade")
 	}
 	w.u.m.Changed(progress)
 }
@@ -415,7 +426,7 @@ func (w *work) observe(ctx context.Context) error {
 		case good:
 			return nil
 		case bad:
-			return fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why)
+			return w.withOutput(fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why), &w.j.To)
 		}
 		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
 		select {
@@ -435,6 +446,9 @@ func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
 func (w *work) fail(ctx context.Context, step string, why error) error {
 	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
 		return ErrStopping // the journal stays, and the next process continues
+	}
+	if step == primitive.StartNode && !errors.Is(why, ErrCancelled) {
+		why = w.withOutput(why, &w.j.To)
 	}
 	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
 	w.j.KeepDownload = f.Transient
@@ -511,7 +525,7 @@ func (u *unit) runs(ctx context.Context) bool {
 
 // broken records that an upgrade could not be undone.
 func (w *work) broken(why, undo error) error {
-	text := failedRollback(why, undo)
+	text := failedRollback(why, w.withOutput(undo, w.j.From))
 	w.u.note(func(s *state) {
 		s.Broken = text
 		s.fail(w.j, text, false, time.Now().UTC())
@@ -538,6 +552,8 @@ func (w *work) succeed(ctx context.Context) error {
 
 // finish removes what only undoing needs, the journal last.
 func (w *work) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
+	defer cancel()
 	adapter, to, err := w.to()
 	if err != nil {
 		return err
@@ -589,13 +605,40 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 
 // Scheduled reports an upgrade that waits for its time, or for another try.
 func (m *Manager) Scheduled(r Request, meta agentapi.UpgradeMetadata) {
+	m.waits(r, agentapi.UpgradeScheduled, meta)
+}
+
+// Requested reports an upgrade that is due, and what it waits for.
+func (m *Manager) Requested(r Request, why string) {
+	m.waits(r, agentapi.UpgradeRequested, agentapi.UpgradeMetadata{Reason: why})
+}
+
+// CalledOff reports no longer the upgrades that waited, except those of the components that are
+// named: theirs are in the queue.
+func (m *Manager) CalledOff(except []string) {
+	for _, u := range m.all() {
+		u.mu.Lock()
+		d := u.details
+		gone := u.running == "" && d != nil && (d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested) && !slices.Contains(except, u.name)
+		if gone {
+			u.details = u.state.Report
+		}
+		u.mu.Unlock()
+		if gone {
+			m.Changed(false)
+		}
+	}
+}
+
+func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.UpgradeMetadata) {
 	u := m.unit(r.Order.Component)
 	if u == nil {
 		return
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: meta}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: state, Metadata: meta}
 	u.mu.Lock()
-	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt)
+	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.Reason == meta.Reason &&
+		(meta.ScheduledAt == nil || u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt))
 	if !same {
 		u.details = &d
 	}

@@ -55,6 +55,7 @@ type machine struct {
 	restarts  map[string]int
 	config    map[string]string // that a running component has read
 	calls     []string
+	printed   []string // by all components
 	// fails has the calls that fail, by name; hangs those that wait for the end of ctx.
 	fails, hangs map[string]bool
 	// crashes are versions, or contents of configuration, with which a component ends
@@ -268,9 +269,13 @@ func (w *world) names(folder string) []string {
 type source struct{ w *world }
 
 func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
-	return s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
+	e, err := s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
 		return os.ReadFile(filepath.Join(s.w.packages, name))
 	})
+	if e != nil {
+		e.Floor = s.w.floor
+	}
+	return e, err
 }
 
 func (s source) Floor(context.Context, string) string { return s.w.floor }
@@ -304,6 +309,7 @@ func (m model) do(ctx context.Context, what string, act func(*machine) error) er
 		return ctx.Err()
 	}
 	if fails {
+		m.m.set(func() { m.m.printed = append(m.m.printed, what+": Address already in use") })
 		return fmt.Errorf("%s does not work", what)
 	}
 	if err := m.a.call(simdisk.Call{Op: opMachine, Name: what, Kind: simdisk.Change}); err != nil {
@@ -338,6 +344,7 @@ func (m model) Status(_ context.Context, r *runtime.Release) (runtime.Status, er
 	s := runtime.Status{Running: runs, Ready: runs, Home: home, PID: m.m.pid, Restarts: m.m.restarts[r.Name]}
 	if runs && (m.m.crashes[versionOf(home)] || m.m.crashes[m.m.config[r.Name]]) {
 		m.m.restarts[r.Name]++
+		m.m.printed = append(m.m.printed, "", versionOf(home)+" cannot \x1b[31mbind\n")
 	}
 	return s, nil
 }
@@ -407,8 +414,10 @@ func (m model) Reload(ctx context.Context, r *runtime.Release) error {
 	})
 }
 func (m model) Remove(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "remove") }
-func (m model) Logs(context.Context, *runtime.Release, int) ([]string, error) {
-	return []string{"hello"}, nil
+func (m model) Logs(_ context.Context, _ *runtime.Release, lines int) ([]string, error) {
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	return slices.Clone(m.m.printed[max(0, len(m.m.printed)-lines):]), nil
 }
 
 // run has a component run, with the configuration that it finds. mu is locked.
@@ -422,7 +431,7 @@ func (m *machine) clone() *machine {
 	defer m.mu.Unlock()
 	return &machine{
 		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
-		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls),
+		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls), printed: slices.Clone(m.printed),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -291,6 +292,41 @@ func TestUpgradeIsWatchedAndCommitted(t *testing.T) {
 	if n := len(m.server.Acks()); n != 2 {
 		t.Errorf("%d acks, want one for each action", n)
 	}
+}
+
+// While a version of the agent is watched no component is upgraded, and its report says so until
+// the order is called off or begins.
+func TestUpgradeOfAComponentWaitsForTheWatchAndSaysSo(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeWatching })
+	send := func(id string, kind agentapi.ActionType, data string) {
+		m.server.Send(agentapi.Action{ID: id, Type: kind, CreatedAt: time.Now(), Data: json.RawMessage(data)})
+	}
+	send("policy:p1:2", agentapi.ActionPolicyChange, `{"policy":{"id":"p1","components":[{"name":"web","runtime":"process"}]}}`)
+	details := func(what string, ok func(*agentapi.UpgradeDetails) bool) {
+		t.Helper()
+		m.lastIs(what, func(c fakeserver.Checkin) bool {
+			var list []agentapi.Component
+			return json.Unmarshal(c.Components, &list) == nil && len(list) == 1 && ok(list[0].UpgradeDetails)
+		})
+	}
+	waits := func(d *agentapi.UpgradeDetails) bool {
+		return d != nil && d.State == agentapi.UpgradeRequested && strings.Contains(d.Metadata.Reason, "waits until the agent's new version")
+	}
+	send("w1", agentapi.ActionUpgrade, `{"version":"2.0.0","component":{"name":"web"}}`)
+	details("the order waits for the watch", waits)
+	send("c1", agentapi.ActionCancel, `{"target_id":"w1"}`)
+	details("it is called off", func(d *agentapi.UpgradeDetails) bool { return d == nil })
+	send("w2", agentapi.ActionUpgrade, `{"version":"2.0.0","component":{"name":"web"}}`)
+	details("the next order waits too", waits)
+	// The restored version begins it at once, on a host that lacks the runtime.
+	m.end(handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonAgentFailed, Text: "The agent said FAILED for 30s."})
+	details("it begins", func(d *agentapi.UpgradeDetails) bool {
+		return d != nil && d.State == agentapi.UpgradeFailed && strings.Contains(d.Metadata.ErrorMsg, `no runtime "process"`)
+	})
 }
 
 func TestRollbackIsReportedUntilTheNextUpgrade(t *testing.T) {

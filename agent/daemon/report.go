@@ -22,7 +22,11 @@ func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
 		d.changes.Progress()
 		return
 	}
-	d.log.Info("upgrade", "state", u.State, "version", u.TargetVersion, "error", u.Metadata.ErrorMsg)
+	log := d.log.With("state", u.State, "version", u.TargetVersion)
+	if u.Metadata.ErrorMsg != "" {
+		log = log.With("error", u.Metadata.ErrorMsg)
+	}
+	log.Info("upgrade")
 	d.changes.Urgent()
 }
 

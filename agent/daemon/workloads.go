@@ -124,7 +124,9 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			followed = list
 		}
 		again := time.Now().Add(time.Hour)
-		for _, lane := range d.queue.Lanes() {
+		lanes := d.queue.Lanes()
+		d.workloads.CalledOff(lanes)
+		for _, lane := range lanes {
 			if lane == "" || busy[lane] {
 				continue
 			}
@@ -171,6 +173,10 @@ func (d *daemon) dueComponent(lane string) (*queue.Item, time.Time) {
 	// A new version of the agent that is being watched begins no upgrades: if it is rolled
 	// back, the old version would find them half done. It continues those that were begun.
 	if d.watched() != nil && item.Attempts == 0 {
+		// An order that cannot be read is refused when it is due.
+		if r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data); err == nil {
+			d.workloads.Requested(r, "waits until the agent's new version, which is being watched, is committed or rolled back")
+		}
 		return nil, time.Now().Add(queueRetry)
 	}
 	return item, time.Time{}

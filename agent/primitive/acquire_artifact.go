@@ -195,6 +195,8 @@ func (c *Change) checkPackage(p manifest.Package) error {
 // undoAcquire removes what was not there before. What cannot be removed stays: the version that
 // runs does not need it, and package component removes it later.
 func (c *Change) undoAcquire(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
+	defer cancel()
 	if err := c.removeAcquired(ctx); err != nil {
 		c.Log.Warn("what was fetched is not removed yet", "component", c.Journal.Order.Component, "version", c.Journal.Order.Version, "error", err)
 	}

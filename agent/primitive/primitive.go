@@ -56,6 +56,10 @@ const (
 	startTimeout   = 30 * time.Second // until the runtime has started it; its health comes later
 )
 
+// discardTimeout bounds the removal of what was fetched: an image of gigabytes, or an engine
+// that does not answer.
+const discardTimeout = time.Minute
+
 // Phases are the phases that are reported during the actions.
 var phases = map[string]string{
 	BackupState: agentapi.PhasePreparing, AcquireArtifact: agentapi.PhasePreparing, VerifyArtifact: agentapi.PhasePreparing,
@@ -141,6 +145,8 @@ type Change struct {
 	Disk     disk.Disk
 	Adapter  runtime.Adapter
 	Packages Packages
+	// Top is the agent's folder, absolute. No configuration file may be in it.
+	Top string
 	// Dir is the component's folder, absolute.
 	Dir          string
 	GOOS, GOARCH string

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
@@ -67,6 +68,40 @@ func (c *Change) readConfig(path string) (*configFile, error) {
 // policy allow; rendered identifies the latter. A version that the host goes back to gets the
 // files that it had.
 func (c *Change) files(to *runtime.Release) (files []configFile, rendered string, err error) {
+	if files, rendered, err = c.namedFiles(to); err != nil {
+		return nil, "", err
+	}
+	for _, f := range files {
+		if err := c.checkOutside(f.path); err != nil {
+			return nil, "", err
+		}
+	}
+	return files, rendered, nil
+}
+
+// checkOutside refuses a path that leads into the agent's folder, also by a link: there are
+// its identity, the keys it trusts, and what it runs. It is asked again before files are
+// written, since a component may own a folder of the path.
+func (c *Change) checkOutside(path string) error {
+	top, err := disk.Resolve(c.Disk, WriteConfigs, "", c.Top)
+	if err != nil {
+		return err
+	}
+	folder, err := disk.Resolve(c.Disk, WriteConfigs, "", filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("configuration file %s: %w", path, err)
+	}
+	leads := filepath.Join(folder, filepath.Base(path))
+	if c.GOOS != "linux" { // there names that differ in case may be the same
+		top, leads = strings.ToLower(top), strings.ToLower(leads)
+	}
+	if leads == top || strings.HasPrefix(leads, top+string(filepath.Separator)) {
+		return fmt.Errorf("configuration file %s: it would be in the agent's own folder %s: choose a path elsewhere", path, c.Top)
+	}
+	return nil
+}
+
+func (c *Change) namedFiles(to *runtime.Release) (files []configFile, rendered string, err error) {
 	if c.Journal.Order.Rollback && len(c.Journal.Order.Files) == 0 {
 		files, had, err := c.backedUp()
 		if err != nil {

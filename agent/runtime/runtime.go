@@ -62,6 +62,8 @@ type Status struct {
 	Since time.Time
 	// Restarts counts the restarts that nobody asked for, since the runtime began to count.
 	Restarts int
+	// Ended says how it ended the last time that it did by itself, as far as the runtime knows.
+	Ended string
 	// Message says why it does not run, or what is wrong.
 	Message string
 }
@@ -127,6 +129,13 @@ type Adapter interface {
 
 	// Logs returns the last lines of the component's output, oldest first.
 	Logs(ctx context.Context, r *Release, lines int) ([]string, error)
+}
+
+// Printer is an Adapter whose Logs also have what its service manager says.
+type Printer interface {
+	Adapter
+	// Output is Logs without that.
+	Output(ctx context.Context, r *Release, lines int) ([]string, error)
 }
 
 // Supervisor is an Adapter that supervises its components itself, so that they depend on an

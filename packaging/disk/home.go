@@ -67,10 +67,10 @@ func refuseInUse(d Disk, top, home string) error {
 	if err != nil {
 		return err
 	}
-	if top, err = resolve(d, "", top); err != nil {
+	if top, err = Resolve(d, opRemove, "", top); err != nil {
 		return err
 	}
-	if home, err = resolve(d, top, home); err != nil {
+	if home, err = Resolve(d, opRemove, top, home); err != nil {
 		return err
 	}
 	entries, err := d.ReadDir(opRemove, top)
@@ -81,7 +81,7 @@ func refuseInUse(d Disk, top, home string) error {
 		if e.Type()&fs.ModeSymlink == 0 {
 			continue
 		}
-		target, err := resolve(d, top, e.Name())
+		target, err := Resolve(d, opRemove, top, e.Name())
 		if errors.Is(err, errLoop) {
 			continue // no program can be started through it
 		}

@@ -138,7 +138,7 @@ func TestRemoveHomeRefusesAHomeThatALinkLeadsInto(t *testing.T) {
 	}
 }
 
-// resolve returns what the system resolves every existing path to.
+// Resolve returns what the system resolves every existing path to.
 func TestResolveAgreesWithTheSystem(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -172,8 +172,8 @@ func TestResolveAgreesWithTheSystem(t *testing.T) {
 		if want != dir {
 			compared++
 		}
-		if got, err := resolve(OS{}, "", path); err != nil || got != want {
-			rt.Fatalf("resolve(%s) is %s, %v, the system says %s", path, got, err, want)
+		if got, err := Resolve(OS{}, opRemove, "", path); err != nil || got != want {
+			rt.Fatalf("Resolve(%s) is %s, %v, the system says %s", path, got, err, want)
 		}
 	})
 	if compared < 20 {

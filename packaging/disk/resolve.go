@@ -14,10 +14,10 @@ var errLoop = errors.New("too many links, one leads to another")
 // maxLinks bounds the links followed for one path, as kernels do.
 const maxLinks = 40
 
-// resolve returns the path without links, dots and doubled slashes. dir is already
+// Resolve returns the path without links, dots and doubled slashes. dir is already
 // resolved, and rest is relative to it unless it is absolute. The part of the path
 // that does not exist is appended unchanged.
-func resolve(d Disk, dir, rest string) (string, error) {
+func Resolve(d Disk, op, dir, rest string) (string, error) {
 	dir, rest = fromRoot(dir, rest)
 	for links := 0; ; {
 		part, more := firstPart(rest)
@@ -30,7 +30,7 @@ func resolve(d Disk, dir, rest string) (string, error) {
 			dir = next
 			continue
 		}
-		fi, err := d.Lstat(opRemove, next)
+		fi, err := d.Lstat(op, next)
 		if errors.Is(err, fs.ErrNotExist) {
 			return filepath.Join(next, rest), nil
 		}
@@ -44,7 +44,7 @@ func resolve(d Disk, dir, rest string) (string, error) {
 		if links++; links > maxLinks {
 			return "", fmt.Errorf("%s: %w", next, errLoop)
 		}
-		target, err := d.Readlink(opRemove, next)
+		target, err := d.Readlink(op, next)
 		if err != nil {
 			return "", err
 		}

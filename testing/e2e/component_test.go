@@ -106,8 +106,14 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 		c := web(a)
 		return c.UpgradeStatus != nil && *c.UpgradeStatus == adminapi.ComponentUpgradeRolledBack && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
 	})
-	if d := web(a).UpgradeDetails; d == nil || d.Metadata == nil || !strings.Contains(text(d.Metadata.ErrorMsg), "crash loop") {
-		t.Errorf("details are %+v", d)
+	d := web(a).UpgradeDetails
+	if d == nil || d.Metadata == nil {
+		t.Fatalf("details are %+v", d)
+	}
+	for _, want := range []string{"crash loop: it was restarted 2 times", ": exit status 3; its last output: \"started 1.2.0"} {
+		if got := text(d.Metadata.ErrorMsg); !strings.Contains(got, want) {
+			t.Errorf("the failure is %q, want %q in it", got, want)
+		}
 	}
 	w.webRuns(h, "1.1.0")
 

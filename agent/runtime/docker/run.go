@@ -65,7 +65,7 @@ func status(c *container.InspectResponse) runtime.Status {
 	out.Since, _ = time.Parse(time.RFC3339Nano, st.StartedAt)
 	switch {
 	case st.Restarting:
-		out.Message = ended + ", and is restarted"
+		out.Ended, out.Message = ended, ended+", and is restarted"
 	case st.Paused:
 		out.Message = "it is paused"
 	case st.Health == nil || st.Health.Status == container.NoHealthcheck || st.Health.Status == "":

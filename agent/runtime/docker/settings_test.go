@@ -68,6 +68,9 @@ func TestStatusSaysWhyItDoesNotRun(t *testing.T) {
 		if s.Running != test.running || s.Ready != test.ready || !strings.Contains(s.Message, test.says) || (s.Message == "") != (test.says == "") {
 			t.Errorf("%+v: %+v", test.state, s)
 		}
+		if want := map[bool]string{true: "it ended with status 1"}[test.state.Restarting]; s.Ended != want {
+			t.Errorf("%+v: it ended with %q, want %q", test.state, s.Ended, want)
+		}
 	}
 }
 

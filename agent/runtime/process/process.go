@@ -205,7 +205,7 @@ func (a *Adapter) currentHome(r *runtime.Release) (string, error) {
 
 // Status returns what runs, also if another agent started it.
 func (a *Adapter) Status(_ context.Context, r *runtime.Release) (runtime.Status, error) {
-	rec, message := a.component(r).snapshot()
+	rec, message, ended := a.component(r).snapshot()
 	if rec == nil {
 		read, err := a.readRecord(r)
 		if err != nil {
@@ -214,10 +214,10 @@ func (a *Adapter) Status(_ context.Context, r *runtime.Release) (runtime.Status,
 		rec = &read
 	}
 	if rec.Process != nil && runs(*rec.Process) {
-		return runtime.Status{Running: true, Ready: true, Home: rec.Home, PID: rec.Process.PID, Since: rec.Since, Restarts: rec.Restarts}, nil
+		return runtime.Status{Running: true, Ready: true, Home: rec.Home, PID: rec.Process.PID, Since: rec.Since, Restarts: rec.Restarts, Ended: ended}, nil
 	}
 	home, err := a.currentHome(r)
-	s := runtime.Status{Waits: rec.Wanted, Home: home, Restarts: rec.Restarts, Message: message}
+	s := runtime.Status{Waits: rec.Wanted, Home: home, Restarts: rec.Restarts, Ended: ended, Message: message}
 	if rec.Wanted && s.Message == "" {
 		s.Message = "its process has ended"
 	}
@@ -409,7 +409,7 @@ func (a *Adapter) Reload(_ context.Context, r *runtime.Release) error {
 	if err != nil {
 		return err
 	}
-	rec, _ := a.component(r).snapshot()
+	rec, _, _ := a.component(r).snapshot()
 	if rec == nil {
 		read, err := a.readRecord(r)
 		if err != nil {

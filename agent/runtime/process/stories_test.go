@@ -43,7 +43,7 @@ func TestProgramThatEndsAtOnceIsTriedUntilItIsStopped(t *testing.T) {
 	m.start(a, r)
 	eventually(t, func() error {
 		s := m.status(a, r)
-		if s.Restarts < 2 || s.Message != "its process ended by itself: exit status 3" {
+		if s.Restarts < 2 || s.Message != "its process ended by itself: exit status 3" || s.Ended != "exit status 3" {
 			return fmt.Errorf("status is %+v, want two restarts and the exit status", s)
 		}
 		return nil
@@ -54,7 +54,7 @@ func TestProgramThatEndsAtOnceIsTriedUntilItIsStopped(t *testing.T) {
 	if s := m.status(a, r); s.Running || s.Message != "" {
 		t.Errorf("status is %+v after a stop", s)
 	}
-	if rec, _ := a.component(r).snapshot(); rec != nil {
+	if rec, _, _ := a.component(r).snapshot(); rec != nil {
 		t.Errorf("%+v is still supervised", rec)
 	}
 }
@@ -73,7 +73,7 @@ func TestInstallKeepsAComponentFromBeingStartedAgain(t *testing.T) {
 	if err := a.Install(t.Context(), m.good("web", "2.0.0"), r); err != nil {
 		t.Fatal(err)
 	}
-	if rec, _ := a.component(r).snapshot(); rec != nil {
+	if rec, _, _ := a.component(r).snapshot(); rec != nil {
 		t.Errorf("%+v is still supervised", rec)
 	}
 	if s := m.status(m.agent(), r); s.Running || s.Message != "" {

@@ -49,18 +49,19 @@ type component struct {
 	// rec is nil if the component is not supervised; the record on disk then counts.
 	rec     *record
 	message string
+	ended   string // how its process ended the last time
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
 
-func (c *component) snapshot() (*record, string) {
+func (c *component) snapshot() (rec *record, message, ended string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rec == nil {
-		return nil, ""
+		return nil, "", ""
 	}
-	rec := *c.rec
-	return &rec, c.message
+	is := *c.rec
+	return &is, c.message, c.ended
 }
 
 func (c *component) set(rec record, message string) {
@@ -69,11 +70,17 @@ func (c *component) set(rec record, message string) {
 	c.rec, c.message = &rec, message
 }
 
+func (c *component) setEnded(status string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = status
+}
+
 // halt ends the supervision and waits for that. The process stays.
 func (c *component) halt() {
 	c.mu.Lock()
 	cancel, done := c.cancel, c.done
-	c.rec, c.message, c.cancel, c.done = nil, "", nil, nil
+	c.rec, c.message, c.ended, c.cancel, c.done = nil, "", "", nil, nil
 	c.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -89,7 +96,7 @@ func (c *component) supervise(a *Adapter, r *runtime.Release, s settings, rec re
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	c.mu.Lock()
-	c.rec, c.message, c.cancel, c.done = &rec, "", cancel, done
+	c.rec, c.message, c.ended, c.cancel, c.done = &rec, "", "", cancel, done
 	c.mu.Unlock()
 	release := *r
 	go func() {
@@ -150,6 +157,7 @@ func (a *Adapter) run(ctx context.Context, c *component, r *runtime.Release, s s
 			message += ": " + status
 		}
 		a.o.Log.Warn("component ended by itself", "component", r.Name, "pid", rec.Process.PID, "status", status, "ran", ran.String(), "error", err)
+		c.setEnded(status)
 		c.set(rec, message)
 		if !a.restart(ctx, c, r, s, &rec, again, ran) {
 			return

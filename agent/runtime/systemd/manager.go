@@ -80,6 +80,9 @@ func (s state) status() runtime.Status {
 		out.Waits = s.waits()
 		out.Running = !out.Waits
 	}
+	if out.Waits {
+		out.Ended = s.end()
+	}
 	if out.Running {
 		out.PID, out.Since = s.pid, s.started
 	}

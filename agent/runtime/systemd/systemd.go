@@ -37,6 +37,8 @@ const (
 	explainTimeout = 3 * time.Second
 	// explainLines is how many lines of the journal an error has.
 	explainLines = 5
+	// maxExplained bounds such a line in bytes: the error travels to the server.
+	maxExplained = 500
 	// maxLogLines and maxLogBytes bound what Logs returns, since one line of a journal may
 	// have megabytes.
 	maxLogLines = 10_000
@@ -66,7 +68,7 @@ type Adapter struct {
 	journal func(ctx context.Context, out *tail, args ...string) error
 }
 
-var _ runtime.Adapter = (*Adapter)(nil)
+var _ runtime.Printer = (*Adapter)(nil)
 
 // New returns an adapter. It connects to systemd for each call, so it holds nothing that
 // could break.
@@ -296,9 +298,11 @@ func (a *Adapter) explain(ctx context.Context, unit string, err error) error {
 			said = append(said, errors.New(st.why()))
 		}
 	}
-	// Otherwise the last lines may not be there yet. Old versions cannot do it.
-	_ = a.journal(ctx, &tail{}, "--sync")
-	if lines, err := a.lines(ctx, unit, explainLines); err == nil && len(lines) > 0 {
+	a.sync(ctx)
+	if lines, err := a.lines(ctx, unit, "--unit="+unit, explainLines); err == nil && len(lines) > 0 {
+		for i, line := range lines {
+			lines[i] = line[:min(len(line), maxExplained)]
+		}
 		said = append(said, fmt.Errorf("its last lines: %q", lines))
 	}
 	return joined(said)
@@ -436,12 +440,26 @@ func (a *Adapter) Logs(ctx context.Context, r *runtime.Release, lines int) ([]st
 	if err != nil {
 		return nil, err
 	}
-	return a.lines(ctx, s.Unit, min(max(lines, 0), maxLogLines))
+	return a.lines(ctx, s.Unit, "--unit="+s.Unit, min(max(lines, 0), maxLogLines))
 }
 
-func (a *Adapter) lines(ctx context.Context, unit string, n int) ([]string, error) {
+// Output returns the last lines that the journal has from the unit's processes.
+func (a *Adapter) Output(ctx context.Context, r *runtime.Release, lines int) ([]string, error) {
+	s, err := decode(r)
+	if err != nil {
+		return nil, err
+	}
+	a.sync(ctx)
+	return a.lines(ctx, s.Unit, "_SYSTEMD_UNIT="+s.Unit, min(max(lines, 0), maxLogLines))
+}
+
+// sync has the journal take the last lines of what has just ended. Old versions cannot do it.
+func (a *Adapter) sync(ctx context.Context) { _ = a.journal(ctx, &tail{}, "--sync") }
+
+// lines returns the last lines that the journal has of a unit, by a match.
+func (a *Adapter) lines(ctx context.Context, unit, match string, n int) ([]string, error) {
 	out := &tail{}
-	if err := a.journal(ctx, out, "--unit="+unit, fmt.Sprintf("--lines=%d", n), "--output=cat", "--no-pager", "--quiet"); err != nil {
+	if err := a.journal(ctx, out, match, fmt.Sprintf("--lines=%d", n), "--output=cat", "--no-pager", "--quiet"); err != nil {
 		return nil, fmt.Errorf("journal of %s: %w", unit, err)
 	}
 	text := strings.TrimSuffix(string(out.bytes()), "\n")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -330,7 +331,7 @@ func TestVersionThatSystemdRestartsDoesNotRun(t *testing.T) {
 	a := newAdapter()
 	slow := strings.Replace(plainUnit, "RestartSec=100ms", "RestartSec=1h", 1)
 	good := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
-	bad := component{t, "web", slow}.release("2.0.0", "sleep 0.1; exit 3")
+	bad := component{t, "web", slow}.release("2.0.0", "echo cannot bind; sleep 0.1; exit 3")
 	install(t, a, good)
 	upgrade(t, a, bad, good)
 	check(t, a.Start(t.Context(), bad)) // the program is executed, and more is not asked
@@ -338,6 +339,12 @@ func TestVersionThatSystemdRestartsDoesNotRun(t *testing.T) {
 	eventually(t, "the end of the program", func() bool { s = status(t, a, bad); return !s.Running })
 	if want := "it has ended, and systemd will start it again: exit-code, exit status 3"; s.Ready || s.PID != 0 || s.Message != want {
 		t.Errorf("status is %+v, want %s", s, want)
+	}
+	if want := "exit-code, exit status 3"; s.Ended != want {
+		t.Errorf("it ended with %q, want %q", s.Ended, want)
+	}
+	if lines, err := a.Output(t.Context(), bad, 1); err != nil || !slices.Equal(lines, []string{"cannot bind"}) {
+		t.Errorf("its output ends with %q, %v", lines, err)
 	}
 	// Whoever sees that it does not run may not call Stop.
 	check(t, a.Restore(t.Context(), bad, good, ""))

@@ -97,6 +97,9 @@ func TestStatusOfAUnit(t *testing.T) {
 		if test.running {
 			want.PID, want.Since = 7, at
 		}
+		if _, ended, ok := strings.Cut(test.message, "systemd will start it again: "); ok {
+			want.Ended = ended
+		}
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", test.what, got, want)
 		}
@@ -173,6 +176,7 @@ func TestWhatIsAskedOfSystemd(t *testing.T) {
 
 func TestLogsAreBounded(t *testing.T) {
 	a := New(Options{Disk: disk.OS{}})
+	a.connect = func(context.Context) (manager, error) { return nil, errors.New("no systemd") }
 	var asked []string
 	a.journal = func(_ context.Context, out *tail, args ...string) error {
 		asked = args
@@ -191,5 +195,8 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 	if lines, err = a.Logs(t.Context(), r, 2); err != nil || len(lines) != 2 {
 		t.Errorf("of an entry with several lines: %d lines, %v", len(lines), err)
+	}
+	if err := a.explain(t.Context(), "web.service", errors.New("failed")); len(err.Error()) > 2*explainLines*maxExplained || !strings.Contains(err.Error(), "line 39 ") {
+		t.Errorf("an error has %d bytes: %.200s", len(err.Error()), err)
 	}
 }
