@@ -247,6 +247,9 @@ func componentOutcome(g adminapi.Agent, name, target string) (phase string, over
 	case c.UpgradeStatus == nil:
 		return phase, true, deref(c.Version) == target
 	case *c.UpgradeStatus == adminapi.ComponentUpgradeStarted:
+		if d := c.UpgradeDetails; d != nil && d.State == adminapi.UpgradeWatching {
+			phase = name + " " + describePhase(d) // without the seconds that are left
+		}
 		return phase, false, false
 	}
 	return phase, true, false

@@ -105,7 +105,7 @@ func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
 			}
 			shown("web-server requested 2.5.0")
 			details := apptest.Details(s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID, "2.5.0", agentapi.UpgradeWatching)
-			details.Metadata.Phase = agentapi.PhaseVerifying
+			details.Metadata.Phase, details.Metadata.Reason = agentapi.PhaseVerifying, "observed for another 1m0s"
 			a.Components[0].UpgradeDetails = details
 			a.MustCheckin(nil)
 			shown("web-server watching 2.5.0 (verifying)")
@@ -187,7 +187,7 @@ func TestComponentsAreRolledOut(t *testing.T) {
 		agent.MustCheckin(nil)
 	}
 	plan := []string{"--component", "web-server", "--version", "2.5.0", "--all", "--canary", "1"}
-	o.contains(o.run(append([]string{"rollouts", "preview", "--agents-shown", "9"}, plan...)...), "2.4.0   2.5.0", "none    2.5.0", "no component", "Hosts observe the component for a minute by default")
+	o.contains(o.run(append([]string{"rollouts", "preview", "--agents-shown", "9"}, plan...)...), "2.4.0   2.5.0", "none    2.5.0", "no component", "Hosts observe the component, for a minute unless their policy says otherwise")
 	o.contains(o.run(append([]string{"rollouts", "create", "--start", "--yes"}, plan...)...), `"upgrade to web-server 2.5.0"`)
 	o.contains(o.run("rollouts", "list"), "web-server 2.5.0")
 	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")

@@ -282,7 +282,10 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
 	if p.Component != nil {
-		fmt.Fprintln(w, "Hosts observe the component for a minute by default, and then report the new version.")
+		fmt.Fprintln(w, "Hosts observe the component, for a minute unless their policy says otherwise, and then report the new version.")
+		if slices.ContainsFunc(p.Targets, func(t adminapi.PreviewTarget) bool { return t.Config != nil }) {
+			fmt.Fprintln(w, "The server renders configuration files for them: `muster rollouts preview ROLLOUT --configs` shows what a draft changes.")
+		}
 	} else {
 		fmt.Fprintln(w, watchText)
 	}
