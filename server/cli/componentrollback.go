@@ -69,7 +69,7 @@ version.`,
 			}
 			if preview.Will == 0 {
 				show(cmd.ErrOrStderr())
-				return fmt.Errorf("component %s can be rolled back on none of the agents", name)
+				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
 			var created adminapi.ActionsCreated
@@ -115,7 +115,7 @@ func (a *client) componentRollbacks(ctx context.Context, name string, ids []stri
 		}
 	}
 	if len(byVersion) == 0 {
-		return nil, fmt.Errorf("none of the agents has kept an earlier version of component %s: install one with `muster components upgrade %s AGENT --version VERSION --force`", name, name)
+		return nil, a.orUnknown(ctx, name, fmt.Errorf("none of the agents has kept an earlier version of component %s: install one with `muster components upgrade %s AGENT --version VERSION --force`", name, name))
 	}
 	var orders []adminapi.ComponentUpgradeRequest
 	for _, version := range slices.Sorted(maps.Keys(byVersion)) {

@@ -72,7 +72,7 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 		return err
 	}
 	if total == 0 {
-		return fmt.Errorf("no agent runs component %s: `muster components list` shows those that run, and policies say which are to run", name)
+		return a.orUnknown(cmd.Context(), name, fmt.Errorf("no agent that the query selects runs component %s", name))
 	}
 	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
 		table(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", func(add func(...any)) {
@@ -84,6 +84,29 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 			fmt.Fprintf(w, "… and %d more\n", total-len(all))
 		}
 	})
+}
+
+// componentsNamed is how many components an error about an unknown one names.
+const componentsNamed = 10
+
+// orUnknown returns err, or an error that says so if no agent runs the component.
+func (a *client) orUnknown(ctx context.Context, name string, err error) error {
+	got, listErr := call[adminapi.ComponentList](ctx, a, http.MethodGet, "/api/v1/components", nil)
+	if listErr != nil {
+		return err
+	}
+	names := each(got.Items, func(c adminapi.ComponentSummary) string { return c.Name })
+	switch {
+	case slices.Contains(names, name):
+		return err
+	case len(names) == 0:
+		return fmt.Errorf("no agent runs component %s, nor any other: list it in their policy first (`muster policies update --example`)", name)
+	}
+	more := ""
+	if len(names) > componentsNamed {
+		names, more = names[:componentsNamed], " and others"
+	}
+	return fmt.Errorf("no agent runs component %s, but %s%s: `muster components list` shows those that run, and policies say which are to run", name, strings.Join(names, ", "), more)
 }
 
 // componentOn returns the component of each agent that runs it, up to maxListed.
@@ -172,7 +195,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			path := "/api/v1/components/" + url.PathEscape(name)
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", req)
 			if err != nil {
-				return err
+				return a.orUnknown(cmd.Context(), name, err)
 			}
 			show := func(w io.Writer) { printComponentPreview(w, name, preview) }
 			if dryRun {
@@ -180,7 +203,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			}
 			if preview.Will == 0 {
 				show(cmd.ErrOrStderr())
-				return fmt.Errorf("component %s can be upgraded on none of the agents", name)
+				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be upgraded on none of the agents", name))
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))

@@ -20,6 +20,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("db-01", "1.0.0")
+	o.fails(1, []string{"components", "list", "web-server"}, "no agent runs component web-server, nor any other: list it in their policy first (`muster policies update --example`)")
 	a.Components = []agentapi.Component{apptest.Component("web-server", "2.4.0")}
 	b.Components = []agentapi.Component{apptest.Component("web-server", "")}
 	for _, agent := range []*apptest.Agent{a, b, c} {
@@ -27,7 +28,10 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	}
 	o.contains(o.run("components", "list"), "web-server   systemd   2        2         0           0        2.4.0 (1), none (1)")
 	o.contains(o.run("components", "list", "web-server"), a.ID, "web-01", "2.4.0", "HEALTHY", "web-02", "none")
-	o.fails(1, []string{"components", "list", "cache"}, "no agent runs component cache: `muster components list` shows those that run")
+	o.fails(1, []string{"components", "list", "cache"}, "no agent runs component cache, but web-server: `muster components list` shows those that run")
+	o.fails(1, []string{"components", "upgrade", "wbe-server", "web-01", "--version", "2.5.0"}, "no agent runs component wbe-server, but web-server: ")
+	o.fails(1, []string{"components", "rollback", "wbe-server", "web-01"}, "no agent runs component wbe-server, but web-server: ")
+	o.fails(1, []string{"components", "list", "web-server", "--kuery", "components.version: 9.9.9"}, "no agent that the query selects runs component web-server")
 
 	o.fails(2, []string{"components", "upgrade"}, "no component is named")
 	o.fails(2, []string{"components", "upgrade", "web-server"}, "no agents are named")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // targetVersion describes the version that a rollout moves its agents, or a component, to.
@@ -40,7 +41,11 @@ func waitsFor(r adminapi.Rollout, now time.Time) string {
 	case len(waiting) == 0:
 		return "-"
 	}
-	return spaced(waiting[0].Code) + timeLeft(waiting[0], now)
+	words := spaced(waiting[0].Code)
+	if waiting[0].Code == string(fleet.WhyBatch) {
+		words = waiting[0].Text // agents of a batch, which may be the last one
+	}
+	return words + timeLeft(waiting[0], now)
 }
 
 // timeLeft formats when a wait ends, with a comma before it.

@@ -60,6 +60,12 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), `Started rollout "to all of the web" (`+id+") for 2 agents.", "`muster rollouts watch "+id+"`")
 
 	o.contains(o.run("rollouts", "list", "--state", "running"), id, "0/2")
+	apptest.Eventually(t, "what the rollout waits for", func() string {
+		if got := o.run("rollouts", "list"); !strings.Contains(got, "being upgraded in batch 1 of ") {
+			return got
+		}
+		return ""
+	})
 	o.contains(o.run("rollouts", "status", id), "state          running", "canary", "0 of 2 done")
 	o.contains(o.run("rollouts", "targets", id), "web-01", "web-03", "1.0.0", "1.1.0")
 	o.fails(2, []string{"rollouts", "targets", id, "--batch", "0"}, "the first batch is 1")
