@@ -299,7 +299,8 @@ func TestExampleOfManifestIsUsable(t *testing.T) {
 	o.login(s)
 	example := o.run("manifests", "example")
 	// Components have what agents lack.
-	ofComponent := "description: none\nversion: 2.0.0\n" + regexp.MustCompile(`(?m)^# ( *(?:- )?[a-z_]+:( |$))`).ReplaceAllString(example[strings.Index(example, "# The component that is upgraded."):], "$1")
+	_, more, _ := strings.Cut(example, "# The component that is upgraded.")
+	ofComponent := "description: none\nversion: 2.0.0\n" + regexp.MustCompile(`(?m)^# ( *(?:- )?[a-z_]+:( |$))`).ReplaceAllString("# "+more, "$1")
 	for name, text := range map[string]string{"2.0.0.yaml": example, "web.yaml": ofComponent, "web-2.0.0/web.conf.tmpl": o.run("manifests", "example", "--template")} {
 		path := filepath.Join(s.Data, "upgrades", "edge", filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

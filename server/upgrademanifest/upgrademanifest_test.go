@@ -33,7 +33,7 @@ func folder(t *testing.T, files map[string]string) Dir {
 
 // The example explains every key; this test keeps it complete.
 func TestExample(t *testing.T) {
-	d := Dir{Path: filepath.Join("example")}
+	d := Dir{Path: "example"}
 	m, err := d.Get(t.Context(), "edge", "2.0.0")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestExample(t *testing.T) {
 
 // The example of a component renders, and its template explains what templates see.
 func TestExampleOfComponentRenders(t *testing.T) {
-	d := Dir{Path: filepath.Join("example")}
+	d := Dir{Path: "example"}
 	m, err := d.Get(t.Context(), "edge", "web-2.0.0")
 	if err != nil || m.Component != "web" || len(m.ConfigFiles) != 1 || m.VariableOverrides["workers"] != "4" {
 		t.Fatalf("%+v, %v", m, err)
