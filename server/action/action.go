@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
@@ -95,6 +96,9 @@ type UpgradeOrder struct {
 	// Component is the name of the component, empty for the agents themselves.
 	Component string
 	fleet.UpgradeRequest
+	// Rollback goes back to a version of the component that the hosts have kept. Neither
+	// packages nor guard rails matter to it. Agents themselves go back by Rollback.
+	Rollback bool
 	AgentIDs []string
 	// Selected means that a query has selected the agents, so there may be MaxSelected.
 	Selected bool
@@ -136,7 +140,7 @@ func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time
 		g.From, g.To = beginsFrom(*o.StartTime, o.RolloutSeconds, now)
 		g.Latest = o.StartTime.Add(fleet.DefaultExpiration)
 	}
-	if s.Guards == nil {
+	if s.Guards == nil || o.Rollback {
 		return g.Latest, nil
 	}
 	return s.Guards.Check(ctx, g, func(f func(*fleet.Agent)) error {
@@ -270,10 +274,20 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return step{}, nil, err
 	}
+	do = step{component: o.Component, single: o.Single, why: o.Why, override: o.overrides()}
+	if o.Rollback {
+		back := checkRollback(o.Component, o.Version, s.Now.UTC())
+		do.check = func(a *fleet.Agent) error {
+			if subject := a.Of(o.Component); subject.Version == o.Version {
+				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version)
+			}
+			return back(a)
+		}
+		return do, nil, o.check(nil)
+	}
 	if catalog, err = s.CatalogOf(ctx, o.Component); err != nil {
 		return step{}, nil, err
 	}
-	do = step{component: o.Component, single: o.Single, why: o.Why, override: o.overrides()}
 	if o.Component != "" {
 		if err := o.check(catalog); err != nil {
 			return step{}, nil, err
@@ -287,10 +301,40 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 
 // check validates the order without regard to any agent.
 func (o *UpgradeOrder) check(catalog fleet.Catalog) error {
+	if o.Rollback {
+		return o.checkRollback()
+	}
 	if o.Component != "" {
 		return o.ofComponent().Check(catalog)
 	}
 	return o.UpgradeRequest.Check(catalog)
+}
+
+// checkRollback validates a rollback of a component without regard to any agent.
+func (o *UpgradeOrder) checkRollback() error {
+	if err := manifest.ValidComponentName(o.Component); err != nil {
+		return fleet.FieldError("path.name", "%w", err)
+	}
+	if o.SourceURI != "" {
+		return fleet.FieldError("body.source_uri", "contradicts rollback: hosts go back to a version that they have kept, and download nothing")
+	}
+	if _, err := manifest.ParseVersion(o.Version); err != nil {
+		return fleet.FieldError("body.version", "%w", err)
+	}
+	return nil
+}
+
+// checkRollback returns a function that reports why an agent, or its component, cannot go back
+// to the version.
+func checkRollback(component, version string, now time.Time) func(*fleet.Agent) error {
+	return func(agent *fleet.Agent) error {
+		subject := agent.Of(component)
+		to, err := subject.CheckRollback(version, now)
+		if err == nil && to != version {
+			err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to, version)
+		}
+		return err
+	}
 }
 
 func (o *UpgradeOrder) ofComponent() fleet.ComponentRequest {
@@ -502,7 +546,7 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if o.StartTime != nil && o.StartTime.After(now) {
 		start = *o.StartTime
 	}
-	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}
+	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force && !o.Rollback, Rollback: o.Rollback}
 	do.begin = func(agent *fleet.Agent) { agent.BeginUpgrade(id, o.Version, start) }
 	if o.Component != "" {
 		data.Component = o.ofComponent().Data(id, catalog)
@@ -617,6 +661,8 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 		verb, text = "agent.reassign", "gave policy "+a.NewPolicy()+" to"
 	case a.Type == agentapi.ActionUpdateTags:
 		verb, text = "agent.tag", "changed the tags of"
+	case a.Upgrade().Rollback && a.Component() != "":
+		verb, text = "component.rollback", "ordered the rollback of component "+a.Component()+" to "+a.Upgrade().Version+" of"
 	case a.Upgrade().Rollback:
 		verb, text = "agent.rollback", "ordered the rollback to "+a.Upgrade().Version+" of"
 	case a.Component() != "":

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // newComponentWorld returns a world whose agents run web 2.4.0 and db 15.0.0, and in which
@@ -132,6 +133,36 @@ func TestReconcileEndsComponentUpgradesThatExpired(t *testing.T) {
 	}
 	if got := w.eventTypes(n); !slices.Equal(got, []string{fleet.EventAgentComponent, fleet.EventActionResult}) {
 		t.Errorf("events are %v", got)
+	}
+}
+
+// No package of the version is published any more.
+func TestComponentGoesBackToTheVersionThatItsHostKeeps(t *testing.T) {
+	w := newComponentWorld(t, "a", "b", "c")
+	for id, kept := range map[string][]string{"a": {"2.3.0"}, "b": {"2.2.0"}, "c": nil} {
+		w.change(id, func(a *fleet.Agent) {
+			b, err := json.Marshal([]agentapi.Component{{ID: "web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "systemd", Version: "2.4.0", Rollbacks: kept}}})
+			w.must(err)
+			a.Components = b
+		})
+	}
+	o := order("2.3.0", "a", "b", "c")
+	o.Component, o.Rollback, o.Force = "web", true, true
+	back, err := w.service.Upgrade(t.Context(), o)
+	w.must(err)
+	if data := back.Upgrade(); !data.Rollback || data.Force || data.Version != "2.3.0" || back.Component() != "web" || !slices.Equal(back.Agents, []string{"a"}) {
+		t.Errorf("the order for %v is %s", back.Agents, back.Data)
+	}
+	w.wantWeb("ordered", "a", fleet.UpgradeStarted)
+	for id, want := range map[string]string{"b": "agent b would go back to 2.2.0, not to 2.3.0", "c": "agent c keeps no earlier version of component web"} {
+		if r := w.result(back, id); r == nil || r.Error != want {
+			t.Errorf("%s: the result is %+v, want %s", id, r, want)
+		}
+	}
+	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Limit: 10})
+	w.must(err)
+	if len(entries) != 1 || entries[0].Verb != "component.rollback" || !strings.Contains(entries[0].Text, "the rollback of component web to 2.3.0 of") {
+		t.Errorf("the audit trail has %+v", entries)
 	}
 }
 

@@ -168,11 +168,7 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 				if err := runs(&subject); err != nil {
 					return err
 				}
-				to, err := subject.CheckRollback(o.Version, now)
-				if err == nil && to != o.Version {
-					err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to, o.Version)
-				}
-				return err
+				return checkRollback(component, o.Version, now)(agent)
 			},
 			begin: begin,
 		}, nil

@@ -1681,6 +1681,9 @@ type ComponentUpgradeRequest struct {
 	// OverrideFreeze Also during a freeze; needs why
 	OverrideFreeze *bool `json:"override_freeze,omitempty"`
 
+	// Rollback Go back to this version with its configuration, which the hosts have kept (rollbacks of the component), without a package; neither freezes nor the exposure budget hold
+	Rollback *bool `json:"rollback,omitempty"`
+
 	// RolloutDurationSeconds Spread the starts over this time
 	RolloutDurationSeconds *int `json:"rollout_duration_seconds,omitempty"`
 

@@ -57,13 +57,14 @@ func (a *client) newActions() *cobra.Command {
 
 // actionType returns the type to show: to agents a rollback is an UPGRADE too.
 func actionType(s adminapi.ActionStatus) string {
-	switch {
-	case deref(s.Rollback):
-		return "ROLLBACK"
-	case s.Component != nil:
-		return s.Type + " of " + *s.Component
+	kind := s.Type
+	if deref(s.Rollback) {
+		kind = "ROLLBACK"
 	}
-	return s.Type
+	if s.Component != nil {
+		kind += " of " + *s.Component
+	}
+	return kind
 }
 
 // actionVersion returns the version of an action, and of a POLICY_CHANGE the policy's

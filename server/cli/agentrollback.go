@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +17,7 @@ func (a *client) newAgentsRollback() *cobra.Command {
 	var (
 		selection agentSelection
 		dryRun    bool
-		wait      bool
-		timeout   time.Duration
+		wait      waitFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback {AGENT… | --kuery QUERY}",
@@ -63,19 +61,13 @@ version.`,
 				return err
 			}
 			actions := "action " + strings.Join(created.ActionIds, ", ")
-			if !wait {
+			if !wait.on {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
 					fmt.Fprintf(w, "Rolling back %d of %s: %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), actions)
 				})
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			failed, err := a.waitForUpgrades(ctx, cmd, awaitRollback(preview), timeout)
-			switch {
-			case err != nil:
+			if err := a.waitFor(cmd, awaitRollback(preview), wait.timeout, agentEnd("not rolled back")); err != nil {
 				return err
-			case failed > 0:
-				return fmt.Errorf("%d of %s not rolled back: see `muster actions list`", failed, counted(len(preview.Items), "agent"))
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
 				fmt.Fprintf(w, "%s rolled back by %s\n", counted(len(preview.Items), "agent"), actions)
@@ -85,8 +77,7 @@ version.`,
 	f := cmd.Flags()
 	selection.flags(f)
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	f.BoolVar(&wait, "wait", false, "wait until every rollback has ended")
-	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
+	wait.flags(f, "every rollback has ended")
 	return cmd
 }
 

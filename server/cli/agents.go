@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -151,8 +150,7 @@ func (a *client) newAgentsUpgrade() *cobra.Command {
 		force                    bool
 		overFreeze, overExposure bool
 		dryRun                   bool
-		wait                     bool
-		timeout                  time.Duration
+		wait                     waitFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
@@ -215,19 +213,13 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			if err != nil {
 				return err
 			}
-			if !wait {
+			if !wait.on {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
 					fmt.Fprintf(w, "Upgrading %d of %s to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId))
 				})
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			failed, err := a.waitForUpgrades(ctx, cmd, awaitUpgrade(preview), timeout)
-			switch {
-			case err != nil:
+			if err := a.waitFor(cmd, awaitUpgrade(preview), wait.timeout, agentEnd("not upgraded")); err != nil {
 				return err
-			case failed > 0:
-				return fmt.Errorf("%d of %s not upgraded: see `muster actions list`", failed, counted(len(preview.Items), "agent"))
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
 				fmt.Fprintf(w, "%s upgraded by action %s\n", counted(len(preview.Items), "agent"), deref(created.ActionId))
@@ -243,8 +235,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	f.BoolVar(&wait, "wait", false, "wait until the watch of every upgrade has ended, which takes ten minutes by default")
-	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
+	wait.flags(f, "the watch of every upgrade has ended, which takes ten minutes by default")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd
 }

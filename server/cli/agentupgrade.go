@@ -27,6 +27,15 @@ func upgradePhase(g adminapi.Agent) string {
 }
 
 func describeDetails(d *adminapi.UpgradeDetails) string {
+	words := describePhase(d)
+	if text := upgradeReason(d); text != "" {
+		words += ": " + text
+	}
+	return words
+}
+
+// describePhase is describeDetails without the reason.
+func describePhase(d *adminapi.UpgradeDetails) string {
 	words := strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_")) + " " + d.TargetVersion
 	if m := d.Metadata; m != nil {
 		if m.Phase != nil {
@@ -37,9 +46,6 @@ func describeDetails(d *adminapi.UpgradeDetails) string {
 		}
 		if r := describeRetry(d); r != "" {
 			words += ", " + r
-		}
-		if text := upgradeReason(d); text != "" {
-			words += ": " + text
 		}
 	}
 	return words

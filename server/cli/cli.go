@@ -158,34 +158,46 @@ func (a *client) show(w io.Writer, v any, human func(io.Writer)) error {
 	return nil
 }
 
-// table prints rows in columns under a heading.
+// table prints rows in columns under a heading. What is too long for a row follows below the
+// table in full, after the row's first cell.
 func table(w io.Writer, heading string, rows func(add func(cells ...any))) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, heading)
+	columns := strings.Split(heading, "\t")
+	var below []string
 	rows(func(cells ...any) {
 		for i, c := range cells {
 			if i > 0 {
 				fmt.Fprint(t, "\t")
 			}
-			fmt.Fprint(t, cell(c))
+			text, whole := cell(c)
+			if !whole {
+				below = append(below, fmt.Sprintf("%s, %s: %s", oneLine(cells[0]), strings.ToLower(columns[i]), oneLine(c)))
+			}
+			fmt.Fprint(t, text)
 		}
 		fmt.Fprintln(t)
 	})
 	t.Flush()
+	for _, line := range below {
+		fmt.Fprintln(w, line)
+	}
 }
 
 // maxCell is how many characters of a cell a table shows, so that a row stays on one
-// line. -o json prints the whole text.
+// line.
 const maxCell = 120
 
-// cell formats v on one line, shortened to maxCell characters.
-func cell(v any) string {
-	s := strings.Join(strings.Fields(fmt.Sprint(v)), " ")
+// cell formats v on one line, shortened to maxCell characters; whole is false if it is longer.
+func cell(v any) (text string, whole bool) {
+	s := oneLine(v)
 	if r := []rune(s); len(r) > maxCell {
-		return string(r[:maxCell-1]) + "…"
+		return string(r[:maxCell-1]) + "…", false
 	}
-	return s
+	return s, true
 }
+
+func oneLine(v any) string { return strings.Join(strings.Fields(fmt.Sprint(v)), " ") }
 
 // ago formats how long before now t was.
 func ago(t *time.Time, now time.Time) string {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,8 @@ import (
 )
 
 func (a *client) newComponents() *cobra.Command {
-	cmd := &cobra.Command{Use: "components", Short: "List and upgrade the components that agents run"}
-	cmd.AddCommand(a.newComponentsList(), a.newComponentsUpgrade())
+	cmd := &cobra.Command{Use: "components", Short: "List, upgrade and roll back the components that agents run"}
+	cmd.AddCommand(a.newComponentsList(), a.newComponentsUpgrade(), a.newComponentsRollback())
 	return cmd
 }
 
@@ -71,7 +72,7 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 		return err
 	}
 	if total == 0 {
-		return fmt.Errorf("no agent runs component %s: `muster components list` shows those that run, and policies say which are to run", name)
+		return a.orUnknown(cmd.Context(), name, fmt.Errorf("no agent that the query selects runs component %s", name))
 	}
 	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
 		table(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", func(add func(...any)) {
@@ -85,17 +86,32 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 	})
 }
 
+// componentsNamed is how many components an error about an unknown one names.
+const componentsNamed = 10
+
+// orUnknown returns err, or an error that says so if no agent runs the component.
+func (a *client) orUnknown(ctx context.Context, name string, err error) error {
+	got, listErr := call[adminapi.ComponentList](ctx, a, http.MethodGet, "/api/v1/components", nil)
+	if listErr != nil {
+		return err
+	}
+	names := each(got.Items, func(c adminapi.ComponentSummary) string { return c.Name })
+	switch {
+	case slices.Contains(names, name):
+		return err
+	case len(names) == 0:
+		return fmt.Errorf("no agent runs component %s, nor any other: list it in their policy first (`muster policies update --example`)", name)
+	}
+	more := ""
+	if len(names) > componentsNamed {
+		names, more = names[:componentsNamed], " and others"
+	}
+	return fmt.Errorf("no agent runs component %s, but %s%s: `muster components list` shows those that run, and policies say which are to run", name, strings.Join(names, ", "), more)
+}
+
 // componentOn returns the component of each agent that runs it, up to maxListed.
 func (a *client) componentOn(ctx context.Context, name, kuery string) (all []componentOnAgent, total int, err error) {
-	query := fmt.Sprintf("components.name: %q", name)
-	if kuery != "" {
-		query += " and (" + kuery + ")"
-	}
-	agents, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.Agent, int, error) {
-		q := url.Values{"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(size)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}, "kuery": {query}}
-		list, err := call[adminapi.AgentList](ctx, a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
-		return list.Items, list.Total, err
-	})
+	agents, total, err := a.agentsWith(ctx, name, kuery, false)
 	for _, g := range agents {
 		for _, c := range g.Components {
 			if deref(c.Name) == name {
@@ -104,6 +120,22 @@ func (a *client) componentOn(ctx context.Context, name, kuery string) (all []com
 		}
 	}
 	return all, total, err
+}
+
+// agentsWith returns the agents that report a component, up to maxListed.
+func (a *client) agentsWith(ctx context.Context, name, kuery string, inactive bool) ([]adminapi.Agent, int, error) {
+	query := fmt.Sprintf("components.name: %q", name)
+	if kuery != "" {
+		query += " and (" + kuery + ")"
+	}
+	return everyPage(maxListed, func(page, size int) ([]adminapi.Agent, int, error) {
+		q := url.Values{
+			"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(size)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"},
+			"kuery": {query}, "showInactive": {fmt.Sprint(inactive)},
+		}
+		list, err := call[adminapi.AgentList](ctx, a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
+		return list.Items, list.Total, err
+	})
 }
 
 // componentUpgrade describes the last upgrade of a component.
@@ -123,6 +155,7 @@ func (a *client) newComponentsUpgrade() *cobra.Command {
 		selection     agentSelection
 		source, why   string
 		force, dryRun bool
+		wait          waitFlags
 
 		overFreeze, overExposure bool
 	)
@@ -133,21 +166,18 @@ func (a *client) newComponentsUpgrade() *cobra.Command {
 selects. Their policy must list the component, and they must have reported it.
 
 An agent stops the component, installs the version with its configuration, starts it,
-and observes it. If the version fails, it puts the earlier one back. --dry-run shows what
-would happen to each agent and changes nothing.
+and observes it, for a minute unless the policy says otherwise. If the version fails, it
+puts the earlier one back. --dry-run shows what would happen to each agent and changes
+nothing. --wait follows the upgrades to their end and exits with 0 only if every agent
+runs the new version.
 
 During a freeze, or if more agents would have the version than the exposure budget
 allows, the order is refused. --override-freeze and --override-exposure order it
 nevertheless; they need --why, which the audit trail keeps.`,
 		Example: `  muster components upgrade web-server web-01 web-02 --version 2.5.0 --dry-run
   muster components upgrade web-server --kuery 'tags: canary' --version 2.5.0
-  muster components list web-server`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no component is named: `muster components list` shows them")
-			}
-			return selection.validate(c, args[1:])
-		},
+  muster components upgrade web-server web-01 --version 2.5.0 --wait`,
+		Args: componentAndAgents(&selection),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Version == "" {
 				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
@@ -165,7 +195,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			path := "/api/v1/components/" + url.PathEscape(name)
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", req)
 			if err != nil {
-				return err
+				return a.orUnknown(cmd.Context(), name, err)
 			}
 			show := func(w io.Writer) { printComponentPreview(w, name, preview) }
 			if dryRun {
@@ -173,7 +203,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			}
 			if preview.Will == 0 {
 				show(cmd.ErrOrStderr())
-				return fmt.Errorf("component %s can be upgraded on none of the agents", name)
+				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be upgraded on none of the agents", name))
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
@@ -181,10 +211,8 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "Upgrading component %s of %d of %s to %s: action %s\nFollow it with `muster components list %s`.\n",
-					name, preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId), name)
-			})
+			return a.componentOrdered(cmd, name, awaitUpgrade(preview), wait, "not upgraded", created, fmt.Sprintf("Upgrading component %s of %d of %s to %s: action %s",
+				name, preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId)))
 		},
 	}
 	f := cmd.Flags()
@@ -196,11 +224,62 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	wait.flags(f, "every upgrade has ended")
 	return cmd
 }
 
+// componentAndAgents requires a component, and agents that are named or selected.
+func componentAndAgents(selection *agentSelection) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no component is named: `muster components list` shows them")
+		}
+		return selection.validate(c, args[1:])
+	}
+}
+
+// componentOrdered shows an order of a component, which text describes, and with --wait how it
+// ends.
+func (a *client) componentOrdered(cmd *cobra.Command, name string, agents []awaited, wait waitFlags, failed string, created any, text string) error {
+	show := func(more string) error {
+		return a.show(cmd.OutOrStdout(), created, func(w io.Writer) { fmt.Fprintf(w, "%s\n%s", text, more) })
+	}
+	see := "`muster components list " + name + "`"
+	if !wait.on {
+		return show("Follow it with " + see + ".\n")
+	}
+	err := a.waitFor(cmd, agents, wait.timeout, upgradeEnd{
+		outcome: func(g adminapi.Agent, target string) (string, bool, bool) { return componentOutcome(g, name, target) },
+		failed:  failed, see: see, seeFailed: see,
+	})
+	if err != nil {
+		return err
+	}
+	return show(fmt.Sprintf("done: component %s is in that version on %s\n", name, counted(len(agents), "agent")))
+}
+
+// componentOutcome is upgradeOutcome of a component. Its phase begins with its name.
+func componentOutcome(g adminapi.Agent, name, target string) (phase string, over, good bool) {
+	i := slices.IndexFunc(g.Components, func(c adminapi.Component) bool { return deref(c.Name) == name })
+	if i < 0 {
+		return name + " is not reported", true, false
+	}
+	c := g.Components[i]
+	phase = name + " " + firstOf(componentUpgrade(c), "is "+firstOf(deref(c.Version), "not installed"))
+	switch {
+	case c.UpgradeStatus == nil:
+		return phase, true, deref(c.Version) == target
+	case *c.UpgradeStatus == adminapi.ComponentUpgradeStarted:
+		if d := c.UpgradeDetails; d != nil && d.State == adminapi.UpgradeWatching {
+			phase = name + " " + describePhase(d) // without the seconds that are left
+		}
+		return phase, false, false
+	}
+	return phase, true, false
+}
+
 func printComponentPreview(w io.Writer, name string, p adminapi.UpgradePreview) {
-	fmt.Fprintf(w, "Component %s would be upgraded to %s on %d agents, and not on %d.\n", name, p.Version, p.Will, p.Wont)
+	fmt.Fprintf(w, "Component %s would be upgraded to %s on %s, and not on %d.\n", name, p.Version, counted(p.Will, "agent"), p.Wont)
 	table(w, "HOST\tHAS\tUPGRADE\tREMARK", func(add func(...any)) {
 		for _, i := range p.Items {
 			will := "no"

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("db-01", "1.0.0")
+	o.fails(1, []string{"components", "list", "web-server"}, "no agent runs component web-server, nor any other: list it in their policy first (`muster policies update --example`)")
 	a.Components = []agentapi.Component{apptest.Component("web-server", "2.4.0")}
 	b.Components = []agentapi.Component{apptest.Component("web-server", "")}
 	for _, agent := range []*apptest.Agent{a, b, c} {
@@ -26,7 +28,10 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	}
 	o.contains(o.run("components", "list"), "web-server   systemd   2        2         0           0        2.4.0 (1), none (1)")
 	o.contains(o.run("components", "list", "web-server"), a.ID, "web-01", "2.4.0", "HEALTHY", "web-02", "none")
-	o.fails(1, []string{"components", "list", "cache"}, "no agent runs component cache: `muster components list` shows those that run")
+	o.fails(1, []string{"components", "list", "cache"}, "no agent runs component cache, but web-server: `muster components list` shows those that run")
+	o.fails(1, []string{"components", "upgrade", "wbe-server", "web-01", "--version", "2.5.0"}, "no agent runs component wbe-server, but web-server: ")
+	o.fails(1, []string{"components", "rollback", "wbe-server", "web-01"}, "no agent runs component wbe-server, but web-server: ")
+	o.fails(1, []string{"components", "list", "web-server", "--kuery", "components.version: 9.9.9"}, "no agent that the query selects runs component web-server")
 
 	o.fails(2, []string{"components", "upgrade"}, "no component is named")
 	o.fails(2, []string{"components", "upgrade", "web-server"}, "no agents are named")
@@ -70,6 +75,97 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	}
 }
 
+func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
+	for name, row := range map[string]struct {
+		version string // that runs at the end
+		failure string
+		code    int
+		says    []string
+	}{
+		"succeeded": {"2.5.0", "", 0, []string{"web-server watching 2.5.0 (verifying)\n", "web-server is 2.5.0\n"}},
+		"rolled back": {"2.4.0", "check port: connection refused", 1, []string{
+			"web-server failed 2.5.0: check port: connection refused", "1 of 1 agent not upgraded: see `muster components list web-server`",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOperator(t)
+			s := apptest.Start(t, quick)
+			o.login(s)
+			err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := s.Enroll("web-01", "1.0.0")
+			a.Components = []agentapi.Component{apptest.Component("web-server", "2.4.0")}
+			a.MustCheckin(nil)
+			out, errOut, ended := o.start(t.Context(), "", "components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--wait", "--timeout", apptest.WaitLimit.String())
+			shown := func(text string) {
+				apptest.Eventually(t, text, func() string {
+					if !strings.Contains(errOut.String(), text) {
+						return "so far: " + errOut.String()
+					}
+					return ""
+				})
+			}
+			shown("web-server requested 2.5.0")
+			details := apptest.Details(s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID, "2.5.0", agentapi.UpgradeWatching)
+			details.Metadata.Phase, details.Metadata.Reason = agentapi.PhaseVerifying, "observed for another 1m0s"
+			a.Components[0].UpgradeDetails = details
+			a.MustCheckin(nil)
+			shown("web-server watching 2.5.0 (verifying)")
+			a.Components[0] = apptest.Component("web-server", row.version)
+			if row.failure != "" {
+				details.State = agentapi.UpgradeFailed
+				details.Metadata = agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeWatching, ErrorMsg: row.failure}
+				a.Components[0].UpgradeDetails = details
+			}
+			a.MustCheckin(nil)
+			if code := <-ended; code != row.code || strings.Contains(out.String(), "done") != (code == 0) {
+				t.Errorf("exit code %d: %s\n%s", code, out, errOut)
+			}
+			o.contains(errOut.String(), row.says...)
+			if strings.Contains(errOut.String(), "ten minutes") {
+				t.Errorf("a component is not watched like an agent:\n%s", errOut)
+			}
+		})
+	}
+}
+
+func TestComponentsGoBackToTheVersionsThatTheirHostsKeep(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	a, b, bare := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("web-03", "1.0.0")
+	for agent, kept := range map[*apptest.Agent][]string{a: {"2.3.0", "2.4.0"}, b: {"2.3.0", "2.5.0"}, bare: nil} {
+		agent.Components = []agentapi.Component{apptest.Component("web-server", "2.5.0")}
+		agent.Components[0].Rollbacks = kept
+		agent.MustCheckin(nil)
+	}
+	back := func(more ...string) []string {
+		return append([]string{"components", "rollback", "web-server"}, more...)
+	}
+	o.fails(2, []string{"components", "rollback"}, "no component is named")
+	o.fails(2, back(), "no agents are named")
+	o.fails(1, back("web-03"), "none of the agents has kept an earlier version of component web-server", "`muster components upgrade web-server AGENT --version VERSION --force`")
+	o.fails(1, back("web-01", "--to", "2.2.0"), "web-server can be rolled back on none", "would go back to 2.4.0, not to 2.2.0")
+	all := back("--kuery", "*")
+	o.contains(o.run(append(all, "--dry-run")...), "would be rolled back on 2 agents, and not on 1.", "web-01   2.5.0   2.4.0", "web-02   2.5.0   2.3.0", "web-03   2.5.0   -             agent "+bare.ID+" keeps no earlier version")
+	if got := asJSON[adminapi.RollbackPreview](o, append(all, "--dry-run")...); got.Will != 2 || got.Wont != 1 || len(got.Items) != 3 {
+		t.Errorf("the dry run says %+v", got)
+	}
+	o.contains(o.run(back("web-01", "--to", "2.3.0", "--dry-run")...), "web-01   2.5.0   2.3.0")
+
+	o.contains(o.run(append(all, "--why", "ticket 7")...), "Rolling component web-server back on 2 of 3 agents: action ", "`muster components list web-server`")
+	for agent, want := range map[*apptest.Agent]string{a: "2.4.0", b: "2.3.0"} {
+		var data agentapi.UpgradeData
+		if got := agent.MustCheckin(nil).Actions; len(got) != 1 || json.Unmarshal(got[0].Data, &data) != nil || !data.Rollback || data.Version != want {
+			t.Errorf("%s gets %+v", agent.Host, got)
+		}
+	}
+	o.contains(o.run("actions", "list"), "ROLLBACK of web-server", "web-03: agent "+bare.ID+" keeps no earlier version")
+	o.contains(o.run("audit"), "ordered the rollback of component web-server to 2.4.0", "ticket 7")
+}
+
 func TestComponentsAreRolledOut(t *testing.T) {
 	o := newOperator(t)
 	s := apptest.Start(t, quick)
@@ -95,7 +191,7 @@ func TestComponentsAreRolledOut(t *testing.T) {
 		agent.MustCheckin(nil)
 	}
 	plan := []string{"--component", "web-server", "--version", "2.5.0", "--all", "--canary", "1"}
-	o.contains(o.run(append([]string{"rollouts", "preview", "--agents-shown", "9"}, plan...)...), "2.4.0   2.5.0", "none    2.5.0", "no component", "Hosts observe the component for a minute by default")
+	o.contains(o.run(append([]string{"rollouts", "preview", "--agents-shown", "9"}, plan...)...), "2.4.0   2.5.0", "none    2.5.0", "no component", "Hosts observe the component, for a minute unless their policy says otherwise")
 	o.contains(o.run(append([]string{"rollouts", "create", "--start", "--yes"}, plan...)...), `"upgrade to web-server 2.5.0"`)
 	o.contains(o.run("rollouts", "list"), "web-server 2.5.0")
 	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")

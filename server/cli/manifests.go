@@ -5,14 +5,21 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/upgrademanifest"
 )
 
 func (a *client) newManifests() *cobra.Command {
-	cmd := &cobra.Command{Use: "manifests", Short: "List and show upgrade manifests, which plans can name, and preview their configuration files"}
+	cmd := &cobra.Command{
+		Use: "manifests", Short: "List and show upgrade manifests, which plans can name, and preview their configuration files",
+		Long: `An upgrade manifest describes the upgrade of agents, or of a component, to a version. It is
+a file on the server: upgrades/<profile>/<id>.yaml in its data folder, or in the folder
+that upgrades of its configuration names. Plans name it by profile and upgrade_id.`,
+	}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the upgrade manifests on the server",
@@ -23,6 +30,10 @@ func (a *client) newManifests() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				if len(got.Items) == 0 {
+					fmt.Fprintln(w, "no upgrade manifests: `muster manifests example` prints one, and says where it belongs")
+					return
+				}
 				table(w, "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", func(add func(...any)) {
 					for _, m := range got.Items {
 						add(m.Profile, m.Id, firstOf(m.Version, "-"), migrationWords(m.Migration), deref(m.Description))
@@ -69,7 +80,28 @@ func (a *client) newManifests() *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(list, show, a.newManifestsPreview())
+	cmd.AddCommand(list, show, a.newManifestsPreview(), newManifestsExample())
+	return cmd
+}
+
+func newManifestsExample() *cobra.Command {
+	var template bool
+	cmd := &cobra.Command{
+		Use:   "example",
+		Short: "Print an upgrade manifest with every key explained",
+		Example: `  muster manifests example > 2.0.0.yaml
+  muster manifests example --template > web.conf.tmpl`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text := upgrademanifest.Example
+			if template {
+				text = upgrademanifest.ExampleTemplate
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&template, "template", false, "print a template of a configuration file instead")
 	return cmd
 }
 
@@ -79,7 +111,8 @@ func (a *client) newManifestsPreview() *cobra.Command {
 		Use:   "preview PROFILE ID {AGENT… | --kuery QUERY}",
 		Short: "Show what a manifest changes in the configuration files of hosts",
 		Long: `Render the configuration files of an upgrade manifest for up to 100 hosts, and show the
-differences from what the server has rendered for each before. Nothing is changed.
+differences from what the server has rendered for each before. Nothing is changed. It
+exits with 1 if a host cannot get the files.
 
 Files of which the server does not know what a host has are shown as new.`,
 		Example: `  muster manifests preview edge web-2.0.0 web-01 web-02
@@ -101,7 +134,28 @@ Files of which the server does not know what a host has are shown as new.`,
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printConfigs(w, got.Items) })
+			packages, err := a.packages(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printConfigs(w, got.Items) }); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(packages.Items, func(p adminapi.Package) bool {
+				return deref(p.Component) == got.Component && p.Version == got.Version
+			}) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "No package of component %s in version %s is published: publish it with `muster package push` before you upgrade to it.\n", got.Component, got.Version)
+			}
+			failed := 0
+			for _, i := range got.Items {
+				if i.Error != nil {
+					failed++
+				}
+			}
+			if failed > 0 {
+				return fmt.Errorf("%d of %s cannot get the files", failed, counted(len(got.Items), "agent"))
+			}
+			return nil
 		},
 	}
 	selection.flags(cmd.Flags())

@@ -131,8 +131,11 @@ func TestTableRowsAreOneLine(t *testing.T) {
 	var out strings.Builder
 	table(&out, "A\tB", func(add func(...any)) { add("two\nlines\tand a tab", strings.Repeat("ä", 500)) })
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[1], "two lines and a tab ") || utf8.RuneCountInString(lines[1]) > 150 || !strings.HasSuffix(lines[1], "ä…") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], "two lines and a tab ") || utf8.RuneCountInString(lines[1]) > 150 || !strings.HasSuffix(lines[1], "ä…") {
 		t.Errorf("the table is %q", out.String())
+	}
+	if want := "two lines and a tab, b: " + strings.Repeat("ä", 500); lines[2] != want {
+		t.Errorf("below the table is %q, want the whole text", lines[2])
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // targetVersion describes the version that a rollout moves its agents, or a component, to.
@@ -40,7 +41,11 @@ func waitsFor(r adminapi.Rollout, now time.Time) string {
 	case len(waiting) == 0:
 		return "-"
 	}
-	return spaced(waiting[0].Code) + timeLeft(waiting[0], now)
+	words := spaced(waiting[0].Code)
+	if waiting[0].Code == string(fleet.WhyBatch) {
+		words = waiting[0].Text // agents of a batch, which may be the last one
+	}
+	return words + timeLeft(waiting[0], now)
 }
 
 // timeLeft formats when a wait ends, with a comma before it.
@@ -282,7 +287,10 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
 	if p.Component != nil {
-		fmt.Fprintln(w, "Hosts observe the component for a minute by default, and then report the new version.")
+		fmt.Fprintln(w, "Hosts observe the component, for a minute unless their policy says otherwise, and then report the new version.")
+		if slices.ContainsFunc(p.Targets, func(t adminapi.PreviewTarget) bool { return t.Config != nil }) {
+			fmt.Fprintln(w, "The server renders configuration files for them: `muster rollouts preview ROLLOUT --configs` shows what a draft changes.")
+		}
 	} else {
 		fmt.Fprintln(w, watchText)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,12 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), `Started rollout "to all of the web" (`+id+") for 2 agents.", "`muster rollouts watch "+id+"`")
 
 	o.contains(o.run("rollouts", "list", "--state", "running"), id, "0/2")
+	apptest.Eventually(t, "what the rollout waits for", func() string {
+		if got := o.run("rollouts", "list"); !strings.Contains(got, "being upgraded in batch 1 of ") {
+			return got
+		}
+		return ""
+	})
 	o.contains(o.run("rollouts", "status", id), "state          running", "canary", "0 of 2 done")
 	o.contains(o.run("rollouts", "targets", id), "web-01", "web-03", "1.0.0", "1.1.0")
 	o.fails(2, []string{"rollouts", "targets", id, "--batch", "0"}, "the first batch is 1")
@@ -270,6 +277,7 @@ func TestExposureFreezesAndManifests(t *testing.T) {
 	o.contains(o.run("freezes", "remove", id), "removed")
 	o.fails(1, []string{"freezes", "remove", id}, "muster freezes list")
 
+	o.contains(o.run("manifests", "list"), "no upgrade manifests: `muster manifests example` prints one")
 	dir := filepath.Join(s.Data, "upgrades", "web")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -281,7 +289,29 @@ func TestExposureFreezesAndManifests(t *testing.T) {
 	}
 	o.contains(o.run("manifests", "list"), "good", "1.1.0", "a test", "web/bad cannot be used: ")
 	o.contains(o.run("manifests", "show", "web", "good"), "hash       sha256:")
-	o.fails(1, []string{"manifests", "show", "web", "none"}, "none")
+	o.fails(1, []string{"manifests", "show", "web", "none"}, "there are web/bad, web/good in the server's folder ", "`muster manifests example`")
+}
+
+// What the command prints works once it is on the server.
+func TestExampleOfManifestIsUsable(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t)
+	o.login(s)
+	example := o.run("manifests", "example")
+	// Components have what agents lack.
+	_, more, _ := strings.Cut(example, "# The component that is upgraded.")
+	ofComponent := "description: none\nversion: 2.0.0\n" + regexp.MustCompile(`(?m)^# ( *(?:- )?[a-z_]+:( |$))`).ReplaceAllString("# "+more, "$1")
+	for name, text := range map[string]string{"2.0.0.yaml": example, "web.yaml": ofComponent, "web-2.0.0/web.conf.tmpl": o.run("manifests", "example", "--template")} {
+		path := filepath.Join(s.Data, "upgrades", "edge", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.contains(o.run("manifests", "show", "edge", "2.0.0"), "version    2.0.0", "migration  breaking")
+	o.contains(o.run("manifests", "show", "edge", "web"), "component  web", "file       /etc/web/web.conf from web-2.0.0/web.conf.tmpl")
 }
 
 func TestManifestsPreviewShowsDiffs(t *testing.T) {
@@ -304,13 +334,17 @@ func TestManifestsPreviewShowsDiffs(t *testing.T) {
 	}
 	o.contains(o.run("manifests", "show", "edge", "web"), "component  web", "file       /etc/web.conf from web/t")
 	args := []string{"manifests", "preview", "edge", "web", "web-01", "web-02"}
-	o.contains(o.run(args...), "web-01 cannot get the files: policy default has no component web")
+	failed := o.try(args...)
+	o.failed(failed, 1, args, "2 of 2 agents cannot get the files", "No package of component web in version 1.1.0 is published")
+	o.contains(failed.out, "web-01 cannot get the files: policy default has no component web")
 	policy := map[string]any{"name": "Default policy", "namespace": "default", "components": []any{map[string]any{"name": "web", "runtime": "process", "server_config": true}}}
 	if got := s.Admin("PUT", "/api/fleet/agent_policies/default", policy); got.Status != 200 {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
-	o.contains(o.run(args...), "web-01:\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello web-01\n", `web-02 cannot get the files: web/t:1: .Vars.port: `)
-	o.contains(o.run("manifests", "preview", "edge", "web", "--kuery", "local_metadata.host.hostname: web-01"), "+hello web-01")
+	failed = o.try(args...)
+	o.failed(failed, 1, args, "1 of 2 agents cannot get the files")
+	o.contains(failed.out, "web-01:\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello web-01\n", `web-02 cannot get the files: web/t:1: .Vars.port: `)
+	o.contains(o.run("manifests", "preview", "edge", "web", "--kuery", "local_metadata.host.hostname.keyword: web-01"), "+hello web-01")
 	o.fails(2, []string{"manifests", "preview", "edge"}, "want a profile and an upgrade id, and agents")
 	o.fails(2, []string{"manifests", "preview", "edge", "web"}, "no agents are named")
 }
@@ -359,6 +393,7 @@ func TestRolloutsPreviewShowsEachDifferenceOnce(t *testing.T) {
 		return asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file).Item.Id
 	}
 	id := draft("web")
+	o.contains(o.run("rollouts", "preview", id), "The server renders configuration files for them: `muster rollouts preview ROLLOUT --configs`")
 	got := o.run("rollouts", "preview", id, "--configs")
 	o.contains(got, "2 hosts (web-0", ":\n--- /dev/null\n+++ /etc/web.conf\t0644\n@@ -0,0 +1 @@\n+hello\n", "db-01:\n--- /dev/null\n", "+of the database\n")
 	if strings.Count(got, "+++ ") != 2 {

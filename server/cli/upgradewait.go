@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 )
@@ -49,11 +50,48 @@ func awaitRollback(p adminapi.RollbackPreview) []awaited {
 	return list
 }
 
+// waitFlags are the flags of commands that follow what they order.
+type waitFlags struct {
+	on      bool
+	timeout time.Duration
+}
+
+func (w *waitFlags) flags(f *pflag.FlagSet, until string) {
+	f.BoolVar(&w.on, "wait", false, "wait until "+until)
+	f.DurationVar(&w.timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
+}
+
+// upgradeEnd is how --wait knows that an upgrade or a rollback has ended.
+type upgradeEnd struct {
+	// outcome describes it, and returns whether it is over and whether the target was reached.
+	outcome func(g adminapi.Agent, target string) (phase string, over, good bool)
+	// failed is what an agent is that did not reach it.
+	failed string
+	// see and seeFailed are the commands that show the agents, and those that failed.
+	see, seeFailed string
+}
+
+// agentEnd is that of an upgrade or a rollback of agents.
+func agentEnd(failed string) upgradeEnd {
+	return upgradeEnd{outcome: upgradeOutcome, failed: failed, see: "`muster agents list`", seeFailed: "`muster actions list`"}
+}
+
+// waitFor waits for all agents, and returns an error unless each reaches its target.
+func (a *client) waitFor(cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	failed, err := a.waitForUpgrades(ctx, cmd, agents, timeout, end)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %s %s: see %s", failed, counted(len(agents), "agent"), end.failed, end.seeFailed)
+	}
+	return err
+}
+
 // waitForUpgrades prints each agent's phases as they change, until all upgrades have
 // ended. An upgrade ends with its watch, not with its acknowledgement: until then the
 // watcher can roll it back. While the server does not answer, it retries.
 // waitForUpgrades returns how many agents did not reach their target.
-func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited, timeout time.Duration) (failed int, err error) {
+func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) (failed int, err error) {
 	logPhase := func(host, phase string) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
 	}
@@ -84,7 +122,7 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 				}
 				continue
 			}
-			phase, over, good := upgradeOutcome(got.Item, target[id])
+			phase, over, good := end.outcome(got.Item, target[id])
 			if shown != phase {
 				if strings.HasPrefix(phase, watching) {
 					logPhase(hostname(got.Item), phase+" (for ten minutes by default)")
@@ -108,8 +146,8 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return failed, ctx.Err()
 			}
-			return failed, fmt.Errorf("%d of %s not done within %s (--timeout): %s; it continues: see `muster agents list`",
-				len(waiting), counted(len(agents), "agent"), timeout, describeWaiting(waiting, host))
+			return failed, fmt.Errorf("%d of %s not done within %s (--timeout): %s; it continues: see %s",
+				len(waiting), counted(len(agents), "agent"), timeout, describeWaiting(waiting, host), end.see)
 		case <-tick.C:
 		}
 	}

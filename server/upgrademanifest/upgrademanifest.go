@@ -4,13 +4,14 @@
 //
 // The files are in one folder as <profile>/<id>.yaml and are read on demand, so that a
 // new one needs no restart. A manifest of a component can name templates of configuration
-// files, which lie beside it. testdata has an example with every key explained.
+// files, which lie beside it. The folder example has one of each with every key explained.
 package upgrademanifest
 
 import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -41,6 +42,15 @@ const (
 )
 
 const extension = ".yaml"
+
+// Example is a manifest, and ExampleTemplate a template of a configuration file, with
+// everything explained.
+var (
+	//go:embed example/edge/2.0.0.yaml
+	Example string
+	//go:embed example/edge/web-2.0.0/web.conf.tmpl
+	ExampleTemplate string
+)
 
 // nameForm restricts names to plain file names on every system.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -98,7 +108,7 @@ func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.
 	}
 	root, err := os.OpenRoot(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them does not exist", profile, id)
+		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the server's folder for them, %s, does not exist: create it with the file %s/%s (`muster manifests example` prints one)", profile, id, d.Path, profile, id+extension)
 	}
 	if err != nil {
 		return none, nil, unreadable("the folder of upgrade manifests", err)
@@ -106,7 +116,7 @@ func (d Dir) open(profile, id string) (none plan.UpgradeManifest, _ *configfile.
 	defer root.Close()
 	m, templates, err := read(root, profile, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, existing(root))
+		return none, nil, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s in the server's folder %s (`muster manifests example` prints one)", profile, id, existing(root), d.Path)
 	}
 	return m, templates, err
 }

@@ -33,16 +33,13 @@ func folder(t *testing.T, files map[string]string) Dir {
 
 // The example explains every key; this test keeps it complete.
 func TestExample(t *testing.T) {
-	d := Dir{Path: filepath.Join("testdata", "upgrades")}
+	d := Dir{Path: "example"}
 	m, err := d.Get(t.Context(), "edge", "2.0.0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(filepath.Join("testdata", "upgrades", "edge", "2.0.0.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(raw)
+	raw := Example
+	sum := sha256.Sum256([]byte(raw))
 	if m.ContentHash != "sha256:"+hex.EncodeToString(sum[:]) {
 		t.Errorf("hash %s is not that of the bytes", m.ContentHash)
 	}
@@ -53,7 +50,7 @@ func TestExample(t *testing.T) {
 	}
 	for _, doc := range []any{document{}, artifact{}, migration{}, fleet.ConfigTemplate{}} {
 		for i := range reflect.TypeOf(doc).NumField() {
-			if key := reflect.TypeOf(doc).Field(i).Tag.Get("yaml"); !strings.Contains(string(raw), key+":") {
+			if key := reflect.TypeOf(doc).Field(i).Tag.Get("yaml"); !strings.Contains(raw, key+":") {
 				t.Errorf("the example does not explain %s", key)
 			}
 		}
@@ -70,7 +67,7 @@ func TestExample(t *testing.T) {
 
 // The example of a component renders, and its template explains what templates see.
 func TestExampleOfComponentRenders(t *testing.T) {
-	d := Dir{Path: filepath.Join("testdata", "upgrades")}
+	d := Dir{Path: "example"}
 	m, err := d.Get(t.Context(), "edge", "web-2.0.0")
 	if err != nil || m.Component != "web" || len(m.ConfigFiles) != 1 || m.VariableOverrides["workers"] != "4" {
 		t.Fatalf("%+v, %v", m, err)
@@ -89,12 +86,8 @@ func TestExampleOfComponentRenders(t *testing.T) {
 	if f := files[0]; f.Content != want || f.Path != "/etc/web/web.conf" || f.Mode != "0640" || f.Owner != "root" || f.Group != "web" {
 		t.Errorf("%+v, want %s", f, want)
 	}
-	raw, err := os.ReadFile(filepath.Join("testdata", "upgrades", "edge", "web-2.0.0", "web.conf.tmpl"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for group := range values {
-		if !strings.Contains(string(raw), "    ."+group+" ") {
+		if !strings.Contains(ExampleTemplate, "    ."+group+" ") {
 			t.Errorf("the template does not explain .%s", group)
 		}
 	}
@@ -290,11 +283,11 @@ func TestMissingFolderHasNoManifests(t *testing.T) {
 	if all, err := d.List(t.Context()); err != nil || len(all) != 0 || all == nil {
 		t.Errorf("%v, %v", all, err)
 	}
-	if _, err := d.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound {
+	if _, err := d.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound || !strings.Contains(err.Error(), d.Path+", does not exist: create it with the file p/a.yaml (`muster manifests example`") {
 		t.Errorf("%v", err)
 	}
 	empty := Dir{Path: t.TempDir()}
-	if _, err := empty.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound || !strings.Contains(err.Error(), "there is none at all") {
+	if _, err := empty.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound || !strings.Contains(err.Error(), "there is none at all in the server's folder "+empty.Path+" (`muster manifests example`") {
 		t.Errorf("%v", err)
 	}
 }

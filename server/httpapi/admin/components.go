@@ -99,7 +99,7 @@ func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, err er
 		return o, err
 	}
 	o = action.UpgradeOrder{
-		Component: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force),
+		Component: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), Rollback: isSet(req.Rollback),
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
 	}

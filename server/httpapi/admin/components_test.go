@@ -117,6 +117,48 @@ func TestComponentIsUpgradedByAnOrder(t *testing.T) {
 	}
 }
 
+// Neither a freeze nor a missing package is in the way.
+func TestComponentGoesBackByAnOrder(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := enrollWithComponent(s, "web-01")
+	freeze(t, s)
+	back := func(version, more string) string {
+		return `{"rollback":true,"version":"` + version + `","agents":["` + a.ID + `"]` + more + `}`
+	}
+	preview := func(version string) adminapi.UpgradePreviewItem {
+		p := apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/components/web-server/upgrade_preview", back(version, "")))
+		if p.Refused != nil || len(p.Items) != 1 {
+			t.Fatalf("the preview is %+v", p)
+		}
+		return p.Items[0]
+	}
+	if i := preview("2.3.0"); i.Will || *i.Reason != "agent "+a.ID+" keeps no earlier version of component web-server" {
+		t.Errorf("without a kept version: %+v", i)
+	}
+	a.Components[0].Rollbacks = []string{"2.3.0"}
+	a.MustCheckin(nil)
+	if i := preview("2.4.0"); i.Will || *i.Reason != "component web-server of agent "+a.ID+" already is 2.4.0" {
+		t.Errorf("to the installed version: %+v", i)
+	}
+	if i := preview("2.3.0"); !i.Will {
+		t.Errorf("to the kept version: %+v", i)
+	}
+	const path = "/api/v1/components/web-server/upgrade"
+	refused(t, "a source", s.Admin("POST", path, back("2.3.0", `,"source_uri":"https://mirror.example.com"`)), 400, "source_uri]: contradicts rollback")
+	refused(t, "no version", s.Admin("POST", path, back("", "")), 400, "version]: ")
+	id := *apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", path, back("2.3.0", ""))).ActionId
+	got := a.MustCheckin(nil).Actions
+	var data agentapi.UpgradeData
+	if len(got) != 1 || got[0].ID != id || json.Unmarshal(got[0].Data, &data) != nil || !data.Rollback || data.Version != "2.3.0" || data.Component == nil || data.Component.Name != "web-server" {
+		t.Errorf("the agent gets %+v", got)
+	}
+	status := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	if status.Rollback == nil || !*status.Rollback || *status.Component != "web-server" {
+		t.Errorf("the action is %+v", status)
+	}
+}
+
 func TestComponentHasItsRollout(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)

@@ -3310,6 +3310,8 @@ export interface components {
             source_uri?: string;
             /** @description Also a version that is installed, older, or failed on the host before */
             force?: boolean;
+            /** @description Go back to this version with its configuration, which the hosts have kept (rollbacks of the component), without a package; neither freezes nor the exposure budget hold */
+            rollback?: boolean;
             /** @description Spread the starts over this time */
             rollout_duration_seconds?: number;
             /**

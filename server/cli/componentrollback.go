@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newComponentsRollback() *cobra.Command {
+	var (
+		selection agentSelection
+		to        string
+		dryRun    bool
+		wait      waitFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback COMPONENT {AGENT… | --kuery QUERY}",
+		Short: "Take a component of agents back to a version that they have kept",
+		Long: `Take a component back to an earlier version, with the configuration that it had. Agents
+are named by id or host name, or selected by a query. Without --to each goes back to its
+last healthy version if it has kept that, otherwise to the last that it has kept.
+
+Nothing is downloaded, and neither freezes nor the exposure budget hold. Of a version that
+an agent has not kept, install the package: muster components upgrade --force.
+
+--dry-run shows the version each agent would go back to and changes nothing. --wait
+follows the rollbacks to their end and exits with 0 only if every agent runs the older
+version.`,
+		Example: `  muster components rollback web-server web-01 web-02 --dry-run
+  muster components rollback web-server --kuery 'components.version: 2.5.0' --to 2.4.0
+  muster components rollback web-server web-01 --wait`,
+		Args: componentAndAgents(&selection),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			ids, err := a.agentIDs(cmd.Context(), args[1:])
+			if err != nil {
+				return err
+			}
+			orders, err := a.componentRollbacks(cmd.Context(), name, ids, &selection, to)
+			if err != nil {
+				return err
+			}
+			path := "/api/v1/components/" + url.PathEscape(name)
+			var preview adminapi.RollbackPreview
+			for i := range orders {
+				o := &orders[i]
+				got, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", o)
+				if err != nil {
+					return err
+				}
+				addRollbacks(&preview, got)
+				if to != "" {
+					o.Agents = selection.requestPreviewed(ids, each(got.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+				}
+			}
+			show := func(w io.Writer) { printComponentRollback(w, name, preview) }
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, show)
+			}
+			if preview.Will == 0 {
+				show(cmd.ErrOrStderr())
+				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
+			}
+			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
+			var created adminapi.ActionsCreated
+			for _, o := range orders {
+				got, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", o)
+				if err != nil {
+					return err
+				}
+				created.ActionIds = append(created.ActionIds, deref(got.ActionId))
+			}
+			return a.componentOrdered(cmd, name, awaitRollback(preview), wait, "not rolled back", created, fmt.Sprintf("Rolling component %s back on %d of %s: action %s",
+				name, preview.Will, counted(len(preview.Items), "agent"), strings.Join(created.ActionIds, ", ")))
+		},
+	}
+	f := cmd.Flags()
+	selection.flags(f)
+	f.StringVar(&to, "to", "", "version to go back to (default: on each agent the one that it would choose)")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	wait.flags(f, "every rollback has ended")
+	return cmd
+}
+
+// componentRollbacks returns an order for each version that agents go back to. An agent that
+// has kept none is in the first one, and the server says so.
+func (a *client) componentRollbacks(ctx context.Context, name string, ids []string, selection *agentSelection, to string) ([]adminapi.ComponentUpgradeRequest, error) {
+	order := func(version string, agents json.RawMessage) adminapi.ComponentUpgradeRequest {
+		return adminapi.ComponentUpgradeRequest{Agents: agents, IncludeInactive: selection.includeInactive(), Version: version, Rollback: given(true)}
+	}
+	if to != "" {
+		return []adminapi.ComponentUpgradeRequest{order(to, selection.request(ids))}, nil
+	}
+	agents, err := a.agentsRunning(ctx, name, ids, selection)
+	if err != nil {
+		return nil, err
+	}
+	byVersion := map[string][]string{}
+	var none []string
+	for _, g := range agents {
+		if version := keptComponent(g, name); version != "" {
+			byVersion[version] = append(byVersion[version], g.Id)
+		} else {
+			none = append(none, g.Id)
+		}
+	}
+	if len(byVersion) == 0 {
+		return nil, a.orUnknown(ctx, name, fmt.Errorf("none of the agents has kept an earlier version of component %s: install one with `muster components upgrade %s AGENT --version VERSION --force`", name, name))
+	}
+	var orders []adminapi.ComponentUpgradeRequest
+	for _, version := range slices.Sorted(maps.Keys(byVersion)) {
+		orders = append(orders, order(version, mustJSON(append(none, byVersion[version]...))))
+		none = nil
+	}
+	return orders, nil
+}
+
+// agentsRunning returns the agents with these ids, or those that the query selects and that
+// report the component.
+func (a *client) agentsRunning(ctx context.Context, name string, ids []string, selection *agentSelection) (agents []adminapi.Agent, err error) {
+	if selection.kuery == "" {
+		for some := range slices.Chunk(ids, namesPerQuery) {
+			found, err := a.findAgents(ctx, "agent.id: ("+strings.Join(each(some, quoteKQL), " or ")+")")
+			if err != nil {
+				return nil, err
+			}
+			agents = append(agents, found...)
+		}
+		return agents, nil
+	}
+	agents, total, err := a.agentsWith(ctx, name, selection.kuery, selection.inactive)
+	if err == nil && total > len(agents) {
+		err = fmt.Errorf("the query selects %d agents, of which %d can be read: narrow it, or name the version with --to", total, len(agents))
+	}
+	return agents, err
+}
+
+// keptComponent returns the version that a component of an agent goes back to by default; it
+// is empty if the agent has kept none. Agents report the one that they have kept last at the
+// end.
+func keptComponent(g adminapi.Agent, name string) (version string) {
+	for _, c := range g.Components {
+		if deref(c.Name) != name {
+			continue
+		}
+		for _, kept := range deref(c.Rollbacks) {
+			if kept != deref(c.Version) && (version == "" || version != deref(c.LastHealthyVersion)) {
+				version = kept
+			}
+		}
+	}
+	return version
+}
+
+// addRollbacks adds the preview of an order to that of all.
+func addRollbacks(all *adminapi.RollbackPreview, p adminapi.UpgradePreview) {
+	all.Will, all.Wont = all.Will+p.Will, all.Wont+p.Wont
+	for _, i := range p.Items {
+		item := adminapi.RollbackPreviewItem{AgentId: i.AgentId, Hostname: i.Hostname, Version: i.Version, Will: i.Will, Reason: i.Reason}
+		if i.Will {
+			item.To = &p.Version
+		}
+		all.Items = append(all.Items, item)
+	}
+}
+
+func printComponentRollback(w io.Writer, name string, p adminapi.RollbackPreview) {
+	fmt.Fprintf(w, "Component %s would be rolled back on %s, and not on %d.\n", name, counted(p.Will, "agent"), p.Wont)
+	table(w, "HOST\tHAS\tROLLBACK TO\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			add(i.Hostname, firstOf(i.Version, "none"), firstOf(deref(i.To), "-"), deref(i.Reason))
+		}
+	})
+}
