@@ -166,6 +166,8 @@ export interface PreviewInput extends Selection {
   version: string;
   source_uri?: string;
   force: boolean;
+  /** Only of a component: go back to a version that the hosts have kept. */
+  rollback?: boolean;
   start_time?: string;
   rollout_duration_seconds?: number;
   override_freeze?: boolean;

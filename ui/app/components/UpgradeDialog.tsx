@@ -66,7 +66,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   const [typed, setTyped] = useState("");
   const [advanced, setAdvanced] = useState(false);
   const [form, setForm] = useState<UpgradeForm>(() => ({
-    source: "", force: again?.force ?? !!back, later: false, startAt: "", rollout: defaultRollout(count),
+    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(count),
     overrideFreeze: false, overrideExposure: false, why: "",
   }));
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
@@ -78,10 +78,10 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   const [question] = useDebouncedValue(
     useMemo(
       () => ({
-        ...selectionOf(chosen), component, version, force, source_uri: source.trim() || undefined,
+        ...selectionOf(chosen), component, version, force, rollback: back ? true : undefined, source_uri: source.trim() || undefined,
         ...timesOf({ later, startAt, rollout }), ...overridesOf({ overrideFreeze, overrideExposure }),
       }),
-      [chosen, component, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
+      [chosen, component, back, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
     ),
     choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
   );
@@ -90,7 +90,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   const why = whyNotStart(form, version, current, preview.error, Date.now());
 
   const start = useMutation({
-    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen, component)),
+    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen, component, !!back)),
     onSuccess: () => {
       const n = current!.will;
       toast({

@@ -63,7 +63,7 @@ test("a component goes back to a version that its host has kept", async () => {
   await until(() => dialog.textContent!.includes("1 agent will be rolled back"), "the preview");
   await click(button("Roll back web-server on 1 agent", dialog));
   await until(() => page.sent.some((s) => s.path.endsWith("/upgrade")), "the order");
-  expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.3.0", force: true, includeInactive: true });
+  expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.3.0", force: false, rollback: true, includeInactive: true });
 });
 
 test("components of other agents have no version, and no commands", async () => {

@@ -76,7 +76,7 @@ interface When { start_time?: string; rollout_duration_seconds?: number }
 interface UpgradeBody { version: string; source_uri?: string; force: boolean; override_freeze?: boolean; override_exposure?: boolean; why?: string }
 
 export type UpgradeCall =
-  | { kind: "component"; component: string; body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean } }
+  | { kind: "component"; component: string; body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean; rollback?: boolean } }
   | { kind: "one"; agentId: string; body: UpgradeBody }
   | {
     kind: "bulk";
@@ -87,9 +87,10 @@ export type UpgradeCall =
  * planUpgrade turns a form and its preview into one request: it names only the agents that the
  * preview showed as upgraded. All matching agents are sent as their query, since they may be too
  * many to name; the server refuses those that cannot be upgraded, each with its reason. With a
- * component, that of the agents is upgraded instead of the agents themselves.
+ * component, that of the agents is upgraded instead of the agents themselves, or goes back to a
+ * version that the hosts have kept.
  */
-export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = [], component?: string): UpgradeCall {
+export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = [], component?: string, back = false): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
   const common = {
@@ -99,7 +100,7 @@ export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: 
     agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
     ...timesOf(form),
   };
-  if (component) return { kind: "component", component, body };
+  if (component) return { kind: "component", component, body: { ...body, rollback: back || undefined } };
   if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
   return { kind: "bulk", body };
 }
