@@ -307,8 +307,12 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 			listed[p.ID] = p.Components[i]
 		}
 	}
-	return func(a *fleet.Agent) error {
+	check := func(a *fleet.Agent) error {
 		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
+		if err == nil {
+			subject := a.Of(o.Component)
+			err = subject.CheckRendered(o.UpgradeRequest)
+		}
 		if err != nil || o.SourceURI != "" {
 			return err
 		}
@@ -318,7 +322,19 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 			}
 		}
 		return err
-	}, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.unlessHosted(ctx, o, check)
+}
+
+// unlessHosted refuses the agents of managed policies, unless the order has force.
+func (s *Service) unlessHosted(ctx context.Context, o UpgradeOrder, check func(*fleet.Agent) error) (func(*fleet.Agent) error, error) {
+	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
+		return check, nil
+	}
+	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
 }
 
 // checkAgentUpgrade returns a function that reports why an agent cannot follow the order.
@@ -344,10 +360,7 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 		}
 		return noPackage{err}
 	}
-	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
-		return check, nil
-	}
-	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
+	return s.unlessHosted(ctx, o, check)
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade

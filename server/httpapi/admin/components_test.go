@@ -290,3 +290,17 @@ func TestComponentsAreCountedByVersion(t *testing.T) {
 	}
 	refused(t, "a wrong query", s.Admin("GET", "/api/v1/components?kuery=flavour:x", nil), 400, "flavour")
 }
+
+func TestComponentsOfAgentsThatAreGoneAreNotHealthy(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := enrollWithComponent(s, "web-01")
+	enrollWithComponent(s, "web-02")
+	if got := s.Agents("POST", a.Path("audit/unenroll"), a.Key, map[string]any{"reason": "uninstall", "timestamp": time.Now()}); got.Status != 200 {
+		t.Fatalf("uninstalling answers %d %s", got.Status, got.Body)
+	}
+	list := apptest.Decode[adminapi.ComponentList](t, s.Admin("GET", "/api/v1/components", nil)).Items
+	if len(list) != 2 || list[1].Name != "web-server" || list[1].Agents != 2 || list[1].Healthy != 1 {
+		t.Errorf("with one of two agents uninstalled they are %+v", list)
+	}
+}

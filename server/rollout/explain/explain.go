@@ -250,7 +250,7 @@ func targetReason(r *fleet.Rollout, t *fleet.Target, m moment) Reason {
 		return Reason{Text: fmt.Sprintf("it runs %s, and its health is being watched", t.To), Since: t.ReachedAt}
 	}
 	text := plan.ReasonText(t.Code)
-	if t.State == fleet.TargetCancelled { // with its rollout, whoever cancelled that
+	if t.State == fleet.TargetCancelled && t.Code == fleet.WhyOperator { // with its rollout, whoever cancelled that
 		text = "the rollout was cancelled before its turn"
 		if r.RolledBackBy != "" {
 			text = "the rollout was rolled back before its turn"

@@ -118,8 +118,9 @@ func causeWords(d *agentapi.UpgradeDetails) string {
 
 // advise returns how a version comes to the agent, or to the component of it, by itself.
 func advise(s *fleet.Subject, version string, c fleet.Catalog) string {
-	switch err := s.CheckUpgrade(fleet.UpgradeRequest{Version: version}, c); {
-	case err == nil:
+	w := fleet.UpgradeRequest{Version: version}
+	switch {
+	case s.CheckUpgrade(w, c) == nil && s.CheckRendered(w) == nil:
 		return "`" + command(s, version) + "`"
 	case s.CheckUpgrade(fleet.UpgradeRequest{Version: version, Force: true}, c) == nil:
 		return "`" + command(s, version) + " --force`"

@@ -32,6 +32,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnPace(pre)
 	s.warnLimits(pre)
 	s.warnDowngrades(picks)
+	s.warnRendered(picks)
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
@@ -72,6 +73,24 @@ func (s *builder) warnDowngrades(picks []*pick) {
 		list := slices.Sorted(maps.Keys(versions))
 		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade %s`)",
 			plan.Count(refusing, "target goes", "targets go"), strings.Join(list, "`, `muster package allow-downgrade "))
+	}
+}
+
+// warnRendered warns of targets whose rendered configuration files the plan takes away. A
+// rollback puts the files of the version before back.
+func (s *builder) warnRendered(picks []*pick) {
+	if s.plan.Component == "" || s.plan.Version == "" {
+		return
+	}
+	n := 0
+	for _, p := range picks {
+		if subject := p.Of(s.plan.Component); subject.RenderedSHA256() != "" && p.target.Config == "" {
+			n++
+		}
+	}
+	if n > 0 {
+		s.warnf("%s configuration files that the server has rendered, and this plan renders none: those of the package take their place. Make the plan from an upgrade manifest with files (profile and upgrade_id) to keep them",
+			plan.Count(n, "target has", "targets have"))
 	}
 }
 
