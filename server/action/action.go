@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
@@ -272,6 +274,11 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 	}
 	if catalog, err = s.CatalogOf(ctx, o.Component); err != nil {
 		return step{}, nil, err
+	}
+	if o.SourceURI == "" {
+		if err := s.CheckPublished(ctx, "path.name", o.Component, catalog); err != nil {
+			return step{}, nil, err
+		}
 	}
 	do = step{component: o.Component, single: o.Single, why: o.Why, override: o.overrides()}
 	if o.Component != "" {
@@ -830,6 +837,28 @@ func upgradeText(a fleet.Action) string {
 
 // Catalog returns the published packages of agents.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) { return s.CatalogOf(ctx, "") }
+
+// CheckPublished returns an error about a field that names a component of which no package is
+// published, with those that have packages: the name is probably wrong. catalog has its packages.
+func (s *Service) CheckPublished(ctx context.Context, field, component string, catalog fleet.Catalog) error {
+	if component == "" || len(catalog) > 0 || manifest.ValidComponentName(component) != nil {
+		return nil
+	}
+	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, p := range packages {
+		if p.Component != "" {
+			names[p.Component] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil // then no version is, which is another error
+	}
+	return fleet.FieldError(field, "is %s, and no package of that component is published: packages of %s are", component, fleet.List(slices.Sorted(maps.Keys(names))))
+}
 
 // CatalogOf returns the published packages of a component, or those of agents if the name is
 // empty.

@@ -32,7 +32,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	o.fails(2, []string{"components", "upgrade", "web-server"}, "no agents are named")
 	o.fails(2, []string{"components", "upgrade", "web-server", "web-01"}, "--version is missing")
 	o.fails(2, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--override-freeze"}, "--why is missing")
-	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are [2.5.0])")
+	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are 2.5.0)")
 	o.fails(1, []string{"components", "upgrade", "web-server", "db-01", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
 	all := []string{"components", "upgrade", "web-server", "--kuery", "*", "--version", "2.5.0"}
 	o.contains(o.run(append(all, "--dry-run")...), "Component web-server would be upgraded to 2.5.0 on 2 agents, and not on 1.", "web-01   2.4.0   yes", "web-02   none    yes", "db-01    none    no        agent "+c.ID+" reports no component web-server")
@@ -100,5 +100,5 @@ func TestComponentsAreRolledOut(t *testing.T) {
 	o.contains(o.run("rollouts", "list"), "web-server 2.5.0")
 	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")
 	o.contains(o.run("agents", "why", "web-01"), "no rollout includes it")
-	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "no package of component cache in version 1.0.0 is published")
+	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "is cache, and no package of that component is published: packages of web-server are")
 }

@@ -175,6 +175,11 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	if err != nil {
 		return err
 	}
+	if manifest == nil && p.SourceURI == "" && len(p.Artifacts) == 0 {
+		if err := s.Actions.CheckPublished(ctx, "body.plan.component", component, catalog); err != nil {
+			return err
+		}
+	}
 	if err := plan.Resolve(p, manifest, catalog); err != nil {
 		return err
 	}

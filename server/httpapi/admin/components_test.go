@@ -210,13 +210,16 @@ func TestOnlyAgentsThatReportTheComponentGetItsUpgrade(t *testing.T) {
 	for body, says := range map[string]string{
 		`{"agents":[],"version":"2.5.0"}`:                             "[request body.agents]: is empty",
 		`{"agents":["x"]}`:                                            "[request body.version]: ",
-		`{"agents":["x"],"version":"2.9.0"}`:                          "no package of component web-server in version 2.9.0 is published (published are [2.5.0])",
+		`{"agents":["x"],"version":"2.9.0"}`:                          "no package of component web-server in version 2.9.0 is published (published are 2.5.0)",
 		`{"agents":["x"],"version":"2.5.0","override_freeze":true}`:   "[request body.why]: ",
 		`{"agents":["x"],"version":"2.5.0","override_exposure":true}`: "[request body.why]: ",
 		`{"agents":["x"],"version":"2.5.0","source_uri":"ftp://x"}`:   "[request body.source_uri]: ",
 	} {
 		refused(t, body, upgrade(body), 400, says)
 	}
+	const unknown = "is wbe, and no package of that component is published: packages of web-server are"
+	refused(t, "an unknown name", s.Admin("POST", "/api/v1/components/wbe/upgrade", `{"agents":["x"],"version":"2.5.0"}`), 400, unknown)
+	refused(t, "an unknown name in a plan", s.Admin("POST", "/api/v1/rollouts", slow("2.5.0", map[string]any{"component": "wbe"})), 400, unknown)
 	refused(t, "a wrong name", s.Admin("POST", "/api/v1/components/Web/upgrade", `{"agents":["x"],"version":"2.5.0"}`), 400, `is "Web", want`)
 }
 

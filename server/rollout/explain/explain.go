@@ -541,7 +541,7 @@ func Alone(a *fleet.Agent, component, wanted string, l Last, c fleet.Catalog, at
 	}
 	later, _ := manifest.CompareVersions(newest, s.Version)
 	if len(failed) > 0 && (newest == "" || later <= 0) {
-		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, plan.List(failed))
+		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, fleet.List(failed))
 		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
 		return e
 	}

@@ -279,7 +279,7 @@ func startable(g *fleet.RolloutGroup, pre *fleet.GroupPreview, hash string, acce
 		}
 		about := ""
 		if len(changed) > 0 {
-			about = ", of " + plan.List(changed)
+			about = ", of " + fleet.List(changed)
 		}
 		e := fleet.Errorf(fleet.Conflict, "the fleet has changed since the preview%s: look at the new preview and start with its hash, or accept the drift", about)
 		e.Code = ErrDrift

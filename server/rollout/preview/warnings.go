@@ -129,7 +129,7 @@ func (s *builder) warnCanaries(pre *fleet.Preview) {
 		if rule.Pick != fleet.PickStratified {
 			advice = "stratified canaries cover more"
 		}
-		s.warnf("the canaries stand for %d of %d combinations of %s; %s none: %s", c.Covered, c.Cells, plan.List(c.Over), plan.Count(left, "target has", "targets have"), advice)
+		s.warnf("the canaries stand for %d of %d combinations of %s; %s none: %s", c.Covered, c.Cells, fleet.List(c.Over), plan.Count(left, "target has", "targets have"), advice)
 	}
 	switch {
 	case canaries.Offline == canaries.Size:
