@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -101,4 +103,33 @@ func TestComponentsAreRolledOut(t *testing.T) {
 	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")
 	o.contains(o.run("agents", "why", "web-01"), "no rollout includes it")
 	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "is cache, and no package of that component is published: packages of web-server are")
+}
+
+func TestPolicyUpdateSaysWhatItStops(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	for _, host := range []string{"web-01", "web-02"} {
+		agent := s.Enroll(host, "1.0.0")
+		agent.Components = []agentapi.Component{apptest.Component("web", "2.4.0"), apptest.Component("db", "1.0.0"), apptest.Component("cache", "")}
+		agent.MustCheckin(nil)
+	}
+	file := filepath.Join(t.TempDir(), "components.yaml")
+	update := func(text string) string {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return o.run("policies", "update", "default", "--components", file)
+	}
+	all := update("components: [{name: web, runtime: process}, {name: db, runtime: systemd}, {name: cache, runtime: docker}]")
+	o.contains(all, "default has revision 2 with 3 components; its 2 agents get it now")
+	if strings.Contains(all, "left out") || strings.Contains(all, "installed") {
+		t.Errorf("where nothing is left out or installed it says %q", all)
+	}
+	less := update("components: []")
+	o.contains(less, "with 0 components", "web is left out: it is stopped on 2 hosts", "db is left out: it goes on and is managed no more on 2 hosts")
+	if strings.Contains(less, "cache") {
+		t.Errorf("of one that runs nowhere it says %q", less)
+	}
 }
