@@ -24,7 +24,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 		if s.matching == 0 {
 			s.warnf("no agent matches select: nobody would be upgraded")
 		} else {
-			s.warnf("%s, and all are left out: nobody would be upgraded", plan.Count(s.matching, "agent matches", "agents match"))
+			s.warnf("%s, and all are left out: nobody would be upgraded (%s)", plan.Count(s.matching, "agent matches", "agents match"), LeftOut(pre.Skipped))
 		}
 	}
 	s.warnQuery()
@@ -47,6 +47,23 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 		s.warnf("there is no sure way back: the version before may not read what %s has written. The recovery plan: %s", p.Version, p.Migration.RecoveryPlan)
 	}
 	pre.Warnings = append(pre.Warnings, s.warnings...)
+}
+
+// LeftOut counts the reasons for which agents are left out, the most frequent first.
+func LeftOut(skipped []fleet.SkippedAgent) string {
+	counts := map[fleet.ReasonCode]int{}
+	var codes []fleet.ReasonCode
+	for _, s := range skipped {
+		if counts[s.Code]++; counts[s.Code] == 1 {
+			codes = append(codes, s.Code)
+		}
+	}
+	slices.SortStableFunc(codes, func(a, b fleet.ReasonCode) int { return counts[b] - counts[a] })
+	parts := make([]string, len(codes))
+	for i, c := range codes {
+		parts[i] = fmt.Sprintf("%d because %s", counts[c], plan.ReasonText(c))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // warnDowngrades warns of targets that will refuse their version: hosts go back only to the
