@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -288,6 +289,11 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 	if catalog, err = s.CatalogOf(ctx, o.Component); err != nil {
 		return step{}, nil, err
 	}
+	if o.SourceURI == "" {
+		if err := s.CheckPublished(ctx, "path.name", o.Component, catalog); err != nil {
+			return step{}, nil, err
+		}
+	}
 	if o.Component != "" {
 		if err := o.check(catalog); err != nil {
 			return step{}, nil, err
@@ -351,8 +357,12 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 			listed[p.ID] = p.Components[i]
 		}
 	}
-	return func(a *fleet.Agent) error {
+	check := func(a *fleet.Agent) error {
 		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
+		if err == nil {
+			subject := a.Of(o.Component)
+			err = subject.CheckRendered(o.UpgradeRequest)
+		}
 		if err != nil || o.SourceURI != "" {
 			return err
 		}
@@ -362,7 +372,19 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 			}
 		}
 		return err
-	}, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.unlessHosted(ctx, o, check)
+}
+
+// unlessHosted refuses the agents of managed policies, unless the order has force.
+func (s *Service) unlessHosted(ctx context.Context, o UpgradeOrder, check func(*fleet.Agent) error) (func(*fleet.Agent) error, error) {
+	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
+		return check, nil
+	}
+	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
 }
 
 // checkAgentUpgrade returns a function that reports why an agent cannot follow the order.
@@ -388,10 +410,7 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 		}
 		return noPackage{err}
 	}
-	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
-		return check, nil
-	}
-	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
+	return s.unlessHosted(ctx, o, check)
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade
@@ -863,6 +882,28 @@ func upgradeText(a fleet.Action) string {
 
 // Catalog returns the published packages of agents.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) { return s.CatalogOf(ctx, "") }
+
+// CheckPublished returns an error about a field that names a component of which no package is
+// published, with those that have packages: the name is probably wrong. catalog has its packages.
+func (s *Service) CheckPublished(ctx context.Context, field, component string, catalog fleet.Catalog) error {
+	if component == "" || len(catalog) > 0 || manifest.ValidComponentName(component) != nil {
+		return nil
+	}
+	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, p := range packages {
+		if p.Component != "" {
+			names[p.Component] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil // then no version is, which is another error
+	}
+	return fleet.FieldError(field, "is %s, and no package of that component is published: packages of %s are", component, fleet.List(slices.Sorted(maps.Keys(names))))
+}
 
 // CatalogOf returns the published packages of a component, or those of agents if the name is
 // empty.

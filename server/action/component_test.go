@@ -176,3 +176,34 @@ func TestComponentOrderIsRecorded(t *testing.T) {
 		t.Errorf("the data is %s", up.Data)
 	}
 }
+
+// wantVerdict checks why web of an agent cannot be ordered, empty if it can.
+func (w *world) wantVerdict(id, part string, force bool) {
+	w.t.Helper()
+	o := order("2.5.0", id)
+	o.Component, o.Force = "web", force
+	got, err := previewed(w.t.Context(), w.service.EachVerdict, o)
+	w.must(err)
+	if len(got) != 1 || (got[0].Err == nil) != (part == "") || part != "" && !strings.Contains(got[0].Err.Error(), part) {
+		w.t.Errorf("with force %v the verdict is %v, want %q", force, got, part)
+	}
+}
+
+// An order has no files of its own, and would put those of the package in their place.
+func TestComponentOrderKeepsRenderedConfiguration(t *testing.T) {
+	w := newComponentWorld(t, "a")
+	w.wantVerdict("a", "", false)
+	w.change("a", func(a *fleet.Agent) {
+		a.Components = json.RawMessage(strings.Replace(string(a.Components), `"version":"2.4.0"`, `"version":"2.4.0","rendered_sha256":"ab"`, 1))
+	})
+	w.wantVerdict("a", "make a rollout from an upgrade manifest (`muster rollouts create --component web --profile PROFILE --upgrade-id ID`), or order it with force", false)
+	w.wantVerdict("a", "", true)
+}
+
+func TestComponentsOfManagedPoliciesAreOrderedWithForceOnly(t *testing.T) {
+	w := newComponentWorld(t, "a")
+	policy := w.agent("a").PolicyID
+	w.must(w.store.Policies().Create(t.Context(), fleet.Policy{ID: policy, Name: "hosted", Managed: true}))
+	w.wantVerdict("a", "Cannot upgrade agent a in hosted agent policy "+policy+": it is managed (is_managed)", false)
+	w.wantVerdict("a", "", true)
+}

@@ -105,7 +105,7 @@ func TestInvalidOrdersChangeNothing(t *testing.T) {
 		w.wantKind(err, fleet.Invalid, c.says)
 	}
 	_, err := previewed(t.Context(), w.service.EachVerdict, order("9.9.9", "a"))
-	w.wantKind(err, fleet.Invalid, "published are [1.2.0 1.1.0]")
+	w.wantKind(err, fleet.Invalid, "published are 1.2.0, 1.1.0")
 	if list, err := w.service.List(t.Context(), store.ActionQuery{Limit: 10}, 10); err != nil || len(list) != 0 {
 		t.Errorf("actions are %v, %v", list, err)
 	}

@@ -1635,13 +1635,13 @@ type ComponentList struct {
 
 // ComponentSummary defines model for ComponentSummary.
 type ComponentSummary struct {
-	// Agents How many agents report it
+	// Agents How many agents have reported it last
 	Agents int `json:"agents"`
 
 	// Failed On how many of them its last upgrade failed or was rolled back
 	Failed int `json:"failed"`
 
-	// Healthy On how many of them it is HEALTHY
+	// Healthy On how many of them it is HEALTHY; agents that are offline or uninstalled do not count
 	Healthy int `json:"healthy"`
 
 	// Name Example: web-server

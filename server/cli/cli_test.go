@@ -340,7 +340,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	write("{}")
 	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components is missing: write `components: []`")
 	write(o.run("policies", "update", "--example"))
-	o.contains(o.run("policies", "update", "web", "--components", file), "web has revision 2 with 1 components; its 0 agents get it now")
+	o.contains(o.run("policies", "update", "web", "--components", file), "web has revision 2 with 1 component; its 0 agents get it now", "web-server 2.4.0 is installed where no version of it is, by an automatic rollout; a version that is installed does not change")
 	o.contains(o.run("policies", "show", "web"), "runs         web-server 2.4.0 by systemd")
 
 	lab := strings.TrimSpace(o.run("policies", "copy", "web", "lab"))

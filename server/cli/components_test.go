@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,7 +39,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	o.fails(2, []string{"components", "upgrade", "web-server"}, "no agents are named")
 	o.fails(2, []string{"components", "upgrade", "web-server", "web-01"}, "--version is missing")
 	o.fails(2, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--override-freeze"}, "--why is missing")
-	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are [2.5.0])")
+	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are 2.5.0)")
 	o.fails(1, []string{"components", "upgrade", "web-server", "db-01", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
 	all := []string{"components", "upgrade", "web-server", "--kuery", "*", "--version", "2.5.0"}
 	o.contains(o.run(append(all, "--dry-run")...), "Component web-server would be upgraded to 2.5.0 on 2 agents, and not on 1.", "web-01   2.4.0   yes", "web-02   none    yes", "db-01    none    no        agent "+c.ID+" reports no component web-server")
@@ -196,5 +198,34 @@ func TestComponentsAreRolledOut(t *testing.T) {
 	o.contains(o.run("rollouts", "list"), "web-server 2.5.0")
 	o.contains(o.run("agents", "why", "web-01", "--component", "web-server"), "web-server on web-01", "component web-server is 2.4.0")
 	o.contains(o.run("agents", "why", "web-01"), "no rollout includes it")
-	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "no package of component cache in version 1.0.0 is published")
+	o.fails(1, []string{"rollouts", "create", "--component", "cache", "--version", "1.0.0", "--all"}, "is cache, and no package of that component is published: packages of web-server are")
+}
+
+func TestPolicyUpdateSaysWhatItStops(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	for _, host := range []string{"web-01", "web-02"} {
+		agent := s.Enroll(host, "1.0.0")
+		agent.Components = []agentapi.Component{apptest.Component("web", "2.4.0"), apptest.Component("db", "1.0.0"), apptest.Component("cache", "")}
+		agent.MustCheckin(nil)
+	}
+	file := filepath.Join(t.TempDir(), "components.yaml")
+	update := func(text string) string {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return o.run("policies", "update", "default", "--components", file)
+	}
+	all := update("components: [{name: web, runtime: process}, {name: db, runtime: systemd}, {name: cache, runtime: docker}]")
+	o.contains(all, "default has revision 2 with 3 components; its 2 agents get it now")
+	if strings.Contains(all, "left out") || strings.Contains(all, "installed") {
+		t.Errorf("where nothing is left out or installed it says %q", all)
+	}
+	less := update("components: []")
+	o.contains(less, "with 0 components", "web is left out: it is stopped on 2 hosts", "db is left out: it goes on and is managed no more on 2 hosts")
+	if strings.Contains(less, "cache") {
+		t.Errorf("of one that runs nowhere it says %q", less)
+	}
 }

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,12 +121,21 @@ type componentsFile struct {
 
 func (a *client) newPoliciesUpdate() *cobra.Command {
 	var (
-		components     string
-		example, force bool
+		components          string
+		example, force, yes bool
 	)
 	cmd := &cobra.Command{
 		Use:   "update ID --components FILE",
 		Short: "Replace the components that a policy's agents run",
+		Long: `Replace the components of a policy by those of a file. Its agents get the list at once.
+
+Where a component has no version and the file names one, that version is installed, by a
+rollout that the server starts. A version that is installed does not change: upgrade it
+with a rollout, or with muster components upgrade.
+
+A component that the file leaves out is managed no more. The agents stop a process of
+it; a systemd unit and a container go on. Where agents run one, the command says on how
+many, and asks for confirmation if standard input is a terminal.`,
 		Example: `  muster policies update --example > components.yaml
   muster policies update web --components components.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -154,6 +165,19 @@ func (a *client) newPoliciesUpdate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			dropped, err := a.dropped(cmd.Context(), args[0], deref(was.Item.Components), *given.Components)
+			if err != nil {
+				return err
+			}
+			if len(dropped) > 0 && !yes && components != "-" && isTerminal(cmd.InOrStdin()) {
+				ok, err := confirm(cmd, strings.Join(dropped, "\n")+"\nChange the policy "+args[0]+"?")
+				if err != nil {
+					return err
+				}
+				if !ok {
+					return fmt.Errorf("the policy %s is not changed", args[0])
+				}
+			}
 			// A change has to give these too.
 			req := adminapi.UpdatePolicyRequest{
 				Name: was.Item.Name, Namespace: was.Item.Namespace, InactivityTimeout: was.Item.InactivityTimeout, Components: given.Components, Force: &force,
@@ -163,14 +187,78 @@ func (a *client) newPoliciesUpdate() *cobra.Command {
 				return file.locate(err)
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has revision %d with %d components; its %d agents get it now\n", got.Item.Id, got.Item.Revision, len(deref(got.Item.Components)), got.Item.Agents)
+				list := deref(got.Item.Components)
+				fmt.Fprintf(w, "%s has revision %d with %s; its %s now\n", got.Item.Id, got.Item.Revision, counted(len(list), "component"), agentsGet(got.Item.Agents))
+				for _, text := range append(dropped, installs(got.Item)...) {
+					fmt.Fprintln(w, text)
+				}
 			})
 		},
 	}
 	cmd.Flags().StringVar(&components, "components", "", "YAML file with the components, or - for standard input")
 	cmd.Flags().BoolVar(&example, "example", false, "print such a file with every key explained, and exit")
 	cmd.Flags().BoolVar(&force, "force", false, "change even a managed policy")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "leave out components that run without asking for confirmation")
 	return cmd
+}
+
+func agentsGet(n int) string {
+	if n == 1 {
+		return "1 agent gets it"
+	}
+	return fmt.Sprintf("%d agents get it", n)
+}
+
+// dropped says what happens to the components of the policy that the new list leaves out and
+// agents run.
+func (a *client) dropped(ctx context.Context, policy string, was, now []adminapi.PolicyComponent) (texts []string, err error) {
+	left := slices.DeleteFunc(slices.Clone(was), func(c adminapi.PolicyComponent) bool {
+		return slices.ContainsFunc(now, func(n adminapi.PolicyComponent) bool { return n.Name == c.Name })
+	})
+	if len(left) == 0 {
+		return nil, nil
+	}
+	running, err := call[adminapi.ComponentList](ctx, a, http.MethodGet, "/api/v1/components?"+url.Values{"kuery": {fmt.Sprintf("policy_id: %q", policy)}}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range left {
+		hosts := 0
+		for _, r := range running.Items {
+			if r.Name != c.Name {
+				continue
+			}
+			hosts = r.Agents
+			for _, v := range r.Versions {
+				if v.Version == "" {
+					hosts -= v.Agents
+				}
+			}
+		}
+		if hosts == 0 {
+			continue
+		}
+		what := "goes on and is managed no more"
+		if c.Runtime == "process" {
+			what = "is stopped"
+		}
+		texts = append(texts, fmt.Sprintf("%s is left out: it %s on %s", c.Name, what, counted(hosts, "host")))
+	}
+	return texts, nil
+}
+
+// installs says what the server does by itself for the components of a policy. It leaves managed
+// policies alone.
+func installs(p adminapi.Policy) (texts []string) {
+	if p.IsManaged {
+		return nil
+	}
+	for _, c := range deref(p.Components) {
+		if v := deref(c.Version); v != "" {
+			texts = append(texts, fmt.Sprintf("%s %s is installed where no version of it is, by an automatic rollout; a version that is installed does not change", c.Name, v))
+		}
+	}
+	return texts
 }
 
 func inactiveAfter(seconds int) string {

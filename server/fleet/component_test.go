@@ -349,7 +349,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, version, says string }{
-		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are [2.9.1 2.6.0 2.5.0 2.4.0 2.3.0])"},
+		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are 2.9.1, 2.6.0, 2.5.0, 2.4.0, 2.3.0)"},
 	} {
 		err := ComponentRequest{Name: c.name, UpgradeRequest: UpgradeRequest{Version: c.version}}.Check(OfComponent(catalog, "web"))
 		if err == nil || !strings.Contains(err.Error(), c.says) {

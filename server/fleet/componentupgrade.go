@@ -520,3 +520,13 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	}
 	return nil
 }
+
+// CheckRendered returns an error if an order that has no rendered configuration files would
+// take those away that the host has. Only a rollout brings such files.
+func (s *Subject) CheckRendered(w UpgradeRequest) error {
+	if s.component.RenderedSHA256 == "" || w.Force {
+		return nil
+	}
+	return Errorf(Invalid, "component %s of agent %s has configuration files that the server has rendered, and an order by itself puts those of the package in their place: make a rollout from an upgrade manifest (`muster rollouts create --component %s --profile PROFILE --upgrade-id ID`), or order it with force",
+		s.Component, s.Agent.ID, s.Component)
+}

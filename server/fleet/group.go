@@ -182,6 +182,7 @@ type GroupMemberPreview struct {
 	Hash     string   `json:"hash"`
 	Targets  int      `json:"targets"`
 	Skipped  int      `json:"skipped"`
+	LeftOut  string   `json:"-"` // the reasons of those skipped, for people
 	Batches  int      `json:"batches"`
 	Offline  int      `json:"offline"`
 	AtLeast  Duration `json:"at_least"`

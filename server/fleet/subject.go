@@ -64,6 +64,25 @@ func (s *Subject) Busy() bool {
 	return s.Upgrading() || s.Details != nil && !s.Details.State.Ended()
 }
 
+// Left returns the version that the last upgrade ordered has left, unless it is under way:
+// its target, or what ran before if it failed. It is empty if that is not known, or is none.
+func (s *Subject) Left() string {
+	if s.UpgradedAt != nil {
+		return s.Target
+	}
+	return s.From
+}
+
+// OnHost returns what the host reports of an upgrade of the component that the server has not
+// ordered, nil if there is none. That of an agent itself is among the upgrades ordered.
+func (s *Subject) OnHost() *agentapi.UpgradeDetails {
+	d := s.component.UpgradeDetails
+	if s.Component == "" || d == nil || s.Upgrading() || s.ActionID != "" && d.ActionID == s.ActionID {
+		return nil
+	}
+	return d
+}
+
 // Runs reports whether an action has brought the version. The host reports a new version of
 // a component only after it has observed it, so one that is observed runs too. An upgrade to
 // the version that is installed changes the configuration.

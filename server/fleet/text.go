@@ -17,6 +17,17 @@ import (
 // would cut the host off, or lose a result, because of a message. They are stored with the
 // characters escaped.
 
+// listed is how many names a sentence lists; the rest is counted.
+const listed = 10
+
+// List lists names for a sentence.
+func List(names []string) string {
+	if len(names) > listed {
+		return strings.Join(names[:listed], ", ") + fmt.Sprintf(" and %d more", len(names)-listed)
+	}
+	return strings.Join(names, ", ")
+}
+
 // CheckText refuses text with characters that act on a terminal.
 func CheckText(field, text string) error {
 	if terminal.IsSafe(text) {

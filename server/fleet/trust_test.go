@@ -27,7 +27,7 @@ func TestCheckUpgradeRefusesWithheldPackage(t *testing.T) {
 		{"not signed", UpgradeRequest{Version: "1.2.0"}, "body.version]: hosts will not install d: below the floor", "below the floor"},
 		{"not signed, forced", UpgradeRequest{Version: "1.2.0", Force: true}, "", ""},
 		{"not signed, from elsewhere", UpgradeRequest{Version: "1.2.0", SourceURI: "https://x"}, "", ""},
-		{"not there", UpgradeRequest{Version: "1.3.0"}, "no package of version 1.3.0 is published (published are [1.1.0 1.0.0])", "no package of version 1.3.0"},
+		{"not there", UpgradeRequest{Version: "1.3.0"}, "no package of version 1.3.0 is published (published are 1.1.0, 1.0.0)", "no package of version 1.3.0"},
 	} {
 		for what, got := range map[string]struct {
 			err  error

@@ -626,9 +626,9 @@ func (w UpgradeRequest) check(c Catalog, called string) error {
 	}
 	published := "nothing is published yet"
 	if v := c.Versions(); len(v) > 0 {
-		published = fmt.Sprintf("published are %v", v)
+		published = "published are " + List(v)
 	}
-	return FieldError("body.version", "no %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", called, published)
+	return FieldError("body.version", "no %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", called, published)
 }
 
 // CheckUpgrade returns an error that says why this agent cannot be upgraded as

@@ -72,7 +72,7 @@ func TestUpgradeRequestCheck(t *testing.T) {
 		{UpgradeRequest{Version: "7.0.0", SourceURI: "https://x"}, catalog, ""},
 		{UpgradeRequest{}, catalog, "[request body.version]: is missing"},
 		{UpgradeRequest{Version: "1.1"}, catalog, `[request body.version]: version is "1.1"`},
-		{UpgradeRequest{Version: "7.0.0"}, catalog, "published are [2.0.0-SNAPSHOT 1.10.0 1.1.0 1.0.0]"},
+		{UpgradeRequest{Version: "7.0.0"}, catalog, "published are 2.0.0-SNAPSHOT, 1.10.0, 1.1.0, 1.0.0"},
 		{UpgradeRequest{Version: "7.0.0"}, nil, "nothing is published yet"},
 	} {
 		err := row.wish.Check(row.in)

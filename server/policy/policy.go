@@ -59,12 +59,16 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Policy, error) {
 
 // Create stores a policy. An empty id is replaced by a random one.
 func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fleet.Policy, error) {
-	return s.create(ctx, p, "created the policy "+strings.TrimSpace(p.Name), actor)
+	return s.create(ctx, p, fleet.Policy{}, "created the policy "+strings.TrimSpace(p.Name), actor)
 }
 
-func (s *Service) create(ctx context.Context, p fleet.Policy, text, actor string) (fleet.Policy, error) {
+// create stores a policy, which may be a copy of base.
+func (s *Service) create(ctx context.Context, p, base fleet.Policy, text, actor string) (fleet.Policy, error) {
 	p.Name = strings.TrimSpace(p.Name)
 	if err := checkPolicy(&p); err != nil {
+		return p, err
+	}
+	if err := s.checkPublished(ctx, base.Components, p.Components); err != nil {
 		return p, err
 	}
 	if err := s.checkName(ctx, &p); err != nil {
@@ -98,7 +102,7 @@ func (s *Service) Copy(ctx context.Context, id, name string, description *string
 	if description != nil {
 		p.Description = *description
 	}
-	return s.create(ctx, p, fmt.Sprintf("copied the policy %s to %s", base.Name, strings.TrimSpace(name)), actor)
+	return s.create(ctx, p, base, fmt.Sprintf("copied the policy %s to %s", base.Name, strings.TrimSpace(name)), actor)
 }
 
 // Change is how a policy is changed.
@@ -159,6 +163,9 @@ func textOf(fields []string) string {
 // checkChange returns an error if a policy may not be changed so.
 func (s *Service) checkChange(ctx context.Context, old, p *fleet.Policy, fields []string, force bool) error {
 	if err := checkPolicy(p); err != nil {
+		return err
+	}
+	if err := s.checkPublished(ctx, old.Components, p.Components); err != nil {
 		return err
 	}
 	if p.Name != old.Name {

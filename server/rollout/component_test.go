@@ -522,6 +522,27 @@ func TestOffersCarryTheConfigurationThatWasPreviewed(t *testing.T) {
 	}
 }
 
+func TestPreviewWarnsOfRenderedConfigurationThatIsTakenAway(t *testing.T) {
+	s := newSite(t, "a", "b", "c")
+	for _, id := range []string{"a", "b"} {
+		has := component("web", "1.0.0", nil)
+		has.ConfigSHA256, has.RenderedSHA256 = "digest of all", "digest of v1"
+		s.reports(id, has)
+	}
+	warned := func() bool {
+		return slices.ContainsFunc(s.preview(s.create(of("web"))).Warnings, func(w string) bool {
+			return strings.HasPrefix(w, "2 targets have configuration files that the server has rendered, and this plan renders none")
+		})
+	}
+	if !warned() {
+		t.Error("a plan that renders nothing has no warning")
+	}
+	s.service.Renderer = &renderer{text: "v2"}
+	if warned() {
+		t.Error("a plan that renders files has the warning")
+	}
+}
+
 // A target that gets the version otherwise is done once it has the files too.
 func TestWaitingTargetIsDoneOnceItHasVersionAndFiles(t *testing.T) {
 	s := newSite(t, "a", "b", "c")

@@ -181,7 +181,7 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 	}
 	pre.RolloutID = back.ID
 	if len(pre.Targets) == 0 {
-		e := fleet.Errorf(fleet.Conflict, "no agent of %s would be rolled back: %s", plan.Title(r), leftOut(pre.Skipped))
+		e := fleet.Errorf(fleet.Conflict, "no agent of %s would be rolled back: %s", plan.Title(r), preview.LeftOut(pre.Skipped))
 		if !slices.ContainsFunc(pre.Skipped, func(s fleet.SkippedAgent) bool { return s.Code != fleet.WhySame }) {
 			e.Code = ErrNothingBack
 		}

@@ -127,7 +127,7 @@ func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Pl
 	r, err := s.Store.Rollouts().Get(ctx, id)
 	switch {
 	case err == nil && r.State == fleet.RolloutDraft && r.Pin == nil:
-		return r, s.record(ctx, &r, "create", req, "created the draft", r.CreatedAt)
+		return r, s.record(ctx, &r, "create", req, "created the draft of "+plan.Title(&r), r.CreatedAt)
 	case err == nil || fleet.KindOf(err) != fleet.NotFound:
 		return r, err
 	}
@@ -152,7 +152,7 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.record(ctx, &r, "create", req, "created the draft", now); err != nil {
+	if err := s.record(ctx, &r, "create", req, "created the draft of "+plan.Title(&r), now); err != nil {
 		return fleet.Rollout{}, err
 	}
 	s.publish(ctx, fleet.EventRolloutCreated, &r, req, now)
@@ -174,6 +174,11 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return err
+	}
+	if manifest == nil && p.SourceURI == "" && len(p.Artifacts) == 0 {
+		if err := s.Actions.CheckPublished(ctx, "body.plan.component", component, catalog); err != nil {
+			return err
+		}
 	}
 	if err := plan.Resolve(p, manifest, catalog); err != nil {
 		return err

@@ -126,24 +126,7 @@ func checkAnybody(pre fleet.Preview) error {
 	if len(pre.Skipped) == 0 {
 		return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: none matches the plan's select")
 	}
-	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", leftOut(pre.Skipped))
-}
-
-// leftOut counts skipped agents by reason, the most frequent first.
-func leftOut(skipped []fleet.SkippedAgent) string {
-	counts := map[fleet.ReasonCode]int{}
-	var codes []fleet.ReasonCode
-	for _, s := range skipped {
-		if counts[s.Code]++; counts[s.Code] == 1 {
-			codes = append(codes, s.Code)
-		}
-	}
-	slices.SortStableFunc(codes, func(a, b fleet.ReasonCode) int { return counts[b] - counts[a] })
-	parts := make([]string, len(codes))
-	for i, c := range codes {
-		parts[i] = fmt.Sprintf("%d because %s", counts[c], plan.ReasonText(c))
-	}
-	return strings.Join(parts, ", ")
+	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", preview.LeftOut(pre.Skipped))
 }
 
 // ringsNamed is how many agents of lower rings an error names.

@@ -67,8 +67,8 @@ func noAgent(id string) error {
 }
 
 // whyLatest explains an agent, or a component of it, by the rollout that it belongs to, else
-// by the active rollout of its policy, which has skipped it, else by the last rollout that it
-// belonged to.
+// by the active rollout of its policy, which has skipped it, else by its last upgrade and the
+// last rollout that it belonged to.
 func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID, component string, at, now time.Time) (explain.Explanation, error) {
 	targets, err := s.Store.Targets().ByAgent(ctx, agentID, whyTargets)
 	if err != nil {
@@ -108,14 +108,67 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID, compon
 			return s.whyOutside(ctx, &r, a, at, now)
 		}
 	}
-	if last != nil {
+	if a == nil || at.Before(now) && last != nil { // of its upgrades only the last one is known
 		return s.whyTarget(ctx, last, lastTarget, a, at, now)
+	}
+	return s.whyUpgraded(ctx, last, lastTarget, targets, a, component, at, now)
+}
+
+// whyUpgraded explains an agent, or a component of it, that is in no rollout now. last is the
+// rollout that it was in last, nil if there was none, and targets are its targets.
+func (s *Service) whyUpgraded(ctx context.Context, last *fleet.Rollout, t fleet.Target, targets []fleet.Target, a *fleet.Agent, component string, at, now time.Time) (explain.Explanation, error) {
+	by, err := s.lastOrder(ctx, a, component, targets)
+	if err != nil {
+		return explain.Explanation{}, err
 	}
 	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return explain.Explanation{}, err
 	}
-	return explain.Alone(a, component, catalog, at, now), nil
+	if last != nil {
+		e, err := s.whyTarget(ctx, last, t, a, at, now)
+		e.StartFrom(a, component, &t, by, catalog)
+		return e, err
+	}
+	wanted := ""
+	policy, err := s.Store.Policies().Get(ctx, a.PolicyID)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return explain.Explanation{}, err
+	}
+	for _, c := range policy.Components {
+		if c.Name == component {
+			wanted = c.Version
+		}
+	}
+	return explain.Alone(a, component, wanted, by, catalog, at, now), nil
+}
+
+// lastOrder returns who ordered the last upgrade of an agent, or of a component of it.
+func (s *Service) lastOrder(ctx context.Context, a *fleet.Agent, component string, targets []fleet.Target) (explain.Last, error) {
+	id := a.Of(component).ActionID
+	if id == "" {
+		return explain.Last{}, nil
+	}
+	var l explain.Last
+	act, err := s.Store.Actions().Get(ctx, id)
+	switch {
+	case err == nil:
+		l.Action = &act
+	case fleet.KindOf(err) != fleet.NotFound:
+		return l, err
+	}
+	i := slices.IndexFunc(targets, func(t fleet.Target) bool { return t.ActionID == id || slices.Contains(t.ActionIDs, id) })
+	if i < 0 {
+		return l, nil
+	}
+	r, err := s.Store.Rollouts().Get(ctx, targets[i].RolloutID)
+	switch {
+	case err == nil:
+		l.Rollout = &r
+	case fleet.KindOf(err) != fleet.NotFound:
+		return l, err
+	}
+	return l, nil
 }
 
 func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Target, a *fleet.Agent, at, now time.Time) (explain.Explanation, error) {

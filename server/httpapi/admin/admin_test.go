@@ -223,7 +223,7 @@ func TestUpgradeOfOneAgentIsRefusedWithReason(t *testing.T) {
 		says  string
 	}{
 		{mac, `{"version":"1.1.0"}`, "there is no package of version 1.1.0 for darwin/arm64"},
-		{s.Enroll("f", "1.0.0"), `{"version":"1.3.0","source_uri":""}`, "no package of version 1.3.0 is published (published are [1.2.0 1.1.0])"},
+		{s.Enroll("f", "1.0.0"), `{"version":"1.3.0","source_uri":""}`, "no package of version 1.3.0 is published (published are 1.2.0, 1.1.0)"},
 		{s.Enroll("g", "1.0.0"), `{"version":"1.3.0","source_uri":null,"force":true}`, "no package of version 1.3.0 is published"},
 	} {
 		id := answered[adminapi.ActionCreated](t, upgrade(c.agent, c.body)).ActionId

@@ -23,14 +23,15 @@ func (h *Handlers) routeComponents(v1 *gin.RouterGroup) {
 	v1.POST("/components/:name/upgrade_preview", on(h.previewComponentUpgrade))
 }
 
-// listComponents counts what agents, without the inactive ones, report.
+// listComponents counts what agents, without the inactive ones, have reported last.
 func (h *Handlers) listComponents(c *gin.Context) error {
 	ctx := c.Request.Context()
 	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
 		return err
 	}
-	asked, err := selectAgents("query.kuery", c.Query("kuery"), false, timeouts, h.Now.UTC())
+	now := h.Now.UTC()
+	asked, err := selectAgents("query.kuery", c.Query("kuery"), false, timeouts, now)
 	if err != nil {
 		return err
 	}
@@ -38,11 +39,12 @@ func (h *Handlers) listComponents(c *gin.Context) error {
 	some := kql.Exists{Field: fleet.AgentSchema(nil).Field(fleet.ComponentsPrefix + "name")}
 	found := map[string]*componentCount{}
 	err = h.Store.Agents().Each(ctx, store.AgentFilter{Query: kql.AllOf{asked, some}}, func(a fleet.Agent) {
+		there := isThere(a.Facts().StatusAt(now, timeouts[a.PolicyID]))
 		for _, c := range a.RunsComponents() {
 			if found[c.Name] == nil {
 				found[c.Name] = &componentCount{runtimes: map[string]bool{}, versions: map[string]int{}}
 			}
-			found[c.Name].add(&c)
+			found[c.Name].add(&c, there)
 		}
 	})
 	if err != nil {
@@ -62,11 +64,21 @@ type componentCount struct {
 	versions                           map[string]int
 }
 
-func (n *componentCount) add(c *fleet.Component) {
+// isThere reports whether an agent of the status still reports how its components are.
+func isThere(s fleet.Status) bool {
+	switch s {
+	case fleet.StatusUnenrolled, fleet.StatusInactive, fleet.StatusUninstalled, fleet.StatusOrphaned, fleet.StatusOffline:
+		return false
+	}
+	return true
+}
+
+// add counts a component of an agent. there is isThere of the agent.
+func (n *componentCount) add(c *fleet.Component, there bool) {
 	n.agents++
 	n.runtimes[c.Runtime] = true
 	n.versions[c.Version]++
-	if c.Status == "HEALTHY" {
+	if there && c.Status == "HEALTHY" {
 		n.healthy++
 	}
 	switch c.Upgrade.Status {

@@ -252,13 +252,16 @@ func TestOnlyAgentsThatReportTheComponentGetItsUpgrade(t *testing.T) {
 	for body, says := range map[string]string{
 		`{"agents":[],"version":"2.5.0"}`:                             "[request body.agents]: is empty",
 		`{"agents":["x"]}`:                                            "[request body.version]: ",
-		`{"agents":["x"],"version":"2.9.0"}`:                          "no package of component web-server in version 2.9.0 is published (published are [2.5.0])",
+		`{"agents":["x"],"version":"2.9.0"}`:                          "no package of component web-server in version 2.9.0 is published (published are 2.5.0)",
 		`{"agents":["x"],"version":"2.5.0","override_freeze":true}`:   "[request body.why]: ",
 		`{"agents":["x"],"version":"2.5.0","override_exposure":true}`: "[request body.why]: ",
 		`{"agents":["x"],"version":"2.5.0","source_uri":"ftp://x"}`:   "[request body.source_uri]: ",
 	} {
 		refused(t, body, upgrade(body), 400, says)
 	}
+	const unknown = "is wbe, and no package of that component is published: packages of web-server are"
+	refused(t, "an unknown name", s.Admin("POST", "/api/v1/components/wbe/upgrade", `{"agents":["x"],"version":"2.5.0"}`), 400, unknown)
+	refused(t, "an unknown name in a plan", s.Admin("POST", "/api/v1/rollouts", slow("2.5.0", map[string]any{"component": "wbe"})), 400, unknown)
 	refused(t, "a wrong name", s.Admin("POST", "/api/v1/components/Web/upgrade", `{"agents":["x"],"version":"2.5.0"}`), 400, `is "Web", want`)
 }
 
@@ -331,4 +334,18 @@ func TestComponentsAreCountedByVersion(t *testing.T) {
 		t.Errorf("of web-03 they are %+v", list)
 	}
 	refused(t, "a wrong query", s.Admin("GET", "/api/v1/components?kuery=flavour:x", nil), 400, "flavour")
+}
+
+func TestComponentsOfAgentsThatAreGoneAreNotHealthy(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := enrollWithComponent(s, "web-01")
+	enrollWithComponent(s, "web-02")
+	if got := s.Agents("POST", a.Path("audit/unenroll"), a.Key, map[string]any{"reason": "uninstall", "timestamp": time.Now()}); got.Status != 200 {
+		t.Fatalf("uninstalling answers %d %s", got.Status, got.Body)
+	}
+	list := apptest.Decode[adminapi.ComponentList](t, s.Admin("GET", "/api/v1/components", nil)).Items
+	if len(list) != 2 || list[1].Name != "web-server" || list[1].Agents != 2 || list[1].Healthy != 1 {
+		t.Errorf("with one of two agents uninstalled they are %+v", list)
+	}
 }

@@ -169,6 +169,40 @@ func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
 	refused(t, "in overrides", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","overrides":{"components":[]}}`), 400, "[request body.overrides]: has components")
 }
 
+// A component that no agent could run would fail on all hosts of the policy.
+func TestComponentOfPolicyFitsItsPackages(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	update := func(components string) apptest.Answer {
+		return s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default","components":[`+components+`]}`)
+	}
+	accepted := func(what, components string) {
+		t.Helper()
+		if got := update(components); got.Status != 200 {
+			t.Errorf("%s: %d %s", what, got.Status, got.Body)
+		}
+	}
+	const elsewhere = `{"name":"web-server","runtime":"systemd","version":"9.9.9"}`
+	refused(t, "an unknown runtime", update(`{"name":"web-server","runtime":"podman"}`), 400, `[request body.components[0].runtime]: is "podman", want process, systemd or docker: no package of component web-server is published`)
+	accepted("without packages a version cannot be checked", elsewhere)
+
+	publishComponent(t, s, "2.4.0", "2.5.0")
+	accepted("what the policy has already", elsewhere)
+	refused(t, "a version that is not there", update(`{"name":"web-server","runtime":"systemd","version":"9.9.8"}`), 400, "[request body.components[0].version]: is 9.9.8, and no package of component web-server is published in it, only 2.5.0, 2.4.0")
+	refused(t, "another runtime", update(`{"name":"web-server","runtime":"docker","version":"2.5.0"}`), 400, `[request body.components[0].runtime]: is "docker", and the published packages of component web-server are for systemd`)
+	refused(t, "in a new policy", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","components":[`+elsewhere+`]}`), 400, "is 9.9.9, and no package")
+	if got := s.Admin("POST", "/api/fleet/agent_policies/default/copy", `{"name":"copy"}`); got.Status != 200 {
+		t.Errorf("a copy of a policy answers %d %s", got.Status, got.Body)
+	}
+	accepted("a published version", `{"name":"web-server","runtime":"systemd","version":"2.5.0"}`)
+	accepted("no version", `{"name":"web-server","runtime":"systemd"}`)
+
+	if err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-vm-1.0.0-linux-amd64.tar.gz", Version: "1.0.0", Component: "vm", Runtime: "podman", OS: "linux", Arch: "amd64"}); err != nil {
+		t.Fatal(err)
+	}
+	accepted("a runtime that a package has", `{"name":"vm","runtime":"podman"}`)
+}
+
 func TestAgentsGetComponentsOfTheirPolicy(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)

@@ -128,7 +128,7 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 		}
 	}
 	e.add(batchReason(r, &t, m, at))
-	last := targetReason(&t, m)
+	last := targetReason(r, &t, m)
 	if t.State == fleet.TargetPending && t.Code == fleet.WhyStale && last.Code != t.Code {
 		e.add(Reason{Code: t.Code, Text: "its attempt before failed: " + plan.ReasonText(t.Code)})
 	}
@@ -229,7 +229,7 @@ func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reas
 // targetReason returns why the target is in its state. If it waits, this is the most
 // general thing that it waits for: its own limits matter only if nothing prevents all
 // offers.
-func targetReason(t *fleet.Target, m moment) Reason {
+func targetReason(r *fleet.Rollout, t *fleet.Target, m moment) Reason {
 	switch t.State {
 	case fleet.TargetPending, fleet.TargetHeld:
 		code := waitCode(t, m)
@@ -250,6 +250,12 @@ func targetReason(t *fleet.Target, m moment) Reason {
 		return Reason{Text: fmt.Sprintf("it runs %s, and its health is being watched", t.To), Since: t.ReachedAt}
 	}
 	text := plan.ReasonText(t.Code)
+	if t.State == fleet.TargetCancelled && t.Code == fleet.WhyOperator { // with its rollout, whoever cancelled that
+		text = "the rollout was cancelled before its turn"
+		if r.RolledBackBy != "" {
+			text = "the rollout was rolled back before its turn"
+		}
+	}
 	if t.Error != "" && t.Error != text {
 		text = strings.TrimPrefix(text+": "+t.Error, ": ")
 	}
@@ -485,22 +491,35 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 	return e
 }
 
-// Alone explains an agent, or a component of it, that was never a target. c has its packages.
-func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time) Explanation {
+// Alone explains an agent, or a component of it, that was never a target. wanted is the version
+// of a component that its policy names, and c has the packages.
+func Alone(a *fleet.Agent, component, wanted string, l Last, c fleet.Catalog, at, now time.Time) Explanation {
 	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
-	e.add(Reason{Text: "no rollout includes it, now or earlier"})
 	s := a.Of(component)
+	var last lastUpgrade
+	if !at.Before(now) {
+		last = lastOf(&s, l)
+	}
+	if last.Text != "" {
+		e.add(last.Reason)
+	}
+	e.add(Reason{Text: "no rollout includes it, now or earlier"})
 	none := &fleet.Target{ActionID: s.ActionID}
 	for _, link := range agentReasons(a, component, none, now) {
 		e.add(link)
 	}
-	runs, create, single := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create", "muster agents upgrade"
+	runs, create := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create"
 	if component != "" {
-		runs, create, single = a.Hostname()+": "+componentWords(&s), create+" --component "+component, "muster components upgrade "+component
+		runs, create = a.Hostname()+": "+componentWords(&s), create+" --component "+component
 		if !s.Reported {
 			e.Summary, e.Next = runs, plan.ReasonNext(fleet.WhyNoComponent)
 			return e
 		}
+	}
+	if last.open {
+		last = last.withNext(&s, "", c)
+		e.Summary, e.Next = last.Text, last.next
+		return e
 	}
 	host := a.Host()
 	newest := ""
@@ -517,9 +536,12 @@ func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time)
 		failed = append(failed, v)
 		e.add(Reason{Code: fleet.WhyFailedBefore, Text: err.Error()})
 	}
+	if s.Version == "" && wanted != "" && c.Has(wanted, host) && checkFailedBefore(&s, wanted, c) == nil {
+		newest = wanted // as its policy says
+	}
 	later, _ := manifest.CompareVersions(newest, s.Version)
 	if len(failed) > 0 && (newest == "" || later <= 0) {
-		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, plan.List(failed))
+		e.Summary = fmt.Sprintf("%s; %s failed on its host before, and nothing else that is later is published for its platform", runs, fleet.List(failed))
 		e.Next = plan.ReasonNext(fleet.WhyFailedBefore)
 		return e
 	}
@@ -537,7 +559,7 @@ func Alone(a *fleet.Agent, component string, c fleet.Catalog, at, now time.Time)
 		e.Next = plan.ReasonNext(fleet.WhyRefused)
 	default:
 		e.Summary = fmt.Sprintf("%s, and %s is published, but no rollout brings it there", runs, newest)
-		e.Next = fmt.Sprintf("Make a rollout to %s with `%s --version %s`, or upgrade it by itself with `%s`.", newest, create, newest, single)
+		e.Next = fmt.Sprintf("Make a rollout to %s with `%s --version %s`, or upgrade it by itself with `%s`.", newest, create, newest, command(&s, newest))
 	}
 	return e
 }

@@ -260,7 +260,7 @@ func TestExplainAgentsThatAreNotTargets(t *testing.T) {
 		{"where it cannot be upgraded, it says why", "cannot upgrade itself", someAgent(func(a *fleet.Agent) { a.LocalMetadata = nil }), fleet.Catalog{{Version: "1.2.0"}}},
 	} {
 		t.Run(c.story, func(t *testing.T) {
-			e := Alone(c.agent, "", c.catalog, rollouttest.Hour, rollouttest.Hour)
+			e := Alone(c.agent, "", "", Last{}, c.catalog, rollouttest.Hour, rollouttest.Hour)
 			wantSummary(t, e, c.want)
 			if e.RolloutID != "" || len(e.Chain) == 0 {
 				t.Errorf("explanation is %+v", e)

@@ -282,6 +282,31 @@ func TestStartNeedsTheFleetAsPreviewed(t *testing.T) {
 	}
 }
 
+// Somebody has to know what to wait for, or to change.
+func TestGroupSaysWhyAMemberUpgradesNoAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fourHosts...)
+	g, err := w.groups.Create(t.Context(), dbThenApp(fleet.PartialOK), kim)
+	w.must(err)
+	p := dbThenApp(fleet.PartialOK).Members[0].Plan
+	p.Name, p.Version = "other", "1.1.0"
+	r, err := w.rollouts.Create(t.Context(), p, kim)
+	w.must(err)
+	alone, err := w.rollouts.Preview(t.Context(), r.ID)
+	w.must(err)
+	_, err = w.rollouts.Start(t.Context(), r.ID, alone.Hash, false, kim)
+	w.must(err)
+
+	const why = "2 because another rollout has its policy"
+	pre, err := w.groups.Preview(t.Context(), g.ID)
+	w.must(err)
+	if db := pre.Members[0]; db.Targets != 0 || !slices.Contains(db.Warnings, "2 agents match, and all are left out: nobody would be upgraded ("+why+")") {
+		t.Errorf("the preview of the member is %+v", db)
+	}
+	_, err = w.groups.Start(t.Context(), g.ID, pre.Hash, false, kim)
+	w.wantError(err, fleet.Conflict, "", "", "member db would upgrade no agent ("+why+"): leave it out")
+}
+
 func TestCreationRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fourHosts...)

@@ -6,6 +6,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -107,7 +109,7 @@ func (s *Service) Create(ctx context.Context, p fleet.GroupPlan, req rollout.Req
 	if err := s.Store.RolloutGroups().Create(ctx, g); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
-	if err := s.record(ctx, &g, "create", req, "created the draft", now); err != nil {
+	if err := s.record(ctx, &g, "create", req, "created the draft of "+title(&g), now); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
 	s.publish(ctx, fleet.EventGroupCreated, &g, req.Actor, now)
@@ -224,7 +226,7 @@ func (s *Service) preview(ctx context.Context, g *fleet.RolloutGroup) (fleet.Gro
 		fmt.Fprintf(sum, "%s %s %s\n", m.Name, m.Soak, pre.Hash)
 		out.Members = append(out.Members, fleet.GroupMemberPreview{
 			Name: m.Name, Version: m.Plan.Version, Hash: pre.Hash, Targets: len(pre.Targets), Skipped: len(pre.Skipped), Batches: len(pre.Batches),
-			Offline: pre.Offline, AtLeast: pre.AtLeast, Estimate: pre.Estimate, Warnings: slices.Clip(append([]string{}, pre.Warnings...)),
+			LeftOut: preview.LeftOut(pre.Skipped), Offline: pre.Offline, AtLeast: pre.AtLeast, Estimate: pre.Estimate, Warnings: slices.Clip(append([]string{}, pre.Warnings...)),
 		})
 		out.AtLeast, out.Estimate = out.AtLeast+pre.AtLeast, out.Estimate+pre.Estimate
 		if i < len(g.Plan.Members)-1 {
@@ -279,7 +281,7 @@ func startable(g *fleet.RolloutGroup, pre *fleet.GroupPreview, hash string, acce
 		}
 		about := ""
 		if len(changed) > 0 {
-			about = ", of " + plan.List(changed)
+			about = ", of " + fleet.List(changed)
 		}
 		e := fleet.Errorf(fleet.Conflict, "the fleet has changed since the preview%s: look at the new preview and start with its hash, or accept the drift", about)
 		e.Code = ErrDrift
@@ -287,7 +289,7 @@ func startable(g *fleet.RolloutGroup, pre *fleet.GroupPreview, hash string, acce
 	}
 	for i := range pre.Members {
 		if pre.Members[i].Targets == 0 {
-			return fleet.Errorf(fleet.Conflict, "member %s would upgrade no agent: leave it out, or change what it selects", pre.Members[i].Name)
+			return fleet.Errorf(fleet.Conflict, "member %s would upgrade no agent (%s): leave it out, or change what it selects", pre.Members[i].Name, cmp.Or(pre.Members[i].LeftOut, "none matches"))
 		}
 	}
 	return nil

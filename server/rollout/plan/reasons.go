@@ -54,7 +54,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyUnhealthy:    {"it runs the version, but reports that it is unhealthy", "Look at its components, then retry it or roll it back."},
 	fleet.WhyGone:         {"it was unenrolled", ""},
 	fleet.WhyLostTarget:   {"somebody else moved it to another version", "Retry it if it should have this version anyway."},
-	fleet.WhyOperator:     {"an operator took it out", "Retry it, or start another rollout for it."},
+	fleet.WhyOperator:     {"it was taken out by hand, or its rollout was cancelled", "Retry it, or start another rollout for it."},
 	fleet.WhyExpired:      {"it did not connect while its offer was valid", "Retry it when it is back."},
 	fleet.WhyHealthy:      {"it runs the version and was healthy as long as the plan asks", ""},
 	fleet.WhyUnchecked:    {"it runs the version; the plan asks for no health check", ""},

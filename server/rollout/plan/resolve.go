@@ -186,9 +186,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	}
 	there := "nothing is published yet"
 	if v := c.Versions(); len(v) > 0 {
-		there = fmt.Sprintf("published are %s", List(v))
+		there = "published are " + fleet.List(v)
 	}
-	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", packageName(p), there)
+	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", packageName(p), there)
 	if len(p.Artifacts) == 0 {
 		return ruled(ErrChecksumMissing, field("artifacts"), "%s", text)
 	}

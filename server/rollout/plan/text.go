@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -17,17 +16,6 @@ func Title(r *fleet.Rollout) string {
 		return "rollout " + r.ID
 	}
 	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
-}
-
-// shown is how many names a sentence lists; the rest is counted.
-const shown = 10
-
-// List lists names for a sentence.
-func List(names []string) string {
-	if len(names) > shown {
-		return strings.Join(names[:shown], ", ") + fmt.Sprintf(" and %d more", len(names)-shown)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Count returns a number with its noun.

@@ -154,13 +154,13 @@ func (s *builder) checkNamed() error {
 		return out
 	}
 	if none := missing(sel.Agents, here); len(none) > 0 {
-		return fleet.FieldError("body.plan.select.agents", "names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), plan.List(none))
+		return fleet.FieldError("body.plan.select.agents", "names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), fleet.List(none))
 	}
 	if none := missing(sel.ExcludeAgents, here); len(none) > 0 {
-		s.warnf("exclude_agents names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), plan.List(none))
+		s.warnf("exclude_agents names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), fleet.List(none))
 	}
 	if none := missing(sel.Policies, policies); len(none) > 0 {
-		s.warnf("no agent has the policy %s", plan.List(none))
+		s.warnf("no agent has the policy %s", fleet.List(none))
 	}
 	return nil
 }

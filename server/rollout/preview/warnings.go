@@ -24,7 +24,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 		if s.matching == 0 {
 			s.warnf("no agent matches select: nobody would be upgraded")
 		} else {
-			s.warnf("%s, and all are left out: nobody would be upgraded", plan.Count(s.matching, "agent matches", "agents match"))
+			s.warnf("%s, and all are left out: nobody would be upgraded (%s)", plan.Count(s.matching, "agent matches", "agents match"), LeftOut(pre.Skipped))
 		}
 	}
 	s.warnQuery()
@@ -32,6 +32,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnPace(pre)
 	s.warnLimits(pre)
 	s.warnDowngrades(picks)
+	s.warnRendered(picks)
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
@@ -46,6 +47,23 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 		s.warnf("there is no sure way back: the version before may not read what %s has written. The recovery plan: %s", p.Version, p.Migration.RecoveryPlan)
 	}
 	pre.Warnings = append(pre.Warnings, s.warnings...)
+}
+
+// LeftOut counts the reasons for which agents are left out, the most frequent first.
+func LeftOut(skipped []fleet.SkippedAgent) string {
+	counts := map[fleet.ReasonCode]int{}
+	var codes []fleet.ReasonCode
+	for _, s := range skipped {
+		if counts[s.Code]++; counts[s.Code] == 1 {
+			codes = append(codes, s.Code)
+		}
+	}
+	slices.SortStableFunc(codes, func(a, b fleet.ReasonCode) int { return counts[b] - counts[a] })
+	parts := make([]string, len(codes))
+	for i, c := range codes {
+		parts[i] = fmt.Sprintf("%d because %s", counts[c], plan.ReasonText(c))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // warnDowngrades warns of targets that will refuse their version: hosts go back only to the
@@ -72,6 +90,24 @@ func (s *builder) warnDowngrades(picks []*pick) {
 		list := slices.Sorted(maps.Keys(versions))
 		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade %s`)",
 			plan.Count(refusing, "target goes", "targets go"), strings.Join(list, "`, `muster package allow-downgrade "))
+	}
+}
+
+// warnRendered warns of targets whose rendered configuration files the plan takes away. A
+// rollback puts the files of the version before back.
+func (s *builder) warnRendered(picks []*pick) {
+	if s.plan.Component == "" || s.plan.Version == "" {
+		return
+	}
+	n := 0
+	for _, p := range picks {
+		if subject := p.Of(s.plan.Component); subject.RenderedSHA256() != "" && p.target.Config == "" {
+			n++
+		}
+	}
+	if n > 0 {
+		s.warnf("%s configuration files that the server has rendered, and this plan renders none: those of the package take their place. Make the plan from an upgrade manifest with files (profile and upgrade_id) to keep them",
+			plan.Count(n, "target has", "targets have"))
 	}
 }
 
@@ -110,7 +146,7 @@ func (s *builder) warnCanaries(pre *fleet.Preview) {
 		if rule.Pick != fleet.PickStratified {
 			advice = "stratified canaries cover more"
 		}
-		s.warnf("the canaries stand for %d of %d combinations of %s; %s none: %s", c.Covered, c.Cells, plan.List(c.Over), plan.Count(left, "target has", "targets have"), advice)
+		s.warnf("the canaries stand for %d of %d combinations of %s; %s none: %s", c.Covered, c.Cells, fleet.List(c.Over), plan.Count(left, "target has", "targets have"), advice)
 	}
 	switch {
 	case canaries.Offline == canaries.Size:

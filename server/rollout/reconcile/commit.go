@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -75,6 +76,9 @@ func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, 
 // stepText describes the state of a rollout in a sentence.
 func stepText(r *fleet.Rollout) string {
 	text := string(r.State)
+	if r.State.Ended() { // the trail of all subjects shows it by itself
+		text = fmt.Sprintf("%s has ended: %s", plan.Title(r), strings.ReplaceAll(text, "_", " "))
+	}
 	if r.State == fleet.RolloutRunning && len(r.Batches) > 0 {
 		text = fmt.Sprintf("running, batch %d of %d", plan.CurrentBatch(r)+1, len(r.Batches))
 	}

@@ -3286,9 +3286,9 @@ export interface components {
             name: string;
             /** @description How it is run */
             runtimes: string[];
-            /** @description How many agents report it */
+            /** @description How many agents have reported it last */
             agents: number;
-            /** @description On how many of them it is HEALTHY */
+            /** @description On how many of them it is HEALTHY; agents that are offline or uninstalled do not count */
             healthy: number;
             upgrading: number;
             /** @description On how many of them its last upgrade failed or was rolled back */

@@ -1,0 +1,189 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// Last is who ordered the last upgrade of an agent, or of a component of it.
+type Last struct {
+	Action  *fleet.Action  // nil if there was none, or it is not kept any more
+	Rollout *fleet.Rollout // that offered it; nil: it was ordered by itself
+}
+
+// lastUpgrade is what is known of the last upgrade, by whatever way it came.
+type lastUpgrade struct {
+	Reason
+	next string
+	// open means that it is under way, or has not brought its version: that is why this version
+	// runs.
+	open bool
+	// onHost means that the version that runs is none that the server has ordered last.
+	onHost bool
+}
+
+// lastOf describes the last upgrade; its text is empty if there was none.
+func lastOf(s *fleet.Subject, l Last) lastUpgrade {
+	name := nameOf(s.Component, s.Agent.Hostname())
+	runs := fmt.Sprintf("%s runs %s", name, orUnknown(s.Version))
+	if s.Component != "" && s.Version == "" {
+		runs = name + " has no version yet"
+	}
+	by, order := l.words(s)
+	say := func(since *time.Time, format string, args ...any) lastUpgrade {
+		return lastUpgrade{Reason: Reason{Text: fmt.Sprintf(format, args...), Since: since}}
+	}
+	if d := s.OnHost(); d != nil {
+		last := say(nil, "%s is being upgraded to %s, as was asked for on its host%s", name, d.TargetVersion, phaseWords(string(d.State)))
+		if d.State == agentapi.UpgradeFailed {
+			last = say(nil, "%s: its upgrade to %s, which was asked for on its host, failed: %s", runs, d.TargetVersion, causeWords(d))
+		}
+		last.open, last.onHost = true, true
+		return last
+	}
+	switch {
+	case s.Upgrading():
+		last := say(s.StartedAt, "%s is being upgraded from %s to %s %s", name, cmp.Or(s.From, "no version"), s.Target, by)
+		if s.Details != nil {
+			last.Text += phaseWords(string(s.Details.State))
+		}
+		last.open = true
+		return last
+	case s.Target == "" && (s.Component == "" || s.Version == ""):
+		return lastUpgrade{}
+	case s.Target == "":
+		last := say(s.VersionSince, "%s, and the server has ordered no upgrade of it: it was installed on its host, or before the agent enrolled", runs)
+		last.onHost = true
+		return last
+	case s.Version != s.Left() && (s.Left() != "" || s.Component != "") && !s.Stuck(): // documents of earlier servers have no From
+		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.Target)
+		last.onHost = true
+		return last
+	case s.UpgradedAt != nil && s.From == "":
+		return say(s.UpgradedAt, "%s was installed in version %s %s", name, s.Target, by)
+	case s.UpgradedAt != nil && s.From == s.Target:
+		return say(s.UpgradedAt, "%s was installed again in version %s %s", name, s.Target, by)
+	case s.UpgradedAt != nil:
+		verb := "upgraded"
+		if less, err := manifest.CompareVersions(s.Target, s.From); err == nil && less < 0 {
+			verb = "brought back"
+		}
+		return say(s.UpgradedAt, "%s was %s from %s to %s %s", name, verb, s.From, s.Target, by)
+	}
+	since := l.since()
+	last := say(since, "%s: its upgrade to %s, %s, was cancelled", runs, s.Target, order)
+	switch s.Status {
+	case fleet.UpgradeRolledBack:
+		last = say(since, "%s: its upgrade to %s, %s, was undone by its host: %s", runs, s.Target, order, causeWords(s.Details))
+	case fleet.UpgradeFailed:
+		last = say(since, "%s: its upgrade to %s, %s, failed: %s", runs, s.Target, order, causeWords(s.Details))
+	}
+	last.open = s.Status == fleet.UpgradeRolledBack || s.Status == fleet.UpgradeFailed
+	return last
+}
+
+// words names who ordered it: after a verb, and as a part of its own.
+func (l Last) words(s *fleet.Subject) (by, order string) {
+	switch {
+	case l.Rollout != nil:
+		return "by " + plan.Title(l.Rollout), "offered by " + plan.Title(l.Rollout)
+	case s.ActionID == "":
+		return "by an order on its host", "ordered on its host"
+	case l.Action == nil || l.Action.CreatedBy == "":
+		return "by action " + s.ActionID, "ordered by action " + s.ActionID
+	}
+	return fmt.Sprintf("by an order of %s (action %s)", l.Action.CreatedBy, s.ActionID), fmt.Sprintf("ordered by %s (action %s)", l.Action.CreatedBy, s.ActionID)
+}
+
+func (l Last) since() *time.Time {
+	if l.Action == nil {
+		return nil
+	}
+	return &l.Action.CreatedAt
+}
+
+func causeWords(d *agentapi.UpgradeDetails) string {
+	if d == nil {
+		return "the agent gave no reason"
+	}
+	return cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason, "the agent gave no reason")
+}
+
+// advise returns how a version comes to the agent, or to the component of it, by itself.
+func advise(s *fleet.Subject, version string, c fleet.Catalog) string {
+	w := fleet.UpgradeRequest{Version: version}
+	switch {
+	case s.CheckUpgrade(w, c) == nil && s.CheckRendered(w) == nil:
+		return "`" + command(s, version) + "`"
+	case s.CheckUpgrade(fleet.UpgradeRequest{Version: version, Force: true}, c) == nil:
+		return "`" + command(s, version) + " --force`"
+	}
+	return ""
+}
+
+// command is the whole command of a single order.
+func command(s *fleet.Subject, version string) string {
+	host := cmp.Or(s.Agent.Hostname(), s.Agent.ID)
+	if s.Component != "" {
+		return fmt.Sprintf("muster components upgrade %s %s --version %s", s.Component, host, version)
+	}
+	return fmt.Sprintf("muster agents upgrade %s --version %s", host, version)
+}
+
+// withNext adds what to do. wanted is the version that a rollout has not kept there, if any.
+func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) lastUpgrade {
+	again := wanted
+	if l.open && !l.onHost {
+		again = s.Target
+	}
+	how := ""
+	if again != "" && again != s.Version {
+		how = advise(s, again, c)
+	}
+	switch _, failed := s.FailedBefore(again); {
+	case s.Stuck():
+		l.next = plan.ReasonNext(fleet.WhyStuck)
+	case s.Busy():
+		l.next = "It ends by itself."
+	case how == "":
+	case failed:
+		l.next = fmt.Sprintf("Find out why it failed; then roll out a later version, or this one with %s.", how)
+	case l.open:
+		l.next = fmt.Sprintf("Fix the reported cause; then order it again with %s.", how)
+	default:
+		l.next = fmt.Sprintf("If it is to run %s: %s.", again, how)
+	}
+	return l
+}
+
+// StartFrom lets the explanation of a rollout that has ended for the target t begin with the
+// last upgrade, if that came later and by another way. c has the packages.
+func (e *Explanation) StartFrom(a *fleet.Agent, component string, t *fleet.Target, l Last, c fleet.Catalog) {
+	s := a.Of(component)
+	last := lastOf(&s, l).withNext(&s, t.To, c)
+	if last.Text == "" || !s.Reported || !last.later(&s, t, l) {
+		return
+	}
+	e.Chain = append([]Reason{last.Reason, {Text: "the last rollout of it is older: " + e.Summary}}, e.Chain...)
+	e.Summary, e.Next = last.Text, last.next
+}
+
+// later reports whether the upgrade came after the rollout had ended for the target.
+func (l lastUpgrade) later(s *fleet.Subject, t *fleet.Target, by Last) bool {
+	switch {
+	case l.onHost:
+		return s.OnHost() != nil || t.OfferedAt != nil || s.Version != t.From
+	case s.Target == "" || s.ActionID != "" && (t.ActionID == s.ActionID || slices.Contains(t.ActionIDs, s.ActionID)):
+		return false
+	case by.Action != nil && t.EndedAt != nil:
+		return by.Action.CreatedAt.After(*t.EndedAt)
+	}
+	return t.ActionID != "" // that order is older than the last one
+}
