@@ -500,15 +500,7 @@ func (a *client) showOrFollowGroup(cmd *cobra.Command, got adminapi.RolloutGroup
 }
 
 // groupLines returns a function that prints the progress of a group whenever it changes.
-func groupLines(w io.Writer) func(adminapi.GroupStatus, time.Time) {
-	shown := ""
-	return func(g adminapi.GroupStatus, now time.Time) {
-		if line := groupLine(g); line != shown {
-			shown = line
-			fmt.Fprintf(w, "%s  %s\n", now.Format(time.TimeOnly), line)
-		}
-	}
-}
+func groupLines(w io.Writer) func(adminapi.GroupStatus, time.Time) { return linesOf(w, groupLine) }
 
 func (a *client) newGroupsWatch() *cobra.Command {
 	var follow following

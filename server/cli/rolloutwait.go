@@ -181,10 +181,13 @@ func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string)
 func trimPeriod(s string) string { return strings.TrimSuffix(s, ".") }
 
 // lines returns a function that prints the progress of a rollout whenever it changes.
-func lines(w io.Writer) func(adminapi.Rollout, time.Time) {
+func lines(w io.Writer) func(adminapi.Rollout, time.Time) { return linesOf(w, progressLine) }
+
+// linesOf returns a function that prints the line of what is followed whenever it changes.
+func linesOf[T any](w io.Writer, lineOf func(T) string) func(T, time.Time) {
 	shown := ""
-	return func(r adminapi.Rollout, now time.Time) {
-		if line := progressLine(r); line != shown {
+	return func(followed T, now time.Time) {
+		if line := lineOf(followed); line != shown {
 			shown = line
 			fmt.Fprintf(w, "%s  %s\n", now.Format(time.TimeOnly), line)
 		}

@@ -103,7 +103,7 @@ func checkVersion(p *fleet.Plan) error {
 		return ruled(ErrVersionUnchanged, field("source_version"), "is the version to reach, %s: nothing would change", p.Version)
 	}
 	if c, err := manifest.CompareVersions(p.Version, p.SourceVersion); err == nil && c < 0 && !p.Force {
-		return fleet.FieldError(field("version"), "is %s, below the source version %s: going down needs force, and hosts that do not keep the version refuse it unless its publishers allow it (`muster package allow-downgrade`)", p.Version, p.SourceVersion)
+		return fleet.FieldError(field("version"), "is %s, below the source version %s: going down needs force, and hosts that do not keep the version refuse it unless its publishers allow it (`%s`)", p.Version, p.SourceVersion, AllowDowngrade(p, p.Version))
 	}
 	return nil
 }

@@ -26,6 +26,16 @@ func Count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// AllowDowngrade returns the command by which publishers let hosts go back to a version of
+// what the plan upgrades.
+func AllowDowngrade(p *fleet.Plan, version string) string {
+	command := "muster package allow-downgrade " + version
+	if p.Component != "" {
+		command += " --component " + p.Component
+	}
+	return command
+}
+
 // VersionText returns a version for a sentence.
 func VersionText(version string) string { return cmp.Or(version, "an unknown version") }
 

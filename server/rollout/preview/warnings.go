@@ -87,9 +87,12 @@ func (s *builder) warnDowngrades(picks []*pick) {
 		}
 	}
 	if refusing > 0 {
-		list := slices.Sorted(maps.Keys(versions))
-		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (`muster package allow-downgrade %s`)",
-			plan.Count(refusing, "target goes", "targets go"), strings.Join(list, "`, `muster package allow-downgrade "))
+		var commands []string
+		for _, v := range slices.Sorted(maps.Keys(versions)) {
+			commands = append(commands, "`"+plan.AllowDowngrade(s.plan, v)+"`")
+		}
+		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (%s)",
+			plan.Count(refusing, "target goes", "targets go"), strings.Join(commands, ", "))
 	}
 }
 
