@@ -185,7 +185,13 @@ func (v view) mkdirAll(op, p string, perm fs.FileMode) error {
 	case err != nil:
 		return &fs.PathError{Op: "mkdir", Path: p, Err: err}
 	}
-	return v.do(Call{Op: op, Name: "mkdir", Path: p, Kind: Change}, func(f *FS) error { return f.mkdir(p, perm) })
+	return v.do(Call{Op: op, Name: "mkdir", Path: p, Kind: Change}, func(f *FS) error {
+		err := f.mkdir(p, perm)
+		if n, _ := f.stat(p, true); n != nil && n.isDir() {
+			return nil // also if another process has made it meanwhile
+		}
+		return err
+	})
 }
 
 func (v view) Rename(op, from, to string) error {
