@@ -425,14 +425,18 @@ func testAgentRestarts(t *testing.T, h *host) {
 }
 
 func testReload(t *testing.T, h *host) {
-	r := h.installFirst("web", "1.0.0")
-	before := h.status(r)
+	r := h.installFirst("reloads", "1.0.0") // no other test's output has its greeting
+	said := func(text string) runtime.Status {
+		t.Helper()
+		return h.eventually(r, "the output "+text, func(runtime.Status) bool {
+			lines, err := h.agent.Logs(h.ctx(), r, manyLines)
+			h.ok("Logs", err)
+			return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, text) })
+		})
+	}
+	before := said(greeting) // from then on it handles the signal, which would end it before
 	h.ok("Reload", h.agent.Reload(h.ctx(), r))
-	after := h.eventually(r, "the output "+reloaded, func(runtime.Status) bool {
-		lines, err := h.agent.Logs(h.ctx(), r, manyLines)
-		h.ok("Logs", err)
-		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, reloaded) })
-	})
+	after := said(reloaded)
 	if after.PID != before.PID || after.Restarts != 0 {
 		t.Errorf("status after Reload is %+v, before %+v", after, before)
 	}
