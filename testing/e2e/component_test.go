@@ -198,11 +198,11 @@ func (w *world) versions(name string) map[string]int {
 func TestBadCanaryOfAComponentStopsItsRollout(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03", "web-04", "web-05", "web-06")
 	w.components([]string{"web"}, []string{"1.0.0"}, "2.0.0")
-	r := w.rollOut(w.plan("1.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: rolling, batch_size: 3}\nhealth: {wait: 1s}\n"), exitCompleted)
+	r := w.rollOut(w.plan("1.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: rolling, batch_size: 3}\nhealth: {wait: 3s}\n"), exitCompleted)
 	if got := w.versions("web"); r.Counts.Succeeded != 6 || !maps.Equal(got, map[string]int{"1.0.0": 6}) {
 		t.Fatalf("the first installation ended with %+v, %v", r.Counts, got)
 	}
-	r = w.rollOut(w.plan("2.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: canary, canary: {size: 2}}\nhealth: {wait: 1s}\n"), exitPaused)
+	r = w.rollOut(w.plan("2.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: canary, canary: {size: 2}}\nhealth: {wait: 3s}\n"), exitPaused)
 	if r.Stop == nil || r.Stop.Kind != "canary" {
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
@@ -232,7 +232,7 @@ func TestGroupOfTwoComponentsIsRolledBackAsAWhole(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(w.Dir, fmt.Sprintf("group-%s-%s.yaml", db, web))
 		plan := func(component string) string {
-			return fmt.Sprintf("  - {name: %s, plan: {component: %s, select: {all: true}, strategy: {kind: all_at_once}, health: {wait: 1s}, failure: {count: 1}}}\n", component, component)
+			return fmt.Sprintf("  - {name: %s, plan: {component: %s, select: {all: true}, strategy: {kind: all_at_once}, health: {wait: 3s}, failure: {count: 1}}}\n", component, component)
 		}
 		text := fmt.Sprintf("name: release\nfailure_policy: %s\naccept_drift: true\ndesired_versions: {db: %s, web: %s}\nmembers:\n", policy, db, web) + plan("db") + plan("web")
 		check(t, os.WriteFile(path, []byte(text), 0o600))
@@ -285,7 +285,7 @@ func TestHostThatHasTheServersFilesIsNoTargetAgain(t *testing.T) {
 		check(t, err)
 	}
 	setPort("80")
-	plan := write("files.yaml", "name: files\nprofile: edge\nupgrade_id: web\nselect: {all: true}\nstrategy: {kind: rolling}\nhealth: {wait: 1s}\n")
+	plan := write("files.yaml", "name: files\nprofile: edge\nupgrade_id: web\nselect: {all: true}\nstrategy: {kind: rolling}\nhealth: {wait: 3s}\n")
 	h := w.hosts[0]
 	w.wait(h, "reports web, with the policy's leave", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
 
