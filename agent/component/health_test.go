@@ -116,7 +116,7 @@ func TestHealthOfAComponentThatIsRestarted(t *testing.T) {
 		{"those before the agent looked", looks(7, 7, 8), 20 * time.Second, probe.Healthy, ""},
 		{"with how it ended", append(looks(4, 6, 7), down, look{at: 30 * time.Second, restarts: 11}), 30 * time.Second, probe.Degraded, "it was restarted 7 times in the last 5 min: exit status 1"},
 		{"one that is down", append(looks(4, 6, 7), down), 25 * time.Second, probe.Failed, "it does not run: exit status 1"},
-		{"an operator's restart, from which runtimes count anew", looks(7, 0, 0), 20 * time.Second, probe.Healthy, ""},
+		{"an operator's restart, after which runtimes count from zero", looks(7, 0, 0), 20 * time.Second, probe.Healthy, ""},
 		{"restarts after an operator's", looks(7, 1, 3), 20 * time.Second, probe.Degraded, "it was restarted 3 times"},
 		{"a runtime that does not answer for a while", append(looks(7, 7, 8), unknown, look{at: 30 * time.Second, restarts: 8}), 30 * time.Second, probe.Healthy, ""},
 		{"three within the window", looks(0, 1, 2, 3), restartWindow, probe.Degraded, "it was restarted 3 times"},

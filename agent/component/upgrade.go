@@ -613,8 +613,8 @@ func (m *Manager) Requested(r Request, why string) {
 	m.waits(r, agentapi.UpgradeRequested, agentapi.UpgradeMetadata{Reason: why})
 }
 
-// CalledOff reports no longer the upgrades that waited, except those of the components that are
-// named: theirs are in the queue.
+// CalledOff stops reporting upgrades that waited and have left the queue. It does not touch the
+// components in except, whose upgrades are still in the queue.
 func (m *Manager) CalledOff(except []string) {
 	for _, u := range m.all() {
 		u.mu.Lock()

@@ -106,7 +106,7 @@ func account(name, group string) (disk.Owner, error) {
 	return owner, nil
 }
 
-// runWorkloads follows the policy's components and upgrades them, each in a lane of its own,
+// runWorkloads follows the policy's components and upgrades them, each apart from the others,
 // until ctx ends.
 func (d *daemon) runWorkloads(ctx context.Context) {
 	var parts sync.WaitGroup
@@ -124,24 +124,24 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			followed = list
 		}
 		again := time.Now().Add(time.Hour)
-		lanes := d.queue.Lanes()
-		d.workloads.CalledOff(lanes)
-		for _, lane := range lanes {
-			if lane == "" || busy[lane] {
+		names := d.queue.Components()
+		d.workloads.CalledOff(names)
+		for _, name := range names {
+			if name == "" || busy[name] {
 				continue
 			}
-			item, next := d.dueComponent(lane)
+			item, next := d.dueComponent(name)
 			if item == nil {
 				if !next.IsZero() && next.Before(again) {
 					again = next
 				}
 				continue
 			}
-			busy[lane] = true
+			busy[name] = true
 			parts.Go(func() {
 				d.upgradeComponent(ctx, *item)
 				select {
-				case ended <- lane:
+				case ended <- name:
 				case <-ctx.Done():
 				}
 			})
@@ -149,8 +149,8 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		timer := time.NewTimer(time.Until(again))
 		select {
 		case <-changed:
-		case lane := <-ended:
-			delete(busy, lane)
+		case name := <-ended:
+			delete(busy, name)
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -160,14 +160,14 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 
 // dueComponent returns the upgrade of a component that is to run now, or nil and when to ask
 // again.
-func (d *daemon) dueComponent(lane string) (*queue.Item, time.Time) {
-	item, again, err := d.queue.Next(lane, time.Now())
+func (d *daemon) dueComponent(name string) (*queue.Item, time.Time) {
+	item, again, err := d.queue.Next(name, time.Now())
 	if err != nil {
 		d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
 		return nil, time.Now().Add(queueRetry)
 	}
 	if item == nil {
-		d.reportScheduled(lane)
+		d.reportScheduled(name)
 		return nil, again
 	}
 	// A new version of the agent that is being watched begins no upgrades: if it is rolled
@@ -182,8 +182,8 @@ func (d *daemon) dueComponent(lane string) (*queue.Item, time.Time) {
 	return item, time.Time{}
 }
 
-func (d *daemon) reportScheduled(lane string) {
-	item := d.queue.Waiting(lane)
+func (d *daemon) reportScheduled(name string) {
+	item := d.queue.Waiting(name)
 	if item == nil {
 		return
 	}

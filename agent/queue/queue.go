@@ -2,9 +2,9 @@
 // confirmed, and the ack token. The file is run/queue in the versioned home: a new
 // version starts with a copy, and a version that is restored finds its own.
 //
-// The gateway adds actions. The daemon runs upgrades and adds results: those of the agent and
-// those of each component wait in lanes of their own, one at a time in each.
-// The ack sender removes each result when the server has answered for it. Every change
+// The gateway adds actions. The daemon runs upgrades and adds results. The agent is upgraded
+// once at a time, and so is each component; upgrades of different components do not wait for
+// each other. The ack sender removes each result when the server has answered for it. Every change
 // is on disk before the call returns, so that the next poll may confirm an ack token.
 package queue
 
@@ -72,11 +72,11 @@ type Item struct {
 	Switched bool `json:"handed_over,omitempty"`
 }
 
-// Lane returns the component that the item upgrades, empty for the agent itself. Upgrades of
-// one lane run one after the other.
-func (i Item) Lane() string { return laneOf(i.Action) }
+// Component returns the component that the item upgrades, empty for the agent itself. Upgrades
+// of one component run one after the other.
+func (i Item) Component() string { return componentOf(i.Action) }
 
-func laneOf(a agentapi.Action) string {
+func componentOf(a agentapi.Action) string {
 	var d agentapi.UpgradeData
 	if json.Unmarshal(a.Data, &d) != nil || d.Component == nil {
 		return ""
@@ -221,7 +221,7 @@ func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, s
 }
 
 // AddLocal stores an upgrade that was requested on the host. It returns an error while
-// another upgrade of its lane waits or runs; the person on the host decides what to do.
+// another upgrade of the same component waits or runs; the person on the host decides what to do.
 func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
 	item := Item{
 		Action:     agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, Data: data},
@@ -229,7 +229,7 @@ func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
 		ReceivedAt: now,
 	}
 	return q.update(func(s *state) error {
-		if others := s.lane(item.Lane()); len(others) > 0 {
+		if others := s.of(item.Component()); len(others) > 0 {
 			return fmt.Errorf("another upgrade (%s) is waiting or running", others[0].Action.ID)
 		}
 		s.Pending = append(s.Pending, item)
@@ -237,29 +237,31 @@ func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
 	})
 }
 
-// Next returns the upgrade of a lane to run now, or nil and the time at which to call Next
-// again (zero: only after a change). It finishes expired upgrades.
-func (q *Queue) Next(lane string, now time.Time) (*Item, time.Time, error) {
+// Next returns the upgrade of a component, or with an empty name of the agent itself, to run
+// now, or nil and the time at which to call Next again (zero: only after a change). It
+// finishes expired upgrades.
+func (q *Queue) Next(component string, now time.Time) (*Item, time.Time, error) {
 	q.mu.Lock()
 	expired := slices.ContainsFunc(q.state.Pending, func(i Item) bool { return i.expired(now) })
-	item, again := next(q.state.lane(lane), now)
+	item, again := next(q.state.of(component), now)
 	q.mu.Unlock()
 	if !expired {
 		return item, again, nil
 	}
 	err := q.update(func(s *state) error {
 		s.expire(now)
-		item, again = next(s.lane(lane), now)
+		item, again = next(s.of(component), now)
 		return nil
 	})
 	return item, again, err
 }
 
-// Waiting returns the upgrade of a lane that is running or runs next, or nil.
-func (q *Queue) Waiting(lane string) *Item {
+// Waiting returns the upgrade of a component, or with an empty name of the agent itself, that
+// is running or runs next, or nil.
+func (q *Queue) Waiting(component string) *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	pending := q.state.lane(lane)
+	pending := q.state.of(component)
 	if len(pending) == 0 {
 		return nil
 	}
@@ -267,13 +269,14 @@ func (q *Queue) Waiting(lane string) *Item {
 	return &first
 }
 
-// Lanes returns the lanes with pending upgrades, sorted.
-func (q *Queue) Lanes() []string {
+// Components returns the names of the components with pending upgrades, sorted. The agent's own
+// upgrades have an empty name.
+func (q *Queue) Components() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var out []string
 	for _, i := range q.state.Pending {
-		out = append(out, i.Lane())
+		out = append(out, i.Component())
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -294,7 +297,7 @@ func (q *Queue) Diagnostics() *agentapi.Action {
 func (q *Queue) Begun() *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, i := range q.state.lane("") {
+	for _, i := range q.state.of("") {
 		if i.Attempts > 0 {
 			return &i
 		}

@@ -86,7 +86,7 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 		s.finish(a.ID, item.expiredResult(), now)
 		return
 	}
-	for _, older := range s.lane(item.Lane()) {
+	for _, older := range s.of(item.Component()) {
 		switch {
 		case older.Action.CreatedAt.After(a.CreatedAt):
 			s.finish(a.ID, supersededBy(older.Action.ID), now)
@@ -222,12 +222,12 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
 }
 
-// lane returns a copy of the items of a lane.
-func (s *state) lane(name string) []Item {
-	return slices.DeleteFunc(slices.Clone(s.Pending), func(i Item) bool { return i.Lane() != name })
+// of returns a copy of the items of a component, or with an empty name of the agent itself.
+func (s *state) of(component string) []Item {
+	return slices.DeleteFunc(slices.Clone(s.Pending), func(i Item) bool { return i.Component() != component })
 }
 
-// next returns the item of a lane to run now: one that has begun, else the earliest that is
+// next returns the item of a component to run now: one that has begun, else the earliest that is
 // due.
 func next(pending []Item, now time.Time) (*Item, time.Time) {
 	if len(pending) == 0 {

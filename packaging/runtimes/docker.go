@@ -55,7 +55,7 @@ type Docker struct {
 	Restart string `json:"restart,omitempty"`
 	// StopTimeout is how long the program has after SIGTERM, such as 30s.
 	StopTimeout string `json:"stop_timeout,omitempty"`
-	// ReloadSignal tells the program to read its configuration; empty: SIGHUP.
+	// ReloadSignal has the program read its configuration; empty: SIGHUP.
 	ReloadSignal string   `json:"reload_signal,omitempty"`
 	CapDrop      []string `json:"cap_drop,omitempty"`
 	CapAdd       []string `json:"cap_add,omitempty"`

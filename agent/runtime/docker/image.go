@@ -147,7 +147,7 @@ func (a *Adapter) pull(ctx context.Context, s *settings, report func(percent flo
 // some of them on with status 500.
 var refusals = []string{"manifest unknown", "not found", "denied", "unauthorized", "no basic auth credentials", "no matching manifest", "unsupported media type"}
 
-// explainPull tells what no repetition changes from what may succeed later.
+// explainPull marks an error as transient unless another try would end in the same way.
 func (a *Adapter) explainPull(ctx context.Context, s *settings, err error) error {
 	what := "pull image " + s.Image
 	if ctx.Err() != nil || isGone(err) {
