@@ -221,6 +221,7 @@ func TestStartAfterAnInterruptedStopStartsAnew(t *testing.T) {
 	settings["stop_timeout"] = "1s"
 	a, r := m.agent(), m.release("web", "1.0.0", settings)
 	m.start(a, r)
+	m.prints(a, r, "stubborn runs") // from here on the signal does not end it
 	before := m.status(a, r)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
