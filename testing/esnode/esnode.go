@@ -271,6 +271,10 @@ type Health struct {
 	Pending    int    `json:"number_of_pending_tasks"`
 }
 
+// reading reports whether the cluster has not read its state yet, and refuses all else. It is
+// red then although it has no shards.
+func (h Health) reading() bool { return h.Status == "red" && h.Active+h.Unassigned == 0 }
+
 // Health requests the cluster's health from the node.
 func (n *Node) Health(ctx context.Context) (Health, error) {
 	var h Health
@@ -341,7 +345,7 @@ func (n *Node) wait(ctx context.Context, what string, ok func(Health) bool) erro
 	}
 }
 
-// ready waits until the running nodes have joined one cluster.
+// ready waits until the running nodes have joined one cluster, and it has read its state.
 func (c *Cluster) ready(ctx context.Context) error {
 	running := 0
 	for _, n := range c.nodes {
@@ -350,5 +354,5 @@ func (c *Cluster) ready(ctx context.Context) error {
 			running++
 		}
 	}
-	return c.Wait(ctx, fmt.Sprintf("%d nodes are one cluster", running), func(h Health) bool { return h.Nodes == running })
+	return c.Wait(ctx, fmt.Sprintf("%d nodes are one cluster", running), func(h Health) bool { return h.Nodes == running && !h.reading() })
 }
