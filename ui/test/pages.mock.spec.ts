@@ -520,8 +520,9 @@ test("a version of a component that fails is put back, with its reason", async (
   const component = page.getByRole("list", { name: "Components" }).getByRole("listitem", { name: "web-server" });
   await component.getByRole("button", { name: "Upgrade web-server" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Upgrade web-server on 1 agent" }).click();
+  await expect(component).toContainText("Rolling back");
   await expect(component).toContainText("Rolled back from 2.6.0");
-  await expect(component).toContainText("It answered 503");
+  await expect(component).toContainText("check answers fails: 503");
   await expect(component).toContainText("runs 2.4.0");
   await expectAccessible(page, "a component that was rolled back");
 });
