@@ -87,7 +87,7 @@ type demo struct {
 	server *harness.Server
 	hosts  []*harness.Host
 	began  time.Time
-	page   page
+	page   *harness.Page
 
 	mu    sync.Mutex
 	phase map[string]string // last phase printed, by agent
@@ -255,7 +255,7 @@ On the command line:
 
 Hosts are installed in %s. Ctrl-C stops everything and removes it.
 
-`, d.server.Info.LoginURL, better, broken, better, unhealthy, d.page.url(), d.hosts[0].Name, better, broken, better, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.fleet.Programs.Muster, d.fleet.Dir)
+`, d.server.Info.LoginURL, better, broken, better, unhealthy, d.page.URL(), d.hosts[0].Name, better, broken, better, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.fleet.Programs.Muster, d.fleet.Dir)
 }
 
 // auto performs one good upgrade of all hosts and two bad ones of one host each.

@@ -4,50 +4,20 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// page is the component of the demo: a web server with one page, on the first host.
-type page struct{ address string }
-
-func (p page) url() string { return "http://" + p.address + "/" }
-
-// text is the page of a version.
-func (page) text(version string) string { return "page " + version + "\n" }
-
-// buildPages builds three versions of the component, of which broken is bad.
+// buildPages builds three versions of the demo's component, of which broken is bad.
 func (d *demo) buildPages(ctx context.Context, publisher *harness.Publisher) (archives []string, err error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if d.page, err = d.fleet.NewPage(); err != nil {
 		return nil, err
 	}
-	d.page = page{free.Addr().String()}
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(d.fleet.Dir, "page")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	installed := filepath.Join(dir, "page.conf")
-	description := fmt.Sprintf("name: page\nruntime: process\nsettings: {program: bin/page, args: [%q]}\nconfig-files: [{path: %q, from: page.conf}]\n", installed, installed)
 	for _, version := range []string{first, better, broken} {
-		conf := filepath.Join(dir, version+".conf")
-		if err := os.WriteFile(conf, []byte(d.page.address+"\n"+d.page.text(version)), 0o600); err != nil {
-			return nil, err
-		}
-		files := []string{"bin/page=" + d.fleet.Programs.Page, "page.conf=" + conf}
-		if version == broken {
-			files = append(files, "bin/broken="+conf)
-		}
-		archive, err := publisher.Component(ctx, "page", version, description, files...)
+		archive, err := d.page.Build(ctx, publisher, version, version == broken)
 		if err != nil {
 			return nil, err
 		}
@@ -58,12 +28,7 @@ func (d *demo) buildPages(ctx context.Context, publisher *harness.Publisher) (ar
 
 // installPage lists the component in the policy of the hosts, and installs it on the first.
 func (d *demo) installPage(ctx context.Context) error {
-	file := filepath.Join(d.fleet.Dir, "page", "components.yaml")
-	text := fmt.Sprintf("components:\n  - name: page\n    runtime: process\n    health: {wait_seconds: 4, max_restarts: 1, checks: [{name: page, http: %q}]}\n", d.page.url())
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
-	}
-	if _, err := d.server.CLI(ctx, "policies", "update", "default", "--components", file); err != nil {
+	if err := d.page.List(ctx, d.server, 4, 1); err != nil {
 		return err
 	}
 	if err := d.waitPage(ctx, "", func(adminapi.Component) bool { return true }); err != nil {
@@ -106,7 +71,7 @@ func (d *demo) waitPage(ctx context.Context, version string, ok func(adminapi.Co
 	if err != nil || version == "" {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.page.url(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.page.URL(), http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -116,8 +81,8 @@ func (d *demo) waitPage(ctx context.Context, version string, ok func(adminapi.Co
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
-	if err == nil && string(body) != d.page.text(version) {
-		err = fmt.Errorf("%s serves %q, want %q", h.Name, body, d.page.text(version))
+	if err == nil && string(body) != d.page.Text(version) {
+		err = fmt.Errorf("%s serves %q, want %q", h.Name, body, d.page.Text(version))
 	}
 	return err
 }

@@ -6,9 +6,10 @@ import { host, iso, type MockFleet } from "./fleet.ts";
 type Phase = NonNullable<NonNullable<UpgradeDetails["metadata"]>["phase"]>;
 
 /** Each step takes a tick; the last one is repeated for as long as a host observes the version. */
-const STEPS: [UpgradeDetails["state"], Phase][] = [
+const STEPS: [UpgradeDetails["state"], Phase?][] = [
   ["UPG_DOWNLOADING", "PREPARING"], ["UPG_REPLACING", "STOPPED"], ["UPG_REPLACING", "MUTATING"], ["UPG_RESTARTING", "STARTING"], ["UPG_WATCHING", "VERIFYING"],
 ];
+const UNDONE: typeof STEPS = [...STEPS, ["UPG_ROLLBACK"]];
 const TICKS_A_STEP = 4;
 
 interface Running {
@@ -73,18 +74,20 @@ export class MockComponents {
   private advance(r: Running): void {
     const c = r.component;
     const step = Math.floor(r.ticks++ / TICKS_A_STEP);
-    if (step < STEPS.length) {
-      const [state, phase] = STEPS[step]!;
+    const bad = compareVersions(r.target, "2.6.0") >= 0;
+    const failure = { failed_state: "UPG_WATCHING", error_msg: `version ${r.target} is not healthy: check answers fails: 503 Service Unavailable` } as const;
+    const steps = bad ? UNDONE : STEPS;
+    if (step < steps.length) {
+      const [state, phase] = steps[step]!;
       if (c.upgrade_details?.metadata?.phase === phase) return;
-      c.upgrade_details = { target_version: r.target, action_id: r.actionId, state, metadata: { phase } };
+      c.upgrade_details = { target_version: r.target, action_id: r.actionId, state, metadata: phase ? { phase } : failure };
       return this.changed(r.agent, c.name!);
     }
     this.running = this.running.filter((x) => x !== r);
     const action = this.fleet.actions.find((a) => a.actionId === r.actionId)!;
     action.nbAgentsAck++;
-    if (compareVersions(r.target, "2.6.0") >= 0) {
-      const reason = "it answered 503 to its check “answers” 3 times in a row";
-      Object.assign(c, { upgrade_status: "rolled_back", desired_version: c.version, upgrade_details: { target_version: r.target, action_id: r.actionId, state: "UPG_ROLLBACK", metadata: { reason, reason_code: "unhealthy" } } });
+    if (bad) {
+      Object.assign(c, { upgrade_status: "rolled_back", desired_version: c.version, upgrade_details: { target_version: r.target, action_id: r.actionId, state: "UPG_FAILED", metadata: failure } });
       action.nbAgentsFailed++;
     } else {
       const kept = [...(c.rollbacks ?? []), c.version].filter((v): v is string => !!v && v !== r.target);

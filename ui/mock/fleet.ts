@@ -410,7 +410,7 @@ export class MockFleet {
           ...(i === 4 ? { upgrade_status: "started", upgrade_details: { target_version: "2.5.0", action_id: "component-1", state: "UPG_WATCHING", metadata: { phase: "VERIFYING" } } } : {}),
           ...(i === 7 ? {
             upgrade_status: "rolled_back", restarts: 1,
-            upgrade_details: { target_version: "2.6.0", action_id: "component-0", state: "UPG_ROLLBACK", metadata: { reason: "it answered 503 to its check “answers” 3 times in a row", reason_code: "unhealthy" } },
+            upgrade_details: { target_version: "2.6.0", action_id: "component-0", state: "UPG_FAILED", metadata: { failed_state: "UPG_WATCHING", error_msg: "version 2.6.0 is not healthy: check answers fails: 503 Service Unavailable" } },
           } : {}),
         },
         ...(edge ? [{ id: "cache", type: "component", status: "STARTING", message: "Not installed yet", name: "cache", runtime: "docker" }] : []),

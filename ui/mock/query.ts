@@ -20,6 +20,8 @@ const FIELDS: Record<string, { of: Values; description: string; words?: boolean 
   "local_metadata.host.hostname.keyword": { of: (a) => [metadata(a).host.hostname], description: "the same, whole and by case" },
   "local_metadata.os.name": { of: (a) => [metadata(a).os.name], description: "such as Ubuntu", words: true },
   "components.name": { of: (a) => a.components.flatMap((c) => c.name ?? []), description: "what it runs" },
+  "components.version": { of: (a) => a.components.flatMap((c) => c.version ?? []), description: "the version of one" },
+  component_actions: { of: (a) => a.components.flatMap((c) => (c.upgrade_status === "started" && c.upgrade_action_id) || []), description: "the actions that upgrade its components now" },
   "upgrade_details.action_id": { of: (a) => (a.upgrade_details ? [a.upgrade_details.action_id] : []), description: "the action that upgrades it" },
 };
 

@@ -3,6 +3,9 @@
 // (optional) one that will be rolled back, MUSTER_UI_ROLLOUT one that a rollout
 // brings to all of them afterwards, MUSTER_UI_QUERY (optional) one that a query
 // brings to those that match at the end, before the others are unenrolled, MUSTER_UI_ARTIFACTS a folder.
+// MUSTER_UI_PAGE (optional) is where the component named page of their policy serves its page once
+// one of them has installed it, and MUSTER_UI_PAGE_VERSIONS three versions of it, of which the last
+// ends at once.
 import { defineConfig } from "@playwright/test";
 import { shared } from "./playwright.shared";
 
@@ -12,6 +15,7 @@ export default defineConfig({
   // One after the other: all change the same hosts.
   projects: [
     { name: "upgrade", testMatch: "upgrade.spec.ts" },
+    ...(process.env.MUSTER_UI_PAGE ? [{ name: "component", testMatch: "component.spec.ts", dependencies: ["upgrade"] }] : []),
     { name: "rollouts", testMatch: "rollouts.spec.ts", dependencies: ["upgrade"] },
     ...(process.env.MUSTER_UI_QUERY ? [{ name: "query", testMatch: "query.spec.ts", dependencies: ["rollouts"] }] : []),
   ],

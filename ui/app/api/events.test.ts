@@ -72,6 +72,12 @@ test("the events of an agent are stored newest first, with progress as one entry
   expect(history.of("a").map((e) => e.state)).toEqual(["UPG_EXTRACTING", "UPG_DOWNLOADING"]);
   expect(phaseTimes(history.of("a"), "action-1").get("UPG_DOWNLOADING")).toBe("2026-01-02T12:00:01Z");
   expect(phaseTimes(history.of("a"), "another").size).toBe(0);
+  const observed = (seq: number, component: string) =>
+    history.add(event("agent.component", "a", { component, status: "STARTING", upgrade_details: details("UPG_WATCHING") }, seq, `2026-01-02T12:00:0${seq}Z`));
+  observed(4, "web");
+  observed(5, "web");
+  observed(6, "db");
+  expect(history.of("a").map((e) => e.component)).toEqual(["db", "web", undefined, undefined]);
 });
 
 test("a rollback is told once, though the watcher, the agent, the action and the rollout each report it", () => {
@@ -83,17 +89,39 @@ test("a rollback is told once, though the watcher, the agent, the action and the
   add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_WATCHING") }) });
   add("agent.watch", { agent: watch("rolling_back") });
   add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: back }) });
+  add("agent.status", { agent: agent({ id: "a", upgrade_details: back }) });
   add("action.result", { agent_id: "a", error: "it crashed" }, back.action_id);
   add("agent.watch", { agent: watch("rolled_back") });
   add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: back }) });
   add("agent.upgrade_completed", { rollout_id: "r", state: "rolled_back", error: "it crashed" });
-  expect(history.of("a").map(eventText)).toEqual(["Rolled back from 1.1.0: it crashed", "Watching the new version"]);
+  expect(history.of("a").map(eventText)).toEqual(["Status became online", "Rolled back from 1.1.0: it crashed", "Watching the new version"]);
 
   // The next upgrade's end is another cause.
   add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_DOWNLOADING") }) });
   add("agent.upgrade", { agent: agent({ id: "a", upgrade_details: details("UPG_FAILED", { error_msg: "disk full" }) }) });
   expect(history.of("a").map(eventText)[0]).toBe("Upgrade to 1.1.0 failed: disk full");
-  expect(history.of("a")).toHaveLength(4);
+  expect(history.of("a")).toHaveLength(5);
+});
+
+test("the end of a component's upgrade is told once, and later events are news of the component", () => {
+  const history = new History(null);
+  let seq = 0;
+  const add = (type: string, data: Record<string, unknown>, subject = "a") => history.add(event(type, subject, data, ++seq));
+  const web = (status: string, upgrade_status: string, state: "UPG_ROLLBACK" | "UPG_FAILED", action_id = "action-1") =>
+    add("agent.component", { component: "web", version: "1.0.0", status, upgrade_status, target_version: "1.1.0", action_id, upgrade_details: details(state, { error_msg: "no answer" }) });
+  web("STARTING", "started", "UPG_ROLLBACK");
+  web("STARTING", "rolled_back", "UPG_FAILED");
+  add("action.result", { agent_id: "a", error: "no answer" }, "action-1");
+  web("HEALTHY", "rolled_back", "UPG_FAILED");
+  web("FAILED", "rolled_back", "UPG_FAILED");
+  const texts = ["web: 1.0.0, FAILED", "web: 1.0.0, HEALTHY", "web: Rolled back from 1.1.0: no answer", "web: Rolling back from 1.1.0: no answer"];
+  expect(history.of("a").map(eventText)).toEqual(texts);
+
+  // Another component, and an order on the host, which has no action.
+  add("agent.component", { component: "db", version: "1.0.0", status: "HEALTHY", target_version: "1.1.0", upgrade_details: details("UPG_FAILED") });
+  web("STARTING", "started", "UPG_ROLLBACK", "");
+  web("STARTING", "rolled_back", "UPG_FAILED", "");
+  expect(history.of("a").map(eventText)).toEqual([texts[2], texts[3], "db: Upgrade to 1.1.0 failed", ...texts]);
 });
 
 test("the events of an agent are bounded, and survive a reload", () => {

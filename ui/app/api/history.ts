@@ -47,12 +47,15 @@ export class History {
   add(event: FleetEvent): void {
     const id = agentIdOf(event);
     if (!id) return;
-    const entry = condense(event);
+    let entry = condense(event);
     const old = this.seen.get(id) ?? [];
     const last = old[0];
     if (old.some((e) => entry.seq <= e.seq)) return; // a resumed stream may repeat events
     const same = endOf(old, entry);
-    if (same) {
+    if (same?.component && entry.component) {
+      // A component keeps the details of an upgrade that failed until its next one.
+      entry = { ...entry, state: undefined, reason: undefined };
+    } else if (same) {
       this.put(id, old.map((e) => (e === same ? tellOnce(e, entry) : e)));
       return;
     }
@@ -147,6 +150,8 @@ function tells(e: SeenEvent): number {
   switch (e.type) {
     case "agent.upgrade":
       return e.state === "UPG_ROLLBACK" || e.state === "UPG_FAILED" ? 4 : 0;
+    case "agent.component": // UPG_ROLLBACK is not its end
+      return e.state === "UPG_FAILED" ? 4 : 0;
     case "agent.watch":
       return e.stage === "rolling_back" || e.stage === "rolled_back" || e.stage === "rollback_failed" ? 3 : 0;
     case "agent.upgrade_completed":
@@ -162,10 +167,14 @@ function tells(e: SeenEvent): number {
 function endOf(old: readonly SeenEvent[], entry: SeenEvent): SeenEvent | undefined {
   if (tells(entry) === 0) return undefined;
   for (const e of old) {
-    if (tells(e) > 0) return e.action && entry.action && e.action !== entry.action ? undefined : e;
-    if (e.type === "agent.upgrade") return undefined; // an upgrade has been under way since
+    if (tells(e) > 0) return differ(e.action, entry.action) || differ(e.component, entry.component) ? undefined : e;
+    if (e.type === "agent.upgrade" || e.component && e.component === entry.component && e.state) return undefined; // an upgrade has been under way since
   }
   return undefined;
+}
+
+function differ(a?: string, b?: string): boolean {
+  return !!a && !!b && a !== b;
 }
 
 /** tellOnce merges two events about the end of one upgrade: when it was first told, by the one that tells most. */
@@ -179,8 +188,8 @@ function textOf(value: unknown): string | undefined {
 }
 
 function samePhase(a: SeenEvent, b: SeenEvent): boolean {
-  return a.type === "agent.upgrade" && b.type === a.type && a.state !== undefined &&
-    a.state === b.state && a.action === b.action && a.status === b.status;
+  return (a.type === "agent.upgrade" || a.type === "agent.component") && b.type === a.type && a.component === b.component &&
+    a.state !== undefined && a.state === b.state && a.action === b.action && a.status === b.status;
 }
 
 /** phaseTimes returns when each phase of one upgrade was first seen. */

@@ -68,8 +68,7 @@ function Item({ agent, component: c, onAsk }: { agent: Agent; component: AgentCo
             </ReasonButton>
           </div>
         </>
-      ) : null}
-      {c.units?.length ? (
+      ) : c.units?.length ? ( // the one unit of a component of Muster only repeats its state
         <ul className={classes.units} aria-label={`Inputs and outputs of ${name}`}>
           {c.units.map((u) => (
             <li key={`${u.type} ${u.id}`}>

@@ -14,6 +14,8 @@ import { TextLink } from "~/components/TextLink";
 import { useToast } from "~/components/Toasts";
 import { usePolicyName } from "~/hooks/useAgents";
 import { actionStatusLabel, actionTitle, isScheduled, progressOf, whyNotCancel } from "~/util/action";
+import { runsQuery } from "~/util/component";
+import type { AgentsSearch } from "~/util/search";
 import { exact, sameDay } from "~/util/time";
 import { plural } from "~/util/words";
 import classes from "./ActivityPage.module.css";
@@ -111,10 +113,11 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
         <span><b>{p.waiting.toLocaleString()}</b> {a.outcome === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
         <span className={classes.links}>
           {a.outcome === "IN_PROGRESS" ? (
-            <TextLink to="/agents" search={a.policyId ? { kuery: lacksRevision(a) } : { action: a.actionId }} size="xs">Agents under way</TextLink>
+            <TextLink to="/agents" search={underWay(a)} size="xs">Agents under way</TextLink>
           ) : null}
           {failedIds.length > 0 ? <TextLink to="/agents" search={{ ids: failedIds }} size="xs">Agents that failed</TextLink> : null}
-          {a.version ? <TextLink to="/agents" search={{ version: a.version }} size="xs">Agents on {a.version}</TextLink> : null}
+          {a.version && a.component ? <TextLink to="/agents" search={{ kuery: runsQuery(a.component, a.version) }} size="xs">Agents with {a.component} {a.version}</TextLink>
+            : a.version ? <TextLink to="/agents" search={{ version: a.version }} size="xs">Agents on {a.version}</TextLink> : null}
         </span>
       </div>
 
@@ -123,9 +126,10 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
   );
 }
 
-/** The query for the agents of a policy that have not got its revision. */
-function lacksRevision(a: ActionStatus): string {
-  return `policy_id: "${a.policyId}" and not policy_revision_idx >= ${a.revision}`;
+/** The agents that an action is under way on; those of a policy have not got its revision. */
+function underWay(a: ActionStatus): AgentsSearch {
+  if (a.policyId) return { kuery: `policy_id: "${a.policyId}" and not policy_revision_idx >= ${a.revision}` };
+  return a.component ? { kuery: `component_actions: "${a.actionId}"` } : { action: a.actionId };
 }
 
 /** Fewer are simply shown; more would hide the next action. */

@@ -35,9 +35,11 @@ test("a component that a rollout holds leads to the rollout, and is not upgraded
 });
 
 test("a component that was rolled back shows why", async () => {
-  await show(component({ upgrade_status: "rolled_back", upgrade_details: { ...details("UPG_ROLLBACK", { reason: "it answered 503", reason_code: "unhealthy" }), target_version: "2.5.0" } }));
-  expect(entry("web-server").textContent).toContain("Rolled back from 2.5.0It answered 503.");
-  expect(entry("web-server").textContent).toContain("unhealthy");
+  const ended = (upgrade_status: "rolled_back" | "failed", metadata: Parameters<typeof details>[1]) =>
+    component({ id: upgrade_status, name: upgrade_status, upgrade_status, upgrade_details: { ...details("UPG_FAILED", { failed_state: "UPG_WATCHING", ...metadata }), target_version: "2.5.0" } });
+  await show(ended("rolled_back", { error_msg: "it answered 503" }), ended("failed", { error_msg: "disk full", reason_code: "FAILED_ROLLBACK" }));
+  expect(entry("rolled_back").textContent).toContain("Rolled back from 2.5.0It answered 503.");
+  expect(entry("failed").textContent).toContain("Its upgrade to 2.5.0 failedDisk full.Reason code FAILED_ROLLBACK");
 });
 
 test("a component is upgraded to a version of its own packages", async () => {
@@ -64,6 +66,11 @@ test("a component goes back to a version that its host has kept", async () => {
   await click(button("Roll back web-server on 1 agent", dialog));
   await until(() => page.sent.some((s) => s.path.endsWith("/upgrade")), "the order");
   expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.3.0", force: false, rollback: true, includeInactive: true });
+});
+
+test("the unit of a component, which repeats its state, is not shown", async () => {
+  await show(component({ units: [{ id: "component-web-server", type: "input", status: "HEALTHY", message: "" }] }));
+  expect(entry("web-server").textContent).not.toContain("component-web-server");
 });
 
 test("components of other agents have no version, and no commands", async () => {

@@ -32,4 +32,5 @@ test("the health rules of a policy are one line", () => {
 test("the query of a component quotes names that KQL would read otherwise", () => {
   expect(runsQuery("web-server")).toBe("components.name: web-server");
   expect(runsQuery("or (web)")).toBe('components.name: "or (web)"');
+  expect(runsQuery("web", "2.5.0")).toBe('components.name: web and components.version: "2.5.0"');
 });

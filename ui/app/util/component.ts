@@ -6,8 +6,9 @@ import type { Agent, AgentComponent, PolicyComponent } from "~/api/types";
 import { quoted } from "./kql";
 import { plural } from "./words";
 
-/** The query that finds the agents which run a component. */
-export const runsQuery = (name: string): string => `components.name: ${/^[\w.-]+$/.test(name) ? name : quoted(name)}`;
+/** The query that finds the agents which run a component, in any version or in one. */
+export const runsQuery = (name: string, version?: string): string =>
+  `components.name: ${/^[\w.-]+$/.test(name) ? name : quoted(name)}${version ? ` and components.version: ${quoted(version)}` : ""}`;
 
 /** The versions that a host has kept and does not run; the one to go back to comes first. */
 export function keptOf(c: AgentComponent): string[] {

@@ -46,8 +46,13 @@ function upgradeText(e: SeenEvent, to: string): string {
 
 function componentText(e: SeenEvent): string {
   const name = e.component ?? "A component";
-  if (!e.state) return e.upgrade === "started" ? `${name}: upgrade to ${e.target} requested` : `${name}: ${[e.version, e.status].filter(Boolean).join(", ") || "changed"}`;
-  return `${name}: ${upgradeText(e, e.target ? ` to ${e.target}` : "")}`;
+  const to = e.target ? ` to ${e.target}` : "";
+  // The event of an order has only the action.
+  if (!e.state && (e.upgrade === "started" || e.action && !e.status)) return `${name}: upgrade${to} requested`;
+  if (!e.state) return `${name}: ${[e.version, e.status].filter(Boolean).join(", ") || "changed"}`;
+  // As componentPhaseOf.
+  if (e.state === "UPG_ROLLBACK") return `${name}: ${upgradeText(e, to).replace(/^Rolled/, "Rolling")}`;
+  return `${name}: ${upgradeText(e.upgrade === "rolled_back" ? { ...e, state: "UPG_ROLLBACK" } : e, to)}`;
 }
 
 function targetWord(state: string | undefined, otherwise: string): string {

@@ -35,11 +35,14 @@ test.each(cases)("%s", (_, a, kind, text) => {
 });
 
 test("the upgrade of a component has its agent's words", () => {
-  const web = (d?: Parameters<typeof details>) => componentPhaseOf(agent(), { id: "web", type: "component", status: "HEALTHY", message: "", upgrade_details: d && details(...d) }, now);
+  const web = (d?: Parameters<typeof details>, upgrade_status?: "started" | "rolled_back") =>
+    componentPhaseOf(agent(), { id: "web", type: "component", status: "HEALTHY", message: "", upgrade_status, upgrade_details: d && details(...d) }, now);
   expect(web()).toEqual({ kind: "none" });
   expect(web(["UPG_WATCHING", { phase: "VERIFYING" }])).toMatchObject({ kind: "running", target: "1.1.0", text: "Verifying that it is healthy" });
   expect(web(["UPG_DOWNLOADING", { phase: "PREPARING", download_percent: 5 }])).toMatchObject({ kind: "running", text: "Downloading 5 %" });
   expect(web(["UPG_FAILED", { error_msg: "no answer" }])).toMatchObject({ kind: "failed", text: "Upgrade failed: no answer" });
+  expect(web(["UPG_ROLLBACK", { error_msg: "no answer" }], "started")).toMatchObject({ kind: "running", target: "1.1.0", text: "Rolling back", warning: "No answer." });
+  expect(web(["UPG_FAILED", { error_msg: "no answer" }], "rolled_back")).toMatchObject({ kind: "rolled_back", text: "Rolled back: no answer", reason: "no answer" });
 });
 
 test("a retry is shown with its attempt, its time and the error", () => {

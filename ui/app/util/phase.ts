@@ -35,12 +35,22 @@ const componentDoing = {
   PREPARING: "Preparing", STOPPED: "Stopped", MUTATING: "Installing", STARTING: "Starting", VERIFYING: "Verifying that it is healthy",
 } as const;
 
-/** The upgrade of one of the agent's components. */
+/**
+ * The upgrade of one of the agent's components. The agent reports UPG_ROLLBACK while it undoes an
+ * upgrade, and UPG_FAILED once that is over; the server then says whether it was rolled back.
+ */
 export function componentPhaseOf(agent: Agent, component: AgentComponent, now: number): Phase {
-  return phaseOf({
+  const phase = phaseOf({
     status: agent.status, upgrade_details: component.upgrade_details ?? null,
     upgrade_status: component.upgrade_status ?? null, upgrade_started_at: component.upgrade_started_at ?? null,
   }, now);
+  if (phase.kind === "rolled_back" && phase.state === "UPG_ROLLBACK") {
+    return { kind: "running", target: phase.target, state: phase.state, text: "Rolling back", warning: phase.reason ? sentence(phase.reason) : undefined };
+  }
+  if (phase.kind === "failed" && component.upgrade_status === "rolled_back") {
+    return { ...phase, kind: "rolled_back", text: colon("Rolled back", phase.reason) };
+  }
+  return phase;
 }
 
 export function phaseOf(agent: Upgraded, now: number): Phase {
