@@ -19,19 +19,21 @@ func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 		return
 	}
 	m := machine.Machine(t)
-	for _, phases := range [][2]string{
-		{"upgrade and die in disable", "find A component, and restore"},
-		{"upgrade and die in rename", "find nothing, and install"},
-		{"upgrade and die in enable", "find nothing, and restore"},
-		{"upgrade and die in reload", "find version 2, and restore"}, // without the program of it
-		{"upgrade and die in nothing", "find version 2, and remove"},
+	for _, row := range []struct{ links, phase, next string }{
+		{"other links", "upgrade and die in disable", "find A component, and restore"},
+		{"other links", "upgrade and die in rename", "find nothing, and install"},
+		{"other links", "upgrade and die in enable", "find nothing, and restore"},
+		{"other links", "upgrade and die in reload", "find version 2, and restore"}, // without the program of it
+		{"other links", "upgrade and die in nothing", "find version 2, and remove"},
+		{"same links", "upgrade and die in rename", "find A component, and install"},
+		{"same links", "upgrade and die in reload", "find version 2, and restore"},
 	} {
-		machine.Test(t, "env", phaseVariable+"="+phases[0])
+		machine.Test(t, "env", phaseVariable+"="+row.links+": "+row.phase)
 		check(t, m.PowerCut())
 		check(t, m.Boot(t.Context()))
-		machine.Test(t, "env", phaseVariable+"="+phases[1])
+		machine.Test(t, "env", phaseVariable+"="+row.links+": "+row.next)
 		if t.Failed() {
-			t.Fatalf("in %q", phases)
+			t.Fatalf("in %q", row)
 		}
 	}
 }
@@ -39,7 +41,12 @@ func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 func inPhase(t *testing.T, phase string) {
 	a := newAdapter()
 	v1 := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
-	v2 := component{t, "web", strings.Replace(plainUnit, "A component", "version 2", 1)}.release("2.0.0", runsForEver)
+	links, phase, _ := strings.Cut(phase, ": ")
+	unit := strings.Replace(plainUnit, "A component", "version 2", 1)
+	if links == "other links" {
+		unit += "Alias=site.service\n"
+	}
+	v2 := component{t, "web", unit}.release("2.0.0", runsForEver)
 	start := func(r *runtime.Release) {
 		t.Helper()
 		point(t, r)
@@ -72,6 +79,9 @@ func inPhase(t *testing.T, phase string) {
 	case "restore":
 		check(t, a.Restore(t.Context(), v2, v1, ""))
 		start(v1)
+	}
+	if there, err := a.exists(opLink, linkDir+"/site.service"); err != nil || there != (want == "version 2" && links == "other links" || then == "remove") {
+		t.Errorf("the link of version 2 is there: %v, %v", there, err)
 	}
 	if got := show(t, "web.service", "Description"); then != "remove" && (got != want || !status(t, a, v1).Ready) {
 		t.Errorf("%s runs, want %s", got, want)
