@@ -9,17 +9,13 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 )
 
-// phaseVariable says what happens inside between two boots of the machine.
-const phaseVariable = "MUSTER_TEST_PHASE"
-
 // The power is cut while Install replaces the unit by another one, and after the upgrade.
 func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 	if phase := os.Getenv(phaseVariable); phase != "" {
 		inPhase(t, phase)
 		return
 	}
-	m := machine.Machine(t)
-	for _, row := range []struct{ links, phase, next string }{
+	for _, row := range []struct{ links, before, after string }{
 		{"other links", "upgrade and die in disable", "find A component, and restore"},
 		{"other links", "upgrade and die in rename", "find nothing, and install"},
 		{"other links", "upgrade and die in enable", "find nothing, and restore"},
@@ -28,13 +24,7 @@ func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 		{"same links", "upgrade and die in rename", "find A component, and install"},
 		{"same links", "upgrade and die in reload", "find version 2, and restore"},
 	} {
-		machine.Test(t, "env", phaseVariable+"="+row.links+": "+row.phase)
-		check(t, m.PowerCut())
-		check(t, m.Boot(t.Context()))
-		machine.Test(t, "env", phaseVariable+"="+row.links+": "+row.next)
-		if t.Failed() {
-			t.Fatalf("in %q", row)
-		}
+		phases(t, row.links+": "+row.before, row.links+": "+row.after)
 	}
 }
 
