@@ -3,6 +3,7 @@ package systemd
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 		{"other links", "upgrade and die in enable", "find nothing, and restore"},
 		{"other links", "upgrade and die in reload", "find version 2, and restore"}, // without the program of it
 		{"other links", "upgrade and die in nothing", "find version 2, and remove"},
+		{"other links", "upgrade and die in enable, and install", "find version 2, and restore"},
 		{"same links", "upgrade and die in rename", "find A component, and install"},
 		{"same links", "upgrade and die in reload", "find version 2, and restore"},
 	} {
@@ -44,6 +46,7 @@ func inPhase(t *testing.T, phase string) {
 		check(t, a.Start(t.Context(), r))
 	}
 	if call, ok := strings.CutPrefix(phase, "upgrade and die in "); ok {
+		call, install := strings.CutSuffix(call, ", and install")
 		upgrade(t, a, v1, nil)
 		check(t, a.Start(t.Context(), v1))
 		run(t, "sync")
@@ -53,6 +56,11 @@ func inPhase(t *testing.T, phase string) {
 			start(v2)
 		} else if !errors.Is(err, errDied) {
 			t.Error(err)
+		}
+		if install {
+			// As after an agent that was killed before it synced the links.
+			run(t, "systemctl", "enable", "--no-reload", filepath.Join(v2.Dir, unitDir, "web.service"))
+			check(t, a.Install(t.Context(), v2, v1))
 		}
 		return
 	}

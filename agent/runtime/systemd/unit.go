@@ -225,36 +225,36 @@ func (a *Adapter) write(ctx context.Context, m manager, r *runtime.Release, s se
 	if err != nil {
 		return err
 	}
-	same := bytes.Equal(old, d.text)
-	if same && linked {
+	unread, err := a.exists(opUnit, unreadPath(r))
+	if err != nil {
+		return err
+	}
+	// An agent that was killed may have left what is not durable yet.
+	if bytes.Equal(old, d.text) && linked && !unread {
 		return nil
 	}
 	if err := a.markUnread(r); err != nil {
 		return err
 	}
-	if !same {
-		// If both texts have the same links, these stay, so that the component starts if
-		// the host boots before the end of this.
-		if o, err := parse(old, s.Unit, r.Current()); err != nil || !slices.Equal(o.links, d.links) {
-			if err := a.unlink(ctx, m, r, s); err != nil {
-				return err
-			}
-			linked = false
-		}
-		if err := disk.WriteFile(a.disk, opUnit, unitPath(r, s), d.text, 0o644); err != nil {
+	// If both texts have the same links, these stay, so that the component starts if the host
+	// boots before the end of this.
+	if o, err := parse(old, s.Unit, r.Current()); err != nil || !slices.Equal(o.links, d.links) {
+		if err := a.unlink(ctx, m, r, s); err != nil {
 			return err
 		}
+		linked = false
 	}
-	if linked {
-		return nil
-	}
-	if len(d.links) == 0 {
-		err = m.link(ctx, unitPath(r, s))
-	} else {
-		err = m.enable(ctx, unitPath(r, s))
-	}
-	if err != nil {
+	if err := disk.WriteFile(a.disk, opUnit, unitPath(r, s), d.text, 0o644); err != nil {
 		return err
+	}
+	if !linked {
+		enable := m.enable
+		if len(d.links) == 0 {
+			enable = m.link
+		}
+		if err := enable(ctx, unitPath(r, s)); err != nil {
+			return err
+		}
 	}
 	return a.syncLinks(d)
 }
