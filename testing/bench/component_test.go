@@ -41,7 +41,8 @@ WantedBy=multi-user.target
 // BenchmarkSystemdOutage measures in a machine with a real systemd how long a unit does not
 // run during an upgrade, from its stop until it is ready, and what the parts cost. Of that,
 // start is what systemd takes to start the unit without an upgrade. The goal is an outage of
-// at most start + 100 ms.
+// at most start + 100 ms. With another unit most of it is systemd's reload in Install, which
+// runs the generators of the host.
 func BenchmarkSystemdOutage(b *testing.B) {
 	var machine nspawn.Inside
 	defer func() {

@@ -1,6 +1,8 @@
 // Package primitivetest tests the eight actions of package primitive on a real runtime. The
 // test of an adapter provides the hosts of its contract suite, and [Run] upgrades a component
-// there while each action fails, hangs, or is the last that the agent or the host does.
+// there while each action fails, hangs, or is the last that the agent or the host does. Where
+// the test itself runs in the host whose power is cut, [UntilPowerCut] and [GoOn] are what it
+// does before and after.
 package primitivetest
 
 import (
@@ -8,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -62,6 +65,8 @@ var (
 // Run runs the table on one host of an adapter, from one version to the other and back.
 func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
 	w := newWorld(t, newHost(t))
+	t.Cleanup(func() { w.remove(t) })
+	w.install()
 	for _, c := range calls {
 		for _, h := range []how{failsBefore, failsAfter, hangs, killedBefore, killedAfter, powerCut} {
 			if h == powerCut && w.host.PowerCut == nil {
@@ -78,18 +83,58 @@ func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
 	}
 }
 
+// Actions returns the names of the actions for UntilPowerCut.
+func Actions() []string {
+	var names []string
+	for _, c := range calls {
+		names = append(names, c.action)
+	}
+	return names
+}
+
+// UntilPowerCut installs a version of a component, and upgrades it until an action is the last
+// thing that the agent does. Then the caller cuts the power of the host, and calls GoOn on it.
+func UntilPowerCut(t *testing.T, newHost func(t *testing.T) runtimetest.Host, action string) {
+	t.Helper()
+	i := slices.Index(Actions(), action)
+	if i < 0 {
+		t.Fatalf("no action is called %s", action)
+	}
+	w := newWorld(t, newHost(t))
+	w.install()
+	// The packages, which the test has written, are durable before an upgrade begins.
+	if err := exec.CommandContext(t.Context(), "sync").Run(); err != nil {
+		t.Fatalf("sync: %v", err)
+	}
+	w.until(calls[i], powerCut)
+}
+
+// GoOn continues the upgrade of UntilPowerCut, and removes the component.
+func GoOn(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
+	t.Helper()
+	w := newWorld(t, newHost(t))
+	t.Cleanup(func() { w.remove(t) })
+	w.goOn()
+}
+
+// until upgrades the component until one call is interrupted.
+func (w *world) until(c interrupted, h how) (*steps.Run, *faulty) {
+	w.t.Helper()
+	f := &faulty{Adapter: w.host.Agent(), name: c.name, how: h}
+	ctx, cancel := context.WithCancelCause(w.t.Context())
+	f.hung = func() { cancel(errFails) }
+	run := w.run(f, &primitive.Journal{Order: w.order(), From: &w.from.installed})
+	step, err := run.Do(ctx)
+	if step != c.action || !errors.Is(err, errFails) && !errors.Is(err, errKilled) {
+		w.t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
+	}
+	return run, f
+}
+
 // interrupt upgrades the component with one call interrupted.
 func (w *world) interrupt(c interrupted, h how) {
 	t := w.t
-	f := &faulty{Adapter: w.host.Agent(), name: c.name, how: h}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	f.hung = func() { cancel(errFails) }
-	j := &primitive.Journal{Order: w.order(), From: &w.from.installed}
-	run := w.run(f, j)
-	step, err := run.Do(ctx)
-	if err == nil || step != c.action {
-		t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
-	}
+	run, f := w.until(c, h)
 	switch h {
 	case powerCut:
 		w.host.PowerCut()
@@ -100,7 +145,7 @@ func (w *world) interrupt(c interrupted, h how) {
 		return
 	}
 	f.undoing, f.did = true, nil
-	if err := run.Fail(step, err); err != nil {
+	if err := run.Fail(c.action, errFails); err != nil {
 		t.Fatalf("undo: %v (did %q)", err, f.did)
 	}
 	if !slices.Equal(f.did, c.undone) {
@@ -125,21 +170,28 @@ func newWorld(t *testing.T, host runtimetest.Host) *world {
 	t.Helper()
 	w := &world{t: t, host: host}
 	w.from, w.to = w.version("1.0.0"), w.version("2.0.0")
-	a, r := host.Agent(), w.from.Release
-	t.Cleanup(func() {
-		// Hosts may share a machine, and its folders.
-		err := host.Agent().Remove(context.WithoutCancel(t.Context()), w.from.Release)
-		if err := errors.Join(err, os.RemoveAll(filepath.Join(r.Dir, "backup")), os.RemoveAll(r.Current()), w.file().Remove()); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(
-		a.Acquire(t.Context(), r, func(float64) {}), a.Install(t.Context(), r, nil), point(r),
-		a.ReloadDaemon(t.Context(), r), a.Start(t.Context(), r),
-	); err != nil {
-		t.Fatal(err)
-	}
 	return w
+}
+
+// install installs and starts the first version.
+func (w *world) install() {
+	w.t.Helper()
+	a, r, ctx := w.host.Agent(), w.from.Release, w.t.Context()
+	if err := errors.Join(
+		a.Acquire(ctx, r, func(float64) {}), a.Install(ctx, r, nil), point(r), a.ReloadDaemon(ctx, r), a.Start(ctx, r),
+	); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// remove removes the component and its files: hosts may share a machine, and its folders.
+func (w *world) remove(t *testing.T) {
+	t.Helper()
+	r := w.from.Release
+	err := w.host.Agent().Remove(context.WithoutCancel(t.Context()), r)
+	if err := errors.Join(err, os.RemoveAll(filepath.Join(r.Dir, "backup")), os.RemoveAll(r.Current()), w.file().Remove()); err != nil {
+		t.Error(err)
+	}
 }
 
 func point(r *runtime.Release) error {

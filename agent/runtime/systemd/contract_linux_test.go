@@ -30,6 +30,20 @@ func TestActionsThatAreInterrupted(t *testing.T) {
 	primitivetest.Run(t, newHost)
 }
 
+// The process of the test ends with the power of the machine.
+func TestActionsThatAreFollowedByAPowerCut(t *testing.T) {
+	switch phase := os.Getenv(phaseVariable); phase {
+	case "":
+		for _, action := range primitivetest.Actions() {
+			phases(t, action, "go on")
+		}
+	case "go on":
+		primitivetest.GoOn(t, newHost)
+	default:
+		primitivetest.UntilPowerCut(t, newHost, phase)
+	}
+}
+
 func newHost(t *testing.T) runtimetest.Host {
 	release := func(name, version, more string) *runtime.Release {
 		unit := strings.Replace(plainUnit, "A component", name+" "+version, 1) // Install has to replace it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,10 +46,28 @@ func TestMain(m *testing.M) {
 var machine nspawn.Inside
 
 // inMachine reports whether the test runs in the machine. Outside it runs the test there,
-// with the rights that the agent's unit leaves to the agent.
-func inMachine(t testing.TB) bool {
+// with the rights that the agent's unit leaves to the agent, and with the given environment.
+func inMachine(t testing.TB, environment ...string) bool {
 	t.Helper()
-	return machine.Test(t, append([]string{"sh", "-c", prepare + `exec systemd-run --quiet --wait --pipe --collect "$@"`, "sh"}, sandbox()...)...)
+	start := []string{"sh", "-c", prepare + `exec systemd-run --quiet --wait --pipe --collect "$@"`, "sh"}
+	return machine.Test(t, slices.Concat(start, sandbox(), []string{"env"}, environment)...)
+}
+
+// phaseVariable says which part of a test runs, before or after the power of the machine is
+// cut.
+const phaseVariable = "MUSTER_TEST_PHASE"
+
+// phases runs one part of a test in the machine, cuts its power, boots it, and runs another.
+func phases(t *testing.T, before, after string) {
+	t.Helper()
+	m := machine.Machine(t)
+	inMachine(t, phaseVariable+"="+before)
+	check(t, m.PowerCut())
+	check(t, m.Boot(t.Context()))
+	inMachine(t, phaseVariable+"="+after)
+	if t.Failed() { // nobody knows what the next one would find
+		t.Fatalf("%s, and after a power cut %s", before, after)
+	}
 }
 
 // prepare makes the agent's folder, and masks the generators, which find nothing in the

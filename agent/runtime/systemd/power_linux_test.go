@@ -3,14 +3,12 @@ package systemd
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/runtime"
 )
-
-// phaseVariable says what happens inside between two boots of the machine.
-const phaseVariable = "MUSTER_TEST_PHASE"
 
 // The power is cut while Install replaces the unit by another one, and after the upgrade.
 func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
@@ -18,28 +16,29 @@ func TestPowerCutInInstallIsCompletedOrUndone(t *testing.T) {
 		inPhase(t, phase)
 		return
 	}
-	m := machine.Machine(t)
-	for _, phases := range [][2]string{
-		{"upgrade and die in disable", "find A component, and restore"},
-		{"upgrade and die in rename", "find nothing, and install"},
-		{"upgrade and die in enable", "find nothing, and restore"},
-		{"upgrade and die in reload", "find version 2, and restore"}, // without the program of it
-		{"upgrade and die in nothing", "find version 2, and remove"},
+	for _, row := range []struct{ links, before, after string }{
+		{"other links", "upgrade and die in disable", "find A component, and restore"},
+		{"other links", "upgrade and die in rename", "find nothing, and install"},
+		{"other links", "upgrade and die in enable", "find nothing, and restore"},
+		{"other links", "upgrade and die in reload", "find version 2, and restore"}, // without the program of it
+		{"other links", "upgrade and die in nothing", "find version 2, and remove"},
+		{"other links", "upgrade and die in enable, and install", "find version 2, and restore"},
+		{"same links", "upgrade and die in rename", "find A component, and install"},
+		{"same links", "upgrade and die in reload", "find version 2, and restore"},
 	} {
-		machine.Test(t, "env", phaseVariable+"="+phases[0])
-		check(t, m.PowerCut())
-		check(t, m.Boot(t.Context()))
-		machine.Test(t, "env", phaseVariable+"="+phases[1])
-		if t.Failed() {
-			t.Fatalf("in %q", phases)
-		}
+		phases(t, row.links+": "+row.before, row.links+": "+row.after)
 	}
 }
 
 func inPhase(t *testing.T, phase string) {
 	a := newAdapter()
 	v1 := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
-	v2 := component{t, "web", strings.Replace(plainUnit, "A component", "version 2", 1)}.release("2.0.0", runsForEver)
+	links, phase, _ := strings.Cut(phase, ": ")
+	unit := strings.Replace(plainUnit, "A component", "version 2", 1)
+	if links == "other links" {
+		unit += "Alias=site.service\n"
+	}
+	v2 := component{t, "web", unit}.release("2.0.0", runsForEver)
 	start := func(r *runtime.Release) {
 		t.Helper()
 		point(t, r)
@@ -47,6 +46,7 @@ func inPhase(t *testing.T, phase string) {
 		check(t, a.Start(t.Context(), r))
 	}
 	if call, ok := strings.CutPrefix(phase, "upgrade and die in "); ok {
+		call, install := strings.CutSuffix(call, ", and install")
 		upgrade(t, a, v1, nil)
 		check(t, a.Start(t.Context(), v1))
 		run(t, "sync")
@@ -56,6 +56,11 @@ func inPhase(t *testing.T, phase string) {
 			start(v2)
 		} else if !errors.Is(err, errDied) {
 			t.Error(err)
+		}
+		if install {
+			// As after an agent that was killed before it synced the links.
+			run(t, "systemctl", "enable", "--no-reload", filepath.Join(v2.Dir, unitDir, "web.service"))
+			check(t, a.Install(t.Context(), v2, v1))
 		}
 		return
 	}
@@ -72,6 +77,9 @@ func inPhase(t *testing.T, phase string) {
 	case "restore":
 		check(t, a.Restore(t.Context(), v2, v1, ""))
 		start(v1)
+	}
+	if there, err := a.exists(opLink, linkDir+"/site.service"); err != nil || there != (want == "version 2" && links == "other links" || then == "remove") {
+		t.Errorf("the link of version 2 is there: %v, %v", there, err)
 	}
 	if got := show(t, "web.service", "Description"); then != "remove" && (got != want || !status(t, a, v1).Ready) {
 		t.Errorf("%s runs, want %s", got, want)

@@ -160,7 +160,7 @@ func (a *Adapter) show(ctx context.Context, m manager, r *runtime.Release, s set
 	}
 	link := filepath.Join(linkDir, s.Unit)
 	file := st.file
-	if there, err := a.exists(link); err != nil {
+	if there, err := a.exists(opLink, link); err != nil {
 		return st, err
 	} else if there {
 		file = link
@@ -346,8 +346,8 @@ func (a *Adapter) Installed(_ context.Context, to *runtime.Release) (bool, error
 	if err != nil || d == nil {
 		return d == nil, err
 	}
-	same, err := a.isWritten(to, s, d)
-	if err != nil || !same {
+	text, err := a.text(to, s)
+	if err != nil || !bytes.Equal(text, d.text) {
 		return false, err
 	}
 	return a.isLinked(to, s, d)
@@ -355,15 +355,12 @@ func (a *Adapter) Installed(_ context.Context, to *runtime.Release) (bool, error
 
 // Restore has systemd know the unit of from again. Its text comes from its package.
 func (a *Adapter) Restore(ctx context.Context, to, from *runtime.Release, _ string) error {
-	s, m, err := a.open(ctx, to)
+	m, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.close()
-	if err = a.swap(ctx, m, to, from); err == nil {
-		err = a.refresh(ctx, m, s.Unit) // the caller undoes its own reload before
-	}
-	if err != nil {
+	if err := a.swap(ctx, m, to, from); err != nil {
 		return fmt.Errorf("restore the unit before %s %s: %w", to.Name, to.Version, err)
 	}
 	return nil
@@ -376,10 +373,7 @@ func (a *Adapter) Remove(ctx context.Context, r *runtime.Release) error {
 		return err
 	}
 	defer m.close()
-	if err = a.swap(ctx, m, r, nil); err == nil {
-		err = a.refresh(ctx, m, s.Unit)
-	}
-	if err != nil {
+	if err := a.swap(ctx, m, r, nil); err != nil {
 		return fmt.Errorf("remove the unit of %s: %w", r.Name, err)
 	}
 	_ = m.resetFailed(ctx, s.Unit) // as in Start
@@ -393,13 +387,9 @@ func (a *Adapter) ReloadDaemon(ctx context.Context, r *runtime.Release) error {
 		return err
 	}
 	defer m.close()
-	return a.refresh(ctx, m, s.Unit)
-}
-
-func (a *Adapter) refresh(ctx context.Context, m manager, unit string) error {
-	st, err := m.show(ctx, unit)
+	st, err := m.show(ctx, s.Unit)
 	if err != nil {
-		return fmt.Errorf("unit %s: %w", unit, err)
+		return fmt.Errorf("unit %s: %w", s.Unit, err)
 	}
 	if st.load == "loaded" && !st.changed {
 		return nil

@@ -135,6 +135,48 @@ func TestUnitOfThePackageFollowsItsVersion(t *testing.T) {
 	}
 }
 
+func TestUnitIsReadAfterAKillEvenIfTheClockWasSetBack(t *testing.T) {
+	if !inMachine(t) {
+		return
+	}
+	a := newAdapter()
+	v1 := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
+	v2 := component{t, "web", strings.Replace(plainUnit, "A component", "The second", 1)}.release("2.0.0", runsForEver)
+	upgradeBy := func(a runtime.Adapter) error { return a.Install(t.Context(), v2, v1) }
+	restoreBy := func(a runtime.Adapter) error { return a.Restore(t.Context(), v2, v1, "") }
+	install(t, a, v1)
+	check(t, a.Stop(t.Context(), v1))
+	for _, test := range []struct {
+		what         string
+		killed, next func(runtime.Adapter) error
+		want         string
+	}{
+		{"Install again", upgradeBy, upgradeBy, "The second"},
+		{"Restore again", restoreBy, restoreBy, "A component"},
+	} {
+		// What is written from now on is older than what systemd has read.
+		file := filepath.Join(v1.Dir, unitDir, "web.service")
+		later := time.Now().Add(time.Hour)
+		check(t, os.Chtimes(file, later, later))
+		run(t, "systemctl", "daemon-reload")
+		before := show(t, "web.service", "Description")
+
+		dying, died := dyingAt(func(call string) bool { return call == "reload" })
+		if err := test.killed(dying); !died() || !errors.Is(err, errDied) {
+			t.Fatalf("%s: %v, want that it is killed before the reload", test.what, err)
+		}
+		text, err := os.ReadFile(file)
+		check(t, err)
+		if strings.Contains(string(text), before) || show(t, "web.service", "NeedDaemonReload") != "no" {
+			t.Fatalf("%s: systemd notices by itself that it has not read\n%s", test.what, text)
+		}
+		check(t, test.next(newAdapter()))
+		if got := show(t, "web.service", "Description"); got != test.want {
+			t.Errorf("%s: systemd has the unit of %s, want %s", test.what, got, test.want)
+		}
+	}
+}
+
 func TestUnitOfTheHostIsStartedAndReloadedButNotChanged(t *testing.T) {
 	if !inMachineAsRoot(t) {
 		return

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type definition struct {
 
 // unitPath is the path of the unit that systemd's links lead to.
 func unitPath(r *runtime.Release, s settings) string { return filepath.Join(r.Dir, unitDir, s.Unit) }
+
+// unreadPath is the path of the file that marks the component's unit as unread.
+func unreadPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "unread") }
 
 // definition returns the unit in the release's package, or nil if it is the host's.
 func (a *Adapter) definition(r *runtime.Release, s settings) (*definition, error) {
@@ -145,7 +149,6 @@ func mountUnit(path string) string { return unit.UnitNamePathEscape(path) + ".mo
 // Either may be nil.
 func (a *Adapter) swap(ctx context.Context, m manager, from, to *runtime.Release) error {
 	var old, want settings
-	changed := false
 	if to != nil {
 		var err error
 		if want, err = decode(to); err != nil {
@@ -168,70 +171,99 @@ func (a *Adapter) swap(ctx context.Context, m manager, from, to *runtime.Release
 			if err := a.forget(ctx, m, from, old); err != nil {
 				return err
 			}
-			changed = true
 		}
 	}
 	if want.UnitFile != "" {
-		written, err := a.write(ctx, m, to, want)
-		if err != nil {
+		if err := a.write(ctx, m, to, want); err != nil {
 			return err
 		}
-		changed = changed || written
 	}
-	if changed {
-		// Not left to ReloadDaemon: systemd itself notices a change by the file's time,
-		// which is older if the clock was set back.
-		return m.reload(ctx)
-	}
-	return nil
+	return a.read(ctx, m, cmp.Or(to, from))
 }
 
-// write writes the release's unit, and has systemd make the links to it. It reports whether
-// it changed anything.
-func (a *Adapter) write(ctx context.Context, m manager, r *runtime.Release, s settings) (bool, error) {
-	d, err := a.definition(r, s)
-	if err != nil {
-		return false, err
-	}
-	same, err := a.isWritten(r, s, d)
-	if err != nil {
-		return false, err
-	}
-	if same {
-		if linked, err := a.isLinked(r, s, d); err != nil || linked {
-			return false, err
-		}
-	} else if err := a.writeText(ctx, m, r, s, d); err != nil {
-		return false, err
-	}
-	if len(d.links) == 0 {
-		err = m.link(ctx, unitPath(r, s))
-	} else {
-		err = m.enable(ctx, unitPath(r, s))
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, a.syncLinks(d)
-}
-
-func (a *Adapter) writeText(ctx context.Context, m manager, r *runtime.Release, s settings, d *definition) error {
-	// The text before may say that the unit has other links.
-	if err := a.unlink(ctx, m, r, s); err != nil {
-		return err
-	}
-	path := unitPath(r, s)
-	if err := a.disk.MkdirAll(opUnit, filepath.Dir(path), 0o755); err != nil {
+// markUnread records, before a unit or its links change, that systemd has not read them. The
+// record outlives an agent that is killed. It need not survive a power cut, after which
+// systemd reads all units.
+func (a *Adapter) markUnread(r *runtime.Release) error {
+	if err := a.disk.MkdirAll(opUnit, filepath.Dir(unreadPath(r)), 0o755); err != nil {
 		return err
 	}
 	if err := a.disk.SyncDir(opUnit, r.Dir); err != nil {
 		return err
 	}
-	return disk.WriteFile(a.disk, opUnit, path, d.text, 0o644)
+	f, err := a.disk.OpenFile(opUnit, unreadPath(r), os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// read has systemd read its units, if that of the component is marked as unread. It is not
+// left to ReloadDaemon: systemd itself notices a change by the file's time, which is older if
+// the clock was set back.
+func (a *Adapter) read(ctx context.Context, m manager, r *runtime.Release) error {
+	if unread, err := a.exists(opUnit, unreadPath(r)); err != nil || !unread {
+		return err
+	}
+	if err := m.reload(ctx); err != nil {
+		return err
+	}
+	return a.disk.Remove(opUnit, unreadPath(r))
+}
+
+// write writes the release's unit, and has systemd make the links to it.
+func (a *Adapter) write(ctx context.Context, m manager, r *runtime.Release, s settings) error {
+	d, err := a.definition(r, s)
+	if err != nil {
+		return err
+	}
+	old, err := a.text(r, s)
+	if err != nil {
+		return err
+	}
+	linked, err := a.isLinked(r, s, d)
+	if err != nil {
+		return err
+	}
+	unread, err := a.exists(opUnit, unreadPath(r))
+	if err != nil {
+		return err
+	}
+	// An agent that was killed may have left what is not durable yet.
+	if bytes.Equal(old, d.text) && linked && !unread {
+		return nil
+	}
+	if err := a.markUnread(r); err != nil {
+		return err
+	}
+	// If both texts have the same links, these stay, so that the component starts if the host
+	// boots before the end of this.
+	if o, err := parse(old, s.Unit, r.Current()); err != nil || !slices.Equal(o.links, d.links) {
+		if err := a.unlink(ctx, m, r, s); err != nil {
+			return err
+		}
+		linked = false
+	}
+	if err := disk.WriteFile(a.disk, opUnit, unitPath(r, s), d.text, 0o644); err != nil {
+		return err
+	}
+	if !linked {
+		enable := m.enable
+		if len(d.links) == 0 {
+			enable = m.link
+		}
+		if err := enable(ctx, unitPath(r, s)); err != nil {
+			return err
+		}
+	}
+	return a.syncLinks(d)
 }
 
 // forget removes the links to the release's unit, and the unit.
 func (a *Adapter) forget(ctx context.Context, m manager, r *runtime.Release, s settings) error {
+	if err := a.markUnread(r); err != nil {
+		return err
+	}
 	if err := a.unlink(ctx, m, r, s); err != nil {
 		return err
 	}
@@ -249,13 +281,13 @@ func (a *Adapter) unlink(ctx context.Context, m manager, r *runtime.Release, s s
 	return a.disk.SyncDir(opLink, linkDir)
 }
 
-// isWritten reports whether the unit is in the component's folder as the package has it.
-func (a *Adapter) isWritten(r *runtime.Release, s settings, d *definition) (bool, error) {
+// text returns the unit in the component's folder, nil if there is none.
+func (a *Adapter) text(r *runtime.Release, s settings) ([]byte, error) {
 	text, err := a.disk.ReadFile(opUnit, unitPath(r, s))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
-	return bytes.Equal(text, d.text), err
+	return text, err
 }
 
 // isLinked reports whether all links are there. It looks at the links because systemd
@@ -266,7 +298,7 @@ func (a *Adapter) isLinked(r *runtime.Release, s settings, d *definition) (bool,
 		return false, err
 	}
 	for _, link := range d.links {
-		if there, err := a.exists(filepath.Join(linkDir, link)); err != nil || !there {
+		if there, err := a.exists(opLink, filepath.Join(linkDir, link)); err != nil || !there {
 			return false, err
 		}
 	}
@@ -274,8 +306,8 @@ func (a *Adapter) isLinked(r *runtime.Release, s settings, d *definition) (bool,
 }
 
 // exists reports whether there is a link or file.
-func (a *Adapter) exists(link string) (bool, error) {
-	_, err := a.disk.Lstat(opLink, link)
+func (a *Adapter) exists(op, path string) (bool, error) {
+	_, err := a.disk.Lstat(op, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
