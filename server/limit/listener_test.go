@@ -316,6 +316,7 @@ func TestHandshakeThatStopsTimesOut(t *testing.T) {
 		if err := <-shaken; err != nil {
 			t.Error(err)
 		}
+		synctest.Wait() // the slow connection may still be closing
 		if _, _, failed := a.HandshakesDone(); failed != 2 || a.Connections().Used != 1 {
 			t.Errorf("%d handshakes failed, connections are %+v", failed, a.Connections())
 		}
