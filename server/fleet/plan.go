@@ -139,6 +139,16 @@ const (
 	Rings     StrategyKind = "rings"
 )
 
+// Known reports whether this version of Muster knows the strategy. A newer server may store
+// one that it does not.
+func (k StrategyKind) Known() bool {
+	switch k {
+	case Rolling, Canary, AllAtOnce, Rings:
+		return true
+	}
+	return false
+}
+
 // Strategy divides the targets into batches.
 type Strategy struct {
 	Kind StrategyKind `json:"kind"`

@@ -364,6 +364,7 @@ const (
 	WhyNext         ReasonCode = "next"          // it is offered in the next round
 	WhyWatched      ReasonCode = "watched"       // its host still watches the new version
 	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
+	WhyNewerServer  ReasonCode = "newer_server"  // only a newer server knows the rollout's strategy
 )
 
 // Reasons why an agent is not a target, or why a target ended.

@@ -143,8 +143,7 @@ func (m *Metrics) componentLabel(name string) string {
 // strategyLabel bounds the label's values, whatever an event of a newer server
 // contains.
 func strategyLabel(k fleet.StrategyKind) string {
-	switch k {
-	case fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings:
+	if k.Known() {
 		return string(k)
 	}
 	return "other"

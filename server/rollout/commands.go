@@ -46,6 +46,9 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 		if err != nil {
 			return r, err
 		}
+		if err := plan.CheckKnown(&r); err != nil {
+			return r, err
+		}
 		now := s.Now.UTC()
 		before := r.State
 		text, err := c.decide(&r, req, now)

@@ -69,6 +69,9 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	if err != nil {
 		return r, err
 	}
+	if err := plan.CheckKnown(&r); err != nil {
+		return r, err
+	}
 	switch {
 	case r.RollbackOf != "":
 		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version that the agents should run", plan.Title(&r))

@@ -257,6 +257,9 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 	if err != nil {
 		return fleet.Preview{}, err
 	}
+	if err := plan.CheckKnown(&r); err != nil {
+		return fleet.Preview{}, err
+	}
 	if r.State != fleet.RolloutDraft {
 		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed; what was started is preview %s", plan.Title(&r), r.State, r.Pin.Hash)
 	}
@@ -397,12 +400,31 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Rollout, error) {
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
 		return r, fleet.Errorf(fleet.NotFound, "there is no rollout %s: `muster rollouts list` shows those there are", id)
 	}
+	leaveToNewer(&r)
 	return r, err
+}
+
+// leaveToNewer adds to what a rollout waits for that this server leaves it alone, if it does;
+// see plan.CheckKnown. The reason is not stored, since this server must not write the document.
+func leaveToNewer(r *fleet.Rollout) {
+	err := plan.CheckKnown(r)
+	if err == nil || !r.State.Active() {
+		return
+	}
+	since := r.CreatedAt
+	if r.StartedAt != nil {
+		since = *r.StartedAt
+	}
+	r.Waiting = append([]fleet.Wait{{Code: fleet.WhyNewerServer, Text: err.Error(), Since: since}}, r.Waiting...)
 }
 
 // List returns rollouts, newest first, and their total number.
 func (s *Service) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
-	return s.Store.Rollouts().List(ctx, offset, limit)
+	list, total, err := s.Store.Rollouts().List(ctx, offset, limit)
+	for i := range list {
+		leaveToNewer(&list[i])
+	}
+	return list, total, err
 }
 
 // ListTargets returns a page of a rollout's targets, and the total number.

@@ -68,6 +68,9 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 	if err != nil {
 		return r, err
 	}
+	if err := plan.CheckKnown(&r); err != nil {
+		return r, err
+	}
 	if r.Pin != nil && r.Pin.Hash != hash && !acceptDrift {
 		return r, fleet.Errorf(fleet.Conflict, "%s was started with preview %s, not with %s: make another rollout for another plan", plan.Title(&r), r.Pin.Hash, hash)
 	}

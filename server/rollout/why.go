@@ -77,7 +77,7 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID, compon
 	var last *fleet.Rollout
 	var lastTarget fleet.Target
 	for _, t := range targets {
-		r, err := s.Store.Rollouts().Get(ctx, t.RolloutID)
+		r, err := s.Get(ctx, t.RolloutID)
 		switch {
 		case err != nil && fleet.KindOf(err) == fleet.NotFound:
 			continue

@@ -296,13 +296,13 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 
 // closes reports whether a wait prevents all offers of a rollout.
 func closes(c fleet.ReasonCode) bool {
-	return c == fleet.WhyWindow || c == fleet.WhyFreeze || c == fleet.WhyRollingBack
+	return c == fleet.WhyWindow || c == fleet.WhyFreeze || c == fleet.WhyRollingBack || c == fleet.WhyNewerServer
 }
 
 // blocks reports whether a wait prevents all offers to the next batch of a rollout.
 func blocks(c fleet.ReasonCode) bool {
 	switch c {
-	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack:
+	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack, fleet.WhyNewerServer:
 		return true
 	}
 	return false

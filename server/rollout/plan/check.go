@@ -277,3 +277,14 @@ func checkLabels(name string, labels map[string][]string) error {
 	}
 	return nil
 }
+
+// CheckKnown returns an error if a stored rollout has a strategy of a newer version. This
+// version must not decide anything for it, nor write its document, which may have fields that
+// this version would drop.
+func CheckKnown(r *fleet.Rollout) error {
+	kind := r.Plan.Strategy.Kind
+	if kind.Known() {
+		return nil
+	}
+	return fleet.Errorf(fleet.Conflict, "%s has the strategy %q, which this version of Muster does not know: a newer one made it, and only servers of that version work on it. Upgrade this server, or use one of them", Title(r), kind)
+}

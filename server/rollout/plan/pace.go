@@ -17,9 +17,9 @@ const (
 
 func checkStrategy(p *fleet.Plan) error {
 	st := &p.Strategy
-	switch st.Kind {
-	case fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings:
-	case "":
+	switch {
+	case st.Kind.Known():
+	case st.Kind == "":
 		return fleet.FieldError(field("strategy.kind"), "is missing: say rolling, canary, rings or all_at_once")
 	default:
 		return fleet.FieldError(field("strategy.kind"), "is %q, want rolling, canary, rings or all_at_once", st.Kind)

@@ -35,6 +35,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyRollingBack:  {"the rollout is being rolled back", "Wait for the rollback, or cancel it."},
 	fleet.WhyGoingBack:    {"a watcher is restoring the previous version", "The rollout ends when the watcher has reported the result."},
 	fleet.WhyWatched:      {"its host still watches the new version", "The rollout ends when the watch has."},
+	fleet.WhyNewerServer:  {"only a newer server knows how the rollout proceeds", "It goes on when a server of the version that started it runs: start one, or upgrade this one."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
 	fleet.WhySame:         {"it runs the version already", ""},

@@ -71,7 +71,7 @@ func (r *Reconciler) giveUp(ctx context.Context, a *fleet.Agent, actionID string
 // rollouts ended.
 func (r *Reconciler) abandonedSince(ctx context.Context, agentID, actionID string, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
 	id := fleet.RolloutOf(actionID)
-	if id == "" {
+	if id == "" || r.newer[id] {
 		return time.Time{}, nil
 	}
 	t, err := r.store.Targets().Get(ctx, id, agentID)

@@ -56,7 +56,7 @@ func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback 
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
-	if err != nil || !o.State.Ended() || o.State == fleet.RolloutRolledBack || rollback.ID != plan.RollbackID(o.ID) {
+	if err != nil || !o.State.Ended() || o.State == fleet.RolloutRolledBack || rollback.ID != plan.RollbackID(o.ID) || plan.CheckKnown(&o) != nil {
 		return nil
 	}
 	o.State, o.EndedAt, o.Waiting = fleet.RolloutRolledBack, &now, nil

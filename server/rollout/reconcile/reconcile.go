@@ -92,6 +92,8 @@ type Reconciler struct {
 
 	round sync.Mutex // one at a time; it guards the following fields
 	runs  map[string]*runState
+	// newer are active rollouts that only a newer server understands; see plan.CheckKnown.
+	newer map[string]bool
 	fleet snapshot
 	// When abandoned upgrades were last searched for, and where the search continues.
 	abandonedChecked    time.Time
@@ -103,7 +105,7 @@ type Reconciler struct {
 func New(c Config) *Reconciler {
 	return &Reconciler{
 		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health,
-		signal: make(chan struct{}, 1), runs: map[string]*runState{},
+		signal: make(chan struct{}, 1), runs: map[string]*runState{}, newer: map[string]bool{},
 		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
 	}
 }
@@ -233,6 +235,7 @@ func (r *Reconciler) Round(ctx context.Context) error {
 		in.active[h.ID] = true
 	}
 	maps.DeleteFunc(r.runs, func(id string, _ *runState) bool { return !in.active[id] })
+	maps.DeleteFunc(r.newer, func(id string, _ bool) bool { return !in.active[id] })
 	in.reported, in.all = r.reported.drain()
 	var mine []*runState
 	var errs []error
@@ -269,8 +272,12 @@ func (r *Reconciler) Round(ctx context.Context) error {
 // leaseID returns the id of the lease of a rollout.
 func leaseID(rolloutID string) string { return "rollout/" + rolloutID }
 
-// acquire returns the current state of a rollout, nil if another server works on it.
+// acquire returns the current state of a rollout, nil if another server works on it, or only
+// a newer one can.
 func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runState, error) {
+	if r.newer[h.ID] {
+		return nil, nil
+	}
 	held, err := r.leases.Hold(ctx, leaseID(h.ID))
 	if err != nil || !held {
 		delete(r.runs, h.ID)
@@ -280,6 +287,11 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	if run == nil {
 		if run, err = load(ctx, r.store, h.ID); err != nil {
 			return nil, err
+		}
+		if err := plan.CheckKnown(&run.rollout); err != nil {
+			r.newer[h.ID] = true // a plan does not change once it is started
+			r.log.Warn("this server leaves a rollout alone", "rollout", h.ID, "reason", err)
+			return nil, r.leases.Release(ctx, leaseID(h.ID)) // for a newer server
 		}
 		r.runs[h.ID] = run
 		r.log.Info("this server works on a rollout", "rollout", h.ID)
