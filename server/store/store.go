@@ -65,9 +65,13 @@ type Store interface {
 	Webhooks() Collection[fleet.Webhook]
 	DeadLetters() Collection[fleet.DeadLetter]
 	Uploads() Collection[fleet.Upload]
+	Servers() Collection[fleet.Server]
 	Audit() Audit
 	Events() Events
 	Settings() Settings
+	// Schema returns the number of the schema that this version writes; each kind of store
+	// counts its own.
+	Schema() int
 	// Ping reports whether the store can read and write all of its documents. Its error
 	// is shown to operators: it says what to do, and contains no URL and no secret. Ping
 	// is cheap enough to call every second, and returns when ctx ends. A failing store

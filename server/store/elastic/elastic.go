@@ -135,6 +135,10 @@ func (s *Store) Uploads() store.Collection[fleet.Upload] {
 	return small(s, "upload", func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) Servers() store.Collection[fleet.Server] {
+	return small(s, "server", func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision })
+}
+
 func (s *Store) Rollouts() store.Rollouts { return newRollouts(s) }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
@@ -142,6 +146,9 @@ func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 
 func (s *Store) PackageData() store.PackageData { return packageData{s} }
+
+// Schema returns the version of the mappings, which Open has brought the indices to.
+func (s *Store) Schema() int { return schemaVersion }
 
 // OnAgentChange returns false: other servers may write to the indices.
 func (s *Store) OnAgentChange(func([]store.AgentChange)) bool { return false }

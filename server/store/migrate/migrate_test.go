@@ -136,6 +136,9 @@ func TestCopyMovesEverythingAndThenOnlyChanges(t *testing.T) {
 	if _, n, err := w.to.Leases().List(ctx, 0, 0); n != 0 || err != nil {
 		t.Errorf("%d leases were copied, %v", n, err)
 	}
+	if _, n, err := w.to.Servers().List(ctx, 0, 0); n != 0 || err != nil {
+		t.Errorf("%d servers were copied, %v", n, err)
+	}
 	seqs := w.actionSeqs(w.to)
 	if seqs["first-2"] != 3 || seqs["first-4"] != 5 || len(seqs) != 9 {
 		t.Errorf("Seqs of the actions are %v", seqs)

@@ -151,6 +151,10 @@ func (s *Store) Uploads() store.Collection[fleet.Upload] {
 	return collection[fleet.Upload]{s, "upload", func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) Servers() store.Collection[fleet.Server] {
+	return collection[fleet.Server]{s, "server", func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Rollouts() store.Rollouts { return rollouts{s} }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
@@ -160,6 +164,12 @@ func (s *Store) Settings() store.Settings { return settings{s} }
 // PackageData returns nil: the process that owns the file keeps packages in the folder
 // beside it.
 func (s *Store) PackageData() store.PackageData { return nil }
+
+// Schema returns the number of the newest schema, which Open has brought the file to.
+func (s *Store) Schema() int {
+	newest, _ := newestSchema() // the files are embedded; Open has read them
+	return newest
+}
 
 // Path returns the absolute path of the file.
 func (s *Store) Path() string { return s.path }

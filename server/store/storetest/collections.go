@@ -279,6 +279,18 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.DeadLetter, n int) { v.Attempts = n },
 		mutate: func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
 	}.visit(f, "dead letters")
+	noun[fleet.Server]{
+		of: store.Store.Servers,
+		make: func(i int) fleet.Server {
+			return fleet.Server{
+				ID: fmt.Sprint("server-", i), Process: "p", Host: "srv-1", Version: "1.0.0", Schema: 4, StartedAt: base, SeenAt: when(i),
+				AgentsURL: "https://srv-1:8220", AdminURL: "https://srv-1:8221", Parked: 7, SharedWith: "srv-2",
+			}
+		},
+		head:   func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Server, n int) { v.Parked = n },
+		mutate: func(v *fleet.Server) { v.Host = "modified" },
+	}.visit(f, "servers")
 }
 
 // noun describes a kind of document to the suite.
