@@ -2571,6 +2571,39 @@ type KibanaStatus struct {
 	} `json:"version"`
 }
 
+// KnownServer defines model for KnownServer.
+type KnownServer struct {
+	AdminUrl  string `json:"admin_url"`
+	AgentsUrl string `json:"agents_url"`
+
+	// Away Whether it has stopped, or cannot reach the store
+	Away bool   `json:"away"`
+	Host string `json:"host"`
+
+	// Id Made at its first start, in its data folder
+	Id string `json:"id"`
+
+	// Parked Agents whose polls are parked there
+	Parked int `json:"parked"`
+
+	// Problem What is wrong with it, and what to do
+	Problem *string `json:"problem,omitempty"`
+
+	// Schema Schema of the store that this version writes
+	Schema    int       `json:"schema"`
+	SeenAt    time.Time `json:"seen_at"`
+	StartedAt time.Time `json:"started_at"`
+	Version   string    `json:"version"`
+}
+
+// KnownServerList defines model for KnownServerList.
+type KnownServerList struct {
+	Items []KnownServer `json:"items"`
+
+	// Remarks What an operator should know about the servers, such as that two minor versions run
+	Remarks []string `json:"remarks"`
+}
+
 // LabelLimit Maximum number of agents upgrading at one time for each value of a label
 type LabelLimit struct {
 	Label string `json:"label"`
@@ -4673,6 +4706,12 @@ type ListTargetsParams struct {
 	Batch   *int           `form:"batch,omitempty" json:"batch,omitempty"`
 	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// ForgetServerParams defines parameters for ForgetServer.
+type ForgetServerParams struct {
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
 }
 
 // CreateDownloadSourceJSONRequestBody defines body for CreateDownloadSource for application/json ContentType.

@@ -14,11 +14,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -92,7 +94,14 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	info := newInfo(o, certs, listeners)
-	services, err := newServices(ctx, o, admission, infra.Server{AgentsURL: info.AgentURL, Guessed: o.Config.Agents.URL == "", CA: string(certs.pem)})
+	id, err := replica.OpenID(disk.OS{}, o.Config.Data)
+	if err != nil {
+		listeners.close()
+		return nil, err
+	}
+	services, err := newServices(ctx, o, admission,
+		infra.Server{AgentsURL: info.AgentURL, Guessed: o.Config.Agents.URL == "", CA: string(certs.pem)},
+		replica.Self{ID: id, Host: hostname(), Version: o.Version, Schema: o.Store.Schema(), AgentsURL: info.AgentURL, AdminURL: info.AdminURL})
 	if err != nil {
 		listeners.close()
 		return nil, err

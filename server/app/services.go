@@ -26,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/metrics"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/retention"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/automatic"
@@ -66,12 +67,13 @@ type services struct {
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
+	replicas   *replica.Service
 }
 
 // newServices creates each service after those that it needs, so that nothing is set
 // later. Where two services would need each other, the first gets a smaller part of the
 // second, such as [rollout.Locks], which only reads the store.
-func newServices(ctx context.Context, o Options, admission *limit.Admission, server infra.Server) (*services, error) {
+func newServices(ctx context.Context, o Options, admission *limit.Admission, server infra.Server, self replica.Self) (*services, error) {
 	db, log, now := audit.Watch(o.Store), o.Log, o.Now
 	health := storehealth.New(db.Ping, log, now)
 	cache := agentcache.New(db.OnAgentChange, health.Away)
@@ -164,6 +166,9 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Policy: retention.Default, Uploads: uploads.Expire, Log: log, Now: now,
 	}
+	replicas := replica.New(replica.Config{
+		Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now,
+	})
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	objectChanges := &infra.Service{Objects: objects, Policies: policies, Now: now}
@@ -175,7 +180,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas,
 	}, nil
 }
 
@@ -185,16 +190,20 @@ func serverName(data string) string {
 	if abs, err := filepath.Abs(data); err == nil {
 		data = abs
 	}
+	return hostname() + ":" + data
+}
+
+func hostname() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "unknown"
+		return "unknown"
 	}
-	return host + ":" + data
+	return host
 }
 
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run,
 	}
 }

@@ -93,7 +93,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 		}
 		return nil
 	}
-	root.AddCommand(a.newServer(), a.newAdminKey(), a.newCAPin(), a.newLogin(), a.newStatus(), a.newAgents(), a.newComponents(), a.newActions(), a.newKeys(), a.newAdminKeys(), a.newPolicies(), a.newPackage(), a.newEvents(), a.newAudit(),
+	root.AddCommand(a.newServer(), a.newAdminKey(), a.newCAPin(), a.newLogin(), a.newStatus(), a.newServers(), a.newAgents(), a.newComponents(), a.newActions(), a.newKeys(), a.newAdminKeys(), a.newPolicies(), a.newPackage(), a.newEvents(), a.newAudit(),
 		a.newRollouts(), a.newGroups(), a.newIncidents(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks(), a.newStore(), a.newBackup(), a.newRestore())
 	strict(root)
 	return root

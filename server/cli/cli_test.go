@@ -294,9 +294,10 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 	o.contains(o.run("status"), "online       1", "all          2")
 	type status struct {
 		adminapi.AgentStatusResponse
-		OpenIncidents int `json:"open_incidents"`
+		OpenIncidents int      `json:"open_incidents"`
+		ServerRemarks []string `json:"server_remarks"`
 	}
-	if got := asJSON[status](o, "status"); got.Results.All != 2 || got.OpenIncidents != 0 {
+	if got := asJSON[status](o, "status"); got.Results.All != 2 || got.OpenIncidents != 0 || len(got.ServerRemarks) != 0 {
 		t.Errorf("status is %+v", got)
 	}
 	asJSON[adminapi.Empty](o, "agents", "unenroll", b.ID, "--revoke")

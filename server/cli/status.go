@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,12 +15,14 @@ import (
 type fleetStatus struct {
 	adminapi.AgentStatusResponse
 	OpenIncidents int `json:"open_incidents"`
+	// ServerRemarks are those of `muster servers list`.
+	ServerRemarks []string `json:"server_remarks"`
 }
 
 func (a *client) newStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show how many agents are in each status, and how many incidents are open",
+		Short: "Show how many agents are in each status, how many incidents are open, and problems of the servers",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := call[adminapi.AgentStatusResponse](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_status", nil)
@@ -30,8 +33,13 @@ func (a *client) newStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			servers, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+			var refused *refusal
+			if err != nil && !(errors.As(err, &refused) && refused.status == http.StatusNotFound) { // an older server has no such list
+				return err
+			}
 			r, open := got.Results, incidents.Total
-			return a.show(cmd.OutOrStdout(), fleetStatus{got, open}, func(w io.Writer) {
+			return a.show(cmd.OutOrStdout(), fleetStatus{got, open, append([]string{}, servers.Remarks...)}, func(w io.Writer) {
 				table(w, "STATUS\tAGENTS", func(add func(...any)) {
 					add("online", r.Online)
 					add("error", r.Error)
@@ -44,6 +52,7 @@ func (a *client) newStatus() *cobra.Command {
 				if open > 0 {
 					fmt.Fprintf(w, "%s: see `muster incidents list`\n", counted(open, "open incident"))
 				}
+				printRemarks(w, servers.Remarks)
 			})
 		},
 	}

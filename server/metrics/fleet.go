@@ -38,6 +38,7 @@ var (
 	stopped  = prometheus.NewDesc("muster_rollout_group_paused", "Active groups of rollouts that are paused.", nil, nil)
 	done     = prometheus.NewDesc("muster_rollout_group_progress", "Share of the members of an active group that are done, 0 to 1.", []string{"group"}, nil)
 	agents   = prometheus.NewDesc("muster_agents", "Agents by status.", []string{"status"}, nil)
+	servers  = prometheus.NewDesc("muster_servers", "Servers that run, by version.", []string{"version"}, nil)
 	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
 )
 
@@ -63,7 +64,7 @@ type rolloutCounts struct {
 
 // Describe implements prometheus.Collector.
 func (s *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, groups, stopped, done, agents, open} {
+	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, groups, stopped, done, agents, servers, open} {
 		ch <- d
 	}
 }
@@ -95,7 +96,7 @@ func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 
 func (s *fleetCollector) read(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
 	var out []prometheus.Metric
-	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.groups, s.incidents} {
+	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.groups, s.servers, s.incidents} {
 		m, err := part(ctx, now)
 		if err != nil {
 			return nil, err
@@ -181,6 +182,24 @@ func (s *fleetCollector) rollouts(ctx context.Context, _ time.Time) ([]prometheu
 		}
 	}
 	s.counts = known
+	return out, nil
+}
+
+func (s *fleetCollector) servers(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
+	list, _, err := s.store.Servers().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	running := map[string]int{}
+	for i := range list {
+		if !list[i].Away(now) {
+			running[list[i].Version]++
+		}
+	}
+	var out []prometheus.Metric
+	for version, n := range running {
+		out = append(out, gauge(servers, float64(n), version))
+	}
 	return out, nil
 }
 

@@ -217,6 +217,13 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		for n, s := range []fleet.Server{{Version: "1.0.0", SeenAt: now}, {Version: "1.0.0", SeenAt: now}, {Version: "1.1.0", SeenAt: now}, {Version: "0.9.0", SeenAt: now.Add(-fleet.ServerAway)}} {
+			s.ID = fmt.Sprint(n)
+			if err := w.s.Servers().Create(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.scrapes("muster_servers", `{version="1.0.0"} 2`, `{version="1.1.0"} 1`)
 		w.scrapes("muster_incidents_open", `{category="rollout_stopped"} 0`, `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`, `{category="version_rolled_back"} 0`)
 		if got := w.scrape("muster_agents"); !strings.Contains(got, `{status="online"} 2`) || !strings.Contains(got, `{status="degraded"} 1`) ||
 			!strings.Contains(got, `{status="enrolling"} 1`) || !strings.Contains(got, `{status="offline"} 0`) {

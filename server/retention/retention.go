@@ -1,6 +1,6 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
 // their targets and previews, groups of rollouts, the audit trail, incidents, dead letters,
-// events and uploaded diagnostics. One server does so, the holder of a lease. It never
+// events, uploaded diagnostics and servers that are gone. One server does so, the holder of a lease. It never
 // removes what is open, whatever its age or number.
 package retention
 
@@ -31,6 +31,8 @@ type Policy struct {
 	Actions, Rollouts, Groups, Audit, Incidents, DeadLetters Limits
 	// Events is how many events are kept.
 	Events int
+	// Servers is how long a server that is away is listed.
+	Servers time.Duration
 }
 
 // Default is the policy of every server.
@@ -52,6 +54,8 @@ var Default = Policy{
 	// webhook bounds their number.
 	DeadLetters: Limits{Age: 30 * 24 * time.Hour, Count: 1_000},
 	Events:      event.DefaultRetention,
+	// A machine that is being repaired, or a container that was replaced.
+	Servers: 7 * 24 * time.Hour,
 }
 
 const (
@@ -123,7 +127,7 @@ func (s *Service) Round(ctx context.Context) error {
 	}
 	parts := []func(context.Context, []store.RolloutHead, time.Time) error{s.actions, s.rollouts}
 	if s.rounds%seldom == 0 {
-		parts = append(parts, s.audit, s.groups, s.incidents, s.deadLetters, s.events)
+		parts = append(parts, s.audit, s.groups, s.incidents, s.deadLetters, s.events, s.servers)
 	}
 	s.rounds++
 	if s.Uploads != nil {
@@ -139,6 +143,22 @@ func (s *Service) Round(ctx context.Context) error {
 
 func (s *Service) events(ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
 	return s.Store.Events().Trim(ctx, s.Policy.Events)
+}
+
+func (s *Service) servers(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	list, _, err := s.Store.Servers().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		if now.Sub(v.SeenAt) <= s.Policy.Servers {
+			continue
+		}
+		if err := s.Store.Servers().Delete(ctx, v.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // actionOver reports whether an action is over: no agent receives it any more. Agents that

@@ -91,7 +91,7 @@ func (w *world) want(what string, got []string, want ...string) {
 
 func roomy() retention.Policy {
 	l := retention.Limits{Age: 100 * day, Count: 1000}
-	return retention.Policy{Actions: l, Rollouts: l, Audit: l, Incidents: l, DeadLetters: l, Events: 1000}
+	return retention.Policy{Actions: l, Rollouts: l, Audit: l, Incidents: l, DeadLetters: l, Events: 1000, Servers: 100 * day}
 }
 
 func TestOldActionsAreRemovedUnlessTheyAreOpen(t *testing.T) {
@@ -213,6 +213,7 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: id, State: fleet.GroupPartial, CreatedAt: w.ago(900), EndedAt: &at}))
 		w.must(w.store.RolloutGroups().Create(ctx, fleet.RolloutGroup{ID: "open" + id, State: fleet.GroupPaused, CreatedAt: w.ago(900)}))
 		w.must(w.store.Events().Append(ctx, []fleet.Event{{Type: "x", At: at}}))
+		w.must(w.store.Servers().Create(ctx, fleet.Server{ID: id, SeenAt: at}))
 	}
 	p := roomy()
 	p.DeadLetters.Count, p.Events = 1, 2
@@ -246,6 +247,13 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		ids = append(ids, l.ID)
 	}
 	w.want("dead letters", ids, "1")
+	servers, _, err := w.store.Servers().List(ctx, 0, 0)
+	w.must(err)
+	ids = nil
+	for _, v := range servers {
+		ids = append(ids, v.ID)
+	}
+	w.want("servers", ids, "1", "50")
 	if first, last, err := w.store.Events().Bounds(ctx); err != nil || last-first != 1 {
 		t.Errorf("the events from %d to %d are left, want two: %v", first, last, err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/store"
@@ -59,6 +60,7 @@ type Handlers struct {
 	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
+	Replicas   *replica.Service
 	Health     *storehealth.Monitor
 	// Metrics serves /metrics, to clients with a key.
 	Metrics http.Handler
@@ -121,6 +123,8 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.DELETE("/api/v1/admin_keys/:keyId", on(h.revokeAdminKey))
 	authed.POST("/api/v1/admin_keys/:keyId/rotate", on(h.rotateAdminKey))
 	authed.GET("/api/v1/server", on(h.server))
+	authed.GET("/api/v1/servers", on(h.listServers))
+	authed.DELETE("/api/v1/servers/:serverId", on(h.forgetServer))
 	authed.GET("/api/v1/events", on(h.events))
 	authed.GET("/api/v1/kql/suggest", on(h.suggest))
 	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))

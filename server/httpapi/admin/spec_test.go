@@ -294,6 +294,11 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/status", nil)
 	tryInfra(do)
 	do("GET /api/v1/server", nil)
+	if err := s.Store.Servers().Create(t.Context(), fleet.Server{ID: "gone", Host: "srv-2", SharedWith: "srv-3"}); err != nil {
+		t.Fatal(err)
+	}
+	do("GET /api/v1/servers", nil)
+	do("DELETE /api/v1/servers/{serverId}", nil, "gone")
 	do("GET /api/v1/session", nil)
 	do("POST /api/v1/session", map[string]string{"api_key": s.AdminKey})
 	do("DELETE /api/v1/session", nil)

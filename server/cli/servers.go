@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newServers() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "servers",
+		Short: "List the servers of the installation, and forget those that are gone",
+		Long: `Every server writes to the store that it runs, and in which version. One that has not for
+15 seconds is away, and is listed for another 7 days. The metric muster_servers counts those
+that run, by version.`,
+	}
+	cmd.AddCommand(a.newServersList(), a.newServersForget())
+	return cmd
+}
+
+func (a *client) newServersList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the servers, with their versions and since when they run",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				now := time.Now()
+				table(w, "ID\tHOST\tVERSION\tSTATE\tSTARTED\tSEEN\tAGENTS\tURL", func(add func(...any)) {
+					for _, s := range got.Items {
+						state, parked := "running", fmt.Sprint(s.Parked)
+						if s.Away {
+							state, parked = "away", "-"
+						}
+						add(s.Id, s.Host, s.Version, state, ago(&s.StartedAt, now), ago(&s.SeenAt, now), parked, s.AdminUrl)
+					}
+				})
+				printRemarks(w, got.Remarks)
+			})
+		},
+	}
+}
+
+func printRemarks(w io.Writer, remarks []string) {
+	for _, text := range remarks {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+}
+
+func (a *client) newServersForget() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "forget SERVER",
+		Short: "Remove a server that is away from the list",
+		Long: `forget removes a server that is away from the list. One that runs is listed again within
+seconds, and is refused: stop it first.`,
+		Args:              oneArg("one server id: `muster servers list` shows them"),
+		ValidArgsFunction: a.completeAwayServers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/servers/"+url.PathEscape(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "forgotten") })
+		},
+	}
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (a *client) completeAwayServers(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, s := range list.Items {
+		if s.Away {
+			out = append(out, s.Id+"\t"+s.Host+" "+s.Version)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
