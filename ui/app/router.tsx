@@ -17,6 +17,7 @@ import { LoginPage } from "./pages/LoginPage";
 import { PackagesPage } from "./pages/PackagesPage";
 import { PoliciesPage } from "./pages/PoliciesPage";
 import { RolloutsPage } from "./pages/RolloutsPage";
+import { ServersPage } from "./pages/ServersPage";
 import { Shell } from "./pages/Shell";
 import { localPath } from "./util/paths";
 import { parseBoardSearch, parseRolloutsSearch } from "./util/rolloutSearch";
@@ -94,8 +95,9 @@ const activity = createRoute({ getParentRoute: () => shell, path: "/activity", c
 const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
 const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
+const servers = createRoute({ getParentRoute: () => shell, path: "/servers", component: ServersPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, components, policies, incidents, activity, packages, enroll, adminKeys])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, components, policies, incidents, activity, packages, enroll, adminKeys, servers])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

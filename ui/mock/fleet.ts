@@ -3,7 +3,7 @@
  * ../DESIGN.md lists how it differs from a server.
  */
 import type {
-  ActionStatus, AdminKey, Agent, EnrollmentKey, FleetEvent, Package, Policy, PolicyComponent, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
+  ActionStatus, AdminKey, Agent, EnrollmentKey, FleetEvent, KnownServer, Package, Policy, PolicyComponent, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
@@ -47,6 +47,7 @@ export class MockFleet {
   policies: Policy[] = [];
   keys: EnrollmentKey[] = [];
   adminKeys: AdminKey[] = [];
+  servers: KnownServer[] = [];
   publisherKeys: PublisherKey[] = [];
   private running: Running[] = [];
   private events: FleetEvent[] = [];
@@ -63,6 +64,11 @@ export class MockFleet {
       const a = this.agent(i);
       this.agents.set(a.id, a);
     }
+    const server = { schema: 10, started_at: iso(now() - 9e8), seen_at: iso(now()), away: false, agents_url: "https://muster.example.com:8220", parked: 6 };
+    this.servers = [
+      { ...server, id: "7gq2sd6xk5n4v3m2b1c9z8y7wt", host: "srv-1", version: "1.0.0", admin_url: "https://srv-1.example.com:8221" },
+      { ...server, id: "4m2b1c9z8y7wt7gq2sd6xk5n4v", host: "srv-2", version: "1.0.0", admin_url: "https://srv-2.example.com:8221", away: true, seen_at: iso(now() - 6e6) },
+    ];
     this.adminKeys = [{ id: "first", active: true, name: "first admin key", created_at: iso(now() - 9e8), created_by: "muster", last_used_at: iso(now()) }];
     if (size > 0) this.keys.push(this.key("first hosts", "default", now() - 86_400_000));
   }

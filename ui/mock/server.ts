@@ -67,6 +67,11 @@ const routes: Route[] = [
     ca_pin: "sha256:5f0c4d2e8a91b7c63f0d2e8a91b7c65f0c4d2e8a91b7c63f0d2e8a91b7c65f0c",
     publisher_keys: fleet.publisherKeys.map((k) => k.public_key), now: new Date().toISOString(),
   })],
+  ["GET", /^\/api\/v1\/servers$/, ({ fleet }) => ok({ items: fleet.servers, remarks: [] })],
+  ["DELETE", /^\/api\/v1\/servers\/([^/]+)$/, ({ fleet, args }) => {
+    fleet.servers = fleet.servers.filter((s) => s.id !== args[0]);
+    return ok({ action: "deleted" });
+  }],
   ["GET", /^\/api\/fleet\/agents$/, ({ fleet, url }) => {
     const found = page(find(fleet, url.searchParams.get("kuery") ?? "", url.searchParams.get("showInactive") === "true", "query.kuery"));
     return ok(url.searchParams.get("perPage") === "0" ? { ...found, items: [], perPage: 0 } : { ...found, perPage: 10_000 });

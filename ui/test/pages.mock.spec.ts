@@ -319,6 +319,27 @@ test("an empty fleet shows how to fill it", async ({ page }) => {
   await expect(page.getByRole("cell", { name: "Revoked" })).toBeVisible();
 });
 
+test("servers are listed, a server that is away is forgotten, and what is wrong stands above the agents", async ({ page }) => {
+  const remark = "servers of several versions run: 1.4 on srv-2; 1.3 on srv-1. Upgrade the older ones: they leave alone what only newer servers know";
+  await page.route("**/api/v1/servers", async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...(await answer.json()), remarks: [remark] } });
+  });
+  await open(page, "twelve");
+  await page.getByRole("link", { name: "All servers" }).click();
+  await expect(page.getByRole("heading", { name: "Servers", level: 1 })).toBeVisible();
+  await expect(page.getByText("Servers of several versions run", { exact: false })).toBeVisible();
+  await expectAccessible(page, "the servers");
+  await expectNoSidewaysScroll(page);
+  await expect(rows(page)).toHaveCount(2);
+  await page.getByRole("button", { name: "Forget srv-2" }).click();
+  await expectAccessible(page, "the dialog that forgets a server");
+  await page.getByRole("dialog").getByRole("button", { name: "Forget server" }).click();
+  await expect(rows(page)).toHaveCount(1);
+  await page.getByRole("button", { name: /^Account/ }).click();
+  await expect(page.getByRole("menuitem", { name: "Servers" })).toBeVisible();
+});
+
 test("admin keys are created, rotated and revoked", async ({ page }) => {
   await open(page, "twelve");
   await page.getByRole("button", { name: /^Account/ }).click();

@@ -16,6 +16,7 @@ export const SLOW_POLL_MS = 300_000;
 export const keys = {
   session: ["session"] as const,
   server: ["server"] as const,
+  servers: ["servers"] as const,
   agents: ["agents"] as const,
   agentLists: ["agents", "list"] as const,
   agentList: (showInactive: boolean, kuery?: string) => ["agents", "list", { showInactive, kuery }] as const,
@@ -58,6 +59,12 @@ export const sessionQuery = queryOptions({
 export const serverQuery = queryOptions({
   queryKey: keys.server,
   queryFn: ({ signal }) => call("get", "/api/v1/server", { signal }),
+});
+
+export const serversQuery = queryOptions({
+  queryKey: keys.servers,
+  queryFn: ({ signal }) => call("get", "/api/v1/servers", { signal }),
+  refetchInterval: POLL_MS,
 });
 
 export const agentListQuery = (showInactive: boolean, kuery?: string) =>

@@ -27,6 +27,7 @@ export type QuerySuggestion = Schemas["QuerySuggestion"];
 export type Policy = Schemas["Policy"];
 export type FleetEvent = Schemas["Event"];
 export type Server = Schemas["Server"];
+export type KnownServer = Schemas["KnownServer"];
 export type Session = Schemas["Session"];
 
 export type Rollout = Schemas["Rollout"];

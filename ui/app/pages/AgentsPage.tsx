@@ -13,6 +13,7 @@ import { Callout } from "~/components/Callout";
 import { QueryBar } from "~/components/QueryBar";
 import { ReasonButton } from "~/components/ReasonButton";
 import { RollbackDialog } from "~/components/RollbackDialog";
+import { ServerRemarks } from "~/components/ServerRemarks";
 import { StatusSummary } from "~/components/StatusSummary";
 import { UnenrollDialog } from "~/components/UnenrollDialog";
 import { UpgradeDialog } from "~/components/UpgradeDialog";
@@ -100,6 +101,7 @@ export function AgentsPage() {
         </ReasonButton>
       </PageHead>
 
+      <ServerRemarks link />
       <QueryBar value={kuery} fault={fault?.message} onSearch={(next) => (next === kuery ? void list.refetch() : set({ kuery: next }, false))} />
 
       {list.isError && !data && !fault ? <LoadError what="The agents" error={list.error} onRetry={() => void list.refetch()} /> : null}

@@ -1,6 +1,6 @@
 import { ActionIcon, Menu, Tooltip, UnstyledButton, useMantineColorScheme } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { IconDeviceDesktop, IconKey, IconLogout, IconMoon, IconSun, IconUserCircle, IconCheck } from "@tabler/icons-react";
+import { IconDeviceDesktop, IconKey, IconLogout, IconMoon, IconServer, IconSun, IconUserCircle, IconCheck } from "@tabler/icons-react";
 import { Link, Outlet, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { call } from "~/api/client";
@@ -144,6 +144,7 @@ function UserMenu() {
       <Menu.Dropdown>
         <Menu.Label>Logged in as {session?.name ?? "…"}{server ? <><br />Server {server.version}</> : null}</Menu.Label>
         <Menu.Item component={Link} to="/admin-keys" leftSection={<IconKey size={16} aria-hidden />}>Admin keys</Menu.Item>
+        <Menu.Item component={Link} to="/servers" leftSection={<IconServer size={16} aria-hidden />}>Servers</Menu.Item>
         <Menu.Item leftSection={<IconLogout size={16} aria-hidden />} disabled={logOut.isPending} onClick={() => logOut.mutate()}>Log out</Menu.Item>
       </Menu.Dropdown>
     </Menu>

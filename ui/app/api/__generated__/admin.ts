@@ -2016,6 +2016,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/servers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the servers of the installation
+         * @description Every server writes every few seconds that it runs. One that has not for 15 s is away, and after 7 days it is removed from the list.
+         */
+        get: operations["listServers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/servers/{serverId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                serverId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a server that is away from the list */
+        delete: operations["forgetServer"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/upgrade_manifests": {
         parameters: {
             query?: never;
@@ -4573,6 +4612,31 @@ export interface components {
              * @description Time by the server's clock
              */
             now: string;
+        };
+        KnownServer: {
+            /** @description Made at its first start, in its data folder */
+            id: string;
+            host: string;
+            version: string;
+            /** @description Schema of the store that this version writes */
+            schema: number;
+            /** Format: date-time */
+            started_at: string;
+            /** Format: date-time */
+            seen_at: string;
+            /** @description Whether it has stopped, or cannot reach the store */
+            away: boolean;
+            agents_url: string;
+            admin_url: string;
+            /** @description Agents whose polls are parked there */
+            parked: number;
+            /** @description What is wrong with it, and what to do */
+            problem?: string;
+        };
+        KnownServerList: {
+            items: components["schemas"]["KnownServer"][];
+            /** @description What an operator should know about the servers, such as that two minor versions run */
+            remarks: string[];
         };
         LogInRequest: {
             /** @description base64(id:secret) */
@@ -8417,6 +8481,53 @@ export interface operations {
             header?: never;
             path: {
                 freezeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listServers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The servers */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KnownServerList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    forgetServer: {
+        parameters: {
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                serverId: string;
             };
             cookie?: never;
         };
