@@ -42,7 +42,7 @@ func versionsListCommand() *cobra.Command {
 				return explainNotRunning(err, top)
 			}
 			if h.Versions == nil {
-				h.Versions = []probe.Version{} // the agent has just started, or is of an earlier release
+				h.Versions = []probe.Version{} // the agent is of an earlier release
 			}
 			if err := f.print(c.OutOrStdout(), h.Versions, func(w *tabwriter.Writer) { printVersions(w, h.Versions) }); err != nil || h.Staging == nil || f.output == "json" {
 				return err

@@ -176,6 +176,7 @@ func (a Agent) build() (*daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.versions = []probe.Version{d.runningVersion()}
 	agentID := ""
 	if o.Identity != nil {
 		agentID = o.Identity.AgentID

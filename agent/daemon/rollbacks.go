@@ -25,9 +25,8 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 	return &up
 }
 
-// acceptRollback accepts a switch to a version on the host that is requested there. It relies on
-// the last check of the versions, since a new one takes longer than the client waits, and
-// preflight checks again.
+// acceptRollback accepts a switch to a version on the host that is requested there. Preflight
+// checks the version, which takes longer than the client waits.
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
 		if before := d.watchedFrom(); req.Version != "" && before != nil && req.Version != before.FullVersion() {
@@ -38,14 +37,11 @@ func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if req.Version == d.Running.FullVersion() {
 		return fmt.Errorf("version %s already runs here", req.Version)
 	}
-	kept := d.knownRollbacks()
-	switch {
-	case req.Version != "": // it may have been staged since
-	case len(kept) == 0:
-		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
-	default:
-		req.Version = kept[0].Version
+	v, err := d.executor.Find(req.Version)
+	if err != nil {
+		return err
 	}
+	req.Version = v.FullVersion()
 	return d.addLocal(req)
 }
 

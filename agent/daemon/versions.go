@@ -46,7 +46,7 @@ func (d *daemon) watchVersions(ctx context.Context) {
 func (d *daemon) checkVersions(ctx context.Context) {
 	d.checking.Lock()
 	defer d.checking.Unlock()
-	versions := []probe.Version{{Version: d.Running.FullVersion(), Hash: d.Running.Hash, State: probe.VersionRunning}}
+	versions := []probe.Version{d.runningVersion()}
 	var rollbacks []probe.Rollback
 	before, intact := d.watchedFrom(), map[handoff.Install]bool{}
 	for _, o := range d.executor.Versions(ctx, d.intact) {
@@ -78,6 +78,10 @@ func (d *daemon) checkVersions(ctx context.Context) {
 		d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
 	}
 	d.changes.Progress()
+}
+
+func (d *daemon) runningVersion() probe.Version {
+	return probe.Version{Version: d.Running.FullVersion(), Hash: d.Running.Hash, State: probe.VersionRunning}
 }
 
 // knownRollbacks returns what the last checkVersions has found.

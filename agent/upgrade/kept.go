@@ -174,7 +174,7 @@ func names(list []handoff.Version) string {
 // chooseOnHost selects a version on the host as the one to switch to: the named one, or without
 // a name the one that ran last.
 func (w *work) chooseOnHost(ctx context.Context) error {
-	v, err := w.named(w.j.Request.Version)
+	v, err := w.Find(w.j.Request.Version)
 	if err != nil {
 		return err
 	}
@@ -196,8 +196,9 @@ func (w *work) chooseOnHost(ctx context.Context) error {
 	return nil
 }
 
-// named returns the newest version of that name on the host.
-func (e *Executor) named(version string) (handoff.Version, error) {
+// Find returns the newest version of that name on the host besides the one that runs, or without
+// a name the one that ran last.
+func (e *Executor) Find(version string) (handoff.Version, error) {
 	list := e.versions()
 	for _, v := range slices.Backward(list) {
 		if v.FullVersion() == version || version == "" && !v.Staged() {
@@ -234,7 +235,11 @@ func (w *work) checkStaged(ctx context.Context, v handoff.Version) error {
 	if err := w.checkFloor(w.Trust.Floor(ctx, "")); err != nil {
 		return err
 	}
-	if err := w.checkDowngrade(false); err != nil {
+	err := w.checkDowngrade(false)
+	if w.only != nil && *w.only != v.Identity {
+		err = fmt.Errorf("version %s is older than versions that were committed on this host, and is not %s, which is kept for a rollback", v.Identity, *w.only)
+	}
+	if err != nil {
 		// Only its publishers can still allow it.
 		var eerr error
 		if w.expect, eerr = w.Expect(ctx, w.archiveName(w.j.Request.Version), w.j.Request.SourceURI); eerr != nil {

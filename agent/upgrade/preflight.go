@@ -157,7 +157,7 @@ func (w *work) askSources(ctx context.Context) error {
 		unpacked = unpackedFactor * size
 	}
 	if w.j.Request.Stage {
-		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: unpacked}); err != nil {
+		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: max(0, unpacked)}); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,7 @@ type Executor struct {
 	Log     *slog.Logger
 
 	// changing is held by what changes the versions on the host.
-	changing sync.Mutex
+	changing lock
 	watcher  Watcher // started by the running upgrade, or nil
 	release  func()  // of Hold, or nil
 
