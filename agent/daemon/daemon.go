@@ -171,8 +171,10 @@ func (a Agent) Run(ctx context.Context) error {
 
 func (a Agent) build() (*daemon, error) {
 	o := a.Options
-	d := &daemon{Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
-		stages: make(chan upgrade.Request, 1), recheck: make(chan struct{}, 1)}
+	d := &daemon{
+		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
+		stages: make(chan upgrade.Request, 1), recheck: make(chan struct{}, 1),
+	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
