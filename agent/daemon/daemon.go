@@ -278,9 +278,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.recoverStage(); err != nil {
-		return err
-	}
+	d.recoverStage()
 	d.recoverStart()
 
 	var parts sync.WaitGroup

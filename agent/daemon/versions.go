@@ -149,13 +149,17 @@ func (d *daemon) addStage(r upgrade.Request) error {
 }
 
 // recoverStage undoes or finishes a stage that an earlier process left unfinished.
-func (d *daemon) recoverStage() error {
+func (d *daemon) recoverStage() {
 	r, err := d.executor.RecoverStage()
-	if err != nil || r == nil {
-		return err
+	switch {
+	case err != nil:
+		d.log.Warn("what is left of a stage could not be removed; the upgrade loop tries again", "error", err)
+	case r != nil:
+		d.log.Info("an interrupted stage begins again", "version", r.Version)
+		if err := d.addStage(*r); err != nil {
+			d.log.Error("it does not begin again", "error", err)
+		}
 	}
-	d.log.Info("an interrupted stage begins again", "version", r.Version)
-	return d.addStage(*r)
 }
 
 // runStages runs the stages that were accepted, one at a time. A stage that was interrupted
