@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,8 +26,8 @@ func rollbackCommand() *cobra.Command {
 
 Nothing is downloaded. While a new version is still being watched, the watcher
 rolls it back. Later the agent switches as for an upgrade, and the watcher watches
-the restored version. muster-agent status shows the version that this host can be
-rolled back to.`,
+the restored version. muster-agent status shows the versions that this host can be
+rolled back to; it keeps more than one if upgrade.keep.previous in agent.yml says so.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			top, err := resolveTop(top)
@@ -38,12 +39,9 @@ rolled back to.`,
 				req.Version = args[0]
 			}
 			client := probe.Client{Dial: probe.DialSocket(top)}
-			before, target, err := rollbackTarget(c.Context(), client, top)
+			before, target, err := rollbackTarget(c.Context(), client, top, req.Version)
 			if err != nil {
 				return err
-			}
-			if req.Version != "" && target != req.Version {
-				return fmt.Errorf("version %s is not kept on this host, %s is", req.Version, target)
 			}
 			req.Version = target
 			if before {
@@ -58,7 +56,7 @@ rolled back to.`,
 				_, err := fmt.Fprintf(c.OutOrStdout(), "Rolling back to %s; muster-agent status shows the progress.\n", target)
 				return err
 			}
-			return followRollback(c, client, target)
+			return followSwitch(c, client, target, "runs again")
 		},
 	}
 	topFlag(c, &top)
@@ -66,27 +64,43 @@ rolled back to.`,
 	return c
 }
 
-// rollbackTarget returns the version to roll back to: from the agent, or if the agent does
-// not answer, from the marker of the current upgrade.
-func rollbackTarget(ctx context.Context, client probe.Client, top string) (answers bool, version string, err error) {
+// rollbackTarget returns the version to roll back to: the wanted one, or if that is empty, the
+// previous one. It is known from the agent, or if the agent does not answer, from the marker of
+// the current upgrade.
+func rollbackTarget(ctx context.Context, client probe.Client, top, wanted string) (answers bool, version string, err error) {
 	h, err := client.Health(ctx)
 	if err == nil {
-		for _, r := range h.Rollbacks {
-			if r.Problem == "" {
-				return true, r.Version, nil
-			}
-			err = fmt.Errorf("version %s cannot be rolled back to: %s", r.Version, r.Problem)
-		}
-		if err == nil {
-			err = errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
-		}
-		return true, "", err
+		version, err = pickRollback(h.Rollbacks, wanted)
+		return true, version, err
 	}
 	m, merr := handoff.ReadMarker(disk.OS{}, top)
 	if merr != nil || m == nil {
 		return false, "", errors.Join(explainNotRunning(err, top), merr)
 	}
-	return false, m.From.FullVersion(), nil
+	version, err = pickRollback([]probe.Rollback{{Version: m.From.FullVersion()}}, wanted)
+	return false, version, err
+}
+
+// pickRollback returns the wanted version, or if that is empty, the first one that starts.
+func pickRollback(kept []probe.Rollback, wanted string) (version string, err error) {
+	var names []string
+	for _, r := range kept {
+		names = append(names, r.Version)
+		if wanted != "" && r.Version != wanted {
+			continue
+		}
+		if r.Problem == "" {
+			return r.Version, nil
+		}
+		err = errors.Join(err, fmt.Errorf("version %s cannot be rolled back to: %s", r.Version, r.Problem))
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case len(names) == 0:
+		return "", errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
+	}
+	return "", fmt.Errorf("version %s is not kept for a rollback on this host: it has %s", wanted, strings.Join(names, ", "))
 }
 
 // askWatcher requests a rollback from the watcher, for an agent that does not answer.
@@ -98,15 +112,16 @@ func askWatcher(top string) error {
 	return handoff.WriteRequest(disk.OS{}, top, handoff.Request{ToHome: m.To.Home, Why: "Asked for on the host.", At: time.Now().UTC()})
 }
 
-// followRollback waits until the version runs and is no longer watched.
-func followRollback(c *cobra.Command, client probe.Client, version string) error {
+// followSwitch waits until the version runs and is no longer watched, and then prints that it
+// does.
+func followSwitch(c *cobra.Command, client probe.Client, version, runs string) error {
 	return follow(c, client, func(h probe.Health) (line string, over bool, err error) {
 		u := h.Upgrade
 		switch {
 		case h.FullVersion() == version && (u == nil || u.TargetVersion != version):
-			return "Version " + version + " runs again.", true, nil
+			return "Version " + version + " " + runs + ".", true, nil
 		case u == nil:
-			return "", true, fmt.Errorf("version %s runs, and the agent reports no rollback (see data/agent.log)", h.FullVersion())
+			return "", true, fmt.Errorf("version %s runs, and the agent reports no switch to another one (see data/agent.log)", h.FullVersion())
 		case u.TargetVersion == version && overState(u.State):
 			return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 		}

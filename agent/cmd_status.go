@@ -95,6 +95,19 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 		}
 		lines = append(lines, line{"rollback to " + r.Version, state, message})
 	}
+	for _, v := range h.Versions {
+		if v.State != probe.VersionStaged {
+			continue
+		}
+		l := line{"staged " + v.Version, "ready", ""}
+		if v.Problem != "" {
+			l.state, l.message = "not ready", v.Problem
+		}
+		lines = append(lines, l)
+	}
+	if h.Staging != nil {
+		lines = append(lines, line{"staging", h.Staging.State, upgradeText(*h.Staging)})
+	}
 	if h.Upgrade != nil {
 		lines = append(lines, line{"upgrade", h.Upgrade.State, upgradeText(*h.Upgrade)})
 	}

@@ -11,9 +11,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +40,6 @@ const (
 	// MinPollTimeout is the server's minimum of one minute, plus time for the
 	// answer.
 	MinPollTimeout = 90 * time.Second
-	// DefaultKeepPrevious: a fault that appears once a week appears in time.
-	DefaultKeepPrevious = 7 * 24 * time.Hour
 	// MaxRetries bounds the retries of one upgrade.
 	MaxRetries = 20
 )
@@ -85,8 +85,23 @@ type Upgrade struct {
 	// KeepPrevious is how long the previous version stays on the host for a
 	// rollback.
 	KeepPrevious time.Duration `yaml:"keep_previous"`
+	Keep         Keep          `yaml:"keep"`
 	Watch        Watch         `yaml:"watch"`
 	Download     Download      `yaml:"download"`
+}
+
+// Limits returns the limits of the versions on the host.
+func (u Upgrade) Limits() handoff.Limits {
+	bytes, _ := parseSize(u.Keep.Size) // Parse has checked it
+	return handoff.Limits{Previous: u.Keep.Previous, Staged: u.Keep.Staged, Bytes: bytes, Window: handoff.Duration(u.KeepPrevious)}
+}
+
+// Keep bounds the versions on the host besides the one that runs; see handoff.Limits.
+type Keep struct {
+	Previous int `yaml:"previous"`
+	Staged   int `yaml:"staged"`
+	// Size is in bytes, also as 500MB or 4GB.
+	Size string `yaml:"size"`
 }
 
 // Watch holds the watcher's settings, which are copied into the marker when an upgrade
@@ -126,11 +141,13 @@ type Checkin struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
+	keep := handoff.DefaultLimits()
 	return Config{
 		Log: Log{Level: slog.LevelInfo},
 		Upgrade: Upgrade{
 			Retry:        slices.Clone(DefaultRetry),
-			KeepPrevious: DefaultKeepPrevious,
+			KeepPrevious: time.Duration(keep.Window),
+			Keep:         Keep{Previous: keep.Previous, Staged: keep.Staged, Size: fmt.Sprintf("%dGB", keep.Bytes/1e9)},
 			Watch: Watch{
 				Interval:   handoff.DefaultInterval,
 				Grace:      handoff.DefaultGrace,
@@ -210,6 +227,16 @@ func (c Config) problems() map[string]string {
 	if c.Upgrade.KeepPrevious < 0 {
 		p["upgrade.keep_previous"] = fmt.Sprintf("is %s, want 0 or more", c.Upgrade.KeepPrevious)
 	}
+	k := c.Upgrade.Keep
+	if k.Previous < 1 {
+		p["upgrade.keep.previous"] = fmt.Sprintf("is %d, want 1 or more: an upgrade can always be rolled back", k.Previous)
+	}
+	if k.Staged < 0 {
+		p["upgrade.keep.staged"] = fmt.Sprintf("is %d, want 0 or more", k.Staged)
+	}
+	if _, err := parseSize(k.Size); err != nil {
+		p["upgrade.keep.size"] = err.Error()
+	}
 	for _, s := range c.Upgrade.Download.Sources {
 		if u, err := url.Parse(s); err != nil || (u.Scheme != "file" && (u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"))) {
 			p["upgrade.download.sources"] = fmt.Sprintf("holds %q, want https://host/folder, or file:///folder", s)
@@ -227,6 +254,21 @@ func (c Config) problems() map[string]string {
 		p["checkin.poll_timeout"] = fmt.Sprintf("is %s, want %s or more", c.Checkin.PollTimeout, MinPollTimeout)
 	}
 	return p
+}
+
+// parseSize parses bytes such as 4GB.
+func parseSize(s string) (int64, error) {
+	number, unit := s, int64(1)
+	for i, suffix := range []string{"kB", "MB", "GB", "TB"} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			number, unit = n, int64(math.Pow10(3*(i+1)))
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("is %q, want bytes such as 500MB or 4GB, or 0 for no limit", s)
+	}
+	return n * unit, nil
 }
 
 // lineOf returns the line of a dotted key in a document, or of its nearest parent that

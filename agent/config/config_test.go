@@ -50,11 +50,25 @@ func TestErrorsNameFileLineAndKey(t *testing.T) {
 		"server:\n  url: fleet.example.com\n":           "agent.yml: line 2: server.url: is \"fleet.example.com\", want https://host:port",
 		"upgrade:\n  download:\n    rate_limit: fast\n": "agent.yml: line 3: cannot read `fast` as a whole number",
 		"upgrade: {download: {rate_limit: -1}}\n":       "upgrade.download.rate_limit: is -1",
-		"log: [": "agent.yml: line 1",
+		"upgrade:\n  keep: {previous: 0}\n":             "agent.yml: line 2: upgrade.keep.previous: is 0, want 1 or more",
+		"upgrade:\n  keep:\n    size: 4 apples\n":       "agent.yml: line 3: upgrade.keep.size: is \"4 apples\", want bytes such as 500MB",
+		"upgrade:\n  keep:\n    size: 99999999TB\n":     "upgrade.keep.size: is \"99999999TB\"",
+		"upgrade:\n  keep:\n    size: -1\n":             "upgrade.keep.size: is \"-1\"",
+		"upgrade:\n  keep: {staged: -1}\n":              "upgrade.keep.staged: is -1",
+		"log: [":                                        "agent.yml: line 1",
 	} {
 		_, err := Parse("agent.yml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestSizesHaveUnits(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1500": 1500, "2kB": 2e3, "500MB": 5e8, "4 GB": 4e9, "1TB": 1e12} {
+		c, err := Parse("agent.yml", []byte("upgrade:\n  keep:\n    size: "+text+"\n"))
+		if got := c.Upgrade.Limits().Bytes; err != nil || got != want {
+			t.Errorf("%s is %d bytes, %v; want %d", text, got, err, want)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package control serves an agent's control socket: its health, for the watcher and the
-// command line, and upgrades that are requested on the host. The client is package
+// command line, and upgrades and stages that are requested on the host. The client is package
 // watcher/probe. Only the agent's user and root may use the socket; see package socket.
 package control
 
@@ -32,7 +32,7 @@ const (
 	staleTimeout = time.Second
 )
 
-// ErrBusy is returned by Server.Upgrade while another upgrade runs.
+// ErrBusy is returned by Server's functions for what must wait for an upgrade.
 var ErrBusy = errors.New("another upgrade is under way")
 
 // Server answers on the control socket.
@@ -42,6 +42,9 @@ type Server struct {
 	// Upgrade accepts an upgrade; an error that is ErrBusy becomes 409, any
 	// other 400.
 	Upgrade func(probe.UpgradeRequest) error
+	// Stage accepts a stage, and Remove removes a version. Their errors are as those of Upgrade.
+	Stage  func(probe.StageRequest) error
+	Remove func(probe.RemoveRequest) error
 	// Logs returns the last lines of a component's output, and History its last upgrades.
 	// Their errors become 404.
 	Logs    func(ctx context.Context, component string, lines int) ([]string, error)
@@ -72,7 +75,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, s.Health())
 	})
-	mux.HandleFunc("POST /v1/upgrade", s.upgrade)
+	mux.HandleFunc("POST /v1/upgrade", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Upgrade) })
+	mux.HandleFunc("POST /v1/stage", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Stage) })
+	mux.HandleFunc("POST /v1/versions/remove", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusOK, s.Remove) })
 	mux.HandleFunc("GET /v1/components/{name}/logs", s.logs)
 	mux.HandleFunc("GET /v1/components/{name}/history", func(w http.ResponseWriter, r *http.Request) {
 		events, err := s.History(r.PathValue("name"))
@@ -101,18 +106,19 @@ func answerOr(w http.ResponseWriter, v any, err error) {
 	answer(w, http.StatusOK, v)
 }
 
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
-	var req probe.UpgradeRequest
+// order passes the request's body to accept, and answers with status if it is accepted.
+func order[T any](w http.ResponseWriter, r *http.Request, status int, accept func(T) error) {
+	var req T
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&req); err != nil {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("request body: %w", err))
 		return
 	}
-	err := s.Upgrade(req)
+	err := accept(req)
 	switch {
 	case err == nil:
-		answer(w, http.StatusAccepted, struct{}{})
+		answer(w, status, struct{}{})
 	case errors.Is(err, ErrBusy):
 		refuse(w, http.StatusConflict, err)
 	default:

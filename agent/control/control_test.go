@@ -47,10 +47,14 @@ func serve(t *testing.T, top string, s *Server) probe.Client {
 func TestHealthAndUpgrade(t *testing.T) {
 	top := shortDir(t)
 	var asked probe.UpgradeRequest
+	var staged probe.StageRequest
+	var removed probe.RemoveRequest
 	var refusal error
 	c := serve(t, top, &Server{
 		Health:  func() probe.Health { return probe.Health{AgentID: "a1", State: probe.Degraded} },
 		Upgrade: func(r probe.UpgradeRequest) error { asked = r; return refusal },
+		Stage:   func(r probe.StageRequest) error { staged = r; return refusal },
+		Remove:  func(r probe.RemoveRequest) error { removed = r; return refusal },
 	})
 	if h, err := c.Health(context.Background()); err != nil || h.AgentID != "a1" || h.State != probe.Degraded {
 		t.Errorf("health %+v, %v", h, err)
@@ -63,6 +67,14 @@ func TestHealthAndUpgrade(t *testing.T) {
 		if err := c.Upgrade(context.Background(), want); err == nil || err.Error() != refusal.Error() {
 			t.Errorf("refused with %v, want %v", err, refusal)
 		}
+	}
+	stage, remove := probe.StageRequest{Version: "1.2.0", Force: true}, probe.RemoveRequest{Version: "1.1.0"}
+	refusal = nil
+	if err := c.Stage(context.Background(), stage); err != nil || staged != stage {
+		t.Errorf("stage %+v, %v", staged, err)
+	}
+	if err := c.Remove(context.Background(), remove); err != nil || removed != remove {
+		t.Errorf("remove %+v, %v", removed, err)
 	}
 	if fi, err := os.Stat(probe.SocketPath(top)); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("socket %v, %v", fi.Mode(), err)

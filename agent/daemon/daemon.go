@@ -3,8 +3,8 @@
 // thousands of them in one process, since the package has no state of its own.
 //
 // The gateway adds actions to the queue; the upgrade loop takes them from there and runs
-// the executor; the watch loop reads the files that the watcher writes. All three change
-// the report of the next check-in and of the control socket.
+// the executor; the watch loop reads the files that the watcher writes; the version loop checks
+// the versions on the host. All of them change the report of the next check-in and of the control socket.
 package daemon
 
 import (
@@ -132,12 +132,19 @@ type daemon struct {
 
 	mu       sync.Mutex
 	upgrade  *agentapi.UpgradeDetails // as reported, or nil
+	staging  *agentapi.UpgradeDetails // the stage that runs, or the last one if it failed
 	watching chan struct{}            // closed when the watch ends; nil if there is none
-	// intact is the previous version once checkKept has read its files. Only watchKept uses
-	// it.
-	intact handoff.Install
-	// rollbacks are the versions the host can be rolled back to, as last checked.
+	// versions are those on the host, and rollbacks those it can be rolled back to, as last
+	// checked.
+	versions  []probe.Version
 	rollbacks []probe.Rollback
+
+	// stages has the stage that was accepted and does not run yet.
+	stages chan upgrade.Request
+	// recheck has an element if the versions are to be checked again.
+	recheck  chan struct{}
+	checking sync.Mutex
+	intact   map[handoff.Install]bool // whose files were read; guarded by checking
 }
 
 // Run runs the agent until ctx ends, and returns nil then.
@@ -164,10 +171,14 @@ func (a Agent) Run(ctx context.Context) error {
 
 func (a Agent) build() (*daemon, error) {
 	o := a.Options
-	d := &daemon{Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now()}
+	d := &daemon{
+		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
+		stages: make(chan upgrade.Request, 1), recheck: make(chan struct{}, 1),
+	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.versions = []probe.Version{d.runningVersion()}
 	agentID := ""
 	if o.Identity != nil {
 		agentID = o.Identity.AgentID
@@ -239,11 +250,11 @@ func (d *daemon) buildExecutor() {
 	d.executor = &upgrade.Executor{
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
-		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
+		Sources: d.sources(), Keep: d.Config.Upgrade.Limits(),
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
 		PolicySource: func() string { return d.queue.Settings().SourceURI },
 		Hold:         func(ctx context.Context) (func(), error) { return d.workloads.Hold(ctx) }, // they are built later
-		Reexec:       d.reexecAs, Report: d.setUpgrade, Log: d.log,
+		Reexec:       d.reexecAs, Report: d.setUpgrade, Staging: d.setStaging, Log: d.log,
 	}
 	if d.Identity != nil {
 		client := d.client()
@@ -267,6 +278,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.recoverStage()
 	d.recoverStart()
 
 	var parts sync.WaitGroup
@@ -281,7 +293,8 @@ func (d *daemon) run(ctx context.Context) error {
 	parts.Go(func() { d.upgrades(ctx) })
 	parts.Go(func() { d.runWorkloads(ctx) })
 	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
-	parts.Go(func() { d.watchKept(ctx) })
+	parts.Go(func() { d.watchVersions(ctx) })
+	parts.Go(func() { d.runStages(ctx) })
 
 	<-ctx.Done()
 	d.components.stop(StopTimeout)
@@ -313,7 +326,7 @@ func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
 }
 
 func (d *daemon) serveControl(ctx context.Context) {
-	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
+	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Stage: d.acceptStage, Remove: d.removeVersion, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
 	if err := s.Serve(ctx, d.Control); err != nil {
 		d.log.Error("the control socket is not served", "error", err)
 	}

@@ -51,7 +51,7 @@ func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
 func (d *daemon) health() probe.Health {
 	h := probe.Health{
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
-		Components: d.components.status(), Workloads: d.workloadHealth(), Rollbacks: d.knownRollbacks(),
+		Components: d.components.status(), Workloads: d.workloadHealth(), Rollbacks: d.knownRollbacks(), Versions: d.knownVersions(),
 	}
 	h.State, h.Message = d.self()
 	h.State, h.Message = worst(h.State, h.Message, h.Components)
@@ -62,14 +62,19 @@ func (d *daemon) health() probe.Health {
 		h.AgentID = d.Identity.AgentID
 		h.Fleet = d.loop.Fleet(time.Now())
 	}
-	if u := d.currentUpgrade(); u != nil {
-		h.Upgrade = &probe.Upgrade{
-			ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State),
-			Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate),
-			Message: upgradeMessage(u.Metadata),
-		}
-	}
+	h.Upgrade, h.Staging = probed(d.currentUpgrade()), probed(d.currentStage())
 	return h
+}
+
+func probed(u *agentapi.UpgradeDetails) *probe.Upgrade {
+	if u == nil {
+		return nil
+	}
+	return &probe.Upgrade{
+		ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State),
+		Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate),
+		Message: upgradeMessage(u.Metadata),
+	}
 }
 
 func upgradeMessage(m agentapi.UpgradeMetadata) string {

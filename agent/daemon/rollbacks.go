@@ -4,77 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
-
-// keptCheckEvery is how often the previous version is checked. The check starts its program.
-// It reads the version's files only once in the life of this process: damage is rare, and a
-// rollback reads them again before it begins.
-const keptCheckEvery = time.Hour
-
-// watchKept checks the previous version regularly, and removes it when its window is
-// over.
-func (d *daemon) watchKept(ctx context.Context) {
-	tick := time.NewTicker(keptCheckEvery)
-	defer tick.Stop()
-	for {
-		watching := d.watched()
-		if err := d.executor.DropPrevious(time.Now()); err != nil {
-			d.log.Warn("the previous version could not be removed; it is tried again", "error", err, "again_in", keptCheckEvery.String())
-		}
-		d.checkKept(ctx)
-		select {
-		case <-watching: // nil while nothing is watched
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// checkKept finds the version that the host can be rolled back to: during a watch the
-// marker's previous version, otherwise the one that is kept.
-func (d *daemon) checkKept(ctx context.Context) {
-	var found []probe.Rollback
-	if m, err := handoff.ReadMarker(d.Disk, d.Top); err == nil && m != nil {
-		if d.Running == m.To {
-			found = append(found, probe.Rollback{Version: m.From.FullVersion(), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
-		}
-	} else if k, err := d.executor.Previous(ctx, d.intact); err != nil {
-		d.log.Warn("cannot tell whether a version is kept", "error", err)
-	} else if k != nil {
-		d.intact = handoff.Install{}
-		if k.Problem == "" {
-			d.intact = k.Install
-		}
-		found = append(found, probe.Rollback{Version: k.FullVersion(), ValidUntil: k.ValidUntil, Problem: k.Problem})
-	}
-	d.mu.Lock()
-	same := slices.Equal(d.rollbacks, found)
-	d.rollbacks = found
-	d.mu.Unlock()
-	if same {
-		return
-	}
-	for _, r := range found {
-		d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
-	}
-	d.changes.Progress()
-}
-
-// knownRollbacks returns the last result of checkKept.
-func (d *daemon) knownRollbacks() []probe.Rollback {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.rollbacks
-}
 
 // offered returns the rollbacks to report to the server.
 func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
@@ -87,20 +25,23 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 	return &up
 }
 
-// acceptRollback accepts a rollback that is requested on the host. It relies on the last
-// checkKept, since a new check takes longer than the client waits, and preflight checks
-// again.
+// acceptRollback accepts a switch to a version on the host that is requested there. Preflight
+// checks the version, which takes longer than the client waits.
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
+		if before := d.watchedFrom(); req.Version != "" && before != nil && req.Version != before.FullVersion() {
+			return fmt.Errorf("%w: version %s is being watched, and only %s can be rolled back to meanwhile", control.ErrBusy, d.Running.FullVersion(), before.FullVersion())
+		}
 		return d.requestRollback("Asked for on the host.")
 	}
-	kept := d.knownRollbacks()
-	switch {
-	case len(kept) == 0:
-		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
-	case req.Version == "":
-		req.Version = kept[0].Version
+	if req.Version == d.Running.FullVersion() {
+		return fmt.Errorf("version %s already runs here", req.Version)
 	}
+	v, err := d.executor.Find(req.Version)
+	if err != nil {
+		return err
+	}
+	req.Version = v.FullVersion()
 	return d.addLocal(req)
 }
 
@@ -115,8 +56,9 @@ func (d *daemon) forwardRollback(ctx context.Context) {
 	if err != nil || !r.Rollback {
 		return
 	}
-	if m, err := handoff.ReadMarker(d.Disk, d.Top); err != nil || m == nil || d.Running != m.To {
-		return // the rollback has begun already; the action is handled after the watch
+	before := d.watchedFrom()
+	if before == nil || r.Version != "" && r.Version != before.FullVersion() {
+		return // the rollback has begun already, or the switch is to another version: after the watch
 	}
 	if err := d.allowed(ctx, item.Local); err != nil {
 		d.finish(r.ID, queue.Result{Message: "rollback failed", Error: err.Error()})
@@ -139,6 +81,15 @@ func (d *daemon) allowed(ctx context.Context, local bool) error {
 		return err
 	}
 	return d.executor.CheckRollback(ctx, m.From.FullVersion())
+}
+
+// watchedFrom returns the version before this one while this one is watched, or nil.
+func (d *daemon) watchedFrom() *handoff.Install {
+	m, err := handoff.ReadMarker(d.Disk, d.Top)
+	if err != nil || m == nil || d.Running != m.To {
+		return nil
+	}
+	return &m.From
 }
 
 // requestRollback asks the watcher to roll back.

@@ -55,7 +55,7 @@ func TestRollbackToTheKeptVersion(t *testing.T) {
 	m.lastIs("1.1.0 is kept", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil && offers(c, "1.0.0") })
 
 	m.server.Send(agentapi.Action{ID: "r0", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"0.9.0","rollback":true}`)})
-	if a := m.ack("r0"); !strings.Contains(a.Error, "0.9.0 is not kept on this host, 1.0.0 is") {
+	if a := m.ack("r0"); !strings.Contains(a.Error, "0.9.0 is neither staged nor kept on this host, which has 1.0.0") {
 		t.Errorf("ack %+v", a)
 	}
 	m.server.Send(agentapi.Action{ID: "r1", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.0.0","rollback":true}`)})

@@ -21,6 +21,8 @@ import (
 // disk.
 const queueRetry = 10 * time.Second
 
+var errNoServer = errors.New("this host is not enrolled, so there is no server to fetch the package from: enrol it, or name a source_uri")
+
 // upgrades runs the upgrades that are due, one at a time. While a version is being
 // watched all but a rollback wait in the queue. If the version is rolled back the server
 // sends them again to the previous version, whose ack token is older.
@@ -40,7 +42,9 @@ func (d *daemon) upgrades(ctx context.Context) {
 				again = time.Now().Add(queueRetry)
 			case item == nil:
 				d.reportWaiting()
-				if err := d.executor.UndoLeftover(); err != nil {
+				if err := d.executor.UndoLeftover(); errors.Is(err, upgrade.ErrUnderWay) {
+					again = time.Now().Add(queueRetry)
+				} else if err != nil {
 					d.log.Error("a failed upgrade is not undone yet", "error", err, "again_in", queueRetry.String())
 					again = time.Now().Add(queueRetry)
 				}
@@ -188,7 +192,7 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 		return fmt.Errorf("version %s already runs here", req.Version)
 	}
 	if d.Identity == nil && req.SourceURI == "" {
-		return errors.New("this host is not enrolled, so there is no server to fetch the package from: enrol it, or name a source_uri")
+		return errNoServer
 	}
 	if d.watched() != nil {
 		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.Running.FullVersion())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -25,6 +26,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 	}
 	kept := func(hash string, ago time.Duration) func(*testing.T, *testHost, *source) {
 		return func(t *testing.T, h *testHost, s *source) {
+			delete(s.files, manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)) // the other build
 			v := h.keep(t, s, "0.9.0", hash)
 			must(t, handoff.WritePrevious(disk.OS{}, h.top, handoff.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now().Add(-ago)}))
 			s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))

@@ -134,7 +134,7 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	return &Executor{
 		Disk: d, Top: h.top, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
-		Trust: s.ring, Sources: []string{s.url}, RollbackWindow: 7 * 24 * time.Hour, Watchers: h.watchers, Rules: handoff.DefaultRules(),
+		Trust: s.ring, Sources: []string{s.url}, Keep: handoff.DefaultLimits(), Watchers: h.watchers, Rules: handoff.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
 		Reexec:     func(context.Context, Request, string) error { return nil },
 		Report:     func(u agentapi.UpgradeDetails, _ bool) { h.reports = append(h.reports, u) },

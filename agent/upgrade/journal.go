@@ -18,10 +18,12 @@ import (
 const (
 	recordVersion = 1
 	journalKind   = "journal"
+	stageKind     = "stage-journal"
 	failureKind   = "failure"
 	failedKind    = "failed-versions"
 
 	opJournal = "upgrade journal"
+	opStage   = "stage journal"
 	opFailure = "upgrade failure"
 	opFailed  = "failed versions"
 
@@ -58,6 +60,10 @@ type journal struct {
 
 func (e *Executor) journalFile() steps.File {
 	return steps.File{Disk: e.Disk, Op: opJournal, Path: e.path(layout.JournalFile), Kind: journalKind, Version: recordVersion}
+}
+
+func (e *Executor) stageFile() steps.File {
+	return steps.File{Disk: e.Disk, Op: opStage, Path: e.path(layout.StageJournalFile), Kind: stageKind, Version: recordVersion}
 }
 
 // readJournal returns the journal of an earlier process, or nil if there is none.

@@ -2,8 +2,11 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -14,66 +17,76 @@ import (
 
 const opKept = "kept version"
 
-// Previous is the previous version, which the host can be rolled back to.
-type Previous struct {
-	handoff.Install
+// OnHost is a version on the host besides the one that runs.
+type OnHost struct {
+	handoff.Version
+	// ValidUntil is until when the host can be rolled back to it; zero for a staged version.
 	ValidUntil time.Time
 	// Problem is why the version cannot be started; empty if it can.
 	Problem string
-
-	checks []manifest.Check
 }
 
-// Previous returns the previous version, or nil if none is on the host. It checks that the
-// version's files are intact and its program starts. It does not read the files of the
-// version intact, which the caller has seen to be intact: a version may have gigabytes.
-func (e *Executor) Previous(ctx context.Context, intact handoff.Install) (*Previous, error) {
-	p := e.recorded()
-	if p == nil {
-		return nil, nil
+// Versions returns the versions on the host besides the one that runs, the newest first. It
+// checks that their files are intact and their programs start. It does not read the files of
+// those in intact, which the caller has seen to be intact: a version may have gigabytes. While
+// this version is watched, the one before it is the first, and is not checked.
+func (e *Executor) Versions(ctx context.Context, intact map[handoff.Install]bool) []OnHost {
+	var found []OnHost
+	list := e.versions()
+	if m := e.marker(); m != nil && m.To == e.Running {
+		v := handoff.Version{Install: m.From, ReplacedAt: m.CreatedAt}
+		v.Bytes, _ = disk.Size(e.Disk, opKept, e.path(v.Home)) // for people; unknown sizes are not shown
+		found = append(found, OnHost{Version: v, ValidUntil: e.validUntil(v)})
+		list = slices.DeleteFunc(list, func(v handoff.Version) bool { return v.Home == m.From.Home })
 	}
-	var err error
-	k := &Previous{Install: p.Install, ValidUntil: p.ReplacedAt.Add(e.RollbackWindow)}
-	if k.checks, err = e.ready(ctx, p.Install, p.Install == intact); err != nil {
-		k.Problem = err.Error()
+	for _, v := range slices.Backward(list) {
+		o := OnHost{Version: v, ValidUntil: e.validUntil(v)}
+		if _, err := e.ready(ctx, v.Install, intact[v.Install]); err != nil {
+			o.Problem = err.Error()
+		}
+		found = append(found, o)
 	}
-	return k, nil
+	return found
 }
 
-// recorded returns the record of the previous version, or nil.
-func (e *Executor) recorded() *handoff.Previous {
-	p, err := handoff.ReadPrevious(e.Disk, e.Top)
+// versions returns the records of the versions on the host besides the one that runs, the newest
+// last.
+func (e *Executor) versions() []handoff.Version {
+	list, err := handoff.ReadVersions(e.Disk, e.Top)
 	if err != nil {
-		e.log().Warn("an unreadable record of the previous version is ignored", "error", err)
+		e.log().Warn("an unreadable record of the versions on the host is ignored", "error", err)
 	}
-	if p == nil || p.Home == e.Running.Home {
-		return nil
-	}
-	return p
+	return slices.DeleteFunc(list, func(v handoff.Version) bool { return v.Home == e.Running.Home })
 }
 
-// ready returns an error if the version cannot be started, and otherwise the checks in
-// its manifest.
-func (e *Executor) ready(ctx context.Context, v handoff.Install, intact bool) ([]manifest.Check, error) {
+func (e *Executor) validUntil(v handoff.Version) time.Time {
+	if v.Staged() {
+		return time.Time{}
+	}
+	return v.ReplacedAt.Add(time.Duration(e.Keep.Window))
+}
+
+// ready returns the package in the version's home, or an error if it cannot be started.
+func (e *Executor) ready(ctx context.Context, v handoff.Install, intact bool) (manifest.Package, error) {
 	p, err := install.ReadHome(e.Disk, e.Top, v.Home)
 	if err == nil && !intact {
 		err = install.CheckDigests(ctx, e.Disk, e.Top, v.Home)
 	}
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	if p.Identity() != v.Identity {
-		return nil, fmt.Errorf("%s holds %s, not %s", v.Home, p.Identity(), v.Identity)
+		return p, fmt.Errorf("%s holds %s, not %s", v.Home, p.Identity(), v.Identity)
 	}
 	if err := e.executable(v.Home, agentName); err != nil {
-		return nil, err
+		return p, err
 	}
 	if e.Startable == nil {
-		return p.Checks, nil
+		return p, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
-	return p.Checks, e.Startable(ctx, e.path(path.Join(v.Home, agentName)))
+	return p, e.Startable(ctx, e.path(path.Join(v.Home, agentName)))
 }
 
 // executable returns an error unless the program in a home is executable.
@@ -90,18 +103,154 @@ func (e *Executor) executable(home, program string) error {
 	return nil
 }
 
-// DropPrevious removes the previous version when its window is over. It does nothing while
-// an upgrade is watched, since the watcher may need the version.
-func (e *Executor) DropPrevious(now time.Time) error {
-	p, err := handoff.ReadPrevious(e.Disk, e.Top)
-	if e.marker() != nil || p == nil || err != nil || p.Home == e.Running.Home || now.Before(p.ReplacedAt.Add(e.RollbackWindow)) {
+// DropSurplus removes the versions whose window is over, and those beyond the limits. It does
+// nothing while a version is watched, since the watcher may need them, or while an upgrade runs.
+func (e *Executor) DropSurplus(now time.Time) error {
+	if !e.changing.TryLock() {
 		return nil
 	}
-	e.log().Info("the previous version is removed: its rollback window is over", "version", p.Identity.String(), "replaced_at", p.ReplacedAt)
-	// The home goes first: without its record it would stay until the next upgrade
-	// is committed.
-	if err := disk.RemoveHome(e.Disk, e.Top, p.Home); err != nil {
+	defer e.changing.Unlock()
+	list := e.versions()
+	surplus := handoff.Surplus(list, e.Keep, now)
+	if e.marker() != nil || len(surplus) == 0 {
+		return nil
+	}
+	return e.remove(list, surplus)
+}
+
+// RemoveVersion removes a version from the host.
+func (e *Executor) RemoveVersion(version string) error {
+	if version == e.Running.FullVersion() {
+		return fmt.Errorf("version %s is the one that runs: switch to another one before you remove it", version)
+	}
+	if !e.changing.TryLock() {
+		return ErrUnderWay
+	}
+	defer e.changing.Unlock()
+	if m := e.marker(); m != nil {
+		return fmt.Errorf("%w (to %s)", ErrBusy, m.To.FullVersion())
+	}
+	// What is left of an upgrade may need the version.
+	if err := e.undoLeftovers(); err != nil {
 		return err
 	}
-	return handoff.RemovePrevious(e.Disk, e.Top)
+	list := e.versions()
+	gone := slices.DeleteFunc(slices.Clone(list), func(v handoff.Version) bool { return v.FullVersion() != version })
+	if len(gone) == 0 {
+		return fmt.Errorf("version %s is not on this host, which has %s", version, names(append(list, handoff.Version{Install: e.Running})))
+	}
+	return e.remove(list, gone)
+}
+
+// remove removes some of the versions in list from the host and from the records. The homes go
+// first: one without a record would stay until the next upgrade is committed.
+func (e *Executor) remove(list, gone []handoff.Version) error {
+	for _, v := range gone {
+		e.log().Info("a version is removed from the host", "version", v.Identity.String(), "staged_at", v.StagedAt, "replaced_at", v.ReplacedAt)
+		if err := disk.RemoveHome(e.Disk, e.Top, v.Home); err != nil {
+			return err
+		}
+	}
+	if p, err := handoff.ReadPrevious(e.Disk, e.Top); err == nil && p != nil && handoff.Holds(gone, p.Home) {
+		if err := handoff.RemovePrevious(e.Disk, e.Top); err != nil {
+			return err
+		}
+	}
+	return handoff.WriteVersions(e.Disk, e.Top, handoff.Without(list, gone))
+}
+
+// names returns the versions' names for a message.
+func names(list []handoff.Version) string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.FullVersion())
+	}
+	if len(out) < 2 {
+		return strings.Join(out, "")
+	}
+	return strings.Join(out[:len(out)-1], ", ") + " and " + out[len(out)-1]
+}
+
+// chooseOnHost selects a version on the host as the one to switch to: the named one, or without
+// a name the one that ran last.
+func (w *work) chooseOnHost(ctx context.Context) error {
+	v, err := w.Find(w.j.Request.Version)
+	if err != nil {
+		return err
+	}
+	r := &w.j.Request
+	r.Version = v.FullVersion()
+	if v.Staged() {
+		err = w.checkStaged(ctx, v)
+	} else {
+		err = w.checkKept(ctx, v)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := w.ready(ctx, v.Install, false)
+	if err != nil {
+		return fmt.Errorf("version %s cannot be started: %w", r.Version, err)
+	}
+	w.j.To, w.j.Reused, w.checks, w.source = v.Install, true, p.Checks, v.Archive
+	return nil
+}
+
+// Find returns the newest version of that name on the host besides the one that runs, or without
+// a name the one that ran last.
+func (e *Executor) Find(version string) (handoff.Version, error) {
+	list := e.versions()
+	for _, v := range slices.Backward(list) {
+		if v.FullVersion() == version || version == "" && !v.Staged() {
+			return v, nil
+		}
+	}
+	switch {
+	case version == "":
+		return handoff.Version{}, errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
+	case len(list) == 0:
+		return handoff.Version{}, fmt.Errorf("version %s is neither staged nor kept on this host: stage it first with `muster-agent versions stage %s`", version, version)
+	}
+	return handoff.Version{}, fmt.Errorf("version %s is neither staged nor kept on this host, which has %s: stage it first with `muster-agent versions stage %s`",
+		version, names(list), version)
+}
+
+// checkKept refuses a version whose window is over, or that the server may not order.
+func (w *work) checkKept(ctx context.Context, v handoff.Version) error {
+	if until := w.validUntil(v); time.Now().After(until) {
+		return fmt.Errorf("version %s can no longer be rolled back to: its window ended at %s; upgrade to the version you want instead",
+			v.FullVersion(), until.UTC().Format(time.RFC3339))
+	}
+	if w.j.Request.Local {
+		return nil
+	}
+	return w.CheckRollback(ctx, v.FullVersion())
+}
+
+// checkStaged makes the checks of an upgrade again: the version may have been staged long ago.
+func (w *work) checkStaged(ctx context.Context, v handoff.Version) error {
+	if w.Trust == nil {
+		return errNoTrust
+	}
+	if err := w.checkFloor(w.Trust.Floor(ctx, "")); err != nil {
+		return err
+	}
+	err := w.checkDowngrade(false)
+	if w.only != nil && *w.only != v.Identity {
+		err = fmt.Errorf("version %s is older than versions that were committed on this host, and is not %s, which is kept for a rollback", v.Identity, *w.only)
+	}
+	if err != nil {
+		// Only its publishers can still allow it.
+		var eerr error
+		if w.expect, eerr = w.Expect(ctx, w.archiveName(w.j.Request.Version), w.j.Request.SourceURI); eerr != nil {
+			return fmt.Errorf("%w (its publishers cannot be asked: %w)", err, eerr)
+		}
+		if w.expect.Archive != v.Archive || !w.expect.Downgrade {
+			return err
+		}
+	}
+	if w.j.Request.Force {
+		return nil
+	}
+	return refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Identity == v.Identity })
 }

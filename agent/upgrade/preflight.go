@@ -31,6 +31,9 @@ const (
 	unpackedFactor = 3
 )
 
+// errNoTrust is returned if no publisher is trusted.
+var errNoTrust = fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it upgrade", trust.ErrNoKeys)
+
 // preflight makes all checks that need no download: first those of the host itself, then
 // those that ask the sources.
 func (w *work) preflight(ctx context.Context) error {
@@ -42,9 +45,9 @@ func (w *work) preflight(ctx context.Context) error {
 	}
 	check := w.checkPackage
 	if w.j.Request.Rollback {
-		check = w.choosePrevious
+		check = w.chooseOnHost
 	}
-	if err := check(ctx); err != nil {
+	if err := check(ctx); err != nil || w.j.Request.Stage {
 		return err
 	}
 	// From here on this upgrade is reported, and no longer the one before.
@@ -82,7 +85,10 @@ func (w *work) refuse() error {
 		return fmt.Errorf("version %s already runs here", r.Version)
 	}
 	if w.Trust == nil {
-		return fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it upgrade", trust.ErrNoKeys)
+		return errNoTrust
+	}
+	if r.Stage && w.Keep.Staged == 0 {
+		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
 	}
 	if !snapshot && !r.Force {
 		return refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.FullVersion() == r.Version })
@@ -120,7 +126,7 @@ func (w *work) askSources(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.expect = expect
+	w.expect, w.source = expect, expect.Archive
 	if err := w.checkFloor(expect.Floor); err != nil {
 		return err
 	}
@@ -135,6 +141,9 @@ func (w *work) askSources(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.useOnHost(ctx); err != nil || w.onHost {
+		return err
+	}
 	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI))
 	if err != nil {
 		return transientLink(err)
@@ -143,7 +152,40 @@ func (w *work) askSources(ctx context.Context) error {
 	if size < 0 {
 		size = info.Size
 	}
-	return w.checkSpace(size, expect.Unpacked)
+	unpacked := expect.Unpacked
+	if unpacked < 0 {
+		unpacked = unpackedFactor * size
+	}
+	if w.j.Request.Stage {
+		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: max(0, unpacked)}); err != nil {
+			return err
+		}
+	}
+	return w.checkSpace(size, unpacked)
+}
+
+// useOnHost uses the version on the host that was unpacked from the archive, if it is intact.
+// Then nothing is fetched.
+func (w *work) useOnHost(ctx context.Context) error {
+	for _, v := range slices.Backward(w.versions()) {
+		if v.Archive == "" || v.Archive != w.source {
+			continue
+		}
+		p, err := w.ready(ctx, v.Install, false)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			w.log().Warn("a version on the host cannot be used and is fetched again", "home", v.Home, "error", err)
+			continue
+		}
+		if err := w.accept(p); err != nil {
+			return err
+		}
+		w.j.Reused, w.onHost = true, true
+		return nil
+	}
+	return nil
 }
 
 // Expect returns what the trusted publishers say about an archive. sourceURI is the source
@@ -184,13 +226,14 @@ func (w *work) checkDowngrade(allowed bool) error {
 	if err != nil || order >= 0 || allowed || r.Local && r.Force {
 		return err
 	}
-	kept := w.recorded()
-	if kept != nil && kept.FullVersion() == r.Version && time.Now().Before(kept.ReplacedAt.Add(w.RollbackWindow)) {
-		w.only = &kept.Identity // and no other build of that version
-		return nil
+	for _, v := range slices.Backward(w.versions()) {
+		if !v.Staged() && v.FullVersion() == r.Version && time.Now().Before(w.validUntil(v)) {
+			w.only = &v.Identity // and no other build of that version
+			return nil
+		}
 	}
 	next := fmt.Sprintf("run `muster-agent upgrade %s --force` on the host", r.Version)
-	if w.expect.SHA512 != "" { // a signature beside an archive states nothing else
+	if w.expect != nil && w.expect.SHA512 != "" { // a signature beside an archive states nothing else
 		next = fmt.Sprintf("let its publishers allow it with `muster package allow-downgrade %s`, or %s", r.Version, next)
 	}
 	return fmt.Errorf("version %s is older than %s, which was committed on this host, and is not kept here for a rollback: %s", r.Version, highest, next)
@@ -212,9 +255,6 @@ func (w *work) checkSpace(size, unpacked int64) error {
 	if size < 0 {
 		return nil // the size is unknown; download and unpacking check again
 	}
-	if unpacked < 0 {
-		unpacked = unpackedFactor * size
-	}
 	dir := w.path(layout.DataDir)
 	free, err := w.Disk.Free(opPreflight, dir)
 	if err != nil {
@@ -230,34 +270,6 @@ func (w *work) checkSpace(size, unpacked int64) error {
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
-
-// choosePrevious selects the previous version on the host as the one to switch to.
-func (w *work) choosePrevious(ctx context.Context) error {
-	kept, err := w.Previous(ctx, handoff.Install{})
-	if err != nil {
-		return err
-	}
-	r := &w.j.Request
-	switch {
-	case kept == nil:
-		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
-	case r.Version != "" && r.Version != kept.FullVersion():
-		return fmt.Errorf("version %s is not kept on this host, %s is: roll back to that one, or upgrade to the version you want", r.Version, kept.FullVersion())
-	case !time.Now().Before(kept.ValidUntil):
-		return fmt.Errorf("version %s can no longer be rolled back to: its window ended at %s; upgrade to the version you want instead",
-			kept.FullVersion(), kept.ValidUntil.UTC().Format(time.RFC3339))
-	case kept.Problem != "":
-		return fmt.Errorf("version %s cannot be rolled back to: %s", kept.FullVersion(), kept.Problem)
-	}
-	if !r.Local {
-		if err := w.CheckRollback(ctx, kept.FullVersion()); err != nil {
-			return err
-		}
-	}
-	r.Version = kept.FullVersion()
-	w.j.To, w.j.Reused, w.checks = kept.Install, true, kept.checks
-	return nil
-}
 
 // CheckRollback refuses a rollback that the server orders to a version below the publishers'
 // floor.

@@ -157,12 +157,11 @@ func TestRollbackRefusesAVersionThatDoesNotStart(t *testing.T) {
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
 			c.spoil(t, h, filepath.Join(h.top, v.Home))
-			k, err := h.executor.Previous(context.Background(), handoff.Install{})
-			if err != nil || k == nil || !strings.Contains(k.Problem, c.want) {
-				t.Fatalf("kept %+v, %v", k, err)
+			if k := h.executor.Versions(context.Background(), nil); len(k) != 1 || !strings.Contains(k[0].Problem, c.want) {
+				t.Fatalf("kept %+v", k)
 			}
 			before := h.tree(t)
-			if err := h.executor.Upgrade(context.Background(), back); err == nil || !strings.Contains(err.Error(), "cannot be rolled back to: ") {
+			if err := h.executor.Upgrade(context.Background(), back); err == nil || !strings.Contains(err.Error(), "cannot be started: ") {
 				t.Errorf("error %v", err)
 			}
 			sameTree(t, before, h.tree(t))
@@ -192,9 +191,9 @@ func TestFilesOfAnIntactPreviousVersionAreReadAgainOnlyByARollback(t *testing.T)
 		intact handoff.Install
 		want   int
 	}{{handoff.Install{}, 1}, {v, 1}, {version("0.9.1", "cccccc"), 2}} {
-		k, err := h.executor.Previous(t.Context(), c.intact)
-		if err != nil || k == nil || k.Problem != "" || programs != c.want {
-			t.Fatalf("check %d: %+v, %v, %d programs were read, want %d", i, k, err, programs, c.want)
+		k := h.executor.Versions(t.Context(), map[handoff.Install]bool{c.intact: true})
+		if len(k) != 1 || k[0].Problem != "" || programs != c.want {
+			t.Fatalf("check %d: %+v, %d programs were read, want %d", i, k, programs, c.want)
 		}
 	}
 	file := filepath.Join(h.top, v.Home, agentName)
@@ -214,27 +213,27 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestDropKeptRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
+func TestDropSurplusRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 	s := newSource(t)
 	h := newHost(t, s, disk.OS{})
 	v := h.keep(t, s, "0.9.0", "cccccc")
 	there := func() bool { _, err := os.Stat(filepath.Join(h.top, v.Home)); return err == nil }
 	now := time.Now()
-	must(t, h.executor.DropPrevious(now.Add(6*24*time.Hour)))
-	must(t, h.executor.DropPrevious(now.Add(-1000*time.Hour))) // the clock is wrong
-	if k, _ := h.executor.Previous(context.Background(), handoff.Install{}); k == nil || !there() {
+	must(t, h.executor.DropSurplus(now.Add(6*24*time.Hour)))
+	must(t, h.executor.DropSurplus(now.Add(-1000*time.Hour))) // the clock is wrong
+	if k := h.executor.Versions(context.Background(), nil); len(k) != 1 || !there() {
 		t.Fatal("gone too early")
 	}
 	// It stays while an upgrade is watched, since the watcher may need it.
 	must(t, handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: v, To: h.executor.Running, Rules: handoff.DefaultRules()}))
-	must(t, h.executor.DropPrevious(now.Add(8*24*time.Hour)))
+	must(t, h.executor.DropSurplus(now.Add(8*24*time.Hour)))
 	if !there() {
 		t.Fatal("gone while it may be needed")
 	}
 	must(t, handoff.RemoveMarker(disk.OS{}, h.top))
-	must(t, h.executor.DropPrevious(now.Add(8*24*time.Hour)))
-	if k, err := h.executor.Previous(context.Background(), handoff.Install{}); k != nil || err != nil || there() {
-		t.Errorf("kept %+v, %v", k, err)
+	must(t, h.executor.DropSurplus(now.Add(8*24*time.Hour)))
+	if k := h.executor.Versions(context.Background(), nil); len(k) > 0 || there() {
+		t.Errorf("kept %+v", k)
 	}
 }
 

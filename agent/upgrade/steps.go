@@ -29,6 +29,7 @@ const (
 	stepVerify      = "verify"
 	stepRead        = "read package"
 	stepUnpack      = "unpack"
+	stepRecord      = "record version" // the last one of a stage
 	stepHold        = "hold components"
 	stepState       = "copy state"
 	stepMarker      = "marker"
@@ -64,6 +65,7 @@ var phases = map[string]agentapi.UpgradeState{
 	stepVerify:      agentapi.UpgradeExtracting,
 	stepRead:        agentapi.UpgradeExtracting,
 	stepUnpack:      agentapi.UpgradeExtracting,
+	stepRecord:      agentapi.UpgradeExtracting,
 	stepHold:        agentapi.UpgradeReplacing,
 	stepState:       agentapi.UpgradeReplacing,
 	stepMarker:      agentapi.UpgradeReplacing,
@@ -90,12 +92,21 @@ type work struct {
 	checks []manifest.Check
 	// only is the build that the package must be; nil allows every one.
 	only *manifest.Identity
+	// source is trust.Expectation.Archive of the archive that To is unpacked from, as far as it is
+	// known.
+	source string
+	// onHost means that To is on the host and intact, so that nothing is fetched.
+	onHost bool
 }
 
 // newWork returns the work for j. The daemon has already reported the first phase.
 func (e *Executor) newWork(j *journal) *work {
 	w := &work{change: change{e, j}, phase: agentapi.UpgradeRequested}
-	w.run = &steps.Run{Steps: w.steps(), Journal: j, File: e.journalFile(), Begins: w.begins, Log: e.log()}
+	file := e.journalFile()
+	if j.Request.Stage {
+		file = e.stageFile()
+	}
+	w.run = &steps.Run{Steps: w.steps(), Journal: j, File: file, Begins: w.begins, Log: e.log()}
 	return w
 }
 
@@ -108,10 +119,13 @@ func (w *work) steps() []steps.Step {
 		{Name: stepPreflight, Timeout: preflightTimeout, Do: w.preflight, Undo: w.undoPreflight},
 	}
 	fetch := []steps.Step{
-		{Name: stepDownload, Timeout: downloadTimeout, Do: w.download, Undo: w.undoDownload},
-		{Name: stepVerify, Timeout: readTimeout, Do: w.verify},
-		{Name: stepRead, Timeout: readTimeout, Do: w.readPackage},
+		{Name: stepDownload, Timeout: downloadTimeout, Done: w.isOnHost, Do: w.download, Undo: w.undoDownload},
+		{Name: stepVerify, Timeout: readTimeout, Done: w.isOnHost, Do: w.verify},
+		{Name: stepRead, Timeout: readTimeout, Done: w.isOnHost, Do: w.readPackage},
 		{Name: stepUnpack, Timeout: unpackTimeout, Done: w.unpacked, Do: w.unpack, Undo: w.undoUnpack},
+	}
+	record := []steps.Step{
+		{Name: stepRecord, Done: w.isOnHost, Do: w.record, Undo: w.undoRecord},
 	}
 	replace := []steps.Step{
 		{Name: stepHold, Timeout: holdTimeout, Do: w.hold, Undo: w.undoHold},
@@ -123,6 +137,9 @@ func (w *work) steps() []steps.Step {
 		{Name: stepCommit, Do: w.writeCommit, Undo: w.undoCommit},
 		{Name: stepRestart, Timeout: restartTimeout, Do: w.restart},
 	}
+	if w.j.Request.Stage {
+		return slices.Concat(preflight, fetch, record)
+	}
 	if w.j.Request.Rollback {
 		fetch = nil // the version is on the host
 	}
@@ -131,7 +148,7 @@ func (w *work) steps() []steps.Step {
 
 // begins reports the phase. From the pointer step on an upgrade cannot be cancelled.
 func (w *work) begins(s steps.Step) {
-	if phase := phases[s.Name]; phase != w.phase {
+	if phase := phases[s.Name]; phase != w.phase && !(w.onHost && (phase == agentapi.UpgradeDownloading || phase == agentapi.UpgradeExtracting)) {
 		w.phase = phase
 		w.report(w.j.Request, phase, agentapi.UpgradeMetadata{}, false)
 	}
@@ -191,6 +208,14 @@ func (w *work) verify(ctx context.Context) (err error) {
 
 func (w *work) readPackage(ctx context.Context) error {
 	p := w.pkg.Manifest.Package
+	if err := w.accept(p); err != nil {
+		return err
+	}
+	return w.findReusable(ctx, p)
+}
+
+// accept checks that the package is the one that was asked for and fits the host.
+func (w *work) accept(p manifest.Package) error {
 	if err := errors.Join(p.CheckComponent(""), p.Fits(w.GOOS, w.GOARCH)); err != nil {
 		return err
 	}
@@ -213,11 +238,11 @@ func (w *work) readPackage(ctx context.Context) error {
 	if w.j.To.Home == w.Running.Home {
 		return fmt.Errorf("package would unpack over the running version in %s", w.Running.Home)
 	}
-	return w.findReusable(ctx, p)
+	return nil
 }
 
-// findReusable checks whether the home exists already: the watcher keeps the previous
-// version. The journal records that before the unpack step, so that undoing never
+// findReusable checks whether the home exists already, as that of a version that ran before.
+// The journal records that before the unpack step, so that undoing never
 // removes the home. A damaged home is removed and unpacked again.
 func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 	there, err := install.CheckIntact(ctx, w.Disk, w.Top, p.Home())
@@ -239,6 +264,8 @@ func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 }
 
 func (w *work) unpacked(context.Context) (bool, error) { return w.j.Reused, nil }
+
+func (w *work) isOnHost(context.Context) (bool, error) { return w.onHost, nil }
 
 func (w *work) unpack(ctx context.Context) error {
 	_, err := w.pkg.Unpack(ctx, w.Top)
@@ -281,12 +308,9 @@ func (w *work) writeMarker(_ context.Context) error {
 	rules := w.Rules
 	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
-	var archive string
-	if w.expect != nil {
-		archive = w.expect.Archive
-	}
+	rules.Keep = &w.Keep
 	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
-		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To, Archive: archive,
+		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To, Archive: w.source,
 		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,
 	})
 }

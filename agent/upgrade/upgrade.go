@@ -69,7 +69,7 @@ type Watchers interface {
 	Start(ctx context.Context, path, top string) (Watcher, error)
 }
 
-// Executor runs upgrades, one at a time.
+// Executor runs upgrades and stages, one at a time.
 type Executor struct {
 	Disk disk.Disk
 	// Top is the host's top folder, absolute.
@@ -93,8 +93,8 @@ type Executor struct {
 	// Rules and Restart are written into the marker.
 	Rules   handoff.Rules
 	Restart handoff.Restart
-	// RollbackWindow is how long the previous version stays on the host.
-	RollbackWindow time.Duration
+	// Keep bounds the versions on the host besides the one that runs.
+	Keep handoff.Limits
 	// Hold waits until no component is stopped for its own upgrade, and keeps others from
 	// being stopped until release is called: nothing starts a component again while the
 	// agent restarts. nil: there are no components.
@@ -104,16 +104,21 @@ type Executor struct {
 	Reexec func(ctx context.Context, r Request, home string) error
 	// Report receives every phase, and the progress within one.
 	Report func(d agentapi.UpgradeDetails, progress bool)
-	Log    *slog.Logger
+	// Staging is Report for stages; nil ignores them.
+	Staging func(d agentapi.UpgradeDetails, progress bool)
+	Log     *slog.Logger
 
-	watcher Watcher // started by the running upgrade, or nil
-	release func()  // of Hold, or nil
+	// changing is held by what changes the versions on the host.
+	changing lock
+	watcher  Watcher // started by the running upgrade, or nil
+	release  func()  // of Hold, or nil
 
-	mu      sync.Mutex
-	running string // id of the running request
-	cancel  context.CancelCauseFunc
-	early   earlyCancel
-	ended   string // id of the last request that ran
+	mu       sync.Mutex
+	running  string // id of the running request
+	cancel   context.CancelCauseFunc
+	early    earlyCancel
+	ended    string                  // id of the last request that ran
+	endStage context.CancelCauseFunc // of the running stage, or nil
 }
 
 // Request is one upgrade.
@@ -128,9 +133,13 @@ type Request struct {
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version even if it was rolled back on this host before.
 	Force bool `json:"force,omitempty"`
-	// Rollback switches to the previous version that is still on the host. Version
-	// may then be empty.
+	// Rollback switches to a version that is on the host: kept or staged. Without a Version it
+	// is the one that ran last.
 	Rollback bool `json:"rollback,omitempty"`
+	// Stage ends when the version is on the host. See [Executor.Stage].
+	Stage bool `json:"stage,omitempty"`
+	// Interrupted is how many times a stage was interrupted and began again.
+	Interrupted int `json:"interrupted,omitempty"`
 }
 
 // ParseRequest parses the data of an UPGRADE action. local means that it was requested on the
@@ -162,6 +171,8 @@ var (
 	ErrWindows = errors.New("the agent does not upgrade itself on Windows: uninstall it, and install the new version's package")
 	// ErrBusy is returned while the last upgrade is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
+	// ErrUnderWay is returned for what must wait for an upgrade or a stage to end.
+	ErrUnderWay = errors.New("a version is being installed on this host")
 	// ErrNoSpace is returned if the package does not fit on the disk.
 	ErrNoSpace = errors.New("not enough disk space")
 )
@@ -194,33 +205,68 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	defer cancel(nil)
 	e.begin(r.ID, cancel)
 	defer e.end(r.ID)
-
-	if err := e.UndoLeftover(); err != nil {
-		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
-	}
-	e.watcher = nil
-	j := &journal{Request: r, From: e.Running, Archive: manifest.ArchiveName(r.Version, e.GOOS, e.GOARCH, archiveFormat)}
-	w := e.newWork(j)
-	step, err := w.run.Do(ctx)
-	_ = w.pkg.Close() // it was only read; undoing may remove it
-	if err != nil {
-		return w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
-	}
-	return nil
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	_, err := e.do(ctx, r)
+	return err
 }
 
-// UndoLeftover undoes an earlier upgrade whose undoing failed, for instance on a full
-// disk. Its journal must not be overwritten before. No upgrade may run.
+// do does the steps of r, and undoes them if one fails.
+func (e *Executor) do(ctx context.Context, r Request) (*work, error) {
+	if err := e.undoLeftovers(); err != nil {
+		return nil, &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
+	}
+	e.watcher = nil
+	w := e.newWork(&journal{Request: r, From: e.Running, Archive: e.archiveName(r.Version)})
+	step, err := w.run.Do(ctx)
+	_ = w.pkg.Close() // it was only read; undoing may remove it
+	if r.Stage && errors.Is(err, ErrStopping) {
+		// Only the journal knows of it: the next start undoes it and begins again.
+		return w, ErrStopping
+	}
+	if err != nil {
+		return w, w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
+	}
+	return w, nil
+}
+
+// archiveName returns the file name of a version's archive.
+func (e *Executor) archiveName(version string) string {
+	return manifest.ArchiveName(version, e.GOOS, e.GOARCH, archiveFormat)
+}
+
+// UndoLeftover undoes an earlier upgrade or stage whose undoing failed, for instance on a full
+// disk. Its journal must not be overwritten before. It returns [ErrUnderWay] while an upgrade or
+// a stage runs, which has begun with this itself.
 func (e *Executor) UndoLeftover() error {
-	j, err := e.readJournal()
-	if errors.Is(err, disk.ErrDamaged) {
-		return nil
+	if !e.changing.TryLock() {
+		return ErrUnderWay
 	}
-	if err != nil || j == nil {
-		return err
-	}
-	if err := e.newWork(j).run.Undo(); err != nil {
-		return fmt.Errorf("an earlier upgrade to %s could not be undone: %w", j.Request.Version, err)
+	defer e.changing.Unlock()
+	return e.undoLeftovers()
+}
+
+// undoLeftovers is UndoLeftover with changing locked.
+func (e *Executor) undoLeftovers() error {
+	for _, file := range []steps.File{e.journalFile(), e.stageFile()} {
+		j, err := steps.Read[journal](file)
+		if errors.Is(err, disk.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if j == nil {
+			continue
+		}
+		if e.isStaged(j) {
+			err = e.concludeStage(j)
+		} else {
+			err = e.newWork(j).run.Undo()
+		}
+		if err != nil {
+			return fmt.Errorf("an earlier upgrade to %s could not be undone: %w", j.Request.Version, err)
+		}
 	}
 	return nil
 }
@@ -283,7 +329,8 @@ func transientLink(err error) error {
 // or ErrStopping.
 func (w *work) fail(f *Failure) error {
 	stopping := errors.Is(f.Err, ErrStopping)
-	w.j.KeepDownload = stopping || f.Transient
+	// A stage is cancelled by an upgrade, which may be to the same version.
+	w.j.KeepDownload = stopping || f.Transient || w.j.Request.Stage && errors.Is(f.Err, ErrCancelled)
 	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
 	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
@@ -320,7 +367,7 @@ type earlyCancel struct {
 	why stopped
 }
 
-// begin is setRunning for an upgrade that may have been cancelled already.
+// begin is setRunning for an upgrade that may have been cancelled already. It ends a stage.
 func (e *Executor) begin(id string, cancel context.CancelCauseFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -329,6 +376,9 @@ func (e *Executor) begin(id string, cancel context.CancelCauseFunc) {
 		cancel(e.early.why)
 	}
 	e.early = earlyCancel{}
+	if e.endStage != nil {
+		e.endStage(stopped("ended by an upgrade that began"))
+	}
 }
 
 func (e *Executor) end(id string) {
@@ -344,7 +394,13 @@ func (e *Executor) setRunning(id string, cancel context.CancelCauseFunc) {
 }
 
 func (e *Executor) report(r Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata, progress bool) {
-	e.Report(e.details(r, state, m), progress)
+	to := e.Report
+	if r.Stage {
+		to = e.Staging
+	}
+	if to != nil {
+		to(e.details(r, state, m), progress)
+	}
 }
 
 func (e *Executor) details(r Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata) agentapi.UpgradeDetails {

@@ -32,9 +32,11 @@ const (
 	DecisionFile       = "data/upgrade-decision"
 	OutcomeFile        = "data/upgrade-outcome"
 	RequestFile        = "data/rollback-request"
-	PreviousFile       = "data/previous-version"
+	PreviousFile       = "data/previous-version" // also in VersionsFile; for agents of earlier releases
+	VersionsFile       = "data/versions"
 	HighestFile        = "data/highest-version"
 	JournalFile        = "data/upgrade-journal"
+	StageJournalFile   = "data/stage-journal" // of its own: an earlier release would switch to the version
 	FailureFile        = "data/upgrade-failure"
 	FailedVersionsFile = "data/failed-versions"
 	ServiceFile        = "data/service" // holds the name of the agent's service

@@ -91,7 +91,7 @@ func (h *host) recover(e expectation, f *further) result {
 	if came.end == endBad || f == nil {
 		return came
 	}
-	next := expectation{action: f.action, old: e.old, new: f.release, end: endNew, strict: true}
+	next := expectation{action: f.action, old: e.old, new: f.release, staged: e.staged, end: endNew, strict: true}
 	if came.end == endNew {
 		next.old = e.new
 	}

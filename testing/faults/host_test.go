@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -62,6 +63,8 @@ type host struct {
 	locks     map[string]*process
 	restarts  int           // automatic restarts of the agent's unit
 	ordered   chan struct{} // an order to start the agent's unit at once
+
+	told atomic.Bool // see script
 }
 
 // boot switches the host on and starts both units, the watcher's only if there is a marker.

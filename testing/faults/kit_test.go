@@ -30,6 +30,7 @@ import (
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
@@ -228,6 +229,53 @@ type script struct {
 	closed time.Duration
 	// slow is how long an archive takes to come.
 	slow time.Duration
+	// stage is the version that somebody on the host wants staged, and told means that the agent
+	// has said that it is.
+	stage string
+	told  bool
+}
+
+const (
+	// asksFirst is when somebody on the host asks for a stage, after a boot, and asksEvery the
+	// time until they look at the result and ask again.
+	asksFirst = 5500 * time.Millisecond
+	asksEvery = 30 * time.Second
+)
+
+// operate asks for a version to be staged, again and again until the agent says that it is.
+func (s script) operate(h *host) {
+	if s.stage == "" {
+		return
+	}
+	for wait := asksFirst; !h.told.Load(); wait = asksEvery {
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+			h.askForStage(s.stage)
+		case <-h.off:
+			t.Stop()
+			return
+		}
+	}
+}
+
+// askForStage looks at the agent's versions, and asks for the stage of one that is missing.
+func (h *host) askForStage(version string) {
+	h.mu.Lock()
+	p := h.agent
+	h.mu.Unlock()
+	health, err := p.socket().Health(context.Background())
+	if err != nil {
+		return // the agent does not run
+	}
+	for _, v := range health.Versions {
+		if v.Version == version && v.Problem == "" {
+			h.told.Store(true)
+			return
+		}
+	}
+	// Refused while the stage, or an upgrade, is under way.
+	_ = p.socket().Stage(context.Background(), probe.StageRequest{Version: version})
 }
 
 type delivery struct {
@@ -277,7 +325,9 @@ func runHost(t *testing.T, w snapshot, log *slog.Logger, before func(*process, s
 		s := fakeserver.NewHandler(w.server)
 		s.Hold, s.Before = holdPoll, w.script.serve
 		h := boot(w.fs, s, log, before)
+		h.told.Store(w.script.told)
 		h.all.Go(func() { w.script.play(h) })
+		h.all.Go(func() { w.script.operate(h) })
 		defer func() {
 			h.powerOff()
 			h.all.Wait()

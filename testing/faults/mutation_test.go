@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // A watcher that gives up a good version after every crash leaves a host that is whole and
@@ -64,6 +65,18 @@ func TestOracleNotices(t *testing.T) {
 		{"another reason", "component_failed", func(_ *host, e *expectation) {
 			e.reasons = []reason{failedIn(agentapi.UpgradeDownloading)}
 		}, `the reason is "component_failed"`},
+		{"a staged version that is not recorded", "stage", func(h *host, _ *expectation) {
+			must(t, handoff.WriteVersions(h.outside(), top, nil))
+		}, "is there and not recorded"},
+		{"a staged version that is gone", "stage", func(h *host, e *expectation) {
+			must(t, h.outside().RemoveAll("test", path.Join(top, e.new.install.Home)))
+		}, "is not recorded as staged"},
+		{"a staged version that is damaged", "stage", func(h *host, e *expectation) {
+			must(t, disk.WriteFile(h.outside(), "test", path.Join(top, e.new.install.Home, layout.AgentLink), []byte("damaged"), 0o755))
+		}, "is not as in its package"},
+		{"the journal of a stage", "stage", func(h *host, _ *expectation) {
+			must(t, disk.WriteFile(h.outside(), "test", path.Join(top, layout.StageJournalFile), nil, 0o600))
+		}, layout.StageJournalFile + " is still there"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := k.recorded(t, named(c.scenario))

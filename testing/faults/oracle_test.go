@@ -43,6 +43,7 @@ type expectation struct {
 	action   string
 	old, new *release
 	older    *release // is kept beside old; may be nil
+	staged   *release // must be staged; may be nil
 	end      end
 	// reasons are those of an end with the old version, of which the server must be told
 	// one.
@@ -79,7 +80,7 @@ func (h *host) converge(e expectation) result {
 // the first finding.
 func (h *host) inspect(e expectation, quick bool) result {
 	l := inspector{h: h, e: e}
-	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.keeps, l.leftOvers} {
+	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.highest, l.keeps, l.recorded, l.leftOvers} {
 		check()
 		if quick && len(l.wrong) > 0 {
 			break
@@ -118,7 +119,7 @@ func (l *inspector) exists(name string) bool {
 
 // nothingPending checks that no file of an upgrade in progress is left.
 func (l *inspector) nothingPending() {
-	for _, file := range []string{layout.MarkerFile, layout.JournalFile, layout.RequestFile} {
+	for _, file := range []string{layout.MarkerFile, layout.JournalFile, layout.StageJournalFile, layout.RequestFile} {
 		if l.exists(file) {
 			l.complain("%s is still there", file)
 		}
@@ -234,6 +235,9 @@ func (l *inspector) reported() {
 	}
 	d := last.UpgradeDetails
 	switch {
+	case l.e.action == "" && d != nil:
+		l.complain("no upgrade was ordered, and the server is told of %+v", *d)
+	case l.e.action == "":
 	case l.running == l.e.new && d != nil:
 		l.complain("the new version runs and the server is told of %+v", *d)
 	case l.running == l.e.old && d == nil && slices.Contains(l.e.reasons, agentapi.Cancelled):
@@ -256,6 +260,9 @@ func (l *inspector) reported() {
 // acked checks that the action has its result. The report of a rollback overrides an
 // earlier success.
 func (l *inspector) acked() {
+	if l.e.action == "" {
+		return
+	}
 	var results []agentapi.AckEvent
 	for _, a := range l.h.server.Acks() {
 		if a.ActionID == l.e.action {
@@ -292,6 +299,35 @@ func (l *inspector) keeps() {
 	l.whole(want)
 }
 
+// recorded checks that every version in the record is there, known and whole, and where one must
+// be staged, that it is, and that no version is there that is not in the record.
+func (l *inspector) recorded() {
+	list, err := handoff.ReadVersions(l.h.outside(), top)
+	if err != nil {
+		l.complain("the versions on the host cannot be read: %v", err)
+	}
+	known := []*release{l.e.old, l.e.new, l.e.older, l.e.staged}
+	for _, v := range list {
+		i := slices.IndexFunc(known, func(r *release) bool { return r != nil && r.install == v.Install })
+		if i < 0 {
+			l.complain("the unknown version %+v is recorded", v)
+			continue
+		}
+		l.whole(known[i])
+	}
+	if l.e.staged == nil || l.running == nil {
+		return
+	}
+	if !slices.ContainsFunc(list, func(v handoff.Version) bool { return v.Install == l.e.staged.install && v.Staged() }) {
+		l.complain("%s is not recorded as staged: %+v", l.e.staged.install, list)
+	}
+	for _, r := range known {
+		if r != nil && r != l.running && l.exists(r.install.Home) && !handoff.Holds(list, r.install.Home) {
+			l.complain("%s is there and not recorded", r.install.Home)
+		}
+	}
+}
+
 func (l *inspector) rollbackReported() bool {
 	last := lastOf(l.h.server.Checkins())
 	return last.UpgradeDetails != nil && last.UpgradeDetails.State == agentapi.UpgradeRollback
@@ -324,7 +360,7 @@ func (l *inspector) highest() {
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
 	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile), path.Base(layout.TrustDir),
-	path.Base(layout.HighestFile),
+	path.Base(layout.HighestFile), path.Base(layout.VersionsFile),
 }
 
 // writeCheck is the file with which preflight checks that it may write.
@@ -332,7 +368,7 @@ const writeCheck = ".muster-write-check"
 
 // inert are files without effect once the file they belong to is gone.
 var inert = []string{
-	path.Base(layout.MarkerFile) + layout.PreviousSuffix, path.Base(layout.JournalFile) + layout.PreviousSuffix, path.Base(layout.RequestFile) + layout.PreviousSuffix,
+	path.Base(layout.MarkerFile) + layout.PreviousSuffix, path.Base(layout.JournalFile) + layout.PreviousSuffix, path.Base(layout.StageJournalFile) + layout.PreviousSuffix, path.Base(layout.RequestFile) + layout.PreviousSuffix,
 	path.Base(layout.DecisionFile), path.Base(layout.DecisionFile) + layout.PreviousSuffix,
 }
 
@@ -391,6 +427,9 @@ func (l *inspector) odd(folder string, e fs.DirEntry) string {
 		return ""
 	}
 	homes := []*release{l.e.old, l.e.new}
+	if l.e.staged != nil {
+		homes = append(homes, l.e.staged)
+	}
 	if l.e.older != nil && l.running == l.e.old {
 		homes = append(homes, l.e.older)
 	}

@@ -195,7 +195,7 @@ func (s scenario) allowed() string {
 // repeated are the labels of the records that are written again at every step of an upgrade
 // or with every action. They are most of all faults, and say little that one of them does
 // not.
-var repeated = []string{"queue", "upgrade journal"}
+var repeated = []string{"queue", "upgrade journal", "stage journal"}
 
 func (f *proof) labelTable(b *strings.Builder) {
 	labels := map[string]labelCount{}

@@ -77,6 +77,7 @@ func (r *recorder) add(h *host, by string, c simdisk.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := snapshot{server: h.server.State(), at: elapsed(), script: r.script}
+	w.script.told = h.told.Load()
 	w.serverSum = sync.OnceValue(func() [sha256.Size]byte { return serverSum(w.server) })
 	var taped int
 	w.fs, taped = h.fs.Snapshot()
@@ -171,10 +172,16 @@ func around(points []point, i int) string {
 type key [2][sha256.Size]byte
 
 func (w snapshot) key() key {
+	k := key{w.fs.Sum()}
 	if w.serverSum == nil {
-		return key{w.fs.Sum(), serverSum(w.server)}
+		k[1] = serverSum(w.server)
+	} else {
+		k[1] = w.serverSum()
 	}
-	return key{w.fs.Sum(), w.serverSum()}
+	if w.script.told {
+		k[1][0]++
+	}
+	return k
 }
 
 func serverSum(s fakeserver.State) [sha256.Size]byte {

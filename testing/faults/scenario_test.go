@@ -33,6 +33,10 @@ type scenario struct {
 	// cancelled and superseded mean that the server cancels the upgrade, or sends another
 	// one, while the archive comes.
 	cancelled, superseded bool
+	// stage means that somebody on the host has the next version staged; alone, nothing more.
+	// switched means that it was staged before, and the server orders to switch to it, and
+	// overtaken that the server orders the version while it is being staged.
+	stage, switched, overtaken bool
 	// variant means that most of its calls are those of another scenario.
 	variant bool
 	// ends is the only good end, with and without a fault.
@@ -104,6 +108,18 @@ var scenarios = []scenario{
 		name: "older_generation_bad", variant: true, agent: exits, watcher: good, older: true, ends: endOld, reasons: afterSwitch,
 		about: "the new version cannot start, on a host that keeps an older one, which stays",
 	},
+	{
+		name: "stage", agent: good, watcher: good, stage: true, ends: endOld,
+		about: "a good version is staged on the host; once the agent says so, it stays so, and the old version runs all the time",
+	},
+	{
+		name: "stage_then_switch", agent: good, watcher: good, stage: true, switched: true, ends: endNew,
+		about: "a good version that was staged before is switched to",
+	},
+	{
+		name: "stage_overtaken", variant: true, agent: good, watcher: good, stage: true, slow: downloadTakes, overtaken: true, ends: endNew,
+		about: "the server sends an upgrade to the version whose archive is fetched to be staged",
+	},
 	{name: "manual_rollback", agent: good, watcher: good, back: true, ends: endNew, about: "a rollback by hand after a good upgrade"},
 }
 
@@ -138,6 +154,9 @@ func (s scenario) begin(t *testing.T, k *kit) (snapshot, expectation) {
 		must(t, unpack(w.fs.View(noHook), next))
 		w.fs.SyncAll()
 	}
+	if s.stage {
+		return s.beginStage(t, w, old, next)
+	}
 	w = w.ask(firstAction, agentapi.UpgradeData{Version: next.install.Version})
 	e := expectation{action: firstAction, old: old, new: next, end: s.ends, reasons: s.reasons}
 	switch {
@@ -157,6 +176,25 @@ func (s scenario) begin(t *testing.T, k *kit) (snapshot, expectation) {
 	w = w.after(t, e)
 	e = expectation{action: backAction, old: next, new: old, end: endNew}
 	return w.ask(backAction, agentapi.UpgradeData{Version: old.install.Version, Rollback: true}), e
+}
+
+// beginStage is begin for the scenarios with a stage.
+func (s scenario) beginStage(t *testing.T, w snapshot, old, next *release) (snapshot, expectation) {
+	t.Helper()
+	w.script.stage = next.install.Version
+	e := expectation{old: old, new: next, staged: next, end: endOld}
+	upgrade := agentapi.UpgradeData{Version: next.install.Version}
+	switch {
+	case s.overtaken:
+		w.script.later = []delivery{{changesMind, action(firstAction, agentapi.ActionUpgrade, upgrade)}}
+	case s.switched:
+		w = w.after(t, e)
+		w.script, upgrade.Rollback = script{}, true
+		w = w.ask(firstAction, upgrade)
+	default:
+		return w, e
+	}
+	return w, expectation{action: firstAction, old: old, new: next, end: endNew}
 }
 
 // further returns the upgrade that must work on a host that has recovered from a fault.

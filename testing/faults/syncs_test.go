@@ -27,10 +27,13 @@ var redundant = []struct{ prefix, why string }{
 	{"queue syncdir", "a lost queue loses its ack token too, so the server sends again what was not confirmed, and the journal knows what had begun; what only the queue knows, results on their way and the time of the next try, has no part in these stories"},
 	{"remove home syncdir", "removing the marker or the journal, which follows, syncs the same folder"},
 	{"rollback request syncdir", "a request that comes back names a home that is not being watched"},
+	{"stage journal", "without a readable journal at worst a home and an archive are left, which the next stage of that version uses and the next commit removes"},
 	{"trust", "a damaged or lost file of the publishers is fetched and verified again, and the pinned root is never written again"},
 	{"unpack syncdir .", "the folder data has its name since the installation"},
 	{"unpack syncdir data", "copying the state syncs the home, and the journal's next entry its name, before the pointer moves"},
 	{"upgrade journal sync data/upgrade-journal.prev.new", "read only if the journal is damaged, and that is synced"},
+	{"versions sync data/versions.prev", "read only if the record is damaged, and that is synced"},
+	{"versions syncdir", "the outcome, or removing the journal of the stage, which follows, syncs the same folder"},
 	{"upgrade outcome syncdir", "removing the marker, which follows, syncs the same folder"},
 }
 

@@ -121,14 +121,17 @@ func (h *host) health(ctx context.Context) (probe.Health, error) {
 	return p.health(ctx)
 }
 
-func (p *process) health(ctx context.Context) (probe.Health, error) {
+func (p *process) health(ctx context.Context) (probe.Health, error) { return p.socket().Health(ctx) }
+
+// socket returns a client of the agent's control socket.
+func (p *process) socket() probe.Client {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		if p == nil {
 			return nil, net.ErrClosed
 		}
 		return p.control.dial(ctx)
 	}
-	return probe.Client{Dial: dial}.Health(ctx)
+	return probe.Client{Dial: dial}
 }
 
 // Check is no point of interruption, since a check changes nothing on the host.

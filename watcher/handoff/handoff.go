@@ -1,10 +1,11 @@
 // Package handoff defines the files through which the agent, which switches a host to a
 // new version, and the watcher, which decides on that version, communicate.
 //
-// Each file has one writer, so no lock is needed. The agent writes the marker once, before
-// it moves the pointer, and the watcher removes it at the end. The watcher writes the
+// Each file has one writer at a time, so no lock is needed. The agent writes the marker once,
+// before it moves the pointer, and the watcher removes it at the end. The watcher writes the
 // outcome; the agent reads it, reports it to the server, and removes it when the next
-// upgrade begins.
+// upgrade begins. The versions on the host are recorded by the watcher while there is a marker,
+// and otherwise by the agent.
 package handoff
 
 import (
@@ -65,6 +66,9 @@ type Rules struct {
 	MaxCrashes int `json:"max_crashes"`
 	// Checks are those of the package's manifest.
 	Checks []manifest.Check `json:"checks,omitempty"`
+	// Keep bounds the versions that stay when the new one is committed. nil: an agent of an
+	// earlier release has written the marker.
+	Keep *Limits `json:"keep,omitempty"`
 }
 
 // Defaults of the rules.
@@ -186,8 +190,8 @@ func RemoveOutcome(d disk.Disk, top string) error {
 }
 
 // Previous is the version that was replaced last and stays on the host for a manual
-// rollback. The watcher writes it when it commits; the agent removes it together with the
-// home when its window is over.
+// rollback. It is among the versions of [ReadVersions] too: this record is for agents of earlier
+// releases, to which a host may be rolled back, and for what their watchers have recorded.
 type Previous struct {
 	Install
 	ReplacedBy Install   `json:"replaced_by"`

@@ -51,9 +51,36 @@ type Health struct {
 	Workloads []Workload `json:"workloads,omitempty"`
 	Fleet     Fleet      `json:"fleet"`
 	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
-	// Rollbacks are the versions that this host can be rolled back to.
+	// Rollbacks are the versions that this host can be rolled back to, the newest first.
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+	// Versions are those of the agent on this host: the one that runs, then the newest first.
+	Versions []Version `json:"versions,omitempty"`
+	// Staging is the stage in progress, or the last one when it did not succeed.
+	Staging *Upgrade `json:"staging,omitempty"`
 }
+
+// Version is a version of the agent on the host.
+type Version struct {
+	Version string       `json:"version"` // full version
+	Hash    string       `json:"hash"`
+	State   VersionState `json:"state"`
+	// Since is when it was staged or replaced.
+	Since time.Time `json:"since,omitzero"`
+	Bytes int64     `json:"bytes,omitempty"` // of its files
+	// Until is until when the host can be rolled back to it.
+	Until time.Time `json:"until,omitzero"`
+	// Problem is why the version cannot be started; empty if it can.
+	Problem string `json:"problem,omitempty"`
+}
+
+// VersionState is the state of a version on the host.
+type VersionState string
+
+const (
+	VersionRunning  VersionState = "running"
+	VersionPrevious VersionState = "previous" // it ran, and was good
+	VersionStaged   VersionState = "staged"   // it has not run since it was unpacked
+)
 
 // Rollback is a version that the host can be rolled back to.
 type Rollback struct {
@@ -133,9 +160,24 @@ type UpgradeRequest struct {
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version even if it was rolled back on this host.
 	Force bool `json:"force,omitempty"`
-	// Rollback switches to the previous version on the host, without a download.
-	// Version may then be empty.
+	// Rollback switches to a version that is on the host, without a download. Without a
+	// Version it is the previous one.
 	Rollback bool `json:"rollback,omitempty"`
+}
+
+// StageRequest is the body of POST /v1/stage, which requests that a version is fetched, verified
+// and unpacked. The answers are those to an [UpgradeRequest].
+type StageRequest struct {
+	Version   string `json:"version"`
+	SourceURI string `json:"source_uri,omitempty"`
+	// Force stages a version even if it was rolled back on this host.
+	Force bool `json:"force,omitempty"`
+}
+
+// RemoveRequest is the body of POST /v1/versions/remove, which removes a version from the host.
+// The answer is 200 when it is removed, and 409 while another one is installed or watched.
+type RemoveRequest struct {
+	Version string `json:"version"`
 }
 
 // socketName is the control socket's name in the top folder.
@@ -190,8 +232,9 @@ func dialEarlier(ctx context.Context, top string) net.Conn {
 // Timeout bounds one request. The agent answers from memory, far faster than this.
 const Timeout = time.Second
 
-// LogsTimeout bounds a request for output, which the agent asks a runtime for.
-const LogsTimeout = 5 * time.Second
+// SlowTimeout bounds a request for output, which the agent asks a runtime for, and the removal
+// of a version from the disk.
+const SlowTimeout = 5 * time.Second
 
 // maxBody bounds an answer in bytes: a health document with a thousand components has some
 // 200 KB.
@@ -232,10 +275,20 @@ func (c Client) Upgrade(ctx context.Context, r UpgradeRequest) error {
 	return c.do(ctx, http.MethodPost, "/v1/upgrade", r, nil)
 }
 
+// Stage requests that a version is staged.
+func (c Client) Stage(ctx context.Context, r StageRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/stage", r, nil)
+}
+
+// Remove removes a version from the host.
+func (c Client) Remove(ctx context.Context, r RemoveRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/versions/remove", r, nil)
+}
+
 func (c Client) do(ctx context.Context, method, path string, in, out any) error {
 	limit := Timeout
-	if strings.Contains(path, "/logs") {
-		limit = LogsTimeout
+	if strings.Contains(path, "/logs") || strings.HasSuffix(path, "/remove") {
+		limit = SlowTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 )
 
 // commit commits the new version. It writes the decision, so that a watcher started after a
-// crash continues the commit; the highest version and the record of the previous version,
-// which must exist when the outcome does; and the outcome, which the agent reports. Then it cleans up and removes the
-// marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
+// crash continues the commit; the highest version and the versions that stay, which must be
+// recorded when the outcome is; and the outcome, which the agent reports. Then it cleans up and
+// removes the marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
 // no home, staging folder or download that is in use.
 func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: handoff.Committed, At: time.Now()}
@@ -24,22 +24,23 @@ func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	if err := w.recordHighest(m, o.At); err != nil {
 		return o, err
 	}
-	if err := w.recordPrevious(m, o.At); err != nil {
+	stay, err := w.recordVersions(m, o.At)
+	if err != nil {
 		return o, err
 	}
 	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return o, err
 	}
 	// The next commit tries again to remove what is left.
-	if err := w.cleanUp(m); err != nil {
+	if err := w.cleanUp(m, stay); err != nil {
 		w.Log.Warn("not everything old could be removed", "error", err)
 	}
 	return o, w.removeMarker()
 }
 
-// cleanUp removes all versions but the new one and the previous one, which stays for a manual
-// rollback, and leftovers of unpacking and downloading.
-func (w *Watch) cleanUp(m handoff.Marker) error {
+// cleanUp removes all versions but the new one, the previous one and those that stay, and
+// leftovers of unpacking and downloading.
+func (w *Watch) cleanUp(m handoff.Marker, stay []handoff.Version) error {
 	entries, err := w.Disk.ReadDir(opCleanUp, layout.Path(w.Top, layout.DataDir))
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (w *Watch) cleanUp(m handoff.Marker) error {
 	for _, e := range entries {
 		home := path.Join(layout.DataDir, e.Name())
 		switch {
-		case !e.IsDir() || home == m.To.Home || home == m.From.Home:
+		case !e.IsDir() || home == m.To.Home || home == m.From.Home || handoff.Holds(stay, home):
 		case strings.HasPrefix(e.Name(), layout.HomePrefix):
 			errs = append(errs, w.removeHome(home))
 		case strings.HasPrefix(e.Name(), layout.StagingPrefix):

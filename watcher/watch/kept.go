@@ -1,24 +1,51 @@
 package watch
 
 import (
+	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// recordPrevious records the version that stays for a manual rollback, unless its program is
-// missing.
-func (w *Watch) recordPrevious(m handoff.Marker, now time.Time) error {
+// recordVersions records the versions that stay, and returns them: those that are staged or
+// were kept before, and the one that was replaced, unless its program is missing.
+func (w *Watch) recordVersions(m handoff.Marker, now time.Time) ([]handoff.Version, error) {
 	startable, err := w.has(opPrevious, layout.AgentLink, m.From.Home)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	list := slices.DeleteFunc(w.versions(), func(v handoff.Version) bool { return v.Home == m.To.Home || v.Home == m.From.Home })
+	if startable {
+		v := handoff.Version{Install: m.From, ReplacedAt: now}
+		if v.Bytes, err = disk.Size(w.Disk, opPrevious, layout.Path(w.Top, v.Home)); err != nil {
+			w.Log.Warn("the size of the previous version is not known and counts as nothing", "home", v.Home, "error", err)
+		}
+		list = append(list, v)
+	}
+	limits := handoff.DefaultLimits()
+	if m.Rules.Keep != nil {
+		limits = *m.Rules.Keep
+	}
+	list = handoff.Without(list, handoff.Surplus(list, limits, now))
+	if err := handoff.WriteVersions(w.Disk, w.Top, list); err != nil {
+		return nil, err
 	}
 	if !startable {
 		w.Log.Warn("the previous version cannot be kept for a rollback, its program is missing", "home", m.From.Home)
-		return handoff.RemovePrevious(w.Disk, w.Top)
+		return list, handoff.RemovePrevious(w.Disk, w.Top)
 	}
-	return handoff.WritePrevious(w.Disk, w.Top, handoff.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
+	return list, handoff.WritePrevious(w.Disk, w.Top, handoff.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
+}
+
+// versions returns the versions on the host besides the two of the marker.
+func (w *Watch) versions() []handoff.Version {
+	list, err := handoff.ReadVersions(w.Disk, w.Top)
+	if err != nil {
+		w.Log.Warn("a record of the versions on the host cannot be read and is ignored", "error", err)
+	}
+	return list
 }
 
 // recordHighest raises the highest version that was committed here. It includes the previous
@@ -33,21 +60,4 @@ func (w *Watch) recordHighest(m handoff.Marker, now time.Time) error {
 		return nil
 	}
 	return handoff.WriteHighest(w.Disk, w.Top, *h)
-}
-
-// dropPrevious removes the record of the previous version if its home is gone, as after a
-// manual rollback to it that was rolled back itself. Otherwise the record of the last commit
-// stays valid.
-func (w *Watch) dropPrevious() error {
-	p, err := handoff.ReadPrevious(w.Disk, w.Top)
-	if err != nil {
-		w.Log.Warn("the record of the previous version cannot be read and is ignored", "error", err)
-	}
-	if p == nil {
-		return nil
-	}
-	if there, err := w.has(opPrevious, layout.AgentLink, p.Home); err != nil || there {
-		return err
-	}
-	return handoff.RemovePrevious(w.Disk, w.Top)
 }

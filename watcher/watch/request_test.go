@@ -3,11 +3,13 @@ package watch
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -152,6 +154,72 @@ func TestRecordOfThePreviousVersion(t *testing.T) {
 		}
 		if p := read(s); p != nil {
 			t.Errorf("kept %+v, want none", p)
+		}
+	})
+}
+
+// A commit keeps what was staged meanwhile and what limits allow, and removes the rest.
+func TestCommitKeepsStagedVersions(t *testing.T) {
+	home := func(s *site, number string, staged bool) handoff.Version {
+		v := handoff.Version{Install: handoff.Install{Identity: manifest.Identity{Version: number, Hash: "0a0a0a"}, Home: "data/muster-agent-" + number + "-0a0a0a"}, Bytes: 10}
+		s.install(v.Home)
+		if staged {
+			v.StagedAt = time.Now().Add(-time.Hour)
+		} else {
+			v.ReplacedAt = time.Now().Add(-time.Hour)
+		}
+		return v
+	}
+	run := func(s *site, keep *handoff.Limits, want handoff.Result, list ...handoff.Version) []handoff.Version {
+		s.t.Helper()
+		s.m.Rules.Keep = keep
+		s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
+		s.must(handoff.WriteVersions(quickDisk{}, s.top, list))
+		if want == handoff.Committed {
+			s.switchAfter(time.Second)
+		} else {
+			s.crashing()
+		}
+		if o, err := s.run(s.t.Context()); err != nil || o == nil || o.Result != want {
+			s.t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		left, err := handoff.ReadVersions(quickDisk{}, s.top)
+		s.must(err)
+		for _, v := range list {
+			if s.exists(v.Home) != handoff.Holds(left, v.Home) && v.Home != s.m.To.Home {
+				s.t.Errorf("%s is there: %v, and recorded are %+v", v.Home, s.exists(v.Home), left)
+			}
+		}
+		return left
+	}
+	is := func(s *site, left []handoff.Version, want ...handoff.Install) {
+		s.t.Helper()
+		var got []handoff.Install
+		for _, v := range left {
+			got = append(got, v.Install)
+		}
+		if !slices.Equal(got, want) {
+			s.t.Errorf("recorded are %+v, want %+v", got, want)
+		}
+	}
+
+	inTime(t, "of a marker without limits", func(t *testing.T, s *site) {
+		older, next, to := home(s, "0.9.0", false), home(s, "1.2.0", true), handoff.Version{Install: s.m.To, StagedAt: time.Now()}
+		left := run(s, nil, handoff.Committed, older, next, to)
+		is(s, left, next.Install, s.m.From)
+		if v := left[1]; v.Staged() || v.Bytes != int64(2*len(s.m.From.Home)) || time.Since(v.ReplacedAt) > time.Minute {
+			t.Errorf("the version before is recorded as %+v", v)
+		}
+	})
+	inTime(t, "within the marker's limits", func(t *testing.T, s *site) {
+		a, b, c, d := home(s, "0.8.0", false), home(s, "0.9.0", false), home(s, "1.2.0", true), home(s, "1.3.0", true)
+		is(s, run(s, &handoff.Limits{Previous: 2, Staged: 1, Window: handoff.Duration(time.Hour * 24)}, handoff.Committed, a, b, c, d), b.Install, d.Install, s.m.From)
+	})
+	inTime(t, "and a rollback removes only the new one", func(t *testing.T, s *site) {
+		older, next, to := home(s, "0.9.0", false), home(s, "1.2.0", true), handoff.Version{Install: s.m.To, StagedAt: time.Now()}
+		is(s, run(s, nil, handoff.RolledBack, older, to, next), older.Install, next.Install)
+		if s.exists(s.m.To.Home) {
+			t.Error("the version that was rolled back is still there")
 		}
 	})
 }

@@ -39,7 +39,7 @@ const (
 //  5. restart        until the previous version answers
 //  6. outcome        for the agent, which reports it
 //  7. home           of the bad version removed, unless it never had a turn, and
-//     the record of a kept version if that was it
+//     the version from the records of those on the host
 //  8. marker         removed, between the request and the decision
 //
 // The pointer moves before the bad version is stopped, so that from step 2 on this watcher,
@@ -153,7 +153,7 @@ func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
 			w.Log.Warn("home is left, it cannot be removed", "home", o.To.Home, "error", err)
 		}
 	}
-	if err := w.dropPrevious(); err != nil {
+	if err := handoff.DropGone(w.Disk, w.Top); err != nil {
 		return err
 	}
 	return w.removeMarker()

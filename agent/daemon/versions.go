@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// checkEvery is how often the versions on the host are checked. The check starts their programs.
+// It reads a version's files only once in the life of this process: damage is rare, and a switch
+// reads them again before it begins.
+const checkEvery = time.Hour
+
+// watchVersions checks the versions on the host regularly, and removes those that are not kept
+// any more.
+func (d *daemon) watchVersions(ctx context.Context) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		watching := d.watched()
+		if err := d.executor.DropSurplus(time.Now()); err != nil {
+			d.log.Warn("an old version could not be removed; it is tried again", "error", err, "again_in", checkEvery.String())
+		}
+		d.checkVersions(ctx)
+		select {
+		case <-watching: // nil while nothing is watched
+		case <-d.recheck:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// checkVersions finds the versions on the host, and those that it can be rolled back to: during
+// a watch only the marker's previous version.
+func (d *daemon) checkVersions(ctx context.Context) {
+	d.checking.Lock()
+	defer d.checking.Unlock()
+	versions := []probe.Version{d.runningVersion()}
+	var rollbacks []probe.Rollback
+	before, intact := d.watchedFrom(), map[handoff.Install]bool{}
+	for _, o := range d.executor.Versions(ctx, d.intact) {
+		v := probe.Version{
+			Version: o.FullVersion(), Hash: o.Hash, State: probe.VersionPrevious, Since: o.ReplacedAt, Bytes: o.Bytes, Until: o.ValidUntil, Problem: o.Problem,
+		}
+		if o.Staged() {
+			v.State, v.Since = probe.VersionStaged, o.StagedAt
+		}
+		versions = append(versions, v)
+		isBefore := before != nil && o.Install == *before
+		intact[o.Install] = o.Problem == "" && !isBefore
+		if !o.Staged() && (before == nil || isBefore) {
+			rollbacks = append(rollbacks, probe.Rollback{Version: v.Version, ValidUntil: v.Until, Problem: v.Problem})
+		}
+	}
+	if ctx.Err() != nil {
+		return // the agent is stopping, so that no program was started
+	}
+	d.intact = intact
+	d.mu.Lock()
+	same := slices.Equal(d.rollbacks, rollbacks)
+	d.versions, d.rollbacks = versions, rollbacks
+	d.mu.Unlock()
+	if same {
+		return
+	}
+	for _, r := range rollbacks {
+		d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
+	}
+	d.changes.Progress()
+}
+
+func (d *daemon) runningVersion() probe.Version {
+	return probe.Version{Version: d.Running.FullVersion(), Hash: d.Running.Hash, State: probe.VersionRunning}
+}
+
+// knownRollbacks returns what the last checkVersions has found.
+func (d *daemon) knownRollbacks() []probe.Rollback {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rollbacks
+}
+
+func (d *daemon) knownVersions() []probe.Version {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.versions
+}
+
+// removeVersion removes a version on request of the host.
+func (d *daemon) removeVersion(req probe.RemoveRequest) error {
+	err := d.executor.RemoveVersion(req.Version)
+	if errors.Is(err, upgrade.ErrBusy) || errors.Is(err, upgrade.ErrUnderWay) {
+		return fmt.Errorf("%w: %w", control.ErrBusy, err)
+	}
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.versions = slices.DeleteFunc(slices.Clone(d.versions), func(v probe.Version) bool { return v.Version == req.Version })
+	d.mu.Unlock()
+	select {
+	case d.recheck <- struct{}{}:
+	default: // it is pending
+	}
+	return nil
+}
+
+// acceptStage accepts a stage that is requested on the host.
+func (d *daemon) acceptStage(req probe.StageRequest) error {
+	if _, err := manifest.ParseVersion(req.Version); err != nil {
+		return err
+	}
+	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
+		return fmt.Errorf("version %s already runs here", req.Version)
+	}
+	if d.Identity == nil && req.SourceURI == "" {
+		return errNoServer
+	}
+	if d.watched() != nil {
+		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.Running.FullVersion())
+	}
+	if item := d.queue.Begun(); item != nil {
+		return fmt.Errorf("%w: action %s", control.ErrBusy, item.Action.ID)
+	}
+	return d.addStage(upgrade.Request{ID: "stage", Local: true, Version: req.Version, SourceURI: req.SourceURI, Force: req.Force})
+}
+
+// addStage gives a stage to runStages.
+func (d *daemon) addStage(r upgrade.Request) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.staging != nil && !d.staging.State.Ended() {
+		return fmt.Errorf("%w: version %s is being staged", control.ErrBusy, d.staging.TargetVersion)
+	}
+	d.staging = &agentapi.UpgradeDetails{TargetVersion: r.Version, State: agentapi.UpgradeRequested}
+	d.stages <- r // there is room: the one before has ended
+	return nil
+}
+
+// recoverStage undoes or finishes a stage that an earlier process left unfinished.
+func (d *daemon) recoverStage() {
+	r, err := d.executor.RecoverStage()
+	switch {
+	case err != nil:
+		d.log.Warn("what is left of a stage could not be removed; the upgrade loop tries again", "error", err)
+	case r != nil:
+		d.log.Info("an interrupted stage begins again", "version", r.Version)
+		if err := d.addStage(*r); err != nil {
+			d.log.Error("it does not begin again", "error", err)
+		}
+	}
+}
+
+// runStages runs the stages that were accepted, one at a time. A stage that was interrupted
+// begins again by its journal.
+func (d *daemon) runStages(ctx context.Context) {
+	for {
+		select {
+		case r := <-d.stages:
+			d.stage(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *daemon) stage(ctx context.Context, r upgrade.Request) {
+	// The executor must see the cause: a stopping agent is no failure.
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(upgrade.ErrStopping) })()
+	err := d.executor.Stage(work, r)
+	var failure *upgrade.Failure
+	switch {
+	case err == nil:
+		d.log.Info("version is staged", "version", r.Version)
+		d.checkVersions(ctx)
+		d.mu.Lock()
+		d.staging = nil
+		d.mu.Unlock()
+		return
+	case errors.Is(err, upgrade.ErrStopping):
+		d.log.Info("stage interrupted; it begins again when the agent starts", "version", r.Version)
+		return
+	case !errors.As(err, &failure):
+		failure = upgrade.Refuse(err)
+	}
+	d.setStaging(agentapi.UpgradeDetails{
+		TargetVersion: r.Version, State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{FailedState: failure.State, ErrorMsg: failure.Error()},
+	}, false)
+}
+
+// setStaging sets the state of the stage.
+func (d *daemon) setStaging(u agentapi.UpgradeDetails, progress bool) {
+	d.mu.Lock()
+	d.staging = &u
+	d.mu.Unlock()
+	if progress {
+		return
+	}
+	log := d.log.With("state", u.State, "version", u.TargetVersion)
+	if u.Metadata.ErrorMsg != "" {
+		log = log.With("error", u.Metadata.ErrorMsg)
+	}
+	log.Info("stage")
+}
+
+func (d *daemon) currentStage() *agentapi.UpgradeDetails {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.staging == nil {
+		return nil
+	}
+	u := *d.staging
+	return &u
+}

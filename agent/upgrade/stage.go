@@ -1,0 +1,135 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/handoff"
+)
+
+// maxInterrupted bounds how many times a stage that was interrupted begins again, as for
+// upgrades: it may be what ends the agent.
+const maxInterrupted = 5
+
+// Stage fetches, verifies and unpacks a version, and changes nothing that runs. It returns nil
+// if the version is on the host and intact. A later upgrade to it fetches nothing. Otherwise the
+// error is a *Failure and the host is as before, or ErrStopping if the stage is to begin again
+// later. An upgrade that begins ends it.
+func (e *Executor) Stage(ctx context.Context, r Request) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !e.beginStage(cancel) {
+		return Refuse(ErrUnderWay)
+	}
+	defer e.beginStage(nil)
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	r.Stage = true
+	w, err := e.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := e.concludeStage(w.j); err != nil {
+		// The version is staged. The next upgrade or start removes what is left.
+		e.log().Warn("what is left of a stage could not be removed", "version", r.Version, "error", err)
+	}
+	return nil
+}
+
+// beginStage stores what ends the stage; nil is its end. It returns false while an upgrade runs.
+func (e *Executor) beginStage(cancel context.CancelCauseFunc) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if cancel != nil && e.running != "" {
+		return false
+	}
+	e.endStage = cancel
+	return true
+}
+
+// RecoverStage undoes or finishes the stage that an earlier process left unfinished, and returns
+// its request if it is to begin again. It must be called once, after [Executor.Recover].
+func (e *Executor) RecoverStage() (*Request, error) {
+	j, err := steps.Read[journal](e.stageFile())
+	if err != nil {
+		e.log().Warn("an unreadable journal of a stage is removed", "error", err)
+		return nil, e.stageFile().Remove()
+	}
+	if j == nil {
+		return nil, nil
+	}
+	if e.isStaged(j) {
+		return nil, e.concludeStage(j)
+	}
+	// An error of undoing stays with the journal. The next upgrade or stage tries again.
+	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, ErrStopping) || j.Request.Interrupted >= maxInterrupted {
+		e.log().Warn("an unfinished stage was undone", "version", j.Request.Version, "error", err, "interrupted", j.Request.Interrupted)
+		return nil, nil
+	}
+	r := j.Request
+	r.Interrupted++
+	return &r, nil
+}
+
+// isStaged reports whether j is of a stage that has only its journal to remove. So it is if an
+// earlier release has switched the host to that version meanwhile.
+func (e *Executor) isStaged(j *journal) bool {
+	if !j.Request.Stage || j.Undoing {
+		return false
+	}
+	return j.To.Home == e.Running.Home || j.HasBegun(stepRecord) && handoff.Holds(e.versions(), j.To.Home)
+}
+
+// concludeStage removes the archive, which is not needed any more, and the journal.
+func (e *Executor) concludeStage(j *journal) error {
+	j.KeepDownload = false
+	return errors.Join(change{e, j}.undoDownload(context.Background()), e.stageFile().Remove())
+}
+
+// record records the version as staged. It first removes the versions that have to make room.
+func (w *work) record(context.Context) error {
+	v := handoff.Version{Install: w.j.To, Archive: w.source, StagedAt: time.Now().UTC()}
+	var err error
+	if v.Bytes, err = disk.Size(w.Disk, stepRecord, w.path(v.Home)); err != nil {
+		return err
+	}
+	list := w.versions()
+	if i := slices.IndexFunc(list, func(o handoff.Version) bool { return o.Home == v.Home && !o.Staged() }); i >= 0 {
+		// It stays a version that ran.
+		list[i].Archive = v.Archive
+		return handoff.WriteVersions(w.Disk, w.Top, list)
+	}
+	gone, err := w.makeRoom(v)
+	if err != nil {
+		return err
+	}
+	list = append(handoff.Without(list, []handoff.Version{v}), v)
+	return w.remove(list, gone)
+}
+
+// makeRoom returns the versions to remove before v is added, or an error if v does not fit even
+// then.
+func (e *Executor) makeRoom(v handoff.Version) ([]handoff.Version, error) {
+	list := slices.DeleteFunc(e.versions(), func(o handoff.Version) bool { return o.Home == v.Home || o.Archive != "" && o.Archive == v.Archive })
+	surplus := handoff.Surplus(append(list, v), e.Keep, time.Now())
+	if !handoff.Holds(surplus, v.Home) {
+		return surplus, nil
+	}
+	left := e.Keep.Bytes - handoff.Bytes(slices.DeleteFunc(list, handoff.Version.Staged))
+	return nil, fmt.Errorf("staging it needs %s, and upgrade.keep.size leaves %s: remove a version (`muster-agent versions list`), or raise it",
+		megabytes(v.Bytes), megabytes(max(0, left)))
+}
+
+// undoRecord removes the version from the record. A version that was on the host before stays.
+func (c change) undoRecord(context.Context) error {
+	list := c.versions()
+	if c.j.Reused || !handoff.Holds(list, c.j.To.Home) {
+		return nil
+	}
+	return handoff.WriteVersions(c.Disk, c.Top, handoff.Without(list, []handoff.Version{{Install: c.j.To}}))
+}

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/harness"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// A version is staged, its only source goes away, and the host switches to it and back.
+func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	ctx, h := t.Context(), w.hosts[0]
+	says := func(want string, args ...string) {
+		t.Helper()
+		if out, err := h.CLI(ctx, args...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("muster-agent %s: %v\n%s\nwant %q in it", args, err, out, want)
+		}
+	}
+	refuses := func(want string, args ...string) {
+		t.Helper()
+		if out, err := h.CLI(ctx, args...); err == nil || !strings.Contains(err.Error()+out, want) {
+			t.Errorf("muster-agent %s: %v\n%s\nwant a refusal with %q", args, err, out, want)
+		}
+	}
+	listed := func(want ...string) {
+		t.Helper()
+		out, err := h.CLI(ctx, "versions", "list", "-o", "json")
+		check(t, err)
+		var list []probe.Version
+		check(t, json.Unmarshal([]byte(out), &list))
+		var got []string
+		for _, v := range list {
+			got = append(got, v.Version+" "+string(v.State))
+			if v.Problem != "" || v.State != probe.VersionRunning && v.Bytes == 0 {
+				t.Errorf("version %+v", v)
+			}
+		}
+		if strings.Join(got, ", ") != strings.Join(want, ", ") {
+			t.Errorf("the host has %q, want %q", got, want)
+		}
+	}
+
+	refuses("version 1.1.0 is neither staged nor kept on this host: stage it first with `muster-agent versions stage 1.1.0`", "versions", "switch", "1.1.0")
+	refuses("muster package push", "versions", "stage", "1.1.0")
+	w.publish("1.1.0", w.Programs.Agent)
+	says("Version 1.1.0 is on this host", "versions", "stage", "1.1.0")
+	says("Version 1.1.0 is staged here already.", "versions", "stage", "1.1.0")
+	says("staged 1.1.0: ready", "status")
+	listed("1.0.0 running", "1.1.0 staged")
+	w.onDisk(h, "1.0.0")
+	if left, err := filepath.Glob(filepath.Join(layout.Path(h.Top, layout.DownloadsDir), "*")); err != nil || len(left) > 0 {
+		t.Errorf("downloads: %v, %v", left, err)
+	}
+
+	check(t, w.server.Stop())
+	says("Version 1.1.0 runs now.", "versions", "switch", "1.1.0")
+	w.onDisk(h, "1.1.0")
+	listed("1.1.0 running", "1.0.0 previous")
+	says("Version 1.0.0 runs now.", "versions", "switch", "1.0.0")
+	w.onDisk(h, "1.0.0")
+	refuses("version 1.0.0 is the one that runs: switch to another one before you remove it", "versions", "remove", "1.0.0")
+	says("Removed version 1.1.0.", "versions", "remove", "1.1.0")
+	listed("1.0.0 running")
+	if left, err := filepath.Glob(layout.Path(h.Top, layout.Home("1.1.0-*"))); err != nil || len(left) > 0 {
+		t.Errorf("after the removal: %v, %v", left, err)
+	}
+
+	check(t, w.server.Start(ctx))
+	w.wait(h, "is known to run 1.0.0, and reports no upgrade", func(a adminapi.Agent) bool {
+		return a.Agent.Version == "1.0.0" && a.UpgradeDetails == nil && a.Status == adminapi.StatusOnline
+	})
+}

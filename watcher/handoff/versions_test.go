@@ -1,0 +1,229 @@
+package handoff
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+var noon = time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+
+func onHost(name string, bytes int64) Version {
+	return Version{Install: Install{Identity: manifest.Identity{Version: name, Hash: "9be1f0"}, Home: "data/muster-agent-" + name}, Bytes: bytes}
+}
+
+func staged(name string, bytes int64) Version {
+	v := onHost(name, bytes)
+	v.StagedAt = noon
+	return v
+}
+
+// ran is a version that was replaced some hours before noon.
+func ran(name string, bytes int64, hours int) Version {
+	v := onHost(name, bytes)
+	v.ReplacedAt = noon.Add(-time.Duration(hours) * time.Hour)
+	return v
+}
+
+func TestSurplus(t *testing.T) {
+	limits := func(previous, staged int, bytes int64) Limits {
+		return Limits{Previous: previous, Staged: staged, Bytes: bytes, Window: Duration(100 * time.Hour)}
+	}
+	for name, c := range map[string]struct {
+		list   []Version
+		limits Limits
+		want   string
+	}{
+		"nothing":                             {nil, limits(1, 2, 0), ""},
+		"all within the limits":               {[]Version{ran("1", 5, 9), staged("3", 5), staged("4", 5)}, limits(1, 2, 15), ""},
+		"the oldest that ran":                 {[]Version{ran("1", 5, 9), ran("2", 5, 8), ran("3", 5, 7)}, limits(2, 2, 0), "1"},
+		"the oldest that is staged":           {[]Version{staged("3", 5), ran("1", 5, 9), staged("4", 5), staged("5", 5)}, limits(1, 2, 0), "3"},
+		"no staged ones":                      {[]Version{staged("3", 5), ran("1", 5, 9)}, limits(1, 0, 0), "3"},
+		"too large: staged ones first":        {[]Version{ran("1", 5, 9), ran("2", 5, 8), staged("3", 5), staged("4", 5)}, limits(2, 2, 12), "3 4"},
+		"too large: then the oldest that ran": {[]Version{ran("1", 5, 9), ran("2", 5, 8), staged("3", 5)}, limits(2, 2, 7), "3 1"},
+		"the version before stays":            {[]Version{ran("2", 50, 8)}, limits(1, 2, 7), ""},
+		"the version before stays, whatever":  {[]Version{ran("1", 5, 9), ran("2", 50, 8)}, limits(0, 0, 7), "1"},
+		"the window of one is over":           {[]Version{ran("1", 5, 101), ran("2", 5, 99)}, limits(5, 2, 0), "1"},
+		"the window of all is over":           {[]Version{ran("1", 5, 102), ran("2", 5, 101), staged("3", 5)}, limits(5, 2, 0), "1 2"},
+		"staged ones have no window":          {[]Version{func() Version { v := staged("3", 5); v.StagedAt = noon.AddDate(-1, 0, 0); return v }()}, limits(1, 2, 0), ""},
+		"a clock that is wrong":               {[]Version{ran("1", 5, -10000)}, limits(1, 2, 0), ""},
+		"no window, just replaced":            {[]Version{ran("1", 5, 0)}, Limits{Previous: 1}, ""},
+		"no window, a moment later":           {[]Version{ran("1", 5, 1)}, Limits{Previous: 1}, "1"},
+		"the order decides, not the clock":    {[]Version{ran("2", 5, 1), ran("1", 5, 9)}, limits(1, 2, 0), "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := slices.Clone(c.list)
+			var got []string
+			for _, v := range Surplus(c.list, c.limits, noon) {
+				got = append(got, v.Version)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("surplus is %v, want %s", got, c.want)
+			}
+			if !reflect.DeepEqual(c.list, before) {
+				t.Error("the list was changed")
+			}
+		})
+	}
+}
+
+// The version that was replaced last stays within its window, and what stays meets the limits
+// but for that version.
+func TestSurplusNeverRemovesTheVersionBefore(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var list []Version
+		for i := range rapid.IntRange(0, 8).Draw(rt, "versions") {
+			name, bytes := fmt.Sprint(i), rapid.Int64Range(0, 100).Draw(rt, "bytes")
+			if rapid.Bool().Draw(rt, "staged") {
+				list = append(list, staged(name, bytes))
+			} else {
+				list = append(list, ran(name, bytes, rapid.IntRange(-50, 50).Draw(rt, "hours")))
+			}
+		}
+		l := Limits{
+			Previous: rapid.IntRange(0, 4).Draw(rt, "previous"), Staged: rapid.IntRange(0, 4).Draw(rt, "max staged"),
+			Bytes: rapid.Int64Range(0, 300).Draw(rt, "max bytes"), Window: Duration(time.Duration(rapid.IntRange(0, 60).Draw(rt, "window")) * time.Hour),
+		}
+		gone := Surplus(list, l, noon)
+		stays := Without(list, gone)
+		if len(stays)+len(gone) != len(list) {
+			rt.Fatalf("%d stay and %d go, of %d", len(stays), len(gone), len(list))
+		}
+		var last *Version
+		for _, v := range list {
+			if !v.Staged() {
+				last = &v
+			}
+		}
+		within := func(v Version) bool { return !noon.After(v.ReplacedAt.Add(time.Duration(l.Window))) }
+		if last != nil && within(*last) != Holds(stays, last.Home) {
+			rt.Fatalf("the version before is %+v, and %v stay", *last, stays)
+		}
+		previous, nstaged, others := 0, 0, int64(0)
+		for _, v := range stays {
+			switch {
+			case v.Staged():
+				nstaged++
+				others += v.Bytes
+			case !within(v):
+				rt.Fatalf("%+v stays after its window", v)
+			default:
+				previous++
+				if v.Home != last.Home {
+					others += v.Bytes
+				}
+			}
+		}
+		if nstaged > l.Staged || previous > max(1, l.Previous) || l.Bytes > 0 && others > l.Bytes {
+			rt.Fatalf("%v stay, with the limits %+v", stays, l)
+		}
+	})
+}
+
+func write(t *testing.T, top string, homes ...Version) {
+	t.Helper()
+	for _, v := range homes {
+		home := layout.Path(top, v.Home)
+		if err := os.MkdirAll(filepath.Join(home, "run"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, "run", "state"), make([]byte, 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, top string) []Version {
+	t.Helper()
+	list, err := ReadVersions(disk.OS{}, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestReadVersionsReturnsTheWrittenVersionsThatAreThere(t *testing.T) {
+	top := host(t)
+	if list := read(t, top); len(list) > 0 {
+		t.Errorf("without a record: %+v", list)
+	}
+	a, b, c := ran("1.0.0", 5, 1), staged("1.2.0", 6), staged("1.3.0", 7)
+	b.Archive = "signature sha256:00"
+	if err := WriteVersions(disk.OS{}, top, []Version{a, b, c}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, top, a, b)
+	if list := read(t, top); !reflect.DeepEqual(list, []Version{a, b}) {
+		t.Errorf("read %+v, want %+v and %+v", list, a, b)
+	}
+	bad := a
+	bad.Home = "data/downloads"
+	if err := WriteVersions(disk.OS{}, top, []Version{bad}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ReadVersions(disk.OS{}, top); len(list) > 0 || err == nil {
+		t.Errorf("a home that is none: %+v, %v", list, err)
+	}
+}
+
+// A watcher of an earlier release records the previous version only, and removes all others.
+func TestVersionsAreReadFromTheRecordOfAnEarlierRelease(t *testing.T) {
+	top := host(t)
+	a, b, x := ran("1.0.0", 5, 9), staged("1.2.0", 6), ran("1.1.0", 1000, 1)
+	write(t, top, x)
+	if err := WritePrevious(disk.OS{}, top, Previous{Install: x.Install, ReplacedAt: x.ReplacedAt}); err != nil {
+		t.Fatal(err)
+	}
+	if list := read(t, top); !reflect.DeepEqual(list, []Version{x}) {
+		t.Errorf("read %+v, want %+v", list, x)
+	}
+	if err := WriteVersions(disk.OS{}, top, []Version{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, top, b)
+	if list := read(t, top); !reflect.DeepEqual(list, []Version{b, x}) {
+		t.Errorf("read %+v, want %+v and %+v", list, b, x)
+	}
+	// A damaged record is as good as that of an earlier release.
+	for _, name := range []string{layout.VersionsFile, layout.VersionsFile + layout.PreviousSuffix} {
+		if err := os.WriteFile(layout.Path(top, name), make([]byte, 100), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := ReadVersions(disk.OS{}, top); err == nil || !reflect.DeepEqual(list, []Version{x}) {
+		t.Errorf("read %+v, %v, want %+v and an error", list, err, x)
+	}
+}
+
+func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
+	top := host(t)
+	a, b := ran("1.0.0", 5, 9), staged("1.2.0", 6)
+	if err := DropGone(disk.OS{}, top); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteVersions(disk.OS{}, top, []Version{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WritePrevious(disk.OS{}, top, Previous{Install: a.Install, ReplacedAt: a.ReplacedAt}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, top, b)
+	if err := DropGone(disk.OS{}, top); err != nil {
+		t.Fatal(err)
+	}
+	write(t, top, a) // as another build with the same name does
+	if list := read(t, top); !reflect.DeepEqual(list, []Version{b}) {
+		t.Errorf("read %+v, want %+v", list, b)
+	}
+}
