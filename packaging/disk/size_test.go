@@ -18,7 +18,7 @@ func TestSizeIsTheSumOfAllFiles(t *testing.T) {
 		}
 	}
 	if err := os.Symlink("a", filepath.Join(dir, "link")); err != nil {
-		t.Skip(err) // Windows may refuse links
+		t.Fatal(err)
 	}
 	if n, err := Size(OS{}, "test", dir); err != nil || n != 3210 {
 		t.Errorf("size %d, %v; want 3210", n, err)
