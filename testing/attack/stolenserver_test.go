@@ -297,7 +297,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		"an old version":            {agentapi.UpgradeData{Version: "1.0.0"}, "is older than 1.5.0"},
 		"an old version, forced":    {agentapi.UpgradeData{Version: "1.0.0", Force: true}, "is older than 1.5.0"},
 		"one above what runs":       {agentapi.UpgradeData{Version: "1.4.0", Force: true}, "is older than 1.5.0"},
-		"a rollback to it":          {agentapi.UpgradeData{Version: "1.0.0", Rollback: true, Force: true}, "no earlier version is kept on this host"},
+		"a rollback to it":          {agentapi.UpgradeData{Version: "1.0.0", Rollback: true, Force: true}, "version 1.0.0 is neither staged nor kept on this host"},
 		"a version that is no text": {agentapi.UpgradeData{Version: "1.0.0\x00"}, ""},
 	} {
 		state, failure := v.order(name, c.order)
