@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -459,5 +460,23 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 	}
 	if tries != maxInterrupted+1 {
 		t.Errorf("tried %d times", tries)
+	}
+}
+
+// A power cut may have kept the copies of a journal and not the journal.
+func TestCopiesOfAStagesJournalAreRemoved(t *testing.T) {
+	h := newHost(t, newSource(t), disk.OS{})
+	for _, name := range layout.Copies(layout.StageJournalFile) {
+		if name != layout.StageJournalFile {
+			must(t, os.WriteFile(h.executor.path(name), nil, 0o600))
+		}
+	}
+	if r, err := h.executor.RecoverStage(); r != nil || err != nil {
+		t.Errorf("begins again with %+v, %v", r, err)
+	}
+	for _, name := range layout.Copies(layout.StageJournalFile) {
+		if _, err := os.Stat(h.executor.path(name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", name, err)
+		}
 	}
 }
