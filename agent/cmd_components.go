@@ -35,8 +35,7 @@ func (f *hostFlags) client() (probe.Client, string, error) {
 	if f.output != "human" && f.output != "json" {
 		return probe.Client{}, "", fmt.Errorf("-o is %q, want human or json", f.output)
 	}
-	top, err := resolveTop(f.top)
-	return probe.Client{Dial: probe.DialSocket(top)}, top, err
+	return agentIn(f.top)
 }
 
 func (f *hostFlags) print(w io.Writer, v any, human func(*tabwriter.Writer)) error {

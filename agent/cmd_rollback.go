@@ -30,7 +30,7 @@ the restored version. muster-agent status shows the versions that this host can 
 rolled back to; it keeps more than one if upgrade.keep.previous in agent.yml says so.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			top, err := resolveTop(top)
+			client, top, err := agentIn(top)
 			if err != nil {
 				return err
 			}
@@ -38,7 +38,6 @@ rolled back to; it keeps more than one if upgrade.keep.previous in agent.yml say
 			if len(args) > 0 {
 				req.Version = args[0]
 			}
-			client := probe.Client{Dial: probe.DialSocket(top)}
 			before, target, err := rollbackTarget(c.Context(), client, top, req.Version)
 			if err != nil {
 				return err

@@ -57,6 +57,12 @@ func healthy(h probe.Health) bool {
 	return h.State == probe.Healthy && (h.Fleet.URL == "" || h.Fleet.State == probe.Healthy)
 }
 
+// agentIn returns a client of the agent in the folder that the flag --top names, and the folder.
+func agentIn(flag string) (client probe.Client, top string, err error) {
+	top, err = resolveTop(flag)
+	return probe.Client{Dial: probe.DialSocket(top)}, top, err
+}
+
 func askHealth(c *cobra.Command, top string) (probe.Health, error) {
 	h, err := probe.Client{Dial: probe.DialSocket(top)}.Health(c.Context())
 	return h, explainNotRunning(err, top)

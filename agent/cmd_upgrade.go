@@ -38,12 +38,11 @@ The new version runs within seconds. Then the watcher watches it for ten minutes
 command returns after that, or with --no-wait at once.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			top, err := resolveTop(top)
+			client, top, err := agentIn(top)
 			if err != nil {
 				return err
 			}
 			req.Version = args[0]
-			client := probe.Client{Dial: probe.DialSocket(top)}
 			if err := client.Upgrade(c.Context(), req); err != nil {
 				return explainNotRunning(err, top)
 			}

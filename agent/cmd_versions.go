@@ -99,12 +99,11 @@ The oldest staged versions make room for a new one (upgrade.keep in agent.yml). 
 that begins ends the staging.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			top, err := resolveTop(top)
+			client, top, err := agentIn(top)
 			if err != nil {
 				return err
 			}
 			req.Version = args[0]
-			client := probe.Client{Dial: probe.DialSocket(top)}
 			h, err := client.Health(c.Context())
 			if err != nil {
 				return explainNotRunning(err, top)
@@ -161,12 +160,11 @@ minutes (upgrade.watch.grace in agent.yml), and puts the one before back if it f
 command returns after that, or with --no-wait at once.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			top, err := resolveTop(top)
+			client, top, err := agentIn(top)
 			if err != nil {
 				return err
 			}
 			req.Version = args[0]
-			client := probe.Client{Dial: probe.DialSocket(top)}
 			if err := client.Upgrade(c.Context(), req); err != nil {
 				return explainNotRunning(err, top)
 			}
@@ -190,11 +188,10 @@ func versionsRemoveCommand() *cobra.Command {
 		Short: "Remove a version that does not run from this host",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			top, err := resolveTop(top)
+			client, top, err := agentIn(top)
 			if err != nil {
 				return err
 			}
-			client := probe.Client{Dial: probe.DialSocket(top)}
 			if err := client.Remove(c.Context(), probe.RemoveRequest{Version: args[0]}); err != nil {
 				return explainNotRunning(err, top)
 			}
