@@ -4,7 +4,8 @@
 //
 // The gateway adds actions to the queue; the upgrade loop takes them from there and runs
 // the executor; the watch loop reads the files that the watcher writes; the version loop checks
-// the versions on the host. All of them change the report of the next check-in and of the control socket.
+// the versions on the host; the stage loop runs stages. All of them change the report of the
+// next check-in and of the control socket.
 package daemon
 
 import (

@@ -97,7 +97,7 @@ func TestFailedStageSaysWhyUntilTheNextOne(t *testing.T) {
 	m.health("it has failed", func(h probe.Health) bool {
 		return h.Staging != nil && h.Staging.State == string(agentapi.UpgradeFailed) && strings.Contains(h.Staging.Message, "muster package push")
 	})
-	m.lastIs("the server is told of no upgrade", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil })
+	m.lastIs("the report has no upgrade", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil })
 	m.publish("1.1.0")
 	if err := m.socket().Stage(t.Context(), probe.StageRequest{Version: "1.1.0"}); err != nil {
 		t.Fatal(err)

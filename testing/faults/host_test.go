@@ -64,7 +64,7 @@ type host struct {
 	restarts  int           // automatic restarts of the agent's unit
 	ordered   chan struct{} // an order to start the agent's unit at once
 
-	told atomic.Bool // see script
+	staged atomic.Bool // see script
 }
 
 // boot switches the host on and starts both units, the watcher's only if there is a marker.

@@ -229,10 +229,10 @@ type script struct {
 	closed time.Duration
 	// slow is how long an archive takes to come.
 	slow time.Duration
-	// stage is the version that somebody on the host wants staged, and told means that the agent
-	// has said that it is.
-	stage string
-	told  bool
+	// stage is the version that somebody on the host wants staged, and staged means that the agent
+	// has reported it as staged.
+	stage  string
+	staged bool
 }
 
 const (
@@ -247,7 +247,7 @@ func (s script) operate(h *host) {
 	if s.stage == "" {
 		return
 	}
-	for wait := asksFirst; !h.told.Load(); wait = asksEvery {
+	for wait := asksFirst; !h.staged.Load(); wait = asksEvery {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
@@ -270,7 +270,7 @@ func (h *host) askForStage(version string) {
 	}
 	for _, v := range health.Versions {
 		if v.Version == version && v.Problem == "" {
-			h.told.Store(true)
+			h.staged.Store(true)
 			return
 		}
 	}
@@ -325,7 +325,7 @@ func runHost(t *testing.T, w snapshot, log *slog.Logger, before func(*process, s
 		s := fakeserver.NewHandler(w.server)
 		s.Hold, s.Before = holdPoll, w.script.serve
 		h := boot(w.fs, s, log, before)
-		h.told.Store(w.script.told)
+		h.staged.Store(w.script.staged)
 		h.all.Go(func() { w.script.play(h) })
 		h.all.Go(func() { w.script.operate(h) })
 		defer func() {

@@ -236,7 +236,7 @@ func (l *inspector) reported() {
 	d := last.UpgradeDetails
 	switch {
 	case l.e.action == "" && d != nil:
-		l.complain("no upgrade was ordered, and the server is told of %+v", *d)
+		l.complain("no upgrade was ordered, and the agent reports %+v", *d)
 	case l.e.action == "":
 	case l.running == l.e.new && d != nil:
 		l.complain("the new version runs and the server is told of %+v", *d)

@@ -77,7 +77,7 @@ func (r *recorder) add(h *host, by string, c simdisk.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := snapshot{server: h.server.State(), at: elapsed(), script: r.script}
-	w.script.told = h.told.Load()
+	w.script.staged = h.staged.Load()
 	w.serverSum = sync.OnceValue(func() [sha256.Size]byte { return serverSum(w.server) })
 	var taped int
 	w.fs, taped = h.fs.Snapshot()
@@ -178,7 +178,7 @@ func (w snapshot) key() key {
 	} else {
 		k[1] = w.serverSum()
 	}
-	if w.script.told {
+	if w.script.staged {
 		k[1][0]++
 	}
 	return k

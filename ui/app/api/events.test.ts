@@ -103,7 +103,7 @@ test("a rollback is told once, though the watcher, the agent, the action and the
   expect(history.of("a")).toHaveLength(5);
 });
 
-test("the end of a component's upgrade is told once, and later events are news of the component", () => {
+test("the end of a component's upgrade is shown once, and later events are news of the component", () => {
   const history = new History(null);
   let seq = 0;
   const add = (type: string, data: Record<string, unknown>, subject = "a") => history.add(event(type, subject, data, ++seq));
