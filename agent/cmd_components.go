@@ -118,25 +118,33 @@ func componentsStatusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			names := []string{}
-			for _, l := range list {
-				if l.Name != args[0] {
-					names = append(names, l.Name)
-					continue
-				}
-				if err := f.print(c.OutOrStdout(), l, func(w *tabwriter.Writer) { printWorkload(w, l) }); err != nil {
-					return err
-				}
-				if l.State != probe.Healthy {
-					return exitCode(1)
-				}
-				return nil
+			l, err := workload(list, args[0])
+			if err != nil {
+				return err
 			}
-			return fmt.Errorf("there is no component %s on this host; its policy has: %s", args[0], orDash(strings.Join(names, ", ")))
+			if err := f.print(c.OutOrStdout(), l, func(w *tabwriter.Writer) { printWorkload(w, l) }); err != nil {
+				return err
+			}
+			if l.State != probe.Healthy {
+				return exitCode(1)
+			}
+			return nil
 		},
 	}
 	f.add(c)
 	return c
+}
+
+// workload returns the component of that name.
+func workload(list []probe.Workload, name string) (probe.Workload, error) {
+	names := []string{}
+	for _, l := range list {
+		if l.Name == name {
+			return l, nil
+		}
+		names = append(names, l.Name)
+	}
+	return probe.Workload{}, fmt.Errorf("there is no component %s on this host; its policy has: %s", name, orDash(strings.Join(names, ", ")))
 }
 
 func printWorkload(w io.Writer, l probe.Workload) {

@@ -7,15 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 func versionsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "versions",
-		Short: "Show the versions of the agent on this host, install others ahead of time, and switch among them",
-		Long: `Show the versions of the agent on this host, install others ahead of time, and switch
-among them.
+		Short: "Show the versions of the agent or a component on this host, install others ahead of time, and switch among them",
+		Long: `Show the versions of the agent, or with --component of a component, on this host, install
+others ahead of time, and switch among them.
 
 Besides the version that runs, a host has versions that ran before (previous), for a
 rollback, and versions that were staged, which have not run yet. An upgrade to a staged
@@ -26,11 +27,34 @@ version fetches nothing. How many stay is set by upgrade.keep in agent.yml.`,
 	return c
 }
 
+func componentFlag(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "component", "", "name of a component (default: the agent itself)")
+}
+
+// versionsOf returns the versions of the agent or of a component on the host, and its stage.
+func versionsOf(h probe.Health, component string) ([]probe.Version, *probe.Upgrade, error) {
+	versions, staging := h.Versions, h.Staging
+	if component != "" {
+		w, err := workload(h.Workloads, component)
+		if err != nil {
+			return nil, nil, err
+		}
+		versions, staging = w.Versions, w.Staging
+	}
+	if versions == nil {
+		versions = []probe.Version{} // nothing is installed, or the agent is of an earlier release
+	}
+	return versions, staging, nil
+}
+
 func versionsListCommand() *cobra.Command {
-	var f hostFlags
+	var (
+		f         hostFlags
+		component string
+	)
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the versions of the agent on this host",
+		Short: "List the versions of the agent, or of a component, on this host",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, top, err := f.client()
@@ -41,17 +65,19 @@ func versionsListCommand() *cobra.Command {
 			if err != nil {
 				return explainNotRunning(err, top)
 			}
-			if h.Versions == nil {
-				h.Versions = []probe.Version{} // the agent is of an earlier release
-			}
-			if err := f.print(c.OutOrStdout(), h.Versions, func(w *tabwriter.Writer) { printVersions(w, h.Versions) }); err != nil || h.Staging == nil || f.output == "json" {
+			versions, staging, err := versionsOf(h, component)
+			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "\nstaging: %s %s\n", h.Staging.State, upgradeText(*h.Staging))
+			if err := f.print(c.OutOrStdout(), versions, func(w *tabwriter.Writer) { printVersions(w, versions) }); err != nil || staging == nil || f.output == "json" {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "\nstaging: %s %s\n", staging.State, upgradeText(*staging))
 			return err
 		},
 	}
 	f.add(c)
+	componentFlag(c, &component)
 	return c
 }
 
@@ -72,9 +98,9 @@ func printVersions(w *tabwriter.Writer, list []probe.Version) {
 	}
 }
 
-// onHost returns the version of that name on the host besides the one that runs, or nil.
-func onHost(h probe.Health, version string) *probe.Version {
-	for _, v := range h.Versions {
+// onHost returns the version of that name in a list besides the one that runs, or nil.
+func onHost(list []probe.Version, version string) *probe.Version {
+	for _, v := range list {
 		if v.Version == version && v.State != probe.VersionRunning {
 			return &v
 		}
@@ -108,7 +134,11 @@ that begins ends the staging.`,
 			if err != nil {
 				return explainNotRunning(err, top)
 			}
-			if v := onHost(h, req.Version); v != nil && v.State == probe.VersionStaged && v.Problem == "" && !req.Force {
+			versions, _, err := versionsOf(h, req.Component)
+			if err != nil {
+				return err
+			}
+			if v := onHost(versions, req.Version); v != nil && v.State == probe.VersionStaged && v.Problem == "" && !req.Force {
 				_, err := fmt.Fprintf(c.OutOrStdout(), "Version %s is staged here already.\n", req.Version)
 				return err
 			}
@@ -116,25 +146,37 @@ that begins ends the staging.`,
 				return explainNotRunning(err, top)
 			}
 			if noWait {
-				_, err := fmt.Fprintf(c.OutOrStdout(), "Staging %s; muster-agent versions list shows the progress.\n", req.Version)
+				_, err := fmt.Fprintf(c.OutOrStdout(), "Staging %s; muster-agent versions list%s shows the progress.\n", req.Version, ofComponent(req.Component))
 				return err
 			}
-			return follow(c, client, func(h probe.Health) (string, bool, error) { return judgeStage(h, req.Version) })
+			return follow(c, client, func(h probe.Health) (string, bool, error) { return judgeStage(h, req.Component, req.Version) })
 		},
 	}
 	topFlag(c, &top)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "return once the agent has accepted")
 	c.Flags().StringVar(&req.SourceURI, "source-uri", "", "folder of packages to fetch from (default: the agent's server)")
 	c.Flags().BoolVar(&req.Force, "force", false, "stage a version although it was rolled back on this host before, or is older than one that was committed here")
+	componentFlag(c, &req.Component)
 	return c
 }
 
+// ofComponent returns the flag that names a component in a command, with a space before it.
+func ofComponent(component string) string {
+	if component == "" {
+		return ""
+	}
+	return " --component " + component
+}
+
 // judgeStage interprets one health document while a version is staged.
-func judgeStage(h probe.Health, version string) (line string, over bool, err error) {
-	s := h.Staging
+func judgeStage(h probe.Health, component, version string) (line string, over bool, err error) {
+	versions, s, err := versionsOf(h, component)
+	if err != nil {
+		return "", true, err
+	}
 	switch {
-	case s == nil && onHost(h, version) != nil:
-		return fmt.Sprintf("Version %s is on this host: muster-agent versions switch %s switches to it.", version, version), true, nil
+	case s == nil && onHost(versions, version) != nil:
+		return fmt.Sprintf("Version %s is on this host: muster-agent versions switch %s%s switches to it.", version, version, ofComponent(component)), true, nil
 	case s == nil || s.TargetVersion != version:
 		return "", true, fmt.Errorf("the agent does not stage %s any more (see data/agent.log): stage it again", version)
 	case overState(s.State):
@@ -156,8 +198,9 @@ func versionsSwitchCommand() *cobra.Command {
 rolled back.
 
 Nothing is downloaded. Otherwise it is an upgrade: the watcher watches the version for ten
-minutes (upgrade.watch.grace in agent.yml), and puts the one before back if it fails. The
-command returns after that, or with --no-wait at once.`,
+minutes (upgrade.watch.grace in agent.yml), and puts the one before back if it fails. A
+component is observed by the agent, for the wait of its policy. The command returns after
+that, or with --no-wait at once.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, top, err := agentIn(top)
@@ -172,17 +215,44 @@ command returns after that, or with --no-wait at once.`,
 				_, err := fmt.Fprintf(c.OutOrStdout(), "Switching to %s; muster-agent status shows the progress.\n", req.Version)
 				return err
 			}
+			if req.Component != "" {
+				return followComponent(c, client, req.Component, req.Version)
+			}
 			return followSwitch(c, client, req.Version, "runs now")
 		},
 	}
 	topFlag(c, &top)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "return once the agent has accepted")
+	componentFlag(c, &req.Component)
 	c.Flags().BoolVar(&req.Force, "force", false, "switch to a staged version although it was rolled back on this host before, or is older than one that was committed here")
 	return c
 }
 
+// followComponent shows the progress of a switch of a component until it has ended.
+func followComponent(c *cobra.Command, client probe.Client, component, version string) error {
+	return follow(c, client, func(h probe.Health) (string, bool, error) {
+		w, err := workload(h.Workloads, component)
+		if err != nil {
+			return "", true, err
+		}
+		u := w.Upgrade
+		switch {
+		case u == nil && w.Version == version:
+			return fmt.Sprintf("Version %s of %s runs now.", version, component), true, nil
+		case u == nil:
+			return "", true, fmt.Errorf("version %s of %s is installed, and the agent reports no switch to another one (see data/agent.log)", w.Version, component)
+		case u.TargetVersion == version && u.State == string(agentapi.UpgradeFailed): // being rolled back is no end
+			return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
+		}
+		return fmt.Sprintf("%s %s", u.State, upgradeText(*u)), false, nil
+	})
+}
+
 func versionsRemoveCommand() *cobra.Command {
-	var top string
+	var (
+		top string
+		req probe.RemoveRequest
+	)
 	c := &cobra.Command{
 		Use:   "remove VERSION",
 		Short: "Remove a version that does not run from this host",
@@ -192,7 +262,8 @@ func versionsRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := client.Remove(c.Context(), probe.RemoveRequest{Version: args[0]}); err != nil {
+			req.Version = args[0]
+			if err := client.Remove(c.Context(), req); err != nil {
 				return explainNotRunning(err, top)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "Removed version %s.\n", args[0])
@@ -200,5 +271,6 @@ func versionsRemoveCommand() *cobra.Command {
 		},
 	}
 	topFlag(c, &top)
+	componentFlag(c, &req.Component)
 	return c
 }

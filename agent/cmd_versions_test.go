@@ -47,7 +47,7 @@ func TestStageIsFollowedToItsEnd(t *testing.T) {
 		"another stage": {probe.Health{Staging: &probe.Upgrade{TargetVersion: "1.3.0", State: "UPG_DOWNLOADING"}}, "", true, "stage it again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			line, over, err := judgeStage(c.h, "1.2.0")
+			line, over, err := judgeStage(c.h, "", "1.2.0")
 			if line != c.line || over != c.over || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q, %v, %v; want %q, %v, %q", line, over, err, c.line, c.over, c.err)
 			}

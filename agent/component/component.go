@@ -28,6 +28,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	Check func(ctx context.Context, home string, c manifest.Check) error
 	// Account returns the numbers of a user and a group.
 	Account func(user, group string) (disk.Owner, error)
+	// Keep bounds the versions besides the installed one. Its Window is not used.
+	Keep handoff.Limits
 	// Changed is called when a report has changed; progress says that only the progress
 	// within a phase has.
 	Changed func(progress bool)
@@ -77,6 +80,8 @@ type unit struct {
 	dir  string
 	// busy holds a value while the component is upgraded or looked at.
 	busy chan struct{}
+	// stages holds a value while a version is staged, and while none may be.
+	stages chan struct{}
 
 	mu      sync.Mutex
 	policy  agentapi.PolicyComponent
@@ -87,6 +92,9 @@ type unit struct {
 	seen    observation
 	running string // id of the upgrade under way
 	cancel  context.CancelCauseFunc
+	// staging is the stage under way, or the last one if it failed; cancelStage ends it.
+	staging     *agentapi.UpgradeDetails
+	cancelStage context.CancelCauseFunc
 }
 
 // New returns a Manager of no components; see Follow.
@@ -117,7 +125,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		m.order = append(m.order, p.Name)
 		u := m.units[p.Name]
 		if u == nil {
-			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1)}
+			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1)}
 			m.units[p.Name] = u
 			u.load()
 			added = append(added, u)
@@ -130,7 +138,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		errs = append(errs, u.release(ctx))
 	}
 	for _, u := range added {
-		errs = append(errs, u.resume(ctx))
+		errs = append(errs, u.resume(ctx), u.trim(ctx))
 	}
 	m.Changed(false)
 	m.lookSoon()
@@ -402,6 +410,14 @@ func (m *Manager) Logs(ctx context.Context, name string, lines int) ([]string, e
 		return nil, fmt.Errorf("no version of component %s is installed, so there is no output", name)
 	}
 	return adapter.Logs(ctx, r, lines)
+}
+
+// Known returns an error unless the policy has the component.
+func (m *Manager) Known(name string) error {
+	if m.unit(name) == nil {
+		return m.unknown(name)
+	}
+	return nil
 }
 
 func (m *Manager) unknown(name string) error {

@@ -27,12 +27,14 @@ import (
 // scenario is an upgrade whose every call is interrupted.
 type scenario struct {
 	name, about string
-	// before are the upgrades that the host has behind it.
+	// before are the upgrades that the host has behind it, and after them a stage.
 	before []Request
+	staged *Request
 	// makes prepares the machine for what happens; nil: nothing.
 	makes func(*machine)
-	// orders are done at the same time.
+	// orders are done at the same time, and a stage from just before them on.
 	orders []Request
+	stage  *Request
 	ends   ending
 }
 
@@ -43,6 +45,8 @@ type ending struct {
 	config string
 	// undone means that the order ends with an error.
 	undone bool
+	// staged is the version of web that must be staged; empty: any or none.
+	staged string
 }
 
 func (e ending) String() string {
@@ -58,6 +62,9 @@ func (e ending) String() string {
 	}
 	if e.undone {
 		s += "; undone"
+	}
+	if e.staged != "" {
+		s += ", " + e.staged + " staged"
 	}
 	return s
 }
@@ -76,6 +83,8 @@ var scenarios = func() []scenario {
 		r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
 		return []Request{r}
 	}
+	local := back
+	local.ActionID, local.Local, local.Order.Version = "", true, "2.0.0"
 	cannotStart := func(m *machine) { m.fails["start 2.0.0"] = true }
 	return []scenario{
 		{
@@ -122,6 +131,22 @@ var scenarios = func() []scenario {
 			name: "two_components", about: "two components are upgraded at the same time",
 			before: []Request{v1}, orders: []Request{v2, db}, ends: ending{web: "2.0.0", db: "1.0.0"},
 		},
+		{
+			name: "stage", about: "a version is staged, and nothing is stopped",
+			before: []Request{v1}, stage: &v2, ends: ending{web: "1.0.0", staged: "2.0.0"},
+		},
+		{
+			name: "staged_version", about: "an upgrade to the version that was staged, which is not fetched again",
+			before: []Request{v1}, staged: &v2, orders: []Request{v2}, ends: ending{web: "2.0.0"},
+		},
+		{
+			name: "bad_staged_version", about: "a switch on the host to the version that was staged, which cannot start and stays staged",
+			before: []Request{v1}, staged: &v2, makes: cannotStart, orders: []Request{local}, ends: ending{web: "1.0.0", undone: true, staged: "2.0.0"},
+		},
+		{
+			name: "stage_overtaken", about: "an upgrade begins while another version is staged, and ends the stage",
+			before: []Request{v1}, stage: &v2, orders: []Request{restarts}, ends: ending{web: "1.1.0"},
+		},
 	}
 }()
 
@@ -138,6 +163,9 @@ func (e ending) wrong(w *world, errs []error) []string {
 	}
 	if err := errors.Join(errs...); (err != nil) != e.undone {
 		wrong = append(wrong, fmt.Sprintf("the orders ended with the error %v", err))
+	}
+	if e.staged != "" && !slices.Contains(w.staged(), e.staged) {
+		wrong = append(wrong, fmt.Sprintf("staged is %v, want %s", w.staged(), e.staged))
 	}
 	return slices.Concat(wrong, w.wrong("web", e.web, config), w.wrong("db", e.db, dbConfig))
 }
@@ -173,6 +201,8 @@ const (
 	maxTries = 5
 	// callTakes is how long a call takes. So two upgrades alternate, and do in every run.
 	callTakes = time.Millisecond
+	// overtakenAfter is half of what a stage takes.
+	overtakenAfter = 60 * callTakes
 	// maxShown bounds the bad ends that are shown for one fault.
 	maxShown = 3
 )
@@ -240,15 +270,36 @@ func (s *scenario) do(t *testing.T, w *world, a *agent, attempt int, operator bo
 	m := w.start(a)
 	errs := make([]error, len(s.orders))
 	var all sync.WaitGroup
+	if s.stage != nil {
+		all.Go(func() {
+			for _, r := range append(m.Interrupted(), *s.stage) {
+				stageToEnd(t.Context(), m, r)
+			}
+		})
+	}
 	for i, r := range s.orders {
 		r.Attempt = attempt
 		all.Go(func() {
 			time.Sleep(callTakes * time.Duration(i) / time.Duration(len(s.orders)))
+			if s.stage != nil {
+				time.Sleep(overtakenAfter)
+			}
 			errs[i] = finish(t.Context(), m, r, operator)
 		})
 	}
 	all.Wait()
 	return errs
+}
+
+// stageToEnd does one stage until it has ended.
+func stageToEnd(ctx context.Context, m *Manager, r Request) {
+	for range maxTries {
+		var f *Failure
+		if err := m.Stage(ctx, r); !errors.As(err, &f) || !f.Transient {
+			return
+		}
+		time.Sleep(retryAfter)
+	}
 }
 
 // finish does one order until it has ended.
@@ -336,12 +387,12 @@ func (e ending) upgradeFurther(w *world) (wrong []string) {
 		}
 		wrong = append(wrong, w.wrong(name, "3.0.0", "version 3.0.0\n")...)
 	}
-	if homes := w.homes(); len(homes) > maxKept+1 {
+	if homes := w.homes(); len(homes) > keep.Previous+1+len(w.staged()) {
 		wrong = append(wrong, fmt.Sprintf("after a further upgrade the host has the versions %v", homes))
 	}
 	for name := range w.disk.Tree("/") {
 		file := filepath.Base(name)
-		if file == journalFile || strings.HasSuffix(file, layout.NewSuffix) || strings.HasSuffix(file, ".muster-write-check") ||
+		if file == journalFile || file == stageJournalFile || strings.HasSuffix(file, layout.NewSuffix) || strings.HasSuffix(file, ".muster-write-check") ||
 			strings.HasPrefix(file, layout.StagingPrefix) || filepath.Base(filepath.Dir(name)) == "downloads" {
 			wrong = append(wrong, "after a further upgrade this is left: "+name)
 		}
@@ -484,12 +535,17 @@ func (s *scenario) prove(t *testing.T, first *world) *proof {
 				t.Fatal(err)
 			}
 		}
+		if s.staged != nil {
+			if err := p.begin.start(&agent{}).Stage(t.Context(), *s.staged); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 	p.begin.disk.SyncAll()
 	if s.makes != nil {
 		s.makes(p.begin.machine)
 	}
-	if p.points = s.record(t, p.begin); len(p.points) < 200 {
+	if p.points = s.record(t, p.begin); len(p.points) < 100 {
 		t.Fatalf("only %d calls: is the disk still handed in everywhere?", len(p.points))
 	}
 	return p
@@ -497,7 +553,7 @@ func (s *scenario) prove(t *testing.T, first *world) *proof {
 
 const preamble = `# Crash proof of components
 
-Written by ` + "`go tool mage proof`" + `, and compared by ` + "`go tool mage test`" + `. Every call of a component's upgrade that changes something, on the disk or in the
+Written by ` + "`go tool mage proof`" + `, and compared by ` + "`go tool mage test`" + `. Every call of a component's upgrade or stage that changes something, on the disk or in the
 runtime, is interrupted or fails in each way below, and the host must come out of it by itself: the version runs that the scenario must end
 with, complete, with its configuration; runtime, link and record agree, no upgrade is pending, and the order ends with an error exactly if it was
 undone. The host is then upgraded once more, after which no left-over is tolerated. **Not covered:** the real runtimes, of which

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -32,8 +33,6 @@ const (
 	maxCompleted = 100
 	// maxFailed bounds the versions that are remembered as bad.
 	maxFailed = 20
-	// maxKept is how many versions besides the installed one a host keeps for a rollback.
-	maxKept = 1
 	// maxBackups is how many backups stay for whoever investigates: those of the last
 	// upgrades, whether they failed or not.
 	maxBackups = 3
@@ -44,8 +43,10 @@ type state struct {
 	Runtime string `json:"runtime,omitempty"`
 	// Installed is nil if no version is.
 	Installed *primitive.Installed `json:"installed,omitempty"`
-	// Kept are other versions on the host, newest last.
-	Kept []primitive.Installed `json:"kept,omitempty"`
+	// Kept are versions that were installed before, Staged those that were not yet; newest
+	// last. An agent of an earlier release reads only those that are kept.
+	Kept   []onHost `json:"kept,omitempty"`
+	Staged []onHost `json:"staged,omitempty"`
 	// LastHealthy is the last version that ended its observation well, and Highest the
 	// highest such one: the server cannot go below it.
 	LastHealthy string `json:"last_healthy,omitempty"`
@@ -99,7 +100,8 @@ func journalOf(d disk.Disk, dir string) steps.File {
 
 func (s *state) clone() state {
 	c := *s
-	c.Kept, c.Completed, c.Failed, c.History = slices.Clone(s.Kept), slices.Clone(s.Completed), slices.Clone(s.Failed), slices.Clone(s.History)
+	c.Kept, c.Staged = slices.Clone(s.Kept), slices.Clone(s.Staged)
+	c.Completed, c.Failed, c.History = slices.Clone(s.Completed), slices.Clone(s.Failed), slices.Clone(s.History)
 	return c
 }
 
@@ -108,14 +110,13 @@ func (s *state) isCompleted(id string) bool {
 	return slices.ContainsFunc(s.Completed, func(c completed) bool { return c.ID == id })
 }
 
-// succeed records that a version stays.
-func (s *state) succeed(j *primitive.Journal, now time.Time) {
+// succeed records that a version stays. bytes is the size of the one before.
+func (s *state) succeed(j *primitive.Journal, bytes int64, limits handoff.Limits, now time.Time) {
 	to := j.To
 	if s.Installed != nil && s.Installed.Home != to.Home {
-		s.Kept = append(s.Kept, *s.Installed)
+		s.Kept = append(s.Kept, onHost{Installed: *s.Installed, Bytes: bytes, ReplacedAt: now})
 	}
-	s.Kept = slices.DeleteFunc(s.Kept, func(k primitive.Installed) bool { return k.Home == to.Home })
-	s.Kept = bounded(s.Kept, maxKept)
+	s.forget(to.Home)
 	s.Runtime, s.Installed = j.Order.Runtime, &to
 	s.LastHealthy = to.FullVersion()
 	if order, err := manifest.CompareVersions(to.FullVersion(), s.Highest); s.Highest == "" || err == nil && order > 0 {
@@ -125,11 +126,12 @@ func (s *state) succeed(j *primitive.Journal, now time.Time) {
 	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now}), maxCompleted)
 	s.record(j, "", now)
 	s.Report, s.Broken = nil, ""
+	s.trim(limits, now)
 }
 
 // has reports whether a home is that of a version which stays on the host.
 func (s *state) has(home string) bool {
-	return s.Installed != nil && s.Installed.Home == home || slices.ContainsFunc(s.Kept, func(k primitive.Installed) bool { return k.Home == home })
+	return s.Installed != nil && s.Installed.Home == home || holds(s.Kept, home) || holds(s.Staged, home)
 }
 
 // fail records that a version has failed here. Only a version that was started is bad by
@@ -183,7 +185,7 @@ func (s *state) allow(component, version, archive, floor string, downgrade, forc
 	if err != nil || order >= 0 || downgrade || local && force {
 		return err
 	}
-	if slices.ContainsFunc(s.Kept, same) {
+	if slices.ContainsFunc(s.Kept, func(k onHost) bool { return same(k.Installed) }) {
 		return nil
 	}
 	return fmt.Errorf("version %s is older than %s, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade %s --component %s`", version, s.Highest, version, component)
@@ -196,13 +198,7 @@ func (s *state) installed() string {
 	return s.Installed.FullVersion()
 }
 
-func (s *state) keptVersions() []string {
-	var out []string
-	for _, k := range s.Kept {
-		out = append(out, k.FullVersion())
-	}
-	return out
-}
+func (s *state) keptVersions() []string { return names(s.Kept) }
 
 // failedRollback begins the error of an upgrade that could not be undone.
 func failedRollback(why, undo error) string {

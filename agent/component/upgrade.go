@@ -134,6 +134,11 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	}
 	defer m.lookSoon() // once it is unlocked
 	defer u.unlock()
+	release, err := u.noStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	u.begin(r.ID, cancel)
@@ -323,17 +328,9 @@ type work struct {
 func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
 	w := &work{u: u, r: r, j: j, health: health}
 	m := u.m
-	u.mu.Lock()
-	kept := slices.Clone(u.state.Kept)
-	if i := u.state.Installed; i != nil {
-		kept = append(kept, *i) // only its configuration changes then
-	}
-	u.mu.Unlock()
-	w.change = &primitive.Change{
-		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
-		Kept: kept, Allow: w.allow, Journal: j, Save: func() error { return w.run.Save() }, Account: m.Account, Log: m.Log,
-		Report: func(meta agentapi.UpgradeMetadata) { w.report(agentapi.UpgradeDownloading, meta, true) },
-	}
+	w.change = u.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
+		w.report(agentapi.UpgradeDownloading, meta, true)
+	})
 	w.run = &steps.Run{
 		Steps: append(w.change.Steps(), steps.Step{
 			Name: observeHealth, Timeout: newRules(nil, health).Wait + observeSlack, Do: w.observe,
@@ -341,6 +338,24 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 		Journal: j, File: journalOf(m.Disk, u.dir), Begins: w.begins, Log: m.Log.With("component", u.name),
 	}
 	return w
+}
+
+// newChange returns what the actions of an upgrade or a stage work with.
+func (u *unit) newChange(j *primitive.Journal, allow func(string, *trust.Expectation) error, save func() error, report func(agentapi.UpgradeMetadata)) *primitive.Change {
+	m := u.m
+	u.mu.Lock()
+	var list []primitive.Installed
+	if i := u.state.Installed; i != nil {
+		list = append(list, *i) // only its configuration changes then
+	}
+	for _, v := range slices.Concat(u.state.Kept, u.state.Staged) {
+		list = append(list, v.Installed)
+	}
+	u.mu.Unlock()
+	return &primitive.Change{
+		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		OnHost: list, Allow: allow, Journal: j, Save: save, Account: m.Account, Log: m.Log, Report: report,
+	}
 }
 
 func (w *work) allow(version string, e *trust.Expectation) error {
@@ -537,7 +552,11 @@ func (w *work) broken(why, undo error) error {
 // succeed records that the version stays, before what only undoing needs is removed.
 func (w *work) succeed(ctx context.Context) error {
 	u := w.u
-	if err := u.change(func(s *state) { s.succeed(w.j, time.Now().UTC()) }); err != nil {
+	var bytes int64
+	if w.j.From != nil {
+		bytes = u.size(w.j.From.Home)
+	}
+	if err := u.change(func(s *state) { s.succeed(w.j, bytes, u.m.Keep, time.Now().UTC()) }); err != nil {
 		return &Failure{Step: observeHealth, Err: err, Transient: true}
 	}
 	u.mu.Lock()

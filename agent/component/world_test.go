@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // The host's folders, on its simulated disk.
@@ -175,13 +176,16 @@ func (w *world) start(a *agent) *Manager {
 		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
 		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
-		Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
+		Keep:    keep, Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := m.Follow(w.t.Context(), w.policy); err != nil {
 		w.t.Fatal(err)
 	}
 	return m
 }
+
+// keep is how many versions a host keeps besides the installed one.
+var keep = handoff.DefaultLimits()
 
 // shortly is how components are observed: long enough for a crash loop to show.
 var shortly = agentapi.ComponentHealth{WaitSeconds: 5}
@@ -242,7 +246,18 @@ func (w *world) wrong(name, version, config string) (wrong []string) {
 	if j, err := steps.Read[primitive.Journal](journalOf(d, dir)); err != nil || j != nil && !state.isCompleted(j.Order.ID) {
 		complain("the journal is left: %v", err)
 	}
+	for _, v := range slices.Concat(state.Kept, state.Staged) {
+		if _, err := install.CheckIntact(context.Background(), d, dir, v.Home); err != nil {
+			complain("version %s on the host: %v", v.FullVersion(), err)
+		}
+	}
 	return wrong
+}
+
+// staged returns the versions of web that are staged.
+func (w *world) staged() []string {
+	s, _ := readState(w.look(), filepath.Join(top, FolderName, "web")) // wrong reads it too
+	return names(s.Staged)
 }
 
 // homes returns the versions on the host.

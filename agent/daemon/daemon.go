@@ -142,6 +142,8 @@ type daemon struct {
 
 	// stages has the stage that was accepted and does not run yet.
 	stages chan upgrade.Request
+	// componentStages are those of components, likewise.
+	componentStages chan component.Request
 	// recheck has an element if the versions are to be checked again.
 	recheck  chan struct{}
 	checking sync.Mutex
@@ -174,7 +176,7 @@ func (a Agent) build() (*daemon, error) {
 	o := a.Options
 	d := &daemon{
 		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
-		stages: make(chan upgrade.Request, 1), recheck: make(chan struct{}, 1),
+		stages: make(chan upgrade.Request, 1), componentStages: make(chan component.Request, agentapi.MaxComponents), recheck: make(chan struct{}, 1),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)

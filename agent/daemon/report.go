@@ -71,7 +71,7 @@ func probed(u *agentapi.UpgradeDetails) *probe.Upgrade {
 		return nil
 	}
 	return &probe.Upgrade{
-		ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State),
+		ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State), Phase: u.Metadata.Phase,
 		Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate),
 		Message: upgradeMessage(u.Metadata),
 	}

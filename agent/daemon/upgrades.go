@@ -182,6 +182,9 @@ func (d *daemon) finish(id string, r queue.Result) bool {
 
 // acceptLocal accepts an upgrade or a rollback that is requested on the host.
 func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
+	if req.Component != "" {
+		return d.acceptComponentSwitch(req)
+	}
 	if req.Rollback {
 		return d.acceptRollback(req)
 	}

@@ -99,6 +99,9 @@ func (d *daemon) knownVersions() []probe.Version {
 
 // removeVersion removes a version on request of the host.
 func (d *daemon) removeVersion(req probe.RemoveRequest) error {
+	if req.Component != "" {
+		return d.removeComponentVersion(req)
+	}
 	err := d.executor.RemoveVersion(req.Version)
 	if errors.Is(err, upgrade.ErrBusy) || errors.Is(err, upgrade.ErrUnderWay) {
 		return fmt.Errorf("%w: %w", control.ErrBusy, err)
@@ -120,6 +123,9 @@ func (d *daemon) removeVersion(req probe.RemoveRequest) error {
 func (d *daemon) acceptStage(req probe.StageRequest) error {
 	if _, err := manifest.ParseVersion(req.Version); err != nil {
 		return err
+	}
+	if req.Component != "" {
+		return d.acceptComponentStage(req)
 	}
 	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
 		return fmt.Errorf("version %s already runs here", req.Version)

@@ -30,7 +30,7 @@ import (
 func (d *daemon) buildWorkloads() {
 	d.workloads = component.New(component.Options{
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Adapters: d.Runtimes,
-		Packages: packages{d}, Check: check.Run, Account: account,
+		Packages: packages{d}, Check: check.Run, Account: account, Keep: d.Config.Upgrade.Limits(),
 		Changed: func(progress bool) {
 			if progress {
 				d.changes.Progress()
@@ -122,6 +122,12 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 				d.log.Error("not every component of the policy is followed", "error", err)
 			}
 			followed = list
+			for _, r := range d.workloads.Interrupted() {
+				d.log.Info("an interrupted stage of a component begins again", "component", r.Order.Component, "version", r.Order.Version)
+				if err := d.workloads.AcceptStage(r); err == nil {
+					parts.Go(func() { d.stageComponent(ctx, r) })
+				}
+			}
 		}
 		again := time.Now().Add(time.Hour)
 		names := d.queue.Components()
@@ -151,6 +157,8 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		case <-changed:
 		case name := <-ended:
 			delete(busy, name)
+		case r := <-d.componentStages:
+			parts.Go(func() { d.stageComponent(ctx, r) })
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -257,12 +265,8 @@ func (d *daemon) workloadHealth() []probe.Workload {
 			LastHealthyVersion: r.LastHealthyVersion, Rollbacks: r.Rollbacks, Restarts: r.Restarts, Since: r.Since,
 			ManagedBy: managedBy(r.Runtime), Folder: filepath.Join(d.Top, component.FolderName, r.Name),
 		}
-		if u := r.UpgradeDetails; u != nil {
-			w.Upgrade = &probe.Upgrade{
-				ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State), Phase: u.Metadata.Phase,
-				Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate), Message: upgradeMessage(u.Metadata),
-			}
-		}
+		w.Upgrade, w.Staging = probed(r.UpgradeDetails), probed(d.workloads.Staging(r.Name))
+		w.Versions = d.workloads.Versions(r.Name)
 		out = append(out, w)
 	}
 	return out

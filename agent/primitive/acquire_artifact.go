@@ -47,15 +47,7 @@ func (c *Change) acquired(ctx context.Context) (bool, error) {
 func (c *Change) doAcquire(ctx context.Context) error {
 	j := c.Journal
 	if j.Order.Rollback {
-		i := slices.IndexFunc(c.Kept, func(k Installed) bool { return k.FullVersion() == j.Order.Version })
-		if i < 0 {
-			return fmt.Errorf("version %s of %s is not kept on this host: upgrade to it instead", j.Order.Version, j.Order.Component)
-		}
-		floor := c.Packages.Floor(ctx, j.Order.Component)
-		if err := c.Allow(j.Order.Version, &trust.Expectation{Archive: c.Kept[i].Archive, Floor: floor}); err != nil {
-			return err
-		}
-		return c.reuse(ctx, c.Kept[i])
+		return c.switchTo(ctx, j.Order.Version)
 	}
 	expect, err := c.Packages.Expect(ctx, c.archive(), j.Order.SourceURI)
 	if err != nil {
@@ -71,15 +63,36 @@ func (c *Change) doAcquire(ctx context.Context) error {
 		}
 		sha512 = pinned
 	}
-	if i := slices.IndexFunc(c.Kept, func(k Installed) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
-		if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.Kept[i].Home); err == nil {
-			return c.reuse(ctx, c.Kept[i])
+	if i := slices.IndexFunc(c.OnHost, func(k Installed) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
+		if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.OnHost[i].Home); err == nil {
+			return c.reuse(ctx, c.OnHost[i])
 		}
 	}
 	if err := c.fetch(ctx, expect, sha512); err != nil {
 		return err
 	}
 	return c.acquireRest(ctx)
+}
+
+// switchTo takes the newest version of that name on the host. Its publishers are not asked, but
+// for what this host knows of them.
+func (c *Change) switchTo(ctx context.Context, version string) error {
+	for _, v := range slices.Backward(c.OnHost) {
+		if v.FullVersion() != version {
+			continue
+		}
+		floor := c.Packages.Floor(ctx, c.Journal.Order.Component)
+		if err := c.Allow(version, &trust.Expectation{Archive: v.Archive, Floor: floor}); err != nil {
+			return err
+		}
+		return c.reuse(ctx, v)
+	}
+	return fmt.Errorf("version %s of %s is neither kept nor staged on this host: upgrade to it instead", version, c.Journal.Order.Component)
+}
+
+// DiscardDownload removes what was downloaded.
+func (c *Change) DiscardDownload() error {
+	return download.Discard(c.Disk, c.downloads(), c.archive())
 }
 
 // reuse takes a version that is on the host.
@@ -206,7 +219,7 @@ func (c *Change) undoAcquire(ctx context.Context) error {
 func (c *Change) removeAcquired(ctx context.Context) error {
 	j := c.Journal
 	if !j.KeepDownload {
-		if err := download.Discard(c.Disk, c.downloads(), c.archive()); err != nil {
+		if err := c.DiscardDownload(); err != nil {
 			return err
 		}
 	}

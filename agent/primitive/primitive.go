@@ -150,8 +150,9 @@ type Change struct {
 	// Dir is the component's folder, absolute.
 	Dir          string
 	GOOS, GOARCH string
-	// Kept are the versions on the host besides the one that is installed.
-	Kept []Installed
+	// OnHost are the versions on the host: those that were installed before, those that are
+	// staged, and the installed one.
+	OnHost []Installed
 	// Allow returns an error if a version must not be installed, by what the publishers say
 	// about it; see package component.
 	Allow   func(version string, e *trust.Expectation) error
@@ -175,6 +176,11 @@ func (c *Change) Steps() []steps.Step {
 
 // archiveFormat is the format of packages that agents fetch.
 const archiveFormat = "tar.gz"
+
+// StageSteps returns the actions that bring a version to the host and change nothing that runs.
+func (c *Change) StageSteps() []steps.Step {
+	return []steps.Step{c.acquireArtifact(), c.verifyArtifact()}
+}
 
 func (c *Change) archive() string {
 	o := c.Journal.Order

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // publishComponent publishes a version of the component web, which runs as a process. Its
@@ -147,6 +148,60 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	if out, err := h.CLI(t.Context(), "components", "logs", "web"); err != nil || !strings.Contains(out, "started 1.3.0") {
 		t.Errorf("muster-agent components logs: %v\n%s", err, out)
 	}
+}
+
+// A version of a component is staged, the server goes away, and the host switches to it and back.
+func TestStagedVersionOfAComponentIsSwitchedToWithoutItsSource(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.components([]string{"web"}, []string{"1.0.0", "1.1.0"}, "1.2.0")
+	_, err := w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", "1.0.0")
+	check(t, err)
+	w.wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
+	versions := func(want string, args ...string) {
+		t.Helper()
+		args = append([]string{"versions"}, append(args, "--component", "web")...)
+		out, err := h.CLI(t.Context(), args...)
+		if err != nil {
+			out += err.Error()
+		}
+		if !strings.Contains(out, want) {
+			t.Errorf("muster-agent %s: %v\n%s\nwant %q in it", strings.Join(args, " "), err, out, want)
+		}
+	}
+	has := func(want ...string) {
+		t.Helper()
+		out, err := h.CLI(t.Context(), "versions", "list", "--component", "web", "-o", "json")
+		check(t, err)
+		var list []probe.Version
+		check(t, json.Unmarshal([]byte(out), &list))
+		var got []string
+		for _, v := range list {
+			got = append(got, v.Version+" "+string(v.State))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the host has %q, want %q", got, want)
+		}
+	}
+
+	versions("stage it first with `muster-agent versions stage 1.1.0 --component web`", "switch", "1.1.0")
+	versions("Version 1.1.0 is on this host: muster-agent versions switch 1.1.0 --component web switches to it.", "stage", "1.1.0")
+	versions("Version 1.1.0 is staged here already.", "stage", "1.1.0")
+	versions("Version 1.2.0 is on this host", "stage", "1.2.0")
+	has("1.0.0 running", "1.2.0 staged", "1.1.0 staged")
+
+	check(t, w.server.Stop())
+	versions("Version 1.1.0 of web runs now.", "switch", "1.1.0")
+	has("1.1.0 running", "1.2.0 staged", "1.0.0 previous")
+	versions("UPG_FAILED: version 1.2.0 is not healthy", "switch", "1.2.0")
+	has("1.1.0 running", "1.2.0 staged", "1.0.0 previous")
+	versions("Version 1.0.0 of web runs now.", "switch", "1.0.0")
+	versions("is the installed one: switch to another one before you remove it", "remove", "1.0.0")
+	versions("Removed version 1.2.0.", "remove", "1.2.0")
+	has("1.0.0 running", "1.1.0 previous")
+
+	check(t, w.server.Start(t.Context()))
+	w.wait(h, "is known to run web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).Status == "HEALTHY" })
 }
 
 // components lists components in the policy of all hosts, and publishes versions of each that

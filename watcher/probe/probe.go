@@ -59,7 +59,7 @@ type Health struct {
 	Staging *Upgrade `json:"staging,omitempty"`
 }
 
-// Version is a version of the agent on the host.
+// Version is a version of the agent, or of a component, on the host.
 type Version struct {
 	Version string       `json:"version"` // full version
 	Hash    string       `json:"hash"`
@@ -77,7 +77,7 @@ type Version struct {
 type VersionState string
 
 const (
-	VersionRunning  VersionState = "running"
+	VersionRunning  VersionState = "running"  // of a component: installed
 	VersionPrevious VersionState = "previous" // it ran, and was good
 	VersionStaged   VersionState = "staged"   // it has not run since it was unpacked
 )
@@ -115,6 +115,9 @@ type Workload struct {
 	Since              *time.Time `json:"since,omitempty"`
 	Folder             string     `json:"folder"`
 	Upgrade            *Upgrade   `json:"upgrade,omitempty"`
+	// Versions and Staging are as those of the agent itself in Health.
+	Versions []Version `json:"versions,omitempty"`
+	Staging  *Upgrade  `json:"staging,omitempty"`
 }
 
 // WorkloadEvent is one upgrade of a component in its history.
@@ -156,6 +159,8 @@ type Upgrade struct {
 // UpgradeRequest is the body of POST /v1/upgrade, which requests an upgrade on the host. The
 // answer is 202 if it is accepted and 409 while another upgrade runs.
 type UpgradeRequest struct {
+	// Component is the component to upgrade, which must be a Rollback; empty: the agent itself.
+	Component string `json:"component,omitempty"`
 	Version   string `json:"version"`
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version even if it was rolled back on this host.
@@ -168,6 +173,8 @@ type UpgradeRequest struct {
 // StageRequest is the body of POST /v1/stage, which requests that a version is fetched, verified
 // and unpacked. The answers are those to an [UpgradeRequest].
 type StageRequest struct {
+	// Component is the component of the version; empty: the agent itself.
+	Component string `json:"component,omitempty"`
 	Version   string `json:"version"`
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force stages a version even if it was rolled back on this host.
@@ -177,7 +184,9 @@ type StageRequest struct {
 // RemoveRequest is the body of POST /v1/versions/remove, which removes a version from the host.
 // The answer is 200 when it is removed, and 409 while another one is installed or watched.
 type RemoveRequest struct {
-	Version string `json:"version"`
+	// Component is the component of the version; empty: the agent itself.
+	Component string `json:"component,omitempty"`
+	Version   string `json:"version"`
 }
 
 // socketName is the control socket's name in the top folder.

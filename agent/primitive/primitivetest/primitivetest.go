@@ -235,7 +235,7 @@ func (w *world) run(a runtime.Adapter, j *primitive.Journal) *steps.Run {
 	run := &steps.Run{Journal: j, File: w.file(), Log: slog.New(slog.DiscardHandler)}
 	c := &primitive.Change{
 		Disk: disk.OS{}, Adapter: a, Packages: none{}, Top: w.from.Dir, Dir: w.from.Dir, GOOS: goruntime.GOOS, GOARCH: goruntime.GOARCH,
-		Kept: []primitive.Installed{w.to.installed}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
+		OnHost: []primitive.Installed{w.to.installed}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
 		Save: func() error { return run.Save() }, Report: func(agentapi.UpgradeMetadata) {},
 		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil }, Log: slog.New(slog.DiscardHandler),
 	}

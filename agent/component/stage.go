@@ -1,0 +1,368 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
+)
+
+const (
+	// A stage has a journal of its own: an agent of an earlier release would install the version.
+	stageJournalFile = "stage-journal"
+	stageJournalKind = "component-stage"
+
+	// recordStage is the name of the step in which the version is recorded as staged.
+	recordStage   = "record_stage"
+	recordTimeout = 30 * time.Second // one look at each of its files, and a record
+)
+
+// errOvertaken is the cause of a stage that an upgrade ended.
+var errOvertaken = stoppedBy("ended by an upgrade that began")
+
+// stageJournal is the journal of a stage.
+type stageJournal struct {
+	primitive.Journal
+	ActionID string `json:"action_id,omitempty"`
+	Force    bool   `json:"force,omitempty"`
+	Local    bool   `json:"local,omitempty"`
+	// Interrupted counts how often it was interrupted before.
+	Interrupted int `json:"interrupted,omitempty"`
+}
+
+func stageFile(d disk.Disk, dir string) steps.File {
+	return steps.File{Disk: d, Op: op, Path: filepath.Join(dir, stageJournalFile), Kind: stageJournalKind, Version: journalVersion}
+}
+
+// Stage fetches, verifies and unpacks a version of a component, and changes nothing that runs.
+// It returns nil if the version is on the host and intact. A later upgrade to it fetches nothing.
+// Otherwise the error is ErrStopping if the stage is to begin again later, or a *Failure that left
+// the host as before. An upgrade of the component that begins ends it. A component must not be
+// staged twice at the same time; see AcceptStage.
+func (m *Manager) Stage(ctx context.Context, r Request) error {
+	u := m.unit(r.Order.Component)
+	if u == nil {
+		return &Failure{Step: primitive.AcquireArtifact, Err: m.unknown(r.Order.Component)}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !u.beginStage(cancel) {
+		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: ErrBusy, Transient: true})
+	}
+	defer u.endStage()
+	if err := u.recoverStage(); err != nil {
+		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+	}
+	err := u.stage(ctx, r)
+	if f := (*Failure)(nil); errors.As(err, &f) && !f.Transient {
+		u.m.Log.Warn("a version of a component is not staged", "component", u.name, "version", r.Order.Version, "error", err)
+	}
+	return err
+}
+
+// AcceptStage reports a stage that is about to begin, or returns ErrBusy while the component is
+// upgraded or staged.
+func (m *Manager) AcceptStage(r Request) error {
+	u := m.unit(r.Order.Component)
+	if u == nil {
+		return m.unknown(r.Order.Component)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running != "" || u.staging != nil && !u.staging.State.Ended() {
+		return ErrBusy
+	}
+	if _, snapshot := manifest.SplitSnapshot(r.Order.Version); r.Order.Version == u.state.installed() && !snapshot {
+		return fmt.Errorf("version %s of %s is installed here already", r.Order.Version, u.name)
+	}
+	u.staging = &agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
+	return nil
+}
+
+// beginStage stores what ends the stage. It returns false while the component is upgraded or
+// staged.
+func (u *unit) beginStage(cancel context.CancelCauseFunc) bool {
+	select {
+	case u.stages <- struct{}{}:
+	default:
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cancelStage = cancel
+	return true
+}
+
+func (u *unit) endStage() {
+	u.mu.Lock()
+	u.cancelStage = nil
+	u.mu.Unlock()
+	<-u.stages
+}
+
+// noStage ends the stage under way, and keeps others from beginning until release is called.
+func (u *unit) noStage(ctx context.Context) (release func(), err error) {
+	u.mu.Lock()
+	if u.cancelStage != nil {
+		u.cancelStage(errOvertaken)
+	}
+	u.mu.Unlock()
+	select {
+	case u.stages <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	release = func() { <-u.stages }
+	if err := u.recoverStage(); err != nil {
+		release()
+		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+	}
+	return release, nil
+}
+
+// stage is a stage under way.
+type stage struct {
+	u      *unit
+	j      *stageJournal
+	run    *steps.Run
+	change *primitive.Change
+}
+
+func (u *unit) newStage(j *stageJournal) *stage {
+	s := &stage{u: u, j: j}
+	w := &work{u: u, r: Request{ActionID: j.ActionID, Order: j.Order, Force: j.Force, Local: j.Local}, j: &j.Journal}
+	s.change = u.newChange(&j.Journal, w.allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
+		s.report(agentapi.UpgradeDownloading, meta, true)
+	})
+	s.run = &steps.Run{
+		Steps:   append(s.change.StageSteps(), steps.Step{Name: recordStage, Timeout: recordTimeout, Do: s.record, Undo: s.undoRecord}),
+		Journal: j, File: stageFile(u.m.Disk, u.dir), Log: u.m.Log.With("component", u.name),
+		Begins: func(step steps.Step) {
+			if state, ok := upgradeStates[step.Name]; ok {
+				s.report(state, agentapi.UpgradeMetadata{}, false)
+			}
+		},
+	}
+	return s
+}
+
+func (s *stage) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata, progress bool) {
+	u := s.u
+	d := agentapi.UpgradeDetails{TargetVersion: s.j.Order.Version, ActionID: s.j.ActionID, State: state, Metadata: meta}
+	u.mu.Lock()
+	u.staging = &d
+	u.mu.Unlock()
+	if !progress {
+		u.m.Log.Info("component stage", "component", u.name, "state", state, "version", d.TargetVersion)
+	}
+	u.m.Changed(progress)
+}
+
+func (u *unit) stage(ctx context.Context, r Request) error {
+	u.mu.Lock()
+	policy, problem, is := u.policy, u.problem, u.state.clone()
+	u.mu.Unlock()
+	if r.Order.Runtime == "" {
+		r.Order.Runtime = policy.Runtime
+	}
+	r.Order.ServerConfig = policy.ServerConfig
+	if r.Order.Image == "" {
+		r.Order.Image = policy.Artifact.Image
+	}
+	if err := u.mayStage(r, policy, problem, &is); err != nil {
+		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err})
+	}
+	if err := u.makeFolder(); err != nil {
+		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+	}
+	s := u.newStage(&stageJournal{
+		Journal:  primitive.Journal{Order: r.Order, From: is.Installed},
+		ActionID: r.ActionID, Force: r.Force, Local: r.Local, Interrupted: max(0, r.Attempt-1),
+	})
+	if step, err := s.run.Do(ctx); err != nil {
+		return s.fail(ctx, r, step, err)
+	}
+	u.mu.Lock()
+	u.staging = nil
+	u.mu.Unlock()
+	u.m.Log.Info("a version of a component is staged", "component", u.name, "version", r.Order.Version)
+	if err := s.conclude(); err != nil {
+		u.m.Log.Warn("what is left of a stage is not removed yet", "component", u.name, "version", r.Order.Version, "error", err)
+	}
+	u.clean(ctx) // versions that had to make room
+	u.m.Changed(false)
+	return nil
+}
+
+// mayStage returns an error for a stage that cannot succeed.
+func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
+	_, snapshot := manifest.SplitSnapshot(r.Order.Version)
+	switch {
+	case problem != "":
+		return errors.New(problem)
+	case s.Broken != "":
+		return fmt.Errorf("nothing is done with the component: %s", s.Broken)
+	case r.Order.Runtime != policy.Runtime:
+		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", u.name, policy.Runtime, r.Order.Runtime)
+	case r.Order.Version == s.installed() && !snapshot:
+		return fmt.Errorf("version %s of %s is installed here already", r.Order.Version, u.name)
+	case u.m.Keep.Staged == 0:
+		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
+	}
+	return nil
+}
+
+// fail undoes a stage whose step has failed.
+func (s *stage) fail(ctx context.Context, r Request, step string, why error) error {
+	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
+		if s.j.Interrupted < MaxAttempts {
+			return ErrStopping // the journal stays, and the next process begins again
+		}
+		why = fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
+	}
+	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
+	s.j.KeepDownload = f.Transient || errors.Is(why, errOvertaken) // the upgrade may need it, and removes it
+	if err := s.run.Fail(step, why); err != nil {
+		f = &Failure{Step: step, Err: fmt.Errorf("%w; what it has left is not removed yet: %w", why, err), Transient: true}
+	}
+	return s.u.notStaged(r, f)
+}
+
+// notStaged reports a stage that failed.
+func (u *unit) notStaged(r Request, f *Failure) error {
+	u.mu.Lock()
+	u.staging = &agentapi.UpgradeDetails{
+		TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Error()},
+	}
+	u.mu.Unlock()
+	u.m.Changed(false)
+	return f
+}
+
+// record records the version as staged. Older ones make room for it.
+func (s *stage) record(context.Context) error {
+	u, to := s.u, s.j.To
+	to.Files, to.ConfigSHA256, to.RenderedSHA256 = nil, "", ""
+	v := onHost{Installed: to, Bytes: u.size(to.Home), StagedAt: time.Now().UTC()}
+	u.mu.Lock()
+	next := u.state.clone()
+	u.mu.Unlock()
+	if holds(next.Kept, to.Home) { // it stays a version that was installed
+		return nil
+	}
+	next.forget(to.Home)
+	next.Staged = append(next.Staged, v)
+	if gone := next.surplus(u.m.Keep, v.StagedAt); handoff.Holds(gone, to.Home) {
+		return fmt.Errorf("staging it needs %s, and upgrade.keep.size of %s leaves too little beside the versions that are kept: remove one (`muster-agent versions list --component %s`), or raise it",
+			units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(u.m.Keep.Bytes)), u.name)
+	}
+	return u.change(func(is *state) {
+		is.forget(to.Home)
+		is.Staged = append(is.Staged, v)
+		is.trim(u.m.Keep, v.StagedAt)
+	})
+}
+
+// undoRecord removes the version from the record. One that was on the host before stays.
+func (s *stage) undoRecord(context.Context) error {
+	if s.j.Reused {
+		return nil
+	}
+	return s.u.change(func(is *state) {
+		is.Staged = slices.DeleteFunc(is.Staged, func(v onHost) bool { return v.Home == s.j.To.Home })
+	})
+}
+
+// conclude removes the archive, which is not needed any more, and the journal.
+func (s *stage) conclude() error {
+	return errors.Join(s.change.DiscardDownload(), s.run.File.Remove())
+}
+
+// recoverStage undoes or finishes the stage that an earlier process left. The caller keeps others
+// from beginning.
+func (u *unit) recoverStage() error {
+	file := stageFile(u.m.Disk, u.dir)
+	j, err := steps.Read[stageJournal](file)
+	if errors.Is(err, disk.ErrDamaged) {
+		u.m.Log.Warn("the journal of a component's stage was unreadable", "component", u.name, "error", err)
+		return file.Remove()
+	}
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		return u.dropStageCopies()
+	}
+	s := u.newStage(j)
+	u.mu.Lock()
+	done := !j.Undoing && j.HasBegun(recordStage) && u.state.has(j.To.Home)
+	u.mu.Unlock()
+	if done {
+		return s.conclude()
+	}
+	j.KeepDownload = true
+	return s.run.Undo()
+}
+
+// dropStageCopies removes what a power cut has left of a stage's journal that is gone. Only the
+// next stage would, and there may be none.
+func (u *unit) dropStageCopies() error {
+	for _, name := range layout.Copies(stageJournalFile) {
+		path := filepath.Join(u.dir, name)
+		if _, err := u.m.Disk.Lstat(op, path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := u.m.Disk.Remove(op, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Interrupted returns the stages that an earlier process of the agent left unfinished, to be done
+// again: they are in no queue.
+func (m *Manager) Interrupted() []Request {
+	var out []Request
+	for _, u := range m.all() {
+		j, err := steps.Read[stageJournal](stageFile(m.Disk, u.dir))
+		if err != nil || j == nil || j.Undoing || j.Interrupted >= MaxAttempts {
+			continue
+		}
+		u.mu.Lock()
+		busy := u.cancelStage != nil
+		u.mu.Unlock()
+		if !busy {
+			out = append(out, Request{ID: j.Order.ID, ActionID: j.ActionID, Order: j.Order, Attempt: j.Interrupted + 2, Force: j.Force, Local: j.Local})
+		}
+	}
+	return out
+}
+
+// Staging returns the stage of a component that is under way, or the last one if it failed.
+func (m *Manager) Staging(name string) *agentapi.UpgradeDetails {
+	u := m.unit(name)
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.staging == nil {
+		return nil
+	}
+	d := *u.staging
+	return &d
+}

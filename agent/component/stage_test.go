@@ -1,0 +1,358 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/watcher/handoff"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// versions returns what the host has of web, as <version> <state>.
+func versions(m *Manager) []string {
+	var out []string
+	for _, v := range m.Versions("web") {
+		out = append(out, v.Version+" "+string(v.State))
+	}
+	return out
+}
+
+func (w *world) has(m *Manager, want ...string) {
+	w.t.Helper()
+	if got := versions(m); !slices.Equal(got, want) {
+		w.t.Errorf("the host has %q, want %q", got, want)
+	}
+	if got := w.homes(); len(got) != len(want) {
+		w.t.Errorf("on its disk are %v, want %d versions", got, len(want))
+	}
+}
+
+// installed returns a host with 1.0.0 of web, and packages of other versions.
+func installed(t *testing.T, others ...string) *world {
+	w := newWorld(t)
+	for _, v := range append([]string{"1.0.0"}, others...) {
+		w.publish(v, nil)
+	}
+	if err := w.start(&agent{}).Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0")
+		m, before := w.start(&agent{}), w.machine.count()
+		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		if did := w.machine.since(before); slices.ContainsFunc(did, func(what string) bool { return strings.HasPrefix(what, "st") }) {
+			t.Errorf("staging did %v", did)
+		}
+		w.expect("1.0.0")
+		w.has(m, "1.0.0 running", "2.0.0 staged")
+		if left := w.names("downloads"); len(left) > 0 {
+			t.Errorf("downloads are left: %v", left)
+		}
+
+		w.packages = t.TempDir()
+		m = w.start(&agent{})
+		back := order("switch", "2.0.0")
+		back.Order.Rollback, back.Local = true, true
+		if err := m.Upgrade(t.Context(), back); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("2.0.0")
+		w.has(m, "2.0.0 running", "1.0.0 previous")
+	})
+}
+
+func TestUpgradeToAStagedVersionFetchesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0")
+		m := w.start(&agent{})
+		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		m = w.start(&agent{before: func(c simdisk.Call) error {
+			if strings.HasSuffix(c.Path, ".tar.gz") {
+				t.Errorf("it was fetched: %+v", c)
+			}
+			return nil
+		}})
+		if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("2.0.0")
+	})
+}
+
+// The rules of upgrades are those of stages, and of a switch to what was staged long ago.
+func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0", "3.0.0")
+		m := w.start(&agent{})
+		refused := func(err error, want string) {
+			t.Helper()
+			if f := failureOf(t, err); f.Transient || !strings.Contains(f.Error(), want) {
+				t.Errorf("error is %v, want %q", f, want)
+			}
+		}
+		refused(m.Stage(t.Context(), order("stage", "1.0.0")), "version 1.0.0 of web is installed here already")
+		if d := m.Staging("web"); d == nil || d.State != agentapi.UpgradeFailed || d.TargetVersion != "1.0.0" {
+			t.Errorf("reported is %+v", d)
+		}
+		unknown := order("stage", "2.0.0")
+		unknown.Order.Component = "cache"
+		refused(m.Stage(t.Context(), unknown), "there is no component cache: the host's policy has web, db")
+		w.floor = "2.5.0"
+		refused(m.Stage(t.Context(), order("stage", "2.0.0")), "is below 2.5.0")
+		w.floor = ""
+		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		if d := m.Staging("web"); d != nil {
+			t.Errorf("after it succeeded reported is %+v", d)
+		}
+		w.floor = "2.5.0"
+		local := order("switch", "2.0.0")
+		local.Order.Rollback, local.Local = true, true
+		refused(m.Upgrade(t.Context(), local), "is below 2.5.0")
+		w.floor = ""
+		if err := m.Upgrade(t.Context(), order("third", "3.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		local.Order.ID = "again"
+		refused(m.Upgrade(t.Context(), local), "version 2.0.0 is older than 3.0.0, which was healthy on this host")
+		w.has(m, "3.0.0 running", "2.0.0 staged", "1.0.0 previous")
+	})
+}
+
+func TestOlderStagedVersionsMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "1.1.0", "2.0.0", "3.0.0", "4.0.0")
+		m := w.start(&agent{})
+		for i, v := range []string{"2.0.0", "3.0.0", "4.0.0"} {
+			if err := m.Stage(t.Context(), order("stage", v)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(i) * time.Minute)
+		}
+		w.has(m, "1.0.0 running", "4.0.0 staged", "3.0.0 staged")
+
+		m.Keep.Bytes = m.Versions("web")[1].Bytes / 2
+		f := failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0")))
+		if !strings.Contains(f.Error(), "and upgrade.keep.size of ") || f.Step != recordStage {
+			t.Errorf("failure is %+v", f)
+		}
+		w.has(m, "1.0.0 running", "4.0.0 staged", "3.0.0 staged")
+
+		// Another configuration counts from the next start on.
+		defer func(l handoff.Limits) { keep = l }(keep)
+		keep.Staged = 1
+		w.has(w.start(&agent{}), "1.0.0 running", "4.0.0 staged")
+		keep.Staged = 0
+		m = w.start(&agent{})
+		w.has(m, "1.0.0 running")
+		f = failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0")))
+		if !strings.Contains(f.Error(), "keeps no staged versions") {
+			t.Errorf("failure is %v", f)
+		}
+
+		keep.Previous = 2
+		m = w.start(&agent{})
+		for _, v := range []string{"1.1.0", "2.0.0", "3.0.0"} {
+			if err := m.Upgrade(t.Context(), order("up "+v, v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.has(m, "3.0.0 running", "2.0.0 previous", "1.1.0 previous")
+		if r := m.Reports()[0]; !slices.Equal(r.Rollbacks, []string{"1.1.0", "2.0.0"}) {
+			t.Errorf("reported is %v", r.Rollbacks)
+		}
+	})
+}
+
+func TestVersionIsRemovedOnRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0", "3.0.0")
+		m := w.start(&agent{})
+		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		for version, want := range map[string]string{
+			"1.0.0": "version 1.0.0 of web is the installed one: switch to another one before you remove it",
+			"3.0.0": "version 3.0.0 of web is not on this host, which has 1.0.0, 2.0.0",
+		} {
+			if err := m.RemoveVersion(t.Context(), "web", version); err == nil || err.Error() != want {
+				t.Errorf("error is %v, want %s", err, want)
+			}
+		}
+		var while error
+		w.machine.set(func() { w.machine.hangs["acquire"] = true })
+		ctx, stop := context.WithCancelCause(t.Context())
+		var staged sync.WaitGroup
+		staged.Go(func() { _ = m.Stage(ctx, order("another", "3.0.0")) })
+		synctest.Wait()
+		while = m.RemoveVersion(t.Context(), "web", "2.0.0")
+		stop(ErrCancelled)
+		staged.Wait()
+		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
+		if !errors.Is(while, ErrBusy) {
+			t.Errorf("while another one is staged: %v", while)
+		}
+		if err := m.RemoveVersion(t.Context(), "web", "2.0.0"); err != nil {
+			t.Fatal(err)
+		}
+		w.has(m, "1.0.0 running")
+		if err := m.RemoveVersion(t.Context(), "cache", "2.0.0"); err == nil {
+			t.Error("a version of an unknown component was removed")
+		}
+	})
+}
+
+// A stage that takes long neither hides the component's state nor holds up an upgrade.
+func TestUpgradeEndsAStage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "1.1.0", "2.0.0")
+		m := w.start(&agent{})
+		w.machine.set(func() { w.machine.hangs["acquire"] = true })
+		var err error
+		var staged sync.WaitGroup
+		r := order("stage", "2.0.0")
+		if err := m.AcceptStage(r); err != nil {
+			t.Fatal(err)
+		}
+		staged.Go(func() { err = m.Stage(t.Context(), r) })
+		synctest.Wait()
+		if d := m.Staging("web"); d == nil || d.State != agentapi.UpgradeDownloading {
+			t.Errorf("reported is %+v", d)
+		}
+		if err := m.AcceptStage(order("other", "1.1.0")); !errors.Is(err, ErrBusy) {
+			t.Errorf("a second stage: %v", err)
+		}
+		m.look(t.Context())
+		if r := m.Reports()[0]; r.Status != "HEALTHY" {
+			t.Errorf("while it is staged the report is %+v", r)
+		}
+		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
+		if err := m.Upgrade(t.Context(), order("up", "1.1.0")); err != nil {
+			t.Fatal(err)
+		}
+		staged.Wait()
+		if f := failureOf(t, err); !errors.Is(f, ErrCancelled) || f.Transient || f.Error() != "ended by an upgrade that began" {
+			t.Errorf("the stage ended with %v", f)
+		}
+		w.expect("1.1.0")
+		w.has(m, "1.1.0 running", "1.0.0 previous")
+		if left := w.names("downloads"); len(left) > 0 {
+			t.Errorf("downloads are left: %v", left)
+		}
+	})
+}
+
+func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0")
+		r := order("stage", "2.0.0")
+		r.Force, r.Local = true, true
+		for n := range MaxAttempts + 1 {
+			m := w.start(&agent{})
+			if again := m.Interrupted(); (len(again) > 0) != (n > 0) {
+				t.Fatalf("after %d interruptions: %+v", n, again)
+			} else if n > 0 {
+				if r = again[0]; !r.Force || !r.Local || r.Order.Version != "2.0.0" {
+					t.Fatalf("to begin again: %+v", r)
+				}
+			}
+			w.machine.set(func() { w.machine.hangs["acquire"] = true })
+			ctx, stop := context.WithCancelCause(t.Context())
+			var err error
+			var staged sync.WaitGroup
+			staged.Go(func() { err = m.Stage(ctx, r) })
+			synctest.Wait()
+			stop(ErrStopping)
+			staged.Wait()
+			if last := n == MaxAttempts; errors.Is(err, ErrStopping) == last {
+				t.Fatalf("interruption %d ended with %v", n+1, err)
+			}
+		}
+		m := w.start(&agent{})
+		if again := m.Interrupted(); len(again) > 0 {
+			t.Errorf("it begins once more: %+v", again)
+		}
+		w.has(m, "1.0.0 running")
+		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
+		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		w.has(m, "1.0.0 running", "2.0.0 staged")
+	})
+}
+
+// An agent of an earlier release, which reads the same record, takes no staged version for one
+// that the host can be rolled back to, and its record has no times.
+func TestRecordOfAnEarlierRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0", "3.0.0")
+		m := w.start(&agent{})
+		if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Stage(t.Context(), order("stage", "3.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		type earlier struct {
+			Runtime   string                `json:"runtime"`
+			Installed *primitive.Installed  `json:"installed"`
+			Kept      []primitive.Installed `json:"kept"`
+		}
+		d, path := w.look(), statePath(top+"/components/web")
+		is, err := disk.FindRecord[earlier](d, op, path, stateKind, stateVersion)
+		if err != nil || is == nil || len(is.Kept) != 1 || is.Kept[0].FullVersion() != "1.0.0" || is.Installed.FullVersion() != "2.0.0" {
+			t.Fatalf("an earlier release reads %+v, %v", is, err)
+		}
+		if err := disk.WriteRecord(d, op, path, stateKind, stateVersion, is); err != nil {
+			t.Fatal(err)
+		}
+		m = w.start(&agent{})
+		if got := versions(m); !slices.Equal(got, []string{"2.0.0 running", "1.0.0 previous"}) {
+			t.Errorf("after it the host has %v", got)
+		}
+		if err := m.Upgrade(t.Context(), order("third", "3.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		w.has(m, "3.0.0 running", "2.0.0 previous")
+	})
+}
+
+// A stage checks what an upgrade checks before anything is stopped.
+func TestStageFindsWhatWouldFailLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t)
+		w.publish("2.0.0", func(c *manifest.Component) {
+			c.ConfigFiles = append(c.ConfigFiles, manifest.ConfigFile{Path: "/nowhere/web.conf", From: "conf/web.conf"})
+		})
+		m := w.start(&agent{})
+		f := failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0")))
+		if f.Step != primitive.VerifyArtifact || !strings.Contains(f.Error(), "the folder /nowhere does not exist") {
+			t.Errorf("failure is %+v", f)
+		}
+		w.has(m, "1.0.0 running")
+		var known []probe.Version
+		if known = m.Versions("cache"); known != nil {
+			t.Errorf("an unknown component has %v", known)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/watcher/handoff"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// ErrBusy is returned for what must wait until the component is neither upgraded nor staged.
+var ErrBusy = errors.New("the component is being upgraded or staged")
+
+// onHost is a version on the host besides the installed one.
+type onHost struct {
+	primitive.Installed
+	// Bytes are those of its files, without what the runtime has of it, such as an image;
+	// 0: an agent of an earlier release has recorded it.
+	Bytes int64 `json:"bytes,omitempty"`
+	// StagedAt and ReplacedAt are when it was staged, and when it was replaced.
+	StagedAt   time.Time `json:"staged_at,omitzero"`
+	ReplacedAt time.Time `json:"replaced_at,omitzero"`
+}
+
+func holds(list []onHost, home string) bool {
+	return slices.ContainsFunc(list, func(v onHost) bool { return v.Home == home })
+}
+
+// forget removes a version from those besides the installed one.
+func (s *state) forget(home string) {
+	is := func(v onHost) bool { return v.Home == home }
+	s.Kept, s.Staged = slices.DeleteFunc(s.Kept, is), slices.DeleteFunc(s.Staged, is)
+}
+
+// trim forgets the versions that are too many or too large, as the agent does with its own. It
+// reports whether there were any.
+func (s *state) trim(l handoff.Limits, now time.Time) bool {
+	gone := s.surplus(l, now)
+	for _, v := range gone {
+		s.forget(v.Home)
+	}
+	return len(gone) > 0
+}
+
+// surplus returns what trim forgets.
+func (s *state) surplus(l handoff.Limits, now time.Time) []handoff.Version {
+	l.Window = math.MaxInt64 // a component's rollback has no end: nothing else would have the version
+	var list []handoff.Version
+	for _, v := range slices.Concat(s.Kept, s.Staged) {
+		replaced := v.ReplacedAt
+		if v.StagedAt.IsZero() && replaced.IsZero() {
+			replaced = now // an agent of an earlier release has recorded it
+		}
+		list = append(list, handoff.Version{
+			Install: handoff.Install{Identity: v.Identity, Home: v.Home}, Archive: v.Archive, Bytes: v.Bytes, StagedAt: v.StagedAt, ReplacedAt: replaced,
+		})
+	}
+	return handoff.Surplus(list, l, now)
+}
+
+// trim removes the versions that the limits, which may have changed, do not allow any more.
+func (u *unit) trim(ctx context.Context) error {
+	now := time.Now().UTC()
+	u.mu.Lock()
+	next := u.state.clone()
+	u.mu.Unlock()
+	if !next.trim(u.m.Keep, now) {
+		return nil
+	}
+	if err := u.change(func(s *state) { s.trim(u.m.Keep, now) }); err != nil {
+		return err
+	}
+	u.clean(ctx)
+	return nil
+}
+
+// names returns the full versions of a list.
+func names(list []onHost) []string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.FullVersion())
+	}
+	return out
+}
+
+// size returns the size of a version's files, 0 if it cannot be known: it only bounds what stays.
+func (u *unit) size(home string) int64 {
+	n, err := disk.Size(u.m.Disk, op, layout.Path(u.dir, home))
+	if err != nil {
+		u.m.Log.Warn("the size of a version is not known", "component", u.name, "home", home, "error", err)
+		return 0
+	}
+	return n
+}
+
+// Versions returns the versions of a component on the host: the installed one, then the staged
+// and the kept ones, the newest first.
+func (m *Manager) Versions(name string) []probe.Version {
+	u := m.unit(name)
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	s := u.state.clone()
+	u.mu.Unlock()
+	var out []probe.Version
+	if i := s.Installed; i != nil {
+		out = append(out, probe.Version{Version: i.FullVersion(), Hash: i.Hash, State: probe.VersionRunning})
+	}
+	add := func(list []onHost, state probe.VersionState) {
+		for _, v := range slices.Backward(list) {
+			since := v.ReplacedAt
+			if state == probe.VersionStaged {
+				since = v.StagedAt
+			}
+			out = append(out, probe.Version{Version: v.FullVersion(), Hash: v.Hash, State: state, Since: since, Bytes: v.Bytes})
+		}
+	}
+	add(s.Staged, probe.VersionStaged)
+	add(s.Kept, probe.VersionPrevious)
+	return out
+}
+
+// RemoveVersion removes a version of a component, which must not be the installed one, from the
+// host. The error is ErrBusy while the component is upgraded or staged.
+func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error {
+	u := m.unit(name)
+	if u == nil {
+		return m.unknown(name)
+	}
+	if !u.beginStage(func(error) {}) {
+		return ErrBusy
+	}
+	defer u.endStage()
+	if err := u.lock(ctx); err != nil { // a look at it takes seconds
+		return err
+	}
+	defer u.unlock()
+	u.mu.Lock()
+	s := u.state.clone()
+	u.mu.Unlock()
+	if version == s.installed() {
+		return fmt.Errorf("version %s of %s is the installed one: switch to another one before you remove it", version, name)
+	}
+	// What is left of an upgrade may need the version.
+	if j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir)); err != nil || j != nil && !s.isCompleted(j.Order.ID) {
+		return errors.Join(ErrBusy, err)
+	}
+	var gone []string
+	for _, v := range slices.Concat(s.Kept, s.Staged) {
+		if v.FullVersion() == version {
+			gone = append(gone, v.Home)
+		}
+	}
+	if len(gone) == 0 {
+		return fmt.Errorf("version %s of %s is not on this host, which has %s", version, name, strings.Join(append([]string{s.installed()}, names(slices.Concat(s.Kept, s.Staged))...), ", "))
+	}
+	for _, home := range gone {
+		if err := u.change(func(s *state) { s.forget(home) }); err != nil {
+			return err
+		}
+	}
+	u.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)
+	u.clean(ctx)
+	return nil
+}

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/muster-fleet/muster/agent/component"
+	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// removeTimeout bounds how long the removal of a component's version waits for a look at the
+// component, and takes: a client waits thirty seconds.
+const removeTimeout = 20 * time.Second
+
+// acceptComponentSwitch accepts a switch of a component to a version on the host.
+func (d *daemon) acceptComponentSwitch(req probe.UpgradeRequest) error {
+	if !req.Rollback {
+		return errors.New("component: an upgrade that is requested on the host switches to a version which is there: use `muster-agent versions switch`")
+	}
+	var here, found bool
+	for _, v := range d.workloads.Versions(req.Component) {
+		here = here || v.Version == req.Version && v.State == probe.VersionRunning
+		found = found || v.Version == req.Version && v.State != probe.VersionRunning
+	}
+	switch {
+	case found:
+	case here:
+		return fmt.Errorf("version %s of %s is installed here already", req.Version, req.Component)
+	default:
+		if err := d.workloads.Known(req.Component); err != nil {
+			return err
+		}
+		return fmt.Errorf("version %s of %s is neither staged nor kept on this host: stage it first with `muster-agent versions stage %s --component %s`", req.Version, req.Component, req.Version, req.Component)
+	}
+	data, err := json.Marshal(agentapi.UpgradeData{
+		Version: req.Version, Force: req.Force, Rollback: true, Component: &agentapi.ComponentData{Name: req.Component},
+	})
+	if err != nil {
+		return err
+	}
+	id := "local:" + uuid.NewString()
+	// Reported before the upgrade begins, so that a client which asks for the health next does
+	// not see the end of an older upgrade.
+	if r, _, err := component.ParseRequest(id, "", true, data); err == nil && d.queue.Waiting(req.Component) == nil {
+		d.workloads.Requested(r, "")
+	}
+	if err := d.queue.AddLocal(id, data, time.Now()); err != nil {
+		return fmt.Errorf("%w: %w", control.ErrBusy, err)
+	}
+	return nil
+}
+
+// acceptComponentStage accepts a stage of a component that is requested on the host.
+func (d *daemon) acceptComponentStage(req probe.StageRequest) error {
+	if d.Identity == nil && req.SourceURI == "" {
+		return errNoServer
+	}
+	r := component.Request{
+		ID: "stage", Local: true, Force: req.Force, Attempt: 1,
+		Order: primitive.Order{ID: "stage-" + req.Version, Component: req.Component, Version: req.Version, SourceURI: req.SourceURI},
+	}
+	if err := d.workloads.AcceptStage(r); err != nil {
+		return busy(err)
+	}
+	d.componentStages <- r // there is room: a component has one at most
+	return nil
+}
+
+// stageComponent does one stage of a component.
+func (d *daemon) stageComponent(ctx context.Context, r component.Request) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(component.ErrStopping) })()
+	if err := d.workloads.Stage(work, r); errors.Is(err, component.ErrStopping) {
+		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Order.Component, "version", r.Order.Version)
+	}
+}
+
+// removeComponentVersion removes a version of a component on request of the host.
+func (d *daemon) removeComponentVersion(req probe.RemoveRequest) error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	return busy(d.workloads.RemoveVersion(ctx, req.Component, req.Version))
+}
+
+// busy makes a component's ErrBusy that of the control socket.
+func busy(err error) error {
+	if errors.Is(err, component.ErrBusy) {
+		return fmt.Errorf("%w: %w", control.ErrBusy, err)
+	}
+	return err
+}
