@@ -170,6 +170,7 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 		}
 	}
 	u.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)
+	u.m.Changed(false)
 	u.clean(ctx)
 	return nil
 }

@@ -75,12 +75,30 @@ func (d *daemon) acceptComponentStage(req probe.StageRequest) error {
 }
 
 // stageComponent does one stage of a component.
-func (d *daemon) stageComponent(ctx context.Context, r component.Request) {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(component.ErrStopping) })()
-	if err := d.workloads.Stage(work, r); errors.Is(err, component.ErrStopping) {
+func (d *daemon) stageComponent(ctx context.Context, r component.Request) error {
+	work, cancel := stoppable(ctx, component.ErrStopping)
+	defer cancel()
+	err := d.workloads.Stage(work, r)
+	if errors.Is(err, component.ErrStopping) {
 		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Order.Component, "version", r.Order.Version)
+	}
+	return err
+}
+
+// stoppable returns a context that ends as ctx does, with its own cause if it has one: a stop of
+// the agent, which has none, ends it with stopping. The work must see the cause.
+func stoppable(ctx context.Context, stopping error) (context.Context, func()) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	after := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, context.Canceled) {
+			cause = stopping
+		}
+		cancel(cause)
+	})
+	return work, func() {
+		after()
+		cancel(nil)
 	}
 }
 

@@ -144,6 +144,10 @@ type daemon struct {
 	stages chan upgrade.Request
 	// componentStages are those of components, likewise.
 	componentStages chan component.Request
+	// ordered is the action of the stage that the server has ordered and that is under way, and
+	// cancelOrdered ends it; guarded by mu.
+	ordered       string
+	cancelOrdered context.CancelCauseFunc
 	// recheck has an element if the versions are to be checked again.
 	recheck  chan struct{}
 	checking sync.Mutex
@@ -344,6 +348,7 @@ func (d *daemon) runGateway(ctx context.Context) {
 	parts.Go(func() { d.loop.Run(ctx) })
 	parts.Go(func() { d.acks.Run(ctx) })
 	parts.Go(func() { d.diagnose(ctx) })
+	parts.Go(func() { d.runOrderedStages(ctx) })
 	parts.Go(func() { d.followSettings(ctx) })
 	parts.Go(func() { d.followHosts(ctx) })
 	for ctx.Err() == nil {

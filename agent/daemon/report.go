@@ -141,6 +141,9 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		UpgradeDetails: d.wireUpgrade(),
 		Upgrade:        offered(h.Rollbacks),
 	}
+	if d.Muster {
+		r.StagedVersions = d.stagedVersions()
+	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
 	return r
 }

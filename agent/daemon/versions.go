@@ -68,16 +68,28 @@ func (d *daemon) checkVersions(ctx context.Context) {
 	}
 	d.intact = intact
 	d.mu.Lock()
-	same := slices.Equal(d.rollbacks, rollbacks)
+	same, sameStaged := slices.Equal(d.rollbacks, rollbacks), slices.Equal(staged(d.versions), staged(versions))
 	d.versions, d.rollbacks = versions, rollbacks
 	d.mu.Unlock()
-	if same {
-		return
+	if !same {
+		for _, r := range rollbacks {
+			d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
+		}
 	}
-	for _, r := range rollbacks {
-		d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
+	if !same || !sameStaged {
+		d.changes.Progress()
 	}
-	d.changes.Progress()
+}
+
+// staged returns the names of the staged versions of a list that can be started.
+func staged(list []probe.Version) []string {
+	var out []string
+	for _, v := range list {
+		if v.State == probe.VersionStaged && v.Problem == "" {
+			out = append(out, v.Version)
+		}
+	}
+	return out
 }
 
 func (d *daemon) runningVersion() probe.Version {
@@ -144,13 +156,21 @@ func (d *daemon) acceptStage(req probe.StageRequest) error {
 
 // addStage gives a stage to runStages.
 func (d *daemon) addStage(r upgrade.Request) error {
+	err := d.reserveStage(r.Version)
+	if err == nil {
+		d.stages <- r // there is room: the one before has ended
+	}
+	return err
+}
+
+// reserveStage reports a stage that is about to begin, and returns an error while there is one.
+func (d *daemon) reserveStage(version string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.staging != nil && !d.staging.State.Ended() {
 		return fmt.Errorf("%w: version %s is being staged", control.ErrBusy, d.staging.TargetVersion)
 	}
-	d.staging = &agentapi.UpgradeDetails{TargetVersion: r.Version, State: agentapi.UpgradeRequested}
-	d.stages <- r // there is room: the one before has ended
+	d.staging = &agentapi.UpgradeDetails{TargetVersion: version, State: agentapi.UpgradeRequested}
 	return nil
 }
 
@@ -174,18 +194,17 @@ func (d *daemon) runStages(ctx context.Context) {
 	for {
 		select {
 		case r := <-d.stages:
-			d.stage(ctx, r)
+			_ = d.stage(ctx, r) // it is reported
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (d *daemon) stage(ctx context.Context, r upgrade.Request) {
-	// The executor must see the cause: a stopping agent is no failure.
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(upgrade.ErrStopping) })()
+// stage does a stage that was reserved.
+func (d *daemon) stage(ctx context.Context, r upgrade.Request) error {
+	work, cancel := stoppable(ctx, upgrade.ErrStopping)
+	defer cancel()
 	err := d.executor.Stage(work, r)
 	var failure *upgrade.Failure
 	switch {
@@ -195,10 +214,10 @@ func (d *daemon) stage(ctx context.Context, r upgrade.Request) {
 		d.mu.Lock()
 		d.staging = nil
 		d.mu.Unlock()
-		return
+		return nil
 	case errors.Is(err, upgrade.ErrStopping):
 		d.log.Info("stage interrupted; it begins again when the agent starts", "version", r.Version)
-		return
+		return err
 	case !errors.As(err, &failure):
 		failure = upgrade.Refuse(err)
 	}
@@ -206,6 +225,7 @@ func (d *daemon) stage(ctx context.Context, r upgrade.Request) {
 		TargetVersion: r.Version, State: agentapi.UpgradeFailed,
 		Metadata: agentapi.UpgradeMetadata{FailedState: failure.State, ErrorMsg: failure.Error()},
 	}, false)
+	return failure
 }
 
 // setStaging sets the state of the stage.

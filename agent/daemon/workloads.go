@@ -125,7 +125,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			for _, r := range d.workloads.Interrupted() {
 				d.log.Info("an interrupted stage of a component begins again", "component", r.Order.Component, "version", r.Order.Version)
 				if err := d.workloads.AcceptStage(r); err == nil {
-					parts.Go(func() { d.stageComponent(ctx, r) })
+					parts.Go(func() { _ = d.stageComponent(ctx, r) }) // it is reported
 				}
 			}
 		}
@@ -158,7 +158,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		case name := <-ended:
 			delete(busy, name)
 		case r := <-d.componentStages:
-			parts.Go(func() { d.stageComponent(ctx, r) })
+			parts.Go(func() { _ = d.stageComponent(ctx, r) }) // likewise
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -252,7 +252,7 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 
 // cancelUpgrade stops the running upgrade of an action, whosever it is.
 func (d *daemon) cancelUpgrade(id, why string) bool {
-	return d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
+	return d.workloads.Cancel(id, why) || d.executor.Cancel(id, why) || d.cancelStage(id, why)
 }
 
 // workloadHealth returns the components for the control socket.

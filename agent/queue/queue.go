@@ -37,6 +37,8 @@ const (
 	// MaxDiagnostics bounds the requests for diagnostics that wait: one file answers them
 	// all.
 	MaxDiagnostics = 5
+	// MaxStages bounds the versions that wait to be staged. A host keeps fewer.
+	MaxStages = 20
 	// MaxHosts bounds the servers of a policy that the agent remembers: far more than a
 	// fleet has.
 	MaxHosts = 50
@@ -109,9 +111,11 @@ type state struct {
 	AckToken string `json:"ack_token,omitempty"`
 	Pending  []Item `json:"pending,omitempty"`
 	// Diagnostics are the requests for diagnostics that wait, oldest first.
-	Diagnostics []agentapi.Action   `json:"diagnostics,omitempty"`
-	Acks        []agentapi.AckEvent `json:"acks,omitempty"`
-	Done        []string            `json:"done,omitempty"` // oldest first
+	Diagnostics []agentapi.Action `json:"diagnostics,omitempty"`
+	// Stages are the versions that the server has ordered to be staged, oldest first.
+	Stages []agentapi.Action   `json:"stages,omitempty"`
+	Acks   []agentapi.AckEvent `json:"acks,omitempty"`
+	Done   []string            `json:"done,omitempty"` // oldest first
 	// Results are how the actions in Done ended, by id. Actions that were requested on the
 	// host have none, nor has what an older version did.
 	Results map[string]Result `json:"done_results,omitempty"`
@@ -280,6 +284,17 @@ func (q *Queue) Components() []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// Stage returns the version to stage next, or nil. Finish ends it.
+func (q *Queue) Stage() *agentapi.Action {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.state.Stages) == 0 {
+		return nil
+	}
+	first := q.state.Stages[0]
+	return &first
 }
 
 // Diagnostics returns the request for diagnostics to carry out next, or nil. Finish ends it.

@@ -27,6 +27,7 @@ func (s *state) clone() state {
 	c := *s
 	c.Pending = slices.Clone(s.Pending)
 	c.Diagnostics = slices.Clone(s.Diagnostics)
+	c.Stages = slices.Clone(s.Stages)
 	c.Acks = slices.Clone(s.Acks)
 	c.Done = slices.Clone(s.Done)
 	c.Results = maps.Clone(s.Results)
@@ -38,7 +39,7 @@ func (s *state) clone() state {
 // queued again: a server that was restored from a backup may have lost it.
 func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	switch {
-	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)):
+	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)), slices.ContainsFunc(s.Stages, hasID(a.ID)):
 		return
 	case a.Type == agentapi.ActionPolicyChange:
 		// Applied again as well: an agent that is assigned to a policy for the second time
@@ -62,13 +63,19 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 			return
 		}
 		s.Diagnostics = append(s.Diagnostics, a)
+	case agentapi.ActionStage:
+		if len(s.Stages) == MaxStages {
+			s.finish(a.ID, Result{Error: fmt.Sprintf("%d versions wait to be staged already", MaxStages)}, now)
+			return
+		}
+		s.Stages = append(s.Stages, a)
 	case agentapi.ActionPolicyReassign:
 		s.finish(a.ID, Result{Message: "reassigned"}, now) // the new policy follows
 	case agentapi.ActionSettings:
 		s.finish(a.ID, s.acceptSettings(a), now)
 	case agentapi.ActionUnenroll:
 		s.Unenrolled = true
-		for _, d := range slices.Clone(s.Diagnostics) {
+		for _, d := range slices.Concat(s.Diagnostics, s.Stages) {
 			s.finish(d.ID, Result{Error: "the agent was unenrolled"}, now)
 		}
 		for _, i := range slices.Clone(s.Pending) {
@@ -207,6 +214,12 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	}
 	i := s.find(data.TargetID)
 	switch {
+	case slices.ContainsFunc(s.Stages, hasID(data.TargetID)):
+		if stop != nil {
+			stop(data.TargetID, agentapi.Cancelled) // it may be the one under way
+		}
+		s.finish(data.TargetID, Result{Error: agentapi.Cancelled}, now)
+		return Result{Message: "cancelled"}
 	case i < 0 && slices.Contains(s.Done, data.TargetID):
 		return Result{Error: fmt.Sprintf("action %s has already ended", data.TargetID)}
 	case i < 0:
@@ -283,6 +296,7 @@ func (s *state) finish(id string, r Result, now time.Time) {
 		return
 	}
 	s.Diagnostics = slices.DeleteFunc(s.Diagnostics, hasID(id))
+	s.Stages = slices.DeleteFunc(s.Stages, hasID(id))
 	local := false
 	if i := s.find(id); i >= 0 {
 		local = s.Pending[i].Local

@@ -680,6 +680,8 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 		verb, text = "agent.reassign", "gave policy "+a.NewPolicy()+" to"
 	case a.Type == agentapi.ActionUpdateTags:
 		verb, text = "agent.tag", "changed the tags of"
+	case a.Type == agentapi.ActionStage:
+		verb, text = "agent.stage", "ordered that "+fleet.Staged(a.Component(), a.Upgrade().Version)+" is staged on"
 	case a.Upgrade().Rollback && a.Component() != "":
 		verb, text = "component.rollback", "ordered the rollback of component "+a.Component()+" to "+a.Upgrade().Version+" of"
 	case a.Upgrade().Rollback:

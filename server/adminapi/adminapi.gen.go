@@ -1134,9 +1134,12 @@ type Agent struct {
 	Rollout *RolloutRef `json:"rollout,omitempty"`
 
 	// Sort In lists: its position, for searchAfter
-	Sort   *json.RawMessage `json:"sort,omitempty"`
-	Status AgentStatus      `json:"status"`
-	Tags   []string         `json:"tags"`
+	Sort *json.RawMessage `json:"sort,omitempty"`
+
+	// StagedVersions What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent stages no versions
+	StagedVersions *[]string   `json:"staged_versions,omitempty"`
+	Status         AgentStatus `json:"status"`
+	Tags           []string    `json:"tags"`
 
 	// Type Example: PERMANENT
 	Type                  string     `json:"type"`
@@ -3649,6 +3652,21 @@ type SkippedAgent struct {
 	Version  string `json:"version"`
 }
 
+// StageRequest defines model for StageRequest.
+type StageRequest struct {
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
+	Agents AgentSelection `json:"agents"`
+
+	// Component Name of the component; absent: the agents themselves
+	Component *string `json:"component,omitempty"`
+
+	// Force Also on hosts where the version has failed
+	Force           *bool   `json:"force,omitempty"`
+	IncludeInactive *bool   `json:"includeInactive,omitempty"`
+	SourceUri       *string `json:"source_uri,omitempty"`
+	Version         string  `json:"version"`
+}
+
 // StartRolloutRequest defines model for StartRolloutRequest.
 type StartRolloutRequest struct {
 	// AcceptDrift Start even if the fleet has changed since the preview
@@ -4902,6 +4920,12 @@ type RetryTargetJSONRequestBody = WhyRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = LogInRequest
+
+// StageVersionJSONRequestBody defines body for StageVersion for application/json ContentType.
+type StageVersionJSONRequestBody = StageRequest
+
+// PreviewStageJSONRequestBody defines body for PreviewStage for application/json ContentType.
+type PreviewStageJSONRequestBody = StageRequest
 
 // PublishTrustFilesJSONRequestBody defines body for PublishTrustFiles for application/json ContentType.
 type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest

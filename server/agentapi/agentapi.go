@@ -142,6 +142,10 @@ type CheckinRequest struct {
 	AgentPolicyID     string          `json:"agent_policy_id,omitempty"`
 	PolicyRevisionIdx int64           `json:"policy_revision_idx,omitempty"`
 	Upgrade           *CheckinUpgrade `json:"upgrade,omitempty"`
+	// StagedVersions are the versions that are installed beside the one that runs, and have not
+	// run yet: full versions of the agent, and those of components as <name> <version>. nil is
+	// that of an agent that does not know STAGE.
+	StagedVersions []string `json:"staged_versions,omitzero"`
 	// HeaderVersion is the server's: the UserAgentVersion of the request.
 	HeaderVersion string `json:"-"`
 }
@@ -302,6 +306,10 @@ const (
 	ActionInput                ActionType = "INPUT_ACTION"
 	ActionMigrate              ActionType = "MIGRATE"
 	ActionPrivilegeLevelChange ActionType = "PRIVILEGE_LEVEL_CHANGE"
+	// ActionStage is known to Muster's agents only. Its data is UpgradeData: the version is
+	// fetched, verified and unpacked, and nothing that runs is changed. The agent acknowledges
+	// it once the version is staged.
+	ActionStage ActionType = "STAGE"
 )
 
 // ActionUpdateTags is Kibana's type for the record of changed tags. It is never delivered.

@@ -257,6 +257,9 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
 		a.Kept, changed = *req.Upgrade, true
 	}
+	if !reflect.DeepEqual(a.StagedVersions, req.StagedVersions) {
+		a.StagedVersions, changed = req.StagedVersions, true
+	}
 	if has := a.ReportedPolicy(req.AgentPolicyID, req.PolicyRevisionIdx); has != a.Policy() {
 		a.PolicyRev, changed = has.Revision, true
 	}
@@ -394,6 +397,12 @@ func escaped(req agentapi.CheckinRequest) agentapi.CheckinRequest {
 			u.Rollbacks[i].Version = terminal.EscapeLine(u.Rollbacks[i].Version)
 		}
 		req.Upgrade = &u
+	}
+	if len(req.StagedVersions) > 0 {
+		req.StagedVersions = slices.Clone(req.StagedVersions)
+		for i, v := range req.StagedVersions {
+			req.StagedVersions[i] = terminal.EscapeLine(v)
+		}
 	}
 	return req
 }

@@ -16,7 +16,7 @@ import (
 
 func (a *client) newAgents() *cobra.Command {
 	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, diagnose, upgrade, roll back and unenrol agents"}
-	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
+	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsStage(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
 	return cmd
 }
 
@@ -122,6 +122,9 @@ func (a *client) newAgentsGet() *cobra.Command {
 					if g.Watch.Diagnosis != nil {
 						row("", "%s", g.Watch.Diagnosis.Text)
 					}
+				}
+				if g.StagedVersions != nil && len(*g.StagedVersions) > 0 {
+					row("staged", "%s", strings.Join(*g.StagedVersions, ", "))
 				}
 				for _, c := range g.Components {
 					if c.Name == nil {

@@ -496,6 +496,46 @@ func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
 	o.contains(o.run("agents", "upgrade", good.ID, "--version", "1.2.0", "--source-uri", "https://mirror.example", "--force"), "Upgrading 1 of 1 agent to 1.2.0")
 }
 
+func TestVersionIsStagedAndFollowed(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	s.Publisher().Publish("1.1.0")
+	web, old := s.Enroll("web-01", "1.0.0"), s.Enroll("old-01", "1.0.0")
+	web.Staged = []string{}
+	web.MustCheckin(nil)
+	old.MustCheckin(nil)
+
+	o.fails(1, []string{"agents", "stage", "web-01", "--version", "7.0.0"}, "no package of version 7.0.0")
+	o.fails(2, []string{"agents", "stage", "web-01"}, "--version is missing")
+	o.contains(o.run("agents", "stage", "web-01", "old-01", "--version", "1.1.0", "--dry-run"), "1 would stage 1.1.0, 1 would not", "upgrade the agent first")
+	o.fails(1, []string{"agents", "stage", "old-01", "--version", "1.1.0"}, "none of the agents can stage it")
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		apptest.Eventually(t, "a STAGE", func() string {
+			for _, a := range web.MustCheckin(nil).Actions {
+				if a.Type == agentapi.ActionStage {
+					web.Staged = []string{"1.1.0"}
+					web.MustCheckin(nil)
+					web.Ack("", a.ID)
+					return ""
+				}
+			}
+			return "no action"
+		})
+	}()
+	got := o.try("agents", "stage", "web-01", "--version", "1.1.0", "--wait")
+	<-done
+	o.contains(got.out, "1 agent staged 1.1.0 by action")
+	o.contains(got.err, "1 of 1 staged, 0 failed")
+	o.contains(o.run("agents", "list", "--kuery", "staged_versions: 1.1.0"), "web-01")
+	o.contains(o.run("agents", "get", "web-01"), "staged", "1.1.0")
+	o.contains(o.run("actions", "list"), "STAGE", "COMPLETE")
+	o.fails(1, []string{"agents", "stage", "web-01", "--version", "1.1.0"}, "has staged 1.1.0 already")
+}
+
 // upgradeAndWait starts an upgrade with --wait and returns its action.
 func (o operator) upgradeAndWait(s *apptest.Server, a *apptest.Agent, args ...string) (action string, out, errOut *syncBuffer, ended <-chan int) {
 	o.t.Helper()

@@ -109,17 +109,17 @@ func (a Action) Clone() Action {
 // Owner is whose secrets Sealed has: they can be opened for no other action.
 func (a Action) Owner() string { return "action " + a.ID }
 
-// Upgrade returns the data of an UPGRADE, zero for other types.
+// Upgrade returns the data of an UPGRADE or a STAGE, zero for other types.
 func (a Action) Upgrade() agentapi.UpgradeData {
 	var d agentapi.UpgradeData
-	if a.Type == agentapi.ActionUpgrade {
+	if a.Type == agentapi.ActionUpgrade || a.Type == agentapi.ActionStage {
 		_ = json.Unmarshal(a.Data, &d) // the server wrote it
 	}
 	return d
 }
 
-// Component returns the name of the component that an UPGRADE upgrades, empty for an upgrade
-// of agents and for other types.
+// Component returns the name of the component that an UPGRADE upgrades or a STAGE stages, empty
+// for those of agents and for other types.
 func (a Action) Component() string {
 	if d := a.Upgrade(); d.Component != nil {
 		return d.Component.Name
@@ -286,8 +286,8 @@ func (a Action) StateAt(counts ResultCounts, now time.Time) ActionState {
 
 // CheckCancel returns an error if the action cannot be cancelled at now.
 func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
-	if a.Type != agentapi.ActionUpgrade {
-		return Errorf(Invalid, "action %s is of type %s: only an UPGRADE can be cancelled", a.ID, a.Type)
+	if a.Type != agentapi.ActionUpgrade && a.Type != agentapi.ActionStage {
+		return Errorf(Invalid, "action %s is of type %s: only an UPGRADE or a STAGE can be cancelled", a.ID, a.Type)
 	}
 	switch state := a.StateAt(counts, now); state {
 	case ActionInProgress, ActionRolloutPassed, ActionCancelled:

@@ -77,6 +77,8 @@ type Agent struct {
 	UpgradeEndReported bool `json:"upgrade_end_told,omitempty"`
 	// Kept lists the versions the host can go back to.
 	Kept agentapi.CheckinUpgrade `json:"upgrade,omitzero"`
+	// StagedVersions are what the last check-in said of them; nil: the agent knows no STAGE.
+	StagedVersions []string `json:"staged_versions,omitzero"`
 	// VersionSince is when Version first checked in.
 	VersionSince *time.Time `json:"version_since,omitempty"`
 	// HealthySince is when the agent began to report without a break that it is

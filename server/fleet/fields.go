@@ -95,6 +95,7 @@ var agentFields = slices.Concat(
 	text("upgrade_details.metadata.reason", "why it was rolled back, in words"),
 	componentFields,
 	[]*kql.Field{
+		FieldStagedVersions,
 		fieldComponentActions,
 		FieldComponentsSince,
 		fieldUpgradeStart,
@@ -156,6 +157,9 @@ var componentFields = slices.Concat(
 
 // FieldComponentName is the field of the names of the components.
 var FieldComponentName = keyword(ComponentsPrefix+"name", "a component that Muster's agent runs")
+
+// FieldStagedVersions is the field of the versions that hosts have staged.
+var FieldStagedVersions = keyword("staged_versions", "a version that the host has staged: 1.2.0 of the agent, or web 2.4.0 of a component")
 
 // The fields of upgrades of components that are under way.
 var (
@@ -286,6 +290,8 @@ func (a *Agent) values(f *kql.Field, components func() map[string][]string) []an
 		return texts(a.UpgradeActionID)
 	case "upgrade_started_at":
 		return dates(a.UpgradeStartedAt)
+	case "staged_versions":
+		return texts(a.StagedVersions...)
 	case "component_actions":
 		return texts(a.ComponentActions...)
 	case "component_upgrade_started_at":

@@ -84,7 +84,7 @@ func (a *Agent) CheckinState() uint64 {
 	if !a.Active || !a.Stable() {
 		return 0
 	}
-	kept, err := json.Marshal(a.Kept)
+	kept, err := json.Marshal([]any{a.Kept, a.StagedVersions})
 	if err != nil {
 		panic(err) // versions and times always encode
 	}

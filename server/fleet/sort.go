@@ -9,7 +9,7 @@ import (
 
 // severalValues are the fields of which an agent may have more than one value, so that
 // they give no order. It may also have several components.
-var severalValues = []string{"tags", "local_metadata.host.ip", "local_metadata.host.mac", "namespaces", "packages", "unhealthy_reason", "component_actions"}
+var severalValues = []string{"tags", "local_metadata.host.ip", "local_metadata.host.mac", "namespaces", "packages", "unhealthy_reason", "component_actions", "staged_versions"}
 
 // sortFields are the fields by which lists of agents are sorted, by name.
 var sortFields = func() map[string]*kql.Field {

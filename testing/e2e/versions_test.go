@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,4 +76,52 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 	w.wait(h, "is known to run 1.0.0, and reports no upgrade", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.0.0" && a.UpgradeDetails == nil && a.Status == adminapi.StatusOnline
 	})
+}
+
+// The server has two hosts stage a version of the agent and one of a component, and then switches
+// them: nothing is downloaded, so that it takes as long as a restart.
+func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
+	w.components([]string{"web"}, []string{"1.0.0", "1.1.0"}, "1.2.0")
+	ids := []string{w.hosts[0].ID, w.hosts[1].ID}
+	muster := func(args ...string) string {
+		t.Helper()
+		out, err := w.server.CLI(t.Context(), args...)
+		check(t, err)
+		return out
+	}
+	muster(append([]string{"components", "upgrade", "web", "--version", "1.0.0"}, ids...)...)
+	for _, h := range w.hosts {
+		w.wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
+	}
+	w.publish("1.1.0", w.Programs.Agent)
+	muster(append([]string{"agents", "stage", "--component", "web", "--version", "1.1.0", "--wait"}, ids...)...)
+	muster(append([]string{"agents", "stage", "--version", "1.1.0", "--wait"}, ids...)...)
+	for _, h := range w.hosts {
+		w.onDisk(h, "1.0.0")
+		a := w.wait(h, "reports what it has staged", func(a adminapi.Agent) bool { return a.StagedVersions != nil && len(*a.StagedVersions) == 2 })
+		if got := strings.Join(*a.StagedVersions, ", "); got != "1.1.0, web 1.1.0" || text(web(a).Version) != "1.0.0" {
+			t.Errorf("staged are %s, and web is %s", got, text(web(a).Version))
+		}
+	}
+	if out := muster("agents", "list", "--kuery", `staged_versions: "web 1.1.0" and staged_versions: 1.1.0`); !strings.Contains(out, "web-01") || !strings.Contains(out, "web-02") {
+		t.Errorf("the query finds\n%s", out)
+	}
+
+	muster(append([]string{"components", "upgrade", "web", "--version", "1.1.0"}, ids...)...)
+	w.upgrade("1.1.0", w.hosts...)
+	for _, h := range w.hosts {
+		w.upgraded(h, "1.1.0")
+		a := w.wait(h, "runs web 1.1.0, and has nothing staged", func(a adminapi.Agent) bool {
+			return text(web(a).Version) == "1.1.0" && web(a).UpgradeStartedAt == nil && a.StagedVersions != nil && len(*a.StagedVersions) == 0
+		})
+		if a.Status != adminapi.StatusOnline {
+			t.Errorf("%s is %s", h.Name, a.Status)
+		}
+	}
+	for _, h := range w.hosts {
+		if phases := w.seen(h); slices.Contains(phases, string(adminapi.UpgradeDownloading)) {
+			t.Errorf("%s went through %v", h.Name, phases)
+		}
+	}
 }

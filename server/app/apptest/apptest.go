@@ -336,6 +336,9 @@ type Agent struct {
 	Kept []agentapi.Rollback
 	// Components are what check-ins report of the workloads that it runs; nil reports none.
 	Components []agentapi.Component
+	// Staged are the versions that check-ins report as staged; nil is that of an agent that
+	// stages none.
+	Staged []string
 
 	server *Server
 }
@@ -375,6 +378,7 @@ func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.Upgrad
 	if a.Kept != nil {
 		req.Upgrade = &agentapi.CheckinUpgrade{Rollbacks: a.Kept}
 	}
+	req.StagedVersions = a.Staged
 	if a.Components != nil {
 		var err error
 		if req.Components, err = json.Marshal(a.Components); err != nil {

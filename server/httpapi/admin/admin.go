@@ -128,6 +128,8 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.GET("/api/v1/events", on(h.events))
 	authed.GET("/api/v1/kql/suggest", on(h.suggest))
 	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
+	authed.POST("/api/v1/stage", on(h.stage))
+	authed.POST("/api/v1/stage_preview", on(h.previewStage))
 	authed.POST("/api/v1/rollback_preview", on(h.previewRollback))
 	authed.POST("/api/v1/unenroll_preview", on(h.previewUnenroll))
 	authed.GET("/api/v1/audit", on(h.listTrail))

@@ -304,24 +304,7 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 // guard rails say of it.
 func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
 	ctx := c.Request.Context()
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	out, now := adminapi.UpgradePreview{Version: o.Version, Items: []adminapi.UpgradePreviewItem{}}, h.Now.UTC()
-	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
-		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Of(o.Component).Version, Will: v.Err == nil}
-		if v.Err != nil {
-			item.Reason = ptr(v.Err.Error())
-			out.Wont++
-		} else {
-			out.Will++
-			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades if it returns within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
-			}
-		}
-		out.Items = append(out.Items, item)
-	})
+	out, err := h.preview(ctx, o.Component, o.Version, "upgrades", func(f func(action.Verdict)) error { return h.Actions.EachVerdict(ctx, o, f) })
 	if err != nil {
 		return err
 	}
@@ -339,6 +322,30 @@ func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
 	return nil
 }
 
+// preview returns what would become of the agents of an order. does says what an agent does that
+// follows it.
+func (h *Handlers) preview(ctx context.Context, component, version, does string, each func(func(action.Verdict)) error) (adminapi.UpgradePreview, error) {
+	out, now := adminapi.UpgradePreview{Version: version, Items: []adminapi.UpgradePreviewItem{}}, h.Now.UTC()
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return out, err
+	}
+	err = each(func(v action.Verdict) {
+		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Of(component).Version, Will: v.Err == nil}
+		if v.Err != nil {
+			item.Reason = ptr(v.Err.Error())
+			out.Wont++
+		} else {
+			out.Will++
+			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
+				item.Reason = ptr(fmt.Sprintf("is %s: it %s if it returns within %d days", s, does, fleet.DefaultExpiration/(24*time.Hour)))
+			}
+		}
+		out.Items = append(out.Items, item)
+	})
+	return out, err
+}
+
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
 	out := adminapi.Agent{
 		Id: a.ID, Type: a.Type, Active: a.Active, PolicyId: a.PolicyID, PolicyRevision: ptr(a.PolicyRev),
@@ -349,7 +356,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
-		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
+		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), StagedVersions: renderStaged(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	if out.Tags == nil {
 		out.Tags = []string{}

@@ -201,7 +201,7 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 // changesNothing are the calls, other than GET, that change nothing which concerns others.
 var changesNothing = []string{
 	"POST /api/fleet/agents/actions",
-	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
+	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/stage_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/components/{name}/upgrade_preview", "POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview",
 	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/rollout-groups/{groupId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
 	"POST /api/fleet/setup", "POST /api/fleet/agents/setup", "PUT /api/fleet/settings", "POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
@@ -326,6 +326,8 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/v1/components", nil)
 	do("GET /api/fleet/agents/{agentId}", nil, web.ID)
 	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
+	do("POST /api/v1/stage_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
+	do("POST /api/v1/stage", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
 	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{
 		"version": "1.1.0", "agents": []string{a.ID, b.ID}, "override_exposure": true, "why": "a test",
 	})

@@ -323,6 +323,9 @@ func checkCheckin(req *agentapi.CheckinRequest) error {
 	if err := checkRollbacks(req.Upgrade); err != nil {
 		return err
 	}
+	if err := checkStaged(req.StagedVersions); err != nil {
+		return err
+	}
 	req.LocalMeta, req.Components = notNull(req.LocalMeta), notNull(req.Components)
 	if len(req.LocalMeta) > 0 && req.LocalMeta[0] != '{' {
 		return fleet.FieldError("body.local_metadata", "want a JSON object")
@@ -338,6 +341,8 @@ const (
 	maxRollbacks = 32
 	// maxVersionLength bounds the length of a version such as 1.2.3-SNAPSHOT+build.
 	maxVersionLength = 128
+	// maxStagedLength has room for a component's name before it.
+	maxStagedLength = maxVersionLength + 64
 )
 
 func checkRollbacks(u *agentapi.CheckinUpgrade) error {
@@ -350,6 +355,21 @@ func checkRollbacks(u *agentapi.CheckinUpgrade) error {
 	for i, r := range u.Rollbacks {
 		if r.Version == "" || len(r.Version) > maxVersionLength {
 			return fleet.FieldError(fmt.Sprintf("body.upgrade.rollbacks[%d].version", i), "has %d bytes, want 1 to %d", len(r.Version), maxVersionLength)
+		}
+	}
+	return nil
+}
+
+// maxStaged bounds the staged versions in a check-in: an agent and its components have two each.
+const maxStaged = 4 * (1 + agentapi.MaxComponents)
+
+func checkStaged(list []string) error {
+	if len(list) > maxStaged {
+		return fleet.FieldError("body.staged_versions", "has %d entries, want at most %d", len(list), maxStaged)
+	}
+	for i, v := range list {
+		if v == "" || len(v) > maxStagedLength {
+			return fleet.FieldError(fmt.Sprintf("body.staged_versions[%d]", i), "has %d bytes, want 1 to %d", len(v), maxStagedLength)
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@ import "maps"
 // schemaVersion is the version of all mappings. A new version may add fields and indices,
 // but never change the type of a field, so that servers of two versions can run concurrently
 // during an upgrade.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // The indices, without their prefix.
 const (

@@ -164,6 +164,7 @@ var columns = map[string]source{
 	// Hosts do not send these lists, but their form in the document is that of hosts' lists.
 	"unhealthy_reason":             {path: `$."unhealthy_reason"`, metadata: true},
 	"component_actions":            {path: `$."component_actions"`, metadata: true},
+	"staged_versions":              {path: `$."staged_versions"`, metadata: true},
 	"component_upgrade_started_at": {column: "f.components_since", nullable: true},
 }
 

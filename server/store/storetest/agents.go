@@ -43,6 +43,7 @@ func fullAgent(id string) fleet.Agent {
 	a.UpgradeRollback, a.UpgradeEndReported, a.UpgradedAt = true, true, atPtr(4*time.Minute)
 	a.Undoes = &fleet.UndoneUpgrade{ActionID: "before", From: "0.9.0", To: "1.0.0", StartedAt: atPtr(time.Minute)}
 	a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: at(time.Hour)}}
+	a.StagedVersions = []string{"1.2.0", "web 2.5.0"}
 	a.FailedVersions = []fleet.FailedVersion{{Version: "1.0.5", At: at(8 * time.Minute), ActionID: "earlier", Reason: "it crashed"}}
 	a.Diagnostics = []fleet.DiagnosticsRequest{{ActionID: "diagnose", At: at(9 * time.Minute), Until: at(10 * time.Minute)}}
 	a.VersionSince, a.HealthySince = atPtr(5*time.Minute), atPtr(6*time.Minute)

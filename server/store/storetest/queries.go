@@ -137,6 +137,9 @@ func queriedFleet() []fleet.Agent {
 			a.ComponentsSince = atPtr(24*time.Hour - time.Duration(i%12)*time.Minute)
 			a.ComponentActions = []string{oddTexts[i%len(oddTexts)], "act"}[i%12/6:]
 		}
+		if i%4 > 0 {
+			a.StagedVersions = []string{oddTexts[i%len(oddTexts)], "web 2.5.0"}[i%8/4*2:]
+		}
 		list = append(list, a)
 	}
 	return list
@@ -561,7 +564,7 @@ func testQueries(t *testing.T, cfg Config) {
 	})
 
 	t.Run("Values returns distinct values in order up to the limit", func(t *testing.T) {
-		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type", "components.name", "components.version", "component_actions"} {
+		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type", "components.name", "components.version", "component_actions", "staged_versions"} {
 			field := schema.Field(name)
 			filter, err := kql.Compile("not policy_id: canary", schema, queriedAt)
 			must(t, err)

@@ -1103,6 +1103,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/stage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Install a version of agents or of a component beside the one that runs, without switching to it
+         * @description A later upgrade to the version downloads nothing. Nothing is stopped, so freezes, the exposure budget and running rollouts do not hold it. Agents list what they have staged in staged_versions.
+         */
+        post: operations["stageVersion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/stage_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview the staging of a version; changes nothing */
+        post: operations["previewStage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/components": {
         parameters: {
             query?: never;
@@ -2490,6 +2527,8 @@ export interface components {
             /** @description The upgrade in these fields is a rollback ordered by an operator */
             upgrade_rollback?: boolean;
             upgrade?: components["schemas"]["AgentUpgrade"];
+            /** @description What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent stages no versions */
+            staged_versions?: string[];
             rollback?: components["schemas"]["RollbackVerdict"];
             watch?: components["schemas"]["Watch"];
             /** @description The version of its active rollout, else of its upgrade under way, else the version it runs */
@@ -2892,6 +2931,16 @@ export interface components {
             start_time?: string;
             override_freeze?: boolean;
             override_exposure?: boolean;
+        };
+        StageRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            /** @description Name of the component; absent: the agents themselves */
+            component?: string;
+            version: string;
+            source_uri?: string;
+            /** @description Also on hosts where the version has failed */
+            force?: boolean;
         };
         UpgradePreview: {
             version: string;
@@ -7098,6 +7147,56 @@ export interface operations {
         };
         responses: {
             /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    stageVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StageRequest"];
+            };
+        };
+        responses: {
+            /** @description The action was created; agents that cannot follow it are among its results */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewStage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StageRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview; versions are those that run */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newAgentsStage() *cobra.Command {
+	var (
+		req       adminapi.StageRequest
+		selection agentSelection
+		component string
+		source    string
+		force     bool
+		dryRun    bool
+		wait      waitFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "stage {AGENT… | --kuery QUERY} --version VERSION",
+		Short: "Install a version on hosts beside the one that runs, without switching to it",
+		Long: `Install a version on hosts beside the one that runs, without switching to it.
+
+Hosts fetch, verify and unpack the version at their leisure, and nothing is stopped. A
+later upgrade to it takes seconds, since it downloads nothing. Which hosts have a version
+is known to queries: 'staged_versions: 1.1.0', or 'staged_versions: "web 2.4.0"' of a
+component. How many versions a host keeps is set by upgrade.keep in its agent.yml.
+
+--dry-run shows what would happen to each host and changes nothing. --wait waits until all
+hosts have staged the version, and exits with 0 only if they have.`,
+		Example: `  muster agents stage --kuery 'tags: web' --version 1.1.0 --dry-run
+  muster agents stage web-01 web-02 --component web --version 2.4.0 --wait`,
+		Args:              selection.validate,
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Version == "" {
+				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
+			}
+			req.Component, req.SourceUri, req.Force = given(component), given(source), given(force)
+			ids, err := a.agentIDs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
+			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/stage_preview", req)
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printStagePreview(w, preview) })
+			}
+			if preview.Will == 0 {
+				printStagePreview(cmd.ErrOrStderr(), preview)
+				return errors.New("none of the agents can stage it")
+			}
+			what := req.Version
+			if component != "" {
+				what = component + " " + what
+			}
+			selection.printCounts(cmd, preview.Will, preview.Wont, "staged with "+what)
+			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/v1/stage", req)
+			if err != nil {
+				return err
+			}
+			if !wait.on {
+				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+					fmt.Fprintf(w, "Staging %s on %d of %s: action %s\nFollow it with `muster actions list`.\n", what, preview.Will, counted(len(preview.Items), "agent"), deref(created.ActionId))
+				})
+			}
+			if err := a.waitForAction(cmd, deref(created.ActionId), "staged", wait.timeout); err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+				fmt.Fprintf(w, "%s staged %s by action %s\n", counted(len(preview.Items), "agent"), what, deref(created.ActionId))
+			})
+		},
+	}
+	f := cmd.Flags()
+	selection.flags(f)
+	f.StringVar(&req.Version, "version", "", "version to stage (required)")
+	f.StringVar(&component, "component", "", "name of a component (default: the agents themselves)")
+	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
+	f.BoolVar(&force, "force", false, "also on hosts where the version has failed before")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	wait.flags(f, "all hosts have staged the version, or failed to")
+	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
+	return cmd
+}
+
+func printStagePreview(w io.Writer, p adminapi.UpgradePreview) {
+	fmt.Fprintf(w, "%d would stage %s, %d would not.\n", p.Will, p.Version, p.Wont)
+	table(w, "HOST\tRUNS\tSTAGE\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			will := "no"
+			if i.Will {
+				will = "yes"
+			}
+			add(i.Hostname, i.Version, will, deref(i.Reason))
+		}
+	})
+}
+
+// actionsRead is how many of the newest actions are read to find one: more than operators order
+// while they wait for it.
+const actionsRead = 100
+
+// waitForAction prints the progress of an action until every agent has answered it, and returns
+// an error unless all have done it. done says what they have done.
+func (a *client) waitForAction(cmd *cobra.Command, id, done string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	shown := ""
+	for {
+		list, err := call[adminapi.ActionStatusList](ctx, a, http.MethodGet, fmt.Sprintf("/api/fleet/agents/action_status?perPage=%d", actionsRead), nil)
+		var refused *refusal
+		switch i := slices.IndexFunc(list.Items, func(s adminapi.ActionStatus) bool { return s.ActionId == id }); {
+		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+			return err
+		case err != nil:
+			shown = a.progress(cmd, shown, err.Error())
+		case i < 0:
+			return fmt.Errorf("action %s is not among the newest %d any more: see `muster actions list`", id, actionsRead)
+		default:
+			s := list.Items[i]
+			shown = a.progress(cmd, shown, fmt.Sprintf("%d of %d %s, %d failed", s.NbAgentsAck, s.NbAgentsActioned, done, s.NbAgentsFailed))
+			if s.Status == adminapi.INPROGRESS || s.Status == adminapi.ROLLOUTPASSED {
+				break
+			}
+			for _, e := range s.LatestErrors {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", firstOf(deref(e.Hostname), e.AgentId), e.Error)
+			}
+			if s.NbAgentsAck < s.NbAgentsActioned {
+				return fmt.Errorf("%d of %s not %s: the action is %s", s.NbAgentsActioned-s.NbAgentsAck, counted(s.NbAgentsActioned, "agent"), done, s.Status)
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("not done within %s (--timeout): %s; it continues: see `muster actions list`", timeout, shown)
+		case <-tick.C:
+		}
+	}
+}
+
+// progress prints a line of progress if it differs from the last one.
+func (a *client) progress(cmd *cobra.Command, shown, now string) string {
+	if now != shown {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), now)
+	}
+	return now
+}

@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// renderStaged returns nil for an agent that stages no versions.
+func renderStaged(a *fleet.Agent) *[]string {
+	if a.StagedVersions == nil {
+		return nil
+	}
+	return &a.StagedVersions
+}
+
+// stageOrder reads the order of a request.
+func (h *Handlers) stageOrder(c *gin.Context) (o action.StageOrder, err error) {
+	var req adminapi.StageRequest
+	if err := decode(c, &req); err != nil {
+		return o, err
+	}
+	o = action.StageOrder{Component: deref(req.Component), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), Actor: actor(c)}
+	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
+	return o, err
+}
+
+func (h *Handlers) stage(c *gin.Context) error {
+	o, err := h.stageOrder(c)
+	if err != nil {
+		return err
+	}
+	a, err := h.Actions.Stage(c.Request.Context(), o)
+	return answerAction(c, a, err)
+}
+
+func (h *Handlers) previewStage(c *gin.Context) error {
+	o, err := h.stageOrder(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	out, err := h.preview(ctx, o.Component, o.Version, "stages it", func(f func(action.Verdict)) error { return h.Actions.EachStageVerdict(ctx, o, f) })
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
