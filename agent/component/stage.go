@@ -63,6 +63,9 @@ func (m *Manager) Stage(ctx context.Context, r Request) error {
 		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: ErrBusy, Transient: true})
 	}
 	defer u.endStage()
+	if j, err := steps.Read[stageJournal](stageFile(m.Disk, u.dir)); err == nil && j != nil && j.Order.ID == r.Order.ID {
+		r.Attempt = j.Interrupted + 2 // the server's orders are in the queue, which does not count
+	}
 	if err := u.recoverStage(); err != nil {
 		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
 	}
@@ -211,6 +214,8 @@ func (u *unit) stage(ctx context.Context, r Request) error {
 func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
 	_, snapshot := manifest.SplitSnapshot(r.Order.Version)
 	switch {
+	case r.Attempt > MaxAttempts+1:
+		return fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
 	case problem != "":
 		return errors.New(problem)
 	case s.Broken != "":
@@ -333,13 +338,13 @@ func (u *unit) dropStageCopies() error {
 	return nil
 }
 
-// Interrupted returns the stages that an earlier process of the agent left unfinished, to be done
-// again: they are in no queue.
+// Interrupted returns the stages that were requested on the host and that an earlier process of
+// the agent left unfinished, to be done again: they are in no queue.
 func (m *Manager) Interrupted() []Request {
 	var out []Request
 	for _, u := range m.all() {
 		j, err := steps.Read[stageJournal](stageFile(m.Disk, u.dir))
-		if err != nil || j == nil || j.Undoing || j.Interrupted >= MaxAttempts {
+		if err != nil || j == nil || !j.Local || j.Undoing || j.Interrupted >= MaxAttempts {
 			continue
 		}
 		u.mu.Lock()

@@ -293,6 +293,11 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			t.Errorf("it begins once more: %+v", again)
 		}
 		w.has(m, "1.0.0 running")
+		r.Attempt = MaxAttempts + 2
+		if f := failureOf(t, m.Stage(t.Context(), r)); f.Error() != "given up after it was interrupted 5 times" || f.Transient {
+			t.Errorf("a seventh time: %v", f)
+		}
+		w.has(m, "1.0.0 running")
 		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
 		if err := m.Stage(t.Context(), order("stage", "2.0.0")); err != nil {
 			t.Fatal(err)

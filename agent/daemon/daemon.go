@@ -148,6 +148,9 @@ type daemon struct {
 	// cancelOrdered ends it; guarded by mu.
 	ordered       string
 	cancelOrdered context.CancelCauseFunc
+	// interrupted is the stage that the server has ordered and that an earlier process left
+	// unfinished, which counts how often that happened.
+	interrupted upgrade.Request
 	// recheck has an element if the versions are to be checked again.
 	recheck  chan struct{}
 	checking sync.Mutex

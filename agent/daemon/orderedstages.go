@@ -97,6 +97,9 @@ func (d *daemon) stageOrdered(ctx context.Context, a agentapi.Action) (what stri
 	if err != nil {
 		return "the version", err
 	}
+	if d.interrupted.ID == r.ID {
+		r.Interrupted = d.interrupted.Interrupted
+	}
 	if err := d.reserveStage(r.Version); err != nil {
 		return r.Version, err
 	}

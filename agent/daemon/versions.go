@@ -180,6 +180,8 @@ func (d *daemon) recoverStage() {
 	switch {
 	case err != nil:
 		d.log.Warn("what is left of a stage could not be removed; the upgrade loop tries again", "error", err)
+	case r != nil && !r.Local: // it is in the queue
+		d.interrupted = *r
 	case r != nil:
 		d.log.Info("an interrupted stage begins again", "version", r.Version)
 		if err := d.addStage(*r); err != nil {

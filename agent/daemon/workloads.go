@@ -250,9 +250,9 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 	d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Order.Component, r.Order.Version), Error: f.Error()})
 }
 
-// cancelUpgrade stops the running upgrade of an action, whosever it is.
+// cancelUpgrade stops the running upgrade or stage of an action, whosever it is.
 func (d *daemon) cancelUpgrade(id, why string) bool {
-	return d.workloads.Cancel(id, why) || d.executor.Cancel(id, why) || d.cancelStage(id, why)
+	return d.cancelStage(id, why) || d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
 }
 
 // workloadHealth returns the components for the control socket.

@@ -24,6 +24,9 @@ const maxInterrupted = 5
 func (e *Executor) Stage(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if r.Interrupted > maxInterrupted {
+		return Refuse(fmt.Errorf("given up after it was interrupted %d times", maxInterrupted))
+	}
 	if !e.beginStage(cancel) {
 		return Refuse(ErrUnderWay)
 	}
@@ -68,7 +71,8 @@ func (e *Executor) RecoverStage() (*Request, error) {
 		return nil, e.concludeStage(j)
 	}
 	// An error of undoing stays with the journal. The next upgrade or stage tries again.
-	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, ErrStopping) || j.Request.Interrupted >= maxInterrupted {
+	gaveUp := j.Request.Interrupted >= maxInterrupted && j.Request.Local // the queue has the server's orders, and Stage gives up
+	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, ErrStopping) || gaveUp {
 		e.log().Warn("an unfinished stage was undone", "version", j.Request.Version, "error", err, "interrupted", j.Request.Interrupted)
 		return nil, nil
 	}

@@ -461,6 +461,24 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 	if tries != maxInterrupted+1 {
 		t.Errorf("tried %d times", tries)
 	}
+
+	// The server's order is in the queue, which has the reason as its result.
+	r = ahead
+	r.Local, tries = false, 0
+	for {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		d.meanwhile = func() { cancel(ErrStopping) }
+		if err := h.executor.Stage(ctx, r); !errors.Is(err, ErrStopping) {
+			if err == nil || err.Error() != "given up after it was interrupted 5 times" || tries != maxInterrupted+1 {
+				t.Errorf("after %d tries: %v", tries, err)
+			}
+			break
+		}
+		tries++
+		again, err := h.executor.RecoverStage()
+		must(t, err)
+		r = *again
+	}
 }
 
 // A power cut may have kept the copies of a journal and not the journal.

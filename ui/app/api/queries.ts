@@ -181,13 +181,19 @@ export interface PreviewInput extends Selection {
   override_exposure?: boolean;
   /** Of a component of the agents, instead of the agents themselves. */
   component?: string;
+  /** Only stage the version. */
+  stage?: boolean;
 }
 
 export const previewQuery = (input: PreviewInput) =>
   queryOptions({
     queryKey: [...keys.preview, input] as const,
     queryFn: ({ signal }) => {
-      const { component, ...body } = input;
+      const { component, stage, ...body } = input;
+      if (stage) {
+        const { agents, includeInactive, version, source_uri, force } = body;
+        return call("post", "/api/v1/stage_preview", { body: { agents, includeInactive, component, version, source_uri, force }, signal });
+      }
       return component
         ? call("post", "/api/v1/components/{name}/upgrade_preview", { path: { name: component }, body, signal })
         : call("post", "/api/v1/upgrade_preview", { body, signal });

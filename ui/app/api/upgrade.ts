@@ -25,6 +25,7 @@ export async function startUnenroll(agents: string[] | Matching, how: { revoke: 
 }
 
 export async function startUpgrade(plan: UpgradeCall): Promise<string | undefined> {
+  if (plan.kind === "stage") return (await call("post", "/api/v1/stage", { body: plan.body })).actionId;
   if (plan.kind === "one") {
     return (await call("post", "/api/fleet/agents/{agentId}/upgrade", { path: { agentId: plan.agentId }, body: plan.body })).actionId;
   }

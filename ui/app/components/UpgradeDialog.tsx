@@ -66,7 +66,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   const [typed, setTyped] = useState("");
   const [advanced, setAdvanced] = useState(false);
   const [form, setForm] = useState<UpgradeForm>(() => ({
-    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(count),
+    source: "", force: again?.force ?? false, later: false, stage: false, startAt: "", rollout: defaultRollout(count),
     overrideFreeze: false, overrideExposure: false, why: "",
   }));
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
@@ -74,19 +74,19 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   const choice = picked ?? list[0] ?? (versions.isSuccess ? OTHER : "");
   const version = choice === OTHER ? typed.trim() : choice;
 
-  const { source, force, later, startAt, rollout, overrideFreeze, overrideExposure } = form;
+  const { source, force, later, stage, startAt, rollout, overrideFreeze, overrideExposure } = form;
   const [question] = useDebouncedValue(
     useMemo(
       () => ({
         ...selectionOf(chosen), component, version, force, rollback: back ? true : undefined, source_uri: source.trim() || undefined,
-        ...timesOf({ later, startAt, rollout }), ...overridesOf({ overrideFreeze, overrideExposure }),
+        stage: stage || undefined, ...timesOf({ later, startAt, rollout }), ...overridesOf({ overrideFreeze, overrideExposure }),
       }),
-      [chosen, component, back, version, force, source, later, startAt, rollout, overrideFreeze, overrideExposure],
+      [chosen, component, back, version, force, source, later, stage, startAt, rollout, overrideFreeze, overrideExposure],
     ),
     choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
   );
   const preview = useQuery({ ...previewQuery(question), placeholderData: keepPreviousData });
-  const current = preview.isSuccess && !preview.isPlaceholderData && question.version === version ? preview.data : undefined;
+  const current = preview.isSuccess && !preview.isPlaceholderData && question.version === version && !!question.stage === stage ? preview.data : undefined;
   const why = whyNotStart(form, version, current, preview.error, Date.now());
 
   const start = useMutation({
@@ -95,7 +95,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
       const n = current!.will;
       toast({
         kind: "done",
-        title: form.later ? `${back ? "Rollback" : "Upgrade"} of ${on}${plural(n, "agent")} is scheduled` : `${back ? "Rolling back" : "Upgrading"} ${on}${plural(n, "agent")} to ${version}`,
+        title: stage ? `Staging ${component ? `${component} ` : ""}${version} on ${plural(n, "agent")}` : form.later ? `${back ? "Rollback" : "Upgrade"} of ${on}${plural(n, "agent")} is scheduled` : `${back ? "Rolling back" : "Upgrading"} ${on}${plural(n, "agent")} to ${version}`,
         body: <TextLink to="/activity" size="sm">Follow it under Activity</TextLink>,
       });
       void client.invalidateQueries({ queryKey: keys.agents });
@@ -158,9 +158,9 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
               <Text size="sm" fw={500} id={whenId} mb={4}>Start</Text>
               <SegmentedControl
                 aria-labelledby={whenId}
-                data={[{ value: "now", label: "Now" }, { value: "later", label: "At a time" }]}
-                value={form.later ? "later" : "now"}
-                onChange={(v) => set({ later: v === "later", startAt: form.startAt || localNow(Date.now() + 3_600_000) })}
+                data={[{ value: "now", label: "Now" }, { value: "later", label: "At a time" }, ...(back ? [] : [{ value: "stage", label: "Stage only" }])]}
+                value={stage ? "stage" : form.later ? "later" : "now"}
+                onChange={(v) => set({ later: v === "later", stage: v === "stage", startAt: form.startAt || localNow(Date.now() + 3_600_000) })}
               />
             </div>
             {form.later ? (
@@ -172,7 +172,8 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
                 onChange={(e) => set({ startAt: e.currentTarget.value })}
               />
             ) : null}
-            {count > ROLLOUT_FROM_AGENTS ? (
+            {stage ? <Text size="sm" c="dimmed">Installed beside the version that runs. Nothing stops, and a later upgrade to it downloads nothing.</Text> : null}
+            {count > ROLLOUT_FROM_AGENTS && !stage ? (
               <Select
                 label="Spread the starts over"
                 allowDeselect={false}
@@ -210,7 +211,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
             </div>
           )}
 
-          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} did={back ? "rolled back" : "upgraded"} after={component ? componentWatchText(component) : WATCH_TEXT} />
+          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} did={stage ? "given the version to stage" : back ? "rolled back" : "upgraded"} after={stage ? "Agents list what they have staged on their page." : component ? componentWatchText(component) : WATCH_TEXT} />
 
           {current?.refused ? <Callout kind="warning" title="The upgrade would be refused">{current.refused}</Callout> : null}
           {overrideFreeze || current?.guard === "freeze" ? (
@@ -236,7 +237,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
             <Text size="xs" c="dimmed" className={classes.reason} aria-live="polite">{why ?? ""}</Text>
             <Button variant="default" onClick={onClose}>Close</Button>
             <ReasonButton type="submit" reason={why} loading={start.isPending}>
-              {form.later ? `Schedule ${back ? "rollback" : "upgrade"} of` : back ? "Roll back" : "Upgrade"} {on}{plural(current?.will ?? preview.data?.will ?? count, "agent")}
+              {stage ? "Stage on" : form.later ? `Schedule ${back ? "rollback" : "upgrade"} of` : back ? "Roll back" : "Upgrade"} {stage ? "" : on}{plural(current?.will ?? preview.data?.will ?? count, "agent")}
             </ReasonButton>
           </Group>
         </Stack>

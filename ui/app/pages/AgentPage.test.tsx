@@ -55,6 +55,23 @@ test("a component is upgraded to a version of its own packages", async () => {
   expect(page.sent.at(-1)).toEqual({ path: "/api/v1/components/web-server/upgrade", body: { agents: ["a1"], version: "2.5.0", force: false, includeInactive: true } });
 });
 
+test("a version is only staged, and the page lists what is staged", async () => {
+  page.answers["/api/v1/stage_preview"] = { version: "2.5.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "2.4.0", will: true }] };
+  page.answers["/api/v1/components/web-server/upgrade_preview"] = page.answers["/api/v1/stage_preview"];
+  page.answers["/api/v1/stage"] = { actionId: "x" };
+  await show(component());
+  expect(document.body.textContent).not.toContain("Staged");
+  await click(button("Upgrade web-server"));
+  const dialog = document.querySelector("[role=dialog]")!;
+  await click(dialog.querySelector<HTMLInputElement>("input[value=stage]")!);
+  await until(() => dialog.textContent!.includes("1 agent will be given the version to stage") && !button("Stage on 1 agent", dialog).getAttribute("aria-disabled"), "the preview");
+  page.answers["/api/fleet/agents/a1"] = { item: agent({ id: "a1", components: [component()], staged_versions: ["1.1.0", "web-server 2.5.0"] }) };
+  await click(button("Stage on 1 agent", dialog));
+  await until(() => page.sent.some((s) => s.path === "/api/v1/stage"), "the order");
+  expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.5.0", component: "web-server", force: false, includeInactive: true });
+  await until(() => document.body.textContent!.includes("1.1.0, web-server 2.5.0"), "what is staged");
+});
+
 test("a component goes back to a version that its host has kept", async () => {
   page.answers["/api/v1/components/web-server/upgrade_preview"] = { version: "2.3.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "2.4.0", will: true }] };
   page.answers["/api/v1/components/web-server/upgrade"] = { actionId: "x" };

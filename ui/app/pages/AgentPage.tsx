@@ -2,7 +2,7 @@ import { Badge, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { IconArrowBackUp, IconArrowLeft, IconCircleArrowUp } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { ApiError } from "~/api/client";
 import { agentQuery } from "~/api/queries";
 import type { Agent } from "~/api/types";
@@ -216,6 +216,7 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ["Desired version", agent.desired_version ? <span key="dv"><span className="mono">{agent.desired_version}</span>{agent.desired_version === agent.agent.version ? "" : ", not yet"}</span> : ""],
       ["Last healthy version", agent.last_healthy_version ? <span key="lh" className="mono">{agent.last_healthy_version}</span> : "no version yet"],
       ["Can roll back to", backTo(agent)],
+      ...(agent.staged_versions ? [["Staged", agent.staged_versions.length > 0 ? <span key="sv" className="mono">{agent.staged_versions.join(", ")}</span> : "nothing"] as [string, ReactNode]] : []),
       ["Policy", <span key="p"><TextLink to="/policies" hash={`policy-${agent.policy_id}`} inherit underline="always">{policy}</TextLink>{agent.policy_revision ? ` (revision ${agent.policy_revision})` : ""}</span>],
       ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],
       ["Architecture", archOf(agent)],

@@ -26,6 +26,7 @@ const verbs: Record<string, { doing: string; did: string; noun: string }> = {
   UNENROLL: { doing: "Unenrolling", did: "Unenrolled", noun: "Unenrollment" },
   FORCE_UNENROLL: { doing: "Revoking", did: "Revoked", noun: "Revocation" },
   ROLLBACK: { doing: "Rolling back", did: "Rolled back", noun: "Rollback" },
+  STAGE: { doing: "Staging on", did: "Staged on", noun: "Staging" },
   CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
 };
 
@@ -34,8 +35,9 @@ export function actionTitle(a: ActionStatus, now: number, policyName: (id: strin
   const { total, done, failed, waiting } = progressOf(a);
   if (a.policyId) return `Policy ${policyName(a.policyId)} revision ${a.revision}: ${done.toLocaleString()} of ${plural(total, "agent")}`;
   const verb = verbs[a.rollback ? "ROLLBACK" : a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
-  const to = a.version ? ` to ${a.version}` : "";
-  const on = a.component ? `${a.component} on ` : "";
+  const staged = a.type === "STAGE";
+  const to = !a.version ? "" : staged ? `: ${a.component ? `${a.component} ` : ""}${a.version}` : ` to ${a.version}`;
+  const on = a.component && !staged ? `${a.component} on ` : "";
   const all = plural(total, "agent");
   const agents = on + all;
   const some = on + (done === total ? all : `${done.toLocaleString()} of ${all}`);

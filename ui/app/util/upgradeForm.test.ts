@@ -3,7 +3,7 @@ import type { UpgradePreview } from "~/api/types";
 import { defaultRollout, localNow, planUpgrade, ROLLOUTS, type UpgradeForm, whyNotStart } from "./upgradeForm";
 
 const now = Date.parse("2026-01-02T12:00:00Z");
-const plain: UpgradeForm = { source: "", force: false, later: false, startAt: "", rollout: 0, overrideFreeze: false, overrideExposure: false, why: "" };
+const plain: UpgradeForm = { source: "", force: false, later: false, stage: false, startAt: "", rollout: 0, overrideFreeze: false, overrideExposure: false, why: "" };
 
 function preview(...will: boolean[]): UpgradePreview {
   const items = will.map((w, i) => ({ agent_id: `a${i}`, hostname: `web-${i}`, version: "1.0.0", will: w }));
@@ -32,6 +32,13 @@ test("a guard rail that forbids the upgrade is overridden with a reason", () => 
   expect(whyNotStart(over, "1.1.0", preview(true), null, now)).toMatch(/Say why/);
   expect(whyNotStart({ ...over, why: "exploited" }, "1.1.0", preview(true), null, now)).toBeNull();
   expect(planUpgrade({ ...over, why: " exploited " }, preview(true))).toMatchObject({ kind: "one", body: { override_freeze: true, why: "exploited" } });
+});
+
+test("a version is staged by a call of its own, without times and overrides", () => {
+  const stage = { ...plain, stage: true, rollout: 3600 };
+  expect(planUpgrade(stage, preview(true, false))).toEqual({ kind: "stage", body: { agents: ["a0"], includeInactive: true, version: "1.1.0", force: false } });
+  expect(planUpgrade(stage, preview(true), [], "web")).toMatchObject({ kind: "stage", body: { component: "web" } });
+  expect(whyNotStart(stage, "1.1.0", preview(false), null, now)).toMatch(/None of these agents would stage it/);
 });
 
 test("one agent without a time uses the call for one agent", () => {

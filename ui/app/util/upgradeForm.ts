@@ -8,6 +8,8 @@ export interface UpgradeForm {
   source: string;
   force: boolean;
   later: boolean;
+  /** Install the version beside the one that runs, and do not switch to it. */
+  stage: boolean;
   /** As in a datetime-local field: local time without a zone. */
   startAt: string;
   /** Seconds over which the starts are spread; 0 starts all at once. */
@@ -52,7 +54,7 @@ export function whyNotStart(
   }
   if (previewError) return "The preview failed.";
   if (!preview) return "Loading the preview…";
-  if (preview.will === 0) return "None of these agents would be upgraded.";
+  if (preview.will === 0) return form.stage ? "None of these agents would stage it." : "None of these agents would be upgraded.";
   if (preview.refused) return preview.guard === "exposure" ? "The exposure budget forbids it." : "A freeze forbids it.";
   if ((form.overrideFreeze || form.overrideExposure) && form.why.trim() === "") return "Say why it cannot wait.";
   return null;
@@ -76,6 +78,7 @@ interface When { start_time?: string; rollout_duration_seconds?: number }
 interface UpgradeBody { version: string; source_uri?: string; force: boolean; override_freeze?: boolean; override_exposure?: boolean; why?: string }
 
 export type UpgradeCall =
+  | { kind: "stage"; body: { agents: string[] | string; includeInactive: boolean; component?: string; version: string; source_uri?: string; force: boolean } }
   | { kind: "component"; component: string; body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean; rollback?: boolean } }
   | { kind: "one"; agentId: string; body: UpgradeBody }
   | {
@@ -88,7 +91,7 @@ export type UpgradeCall =
  * preview showed as upgraded. All matching agents are sent as their query, since they may be too
  * many to name; the server refuses those that cannot be upgraded, each with its reason. With a
  * component, that of the agents is upgraded instead of the agents themselves, or goes back to a
- * version that the hosts have kept.
+ * version that the hosts have kept. A form with stage becomes a request to stage the version.
  */
 export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = [], component?: string, back = false): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;
@@ -96,10 +99,9 @@ export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: 
   const common = {
     version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: form.why.trim() || undefined,
   };
-  const body = {
-    agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
-    ...timesOf(form),
-  };
+  const whom = { agents: matching ? matching.kuery : agents, includeInactive: matching ? matching.inactive : true };
+  if (form.stage) return { kind: "stage", body: { ...whom, component, version: common.version, source_uri: common.source_uri, force: form.force } };
+  const body = { ...whom, ...common, ...timesOf(form) };
   if (component) return { kind: "component", component, body: { ...body, rollback: back || undefined } };
   if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
   return { kind: "bulk", body };
