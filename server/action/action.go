@@ -838,7 +838,7 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 		return fleet.Action{}, err
 	}
 	err = audit.Record(ctx, s.Store.Audit(), now, fleet.AuditEntry{
-		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the upgrade " + upgradeText(target),
+		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the " + upgradeText(target),
 	})
 	if err != nil {
 		return fleet.Action{}, err
@@ -874,12 +874,16 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	return c, nil
 }
 
-// upgradeText says what an UPGRADE upgrades, and to which version.
+// upgradeText says what an UPGRADE or a STAGE does.
 func upgradeText(a fleet.Action) string {
-	if name := a.Component(); name != "" {
-		return "of component " + name + " to " + a.Upgrade().Version
+	name := a.Component()
+	switch {
+	case a.Type == agentapi.ActionStage:
+		return "staging of " + fleet.Staged(name, a.Upgrade().Version)
+	case name != "":
+		return "upgrade of component " + name + " to " + a.Upgrade().Version
 	}
-	return "to " + a.Upgrade().Version
+	return "upgrade to " + a.Upgrade().Version
 }
 
 // Catalog returns the published packages of agents.

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -10,6 +11,8 @@ import (
 
 // StageOrder asks agents to install a version beside the one that runs.
 type StageOrder struct {
+	// ID is that of the action, so that one which was created is not created again; empty: any.
+	ID string
 	// Component is the name of the component, empty for the agents themselves.
 	Component string
 	fleet.UpgradeRequest
@@ -38,7 +41,7 @@ func (s *Service) Stage(ctx context.Context, o StageOrder) (fleet.Action, error)
 	}
 	now := s.Now.UTC()
 	expires := now.Add(fleet.DefaultExpiration)
-	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}
+	id, data := cmp.Or(o.ID, fleet.NewID()), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}
 	if o.Component != "" {
 		data.Component = fleet.ComponentRequest{Name: o.Component, UpgradeRequest: o.UpgradeRequest}.Data(id, catalog)
 	}

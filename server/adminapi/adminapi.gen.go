@@ -524,6 +524,21 @@ func (e PlanLateJoiners) Valid() bool {
 	}
 }
 
+// Defines values for PlanStage.
+const (
+	StageAhead PlanStage = "ahead"
+)
+
+// Valid indicates whether the value is a known member of the PlanStage enum.
+func (e PlanStage) Valid() bool {
+	switch e {
+	case StageAhead:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for QuerySuggestionKind.
 const (
 	Conjunction QuerySuggestionKind = "conjunction"
@@ -2924,9 +2939,12 @@ type Plan struct {
 	SourceUri *string `json:"source_uri,omitempty"`
 
 	// SourceVersion Only agents that run this version; default: any
-	SourceVersion *string  `json:"source_version,omitempty"`
-	Strategy      Strategy `json:"strategy"`
-	UpgradeId     *string  `json:"upgrade_id,omitempty"`
+	SourceVersion *string `json:"source_version,omitempty"`
+
+	// Stage ahead: all targets install the version beside the one that runs before the first is upgraded; default: each downloads it when it is upgraded
+	Stage     *PlanStage `json:"stage,omitempty"`
+	Strategy  Strategy   `json:"strategy"`
+	UpgradeId *string    `json:"upgrade_id,omitempty"`
 
 	// Version Example: 1.1.0
 	Version *string `json:"version,omitempty"`
@@ -2934,6 +2952,9 @@ type Plan struct {
 
 // PlanLateJoiners What happens to agents that match only after the start
 type PlanLateJoiners string
+
+// PlanStage ahead: all targets install the version beside the one that runs before the first is upgraded; default: each downloads it when it is upgraded
+type PlanStage string
 
 // Policy defines model for Policy.
 type Policy struct {
@@ -3170,6 +3191,23 @@ type PreviewBatch struct {
 	StartAt time.Time `json:"start_at"`
 }
 
+// PreviewStaging What the targets stage before the first batch, of a plan with stage
+type PreviewStaging struct {
+	// Cannot Targets whose agents stage nothing; they download when they are upgraded
+	Cannot int `json:"cannot"`
+
+	// Estimate Go duration
+	//
+	// Example: 10m0s
+	Estimate Duration `json:"estimate"`
+
+	// Load Targets that would stage it
+	Load int `json:"load"`
+
+	// Staged Targets that have the version
+	Staged int `json:"staged"`
+}
+
 // PreviewTarget defines model for PreviewTarget.
 type PreviewTarget struct {
 	AgentId string `json:"agent_id"`
@@ -3402,10 +3440,13 @@ type Rollout struct {
 	RolledBackBy *string `json:"rolled_back_by,omitempty"`
 
 	// RunningSince Absent while it does not run; deadlines of waits are measured from it
-	RunningSince *time.Time   `json:"running_since,omitempty"`
-	StartedAt    *time.Time   `json:"started_at,omitempty"`
-	StartedBy    *string      `json:"started_by,omitempty"`
-	State        RolloutState `json:"state"`
+	RunningSince *time.Time `json:"running_since,omitempty"`
+
+	// Staging How far the targets have staged the version
+	Staging   *RolloutStaging `json:"staging,omitempty"`
+	StartedAt *time.Time      `json:"started_at,omitempty"`
+	StartedBy *string         `json:"started_by,omitempty"`
+	State     RolloutState    `json:"state"`
 
 	// Stop Why the rollout is paused
 	Stop *Stop `json:"stop,omitempty"`
@@ -3505,7 +3546,10 @@ type RolloutPreview struct {
 	Sites     []SiteBytes `json:"sites"`
 
 	// Skipped Agents that match but are left out
-	Skipped  []SkippedAgent  `json:"skipped"`
+	Skipped []SkippedAgent `json:"skipped"`
+
+	// Staging What the targets stage before the first batch, of a plan with stage
+	Staging  *PreviewStaging `json:"staging,omitempty"`
 	Targets  []PreviewTarget `json:"targets"`
 	Warnings []string        `json:"warnings"`
 }
@@ -3526,6 +3570,23 @@ type RolloutPreviewRequest struct {
 type RolloutRef struct {
 	Id   string `json:"id"`
 	Name string `json:"name"`
+}
+
+// RolloutStaging How far the targets have staged the version
+type RolloutStaging struct {
+	// Answered Targets that have staged it, have failed to, or stage nothing
+	Answered  int        `json:"answered"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	StartedAt time.Time  `json:"started_at"`
+
+	// Targets Targets that were asked
+	Targets int `json:"targets"`
+
+	// Until How long the first batch waits for them
+	Until time.Time `json:"until"`
+
+	// Waiting Other targets that are online
+	Waiting int `json:"waiting"`
 }
 
 // RolloutState defines model for RolloutState.

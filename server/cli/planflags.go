@@ -50,6 +50,7 @@ type planFlags struct {
 	pauseOnSuccess bool
 	emergency      bool
 	join           bool
+	stageAhead     bool
 	deadline       string
 }
 
@@ -90,6 +91,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
 	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")
 	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
+	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
 	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
 }
 
@@ -126,6 +128,10 @@ func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
 	if given("join") {
 		plan.LateJoiners = fleet.LateIgnore
 		set(p.join, &plan.LateJoiners, fleet.LateJoin)
+	}
+	if given("stage-ahead") {
+		plan.Stage = ""
+		set(p.stageAhead, &plan.Stage, fleet.StageAhead)
 	}
 	if err := p.setSelection(given, &plan.Select); err != nil {
 		return err

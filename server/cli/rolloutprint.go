@@ -146,6 +146,13 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 	if r.PauseAsked != nil && r.State == adminapi.RolloutRunning {
 		row("pauses", "when this batch has ended, requested by %s", r.PauseAsked.By)
 	}
+	if st := r.Staging; st != nil {
+		text := fmt.Sprintf("%d of %d have answered", st.Answered, st.Targets)
+		if st.EndedAt != nil {
+			text += ", ended " + ago(st.EndedAt, now)
+		}
+		row("staging", "%s", text)
+	}
 	for _, wait := range deref(r.Waiting) {
 		row("waiting", "%s%s", wait.Text, timeLeft(wait, now))
 	}
@@ -284,6 +291,9 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	fmt.Fprintln(w, ".")
 	if n := len(p.Skipped); n > 0 {
 		fmt.Fprintf(w, "Selected, but left out: %s.\n", counted(n, "agent"))
+	}
+	if st := p.Staging; st != nil {
+		fmt.Fprintf(w, "First the version is staged on %s, in about %s (%d have it); then they switch to it.\n", counted(st.Load, "agent"), describeDuration(st.Estimate), st.Staged)
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
 	if p.Component != nil {

@@ -34,6 +34,9 @@ type Plan struct {
 	// LateJoiners decides whether agents that match Select only after the start join:
 	// ignore (the default) or join.
 	LateJoiners LateJoiners `json:"late_joiners,omitempty"`
+	// Stage decides whether all targets install the version beside the one that runs before
+	// the first is offered it: ahead. Default: each downloads it when it is upgraded.
+	Stage StageMode `json:"stage,omitempty"`
 
 	Strategy Strategy    `json:"strategy"`
 	Limits   Limits      `json:"limits,omitzero"`
@@ -118,6 +121,12 @@ type Selector struct {
 	// ExcludeAgents are left out by id.
 	ExcludeAgents []string `json:"exclude_agents,omitempty"`
 }
+
+// StageMode is when a rollout has its targets install the version.
+type StageMode string
+
+// StageAhead is before the first target is upgraded.
+const StageAhead StageMode = "ahead"
 
 // LateJoiners is what happens to agents that match only after the start.
 type LateJoiners string

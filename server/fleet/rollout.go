@@ -45,6 +45,10 @@ type Rollout struct {
 	// Orders are the orders not yet carried out, oldest first.
 	Orders []Order `json:"orders,omitempty"`
 
+	// Staging is how far its targets have staged the version, nil before they are asked, and
+	// without Plan.Stage.
+	Staging *Staging `json:"staging,omitempty"`
+
 	Batches []Batch `json:"batches,omitempty"`
 	Counts  Counts  `json:"counts"`
 	// Waiting lists what it waits for, most important first; empty while it makes
@@ -65,6 +69,22 @@ type Rollout struct {
 	RunningSince *time.Time `json:"running_since,omitempty"`
 	EndedAt      *time.Time `json:"ended_at,omitempty"`
 	Revision     int64      `json:"-"`
+}
+
+// Staging is how far the targets of a rollout have staged its version. What they have staged
+// is in their documents.
+type Staging struct {
+	// StartedAt is when they were asked, Until how long the first batch waits for them, and
+	// EndedAt when it waited no longer.
+	StartedAt time.Time  `json:"started_at"`
+	Until     time.Time  `json:"until"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	// Targets is how many were asked: the first ones, without those that joined later.
+	Targets int `json:"targets"`
+	// Answered have staged it, have failed to, or stage nothing. Waiting are the other targets
+	// that are online.
+	Answered int `json:"answered"`
+	Waiting  int `json:"waiting"`
 }
 
 // RolloutOf returns the rollout that an action belongs to, empty if to none. Its id is that of
@@ -365,6 +385,7 @@ const (
 	WhyWatched      ReasonCode = "watched"       // its host still watches the new version
 	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
 	WhyNewerServer  ReasonCode = "newer_server"  // only a newer server knows the rollout's strategy
+	WhyStaging      ReasonCode = "staging"       // the targets stage the version first
 )
 
 // Reasons why an agent is not a target, or why a target ended.
@@ -422,10 +443,23 @@ type Preview struct {
 	AtLeast  Duration  `json:"at_least"`
 	Estimate Duration  `json:"estimate"`
 	Exposure *Exposure `json:"exposure,omitempty"`
+	// Staging is what comes before the first batch, nil without Plan.Stage.
+	Staging *PreviewStaging `json:"staging,omitempty"`
 	// Warnings are sentences about, for example, batches larger than max_parallel,
 	// canaries that leave cells uncovered, and hosts that could not roll back.
 	Warnings []string `json:"warnings"`
 	Revision int64    `json:"-"`
+}
+
+// PreviewStaging is what the targets of a rollout would stage.
+type PreviewStaging struct {
+	Staged int `json:"staged"` // have the version
+	Load   int `json:"load"`   // would stage it
+	// Cannot are targets whose agents stage nothing. They download when they are upgraded.
+	Cannot int `json:"cannot"`
+	// Estimate is how long it takes, at the pace of past upgrades; it is part of that of the
+	// preview.
+	Estimate Duration `json:"estimate"`
 }
 
 // PreviewTarget is one agent as it would be upgraded.

@@ -119,6 +119,15 @@ func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 			t.Errorf("%s is %s", h.Name, a.Status)
 		}
 	}
+	// A rollout does both by itself.
+	w.publish("1.2.0", w.Programs.Agent)
+	r := w.rollOut(w.plan("1.2.0", "select: {all: true}\nstage: ahead\nstrategy: {kind: rolling, batch_size: 1}\nhealth: {wait: 1s}\n"), 0)
+	if st := r.Staging; st == nil || st.Targets != 2 || st.Answered != 2 || st.EndedAt == nil {
+		t.Errorf("its staging is %+v", st)
+	}
+	for _, h := range w.hosts {
+		w.upgraded(h, "1.2.0")
+	}
 	for _, h := range w.hosts {
 		if phases := w.seen(h); slices.Contains(phases, string(adminapi.UpgradeDownloading)) {
 			t.Errorf("%s went through %v", h.Name, phases)

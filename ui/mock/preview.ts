@@ -22,7 +22,7 @@ export function labelOf(a: Agent, label: string): string {
 export function check(plan: Plan | undefined): asserts plan is Plan {
   if (!plan || typeof plan !== "object") throw new Refusal(400, "body.plan is missing");
   if (!plan.name) throw new Refusal(400, "body.plan.name is empty: name the rollout");
-  const known = ["name", "description", "component", "profile", "upgrade_id", "manifest_hash", "version", "source_version", "artifacts", "source_uri", "force", "migration", "select", "late_joiners", "strategy", "limits", "failure", "health", "pace"];
+  const known = ["name", "description", "component", "profile", "upgrade_id", "manifest_hash", "version", "source_version", "artifacts", "source_uri", "force", "migration", "select", "late_joiners", "stage", "strategy", "limits", "failure", "health", "pace"];
   for (const key of Object.keys(plan)) if (!known.includes(key)) throw new Refusal(400, `body.plan.${key} is not a known key: remove it, or check its spelling`);
   const kind = plan.strategy?.kind;
   if (!["rolling", "canary", "all_at_once", "rings"].includes(kind)) throw new Refusal(400, `body.plan.strategy.kind is "${kind ?? ""}": want rolling, canary, all_at_once or rings`);

@@ -42,7 +42,7 @@ var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
-		checkWords, checkComponent, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLimits, checkFailure, checkHealth, checkPace,
+		checkWords, checkComponent, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
 	} {
 		if err := check(p); err != nil {
 			return err

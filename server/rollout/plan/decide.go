@@ -261,6 +261,12 @@ func (d *decision) run() {
 		d.stop(s)
 		return
 	}
+	if d.stages() {
+		if d.pauseAsAsked(); !d.running() {
+			d.out.Waiting = d.given.Waiting
+		}
+		return
+	}
 	d.advance()
 	if d.closed == 0 && d.running() {
 		d.offerReturned()
@@ -671,7 +677,7 @@ func changed(was, is *fleet.Rollout) bool {
 		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||
 		!SameTime(was.RunningSince, is.RunningSince) || !SameTime(was.EndedAt, is.EndedAt) ||
 		!slices.EqualFunc(was.Batches, is.Batches, sameBatch) || !slices.EqualFunc(was.Waiting, is.Waiting, sameWait) ||
-		!sameExposure(was.Exposure, is.Exposure)
+		!sameExposure(was.Exposure, is.Exposure) || !sameStaging(was.Staging, is.Staging)
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

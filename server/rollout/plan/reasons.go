@@ -36,6 +36,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyGoingBack:    {"a watcher is restoring the previous version", "The rollout ends when the watcher has reported the result."},
 	fleet.WhyWatched:      {"its host still watches the new version", "The rollout ends when the watch has."},
 	fleet.WhyNewerServer:  {"only a newer server knows how the rollout proceeds", "It goes on when a server of the version that started it runs: start one, or upgrade this one."},
+	fleet.WhyStaging:      {"the targets stage the version before the first is upgraded", "The first batch begins when they have, or failed to."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
 	fleet.WhySame:         {"it runs the version already", ""},

@@ -20,6 +20,9 @@ type Target struct {
 	// Busy: the agent cannot take an offer now, since something else is under way
 	// on it.
 	Busy bool
+	// Answered: the agent has staged the version, or will not. Only a rollout with Plan.Stage
+	// sets it.
+	Answered bool
 	// Runs: the agent runs the version. Seen: it is in the latest snapshot of the
 	// fleet. Decide reads neither.
 	Runs, Seen bool
@@ -87,7 +90,7 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
 	fleet.WhyFailedBefore, fleet.WhyWatched, fleet.WhyNoComponent, fleet.WhyConfig, fleet.WhyConfigNow,
-	fleet.WhyNewerServer,
+	fleet.WhyNewerServer, fleet.WhyStaging,
 }
 
 // Name returns the code as documents have it.

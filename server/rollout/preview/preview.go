@@ -79,6 +79,7 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if p.Strategy.Canary != nil {
 		pre.Coverage = coverage(picks, cuts, p.Strategy.Canary.Over)
 	}
+	pre.Staging = s.staging(picks)
 	s.schedule(&pre)
 	s.share(&pre)
 	s.warn(&pre, picks)

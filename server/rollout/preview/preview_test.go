@@ -486,6 +486,36 @@ func TestTheTimeline(t *testing.T) {
 	})
 }
 
+func TestStagingAheadIsPartOfTheTimeline(t *testing.T) {
+	ahead := func(p *fleet.Plan) { p.Stage, p.Health.Wait = fleet.StageAhead, fleet.Duration(time.Minute) }
+	took := func(f *Fleet) { f.Durations = []time.Duration{5 * time.Minute} }
+	var agents []fleet.Agent
+	for i, staged := range [][]string{{"2.0.0"}, {}, {"web 2.0.0"}} {
+		a := rollouttest.Host{ID: fmt.Sprint("a", i)}.Agent()
+		a.StagedVersions = staged
+		agents = append(agents, a)
+	}
+	pre := compute(t, draft(t, ahead), agents, took)
+	if want := (fleet.PreviewStaging{Staged: 1, Load: 2, Estimate: fleet.Duration(5 * time.Minute)}); pre.Staging == nil || *pre.Staging != want {
+		t.Errorf("staging is %+v, want %+v", pre.Staging, want)
+	}
+	if want := fleet.Duration(5*time.Minute + 3*(usualSwitch+time.Minute)); pre.Estimate != want {
+		t.Errorf("it takes %s, want %s", pre.Estimate, want)
+	}
+	all := compute(t, draft(t, ahead), agents[:1], took)
+	if want := fleet.Duration(usualSwitch + time.Minute); all.Estimate != want || all.Staging.Estimate != 0 {
+		t.Errorf("where the version is staged it takes %s, want %s", all.Estimate, want)
+	}
+	without := compute(t, draft(t, nil), agents, took)
+	if without.Staging != nil {
+		t.Errorf("without it staging is %+v", without.Staging)
+	}
+	old := compute(t, draft(t, ahead), append(agents, rollouttest.Host{ID: "old"}.Agent()), took)
+	if old.Staging.Cannot != 1 || !hasWarning(old, "1 target has an agent that stages nothing: they download the version when they are upgraded") || old.Estimate <= pre.Estimate {
+		t.Errorf("with an agent that stages nothing: %+v, %s, %q", old.Staging, old.Estimate, old.Warnings)
+	}
+}
+
 func TestSitesAndShares(t *testing.T) {
 	as := slices.Concat(rollouttest.Many(3, rollouttest.Host{Site: "x"}), rollouttest.Many(1, rollouttest.Host{Site: "y", Arch: "arm64", Away: true}), rollouttest.Agents(rollouttest.Host{ID: "has it", Version: "2.0.0"}))
 	pre := compute(t, draft(t, func(p *fleet.Plan) { p.Strategy.BatchSize = 3 }), as, nil)

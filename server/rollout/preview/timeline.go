@@ -12,6 +12,9 @@ import (
 // of 100 MB over 10 Mbit/s, and a restart.
 const usualUpgrade = 2 * time.Minute
 
+// usualSwitch is how long an upgrade takes whose version is staged: a restart and a check-in.
+const usualSwitch = 10 * time.Second
+
 // maxEstimate bounds the timeline: later times would be guesses, and stepping through
 // windows up to them would take long.
 const maxEstimate = 365 * 24 * time.Hour
@@ -20,12 +23,18 @@ const maxEstimate = 365 * 24 * time.Hour
 // many agents as the limits allow; a wave begins only while offers are allowed.
 func (s *builder) schedule(pre *fleet.Preview) {
 	step := s.upgradeTime() + planHealthWait(s.plan)
+	if pre.Staging != nil && pre.Staging.Cannot == 0 {
+		step = usualSwitch + planHealthWait(s.plan)
+	}
 	fastest := planHealthWait(s.plan)
 	if len(s.fleet.Durations) > 0 {
 		fastest += max(0, slices.Min(s.fleet.Durations))
 	}
 	var least time.Duration
 	t, horizon := s.now, s.now.Add(maxEstimate)
+	if pre.Staging != nil {
+		t = t.Add(pre.Staging.Estimate.D())
+	}
 	first := 0
 	for i := range pre.Batches {
 		b := &pre.Batches[i]
@@ -152,6 +161,29 @@ func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
 		d = max(d, 2*planHealthWait(p))
 	}
 	return d
+}
+
+// staging returns what the targets stage before the first batch, nil without Plan.Stage. All of
+// them load the version at the same time.
+func (s *builder) staging(picks []*pick) *fleet.PreviewStaging {
+	if s.plan.Stage != fleet.StageAhead {
+		return nil
+	}
+	var out fleet.PreviewStaging
+	for _, p := range picks {
+		switch {
+		case p.HasStaged(s.plan.Component, s.plan.Version):
+			out.Staged++
+		case p.StagedVersions == nil:
+			out.Cannot++
+		default:
+			out.Load++
+		}
+	}
+	if out.Load > 0 {
+		out.Estimate = fleet.Duration(s.upgradeTime())
+	}
+	return &out
 }
 
 // upgradeTime returns the median of past upgrades.

@@ -259,6 +259,17 @@ func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 			w.hosts["agent-002"].bad = "crash"
 			return over
 		}},
+		{"a rollout whose version is staged first, which one host fails to", func(w *world) func(fleet.Rollout) bool {
+			for _, h := range w.hosts {
+				h.staged = []string{}
+				w.checkin(h)
+			}
+			w.hosts["agent-001"].failsStage = true
+			w.start("r", rolling(func(p *fleet.Plan) {
+				p.Stage, p.Strategy.BatchSize, p.Health.Wait = fleet.StageAhead, 2, fleet.Duration(20*time.Second)
+			}))
+			return over
+		}},
 		{"a stop with offers to take back", func(w *world) func(fleet.Rollout) bool {
 			two := 2
 			w.start("r", rolling(func(p *fleet.Plan) {

@@ -12,6 +12,9 @@ import (
 // since locks of ended rollouts do not count.
 func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout, now time.Time) error {
 	delete(r.runs, over.ID)
+	if err := r.cancelStages(ctx, run, &over); err != nil {
+		return err
+	}
 	var original *fleet.Rollout
 	if over.RollbackOf != "" {
 		o, err := r.store.Rollouts().Get(ctx, over.RollbackOf)

@@ -344,6 +344,9 @@ func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	if err := r.confirm(ctx, run); err != nil {
 		return err
 	}
+	if err := r.stageAhead(ctx, run); err != nil {
+		return err
+	}
 	now := r.now.UTC()
 	if err := r.assess(ctx, run, run.due(in.reported, in.all, now)); err != nil {
 		return err

@@ -31,6 +31,11 @@ type runState struct {
 
 	fromSnapshot
 
+	// asked means that this server has seen the actions by which the targets stage the version,
+	// and answersDue is when to look for their answers again.
+	asked      bool
+	answersDue time.Time
+
 	dirty         bool      // something changed since the last decision
 	next          time.Time // to decide again at the latest
 	written       time.Time // when the rollout's document was written last
@@ -210,7 +215,7 @@ func (run *runState) counts() fleet.Counts {
 func urgent(was, is *fleet.Rollout) bool {
 	return !plan.TrailOf(was).Same(plan.TrailOf(is)) || was.Generation != is.Generation || len(was.Orders) != len(is.Orders) || was.Forgiven != is.Forgiven ||
 		(was.PauseAsked == nil) != (is.PauseAsked == nil) || !plan.SameTime(was.EndedAt, is.EndedAt) || !plan.SameTime(was.RunningSince, is.RunningSince) ||
-		len(was.Policies) != len(is.Policies) || len(was.Batches) != len(is.Batches) ||
+		(was.Staging == nil) != (is.Staging == nil) || len(was.Policies) != len(is.Policies) || len(was.Batches) != len(is.Batches) ||
 		!slices.EqualFunc(was.Batches, is.Batches, func(x, y fleet.Batch) bool {
 			return plan.SameTime(x.StartedAt, y.StartedAt) && plan.SameTime(x.EndedAt, y.EndedAt) && plan.SameTime(x.ClearedAt, y.ClearedAt)
 		})

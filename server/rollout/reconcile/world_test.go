@@ -163,6 +163,9 @@ type host struct {
 	slow        bool // stays where it downloads
 	seen        time.Time
 	seq         int64 // the last action when it checked in
+	// staged is what the host has staged; nil: it stages nothing. failsStage fails to.
+	staged     []string
+	failsStage bool
 	// web is the version of the component web, which is upgraded instead of the agent; empty:
 	// the host has none.
 	web string
@@ -232,6 +235,7 @@ func (w *world) checkin(h *host) {
 	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
 	w.must(err)
 	req := agentapi.CheckinRequest{Status: h.status, AckToken: h.token, LocalMeta: json.RawMessage(meta(h.id, h.version)), UpgradeDetails: h.details}
+	req.StagedVersions = h.staged
 	if h.web != "" {
 		req.Components, req.UpgradeDetails = h.report(w), nil
 	}
@@ -269,6 +273,15 @@ func (w *world) take(h *host, a agentapi.Action) {
 		}
 		h.action = &a
 		h.enter(w, agentapi.UpgradeDownloading)
+	case agentapi.ActionStage:
+		if h.failsStage {
+			w.ack(h, a.ID, "no space")
+			return
+		}
+		var d agentapi.UpgradeData
+		w.must(json.Unmarshal(a.Data, &d))
+		h.staged = append(h.staged, d.Version)
+		w.ack(h, a.ID, "")
 	case agentapi.ActionCancel:
 		var d agentapi.CancelData
 		w.must(json.Unmarshal(a.Data, &d))

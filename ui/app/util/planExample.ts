@@ -17,6 +17,7 @@ select:
   # policies: [default]
   # labels: { os: [linux], site: [fra, ams] }
   # exclude: { "tag:stateful": ["true"] }
+# stage: ahead             # all load the version before the first is upgraded
 late_joiners: ignore       # or join: also agents that match later
 
 strategy:

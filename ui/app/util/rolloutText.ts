@@ -27,7 +27,7 @@ const codes: Record<string, string> = {
   draft: "Not started", later_batch: "A later batch", max_parallel: "Limit of parallel upgrades", label_limit: "Limit of this label", soak: "Soaking",
   observation: "Canaries are being watched", approval: "Needs approval", window: "Outside the maintenance windows", freeze: "Freeze", paused: "Paused",
   threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Agent is offline",
-  busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", runs_version: "Runs the version already",
+  busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
   no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",

@@ -3621,6 +3621,11 @@ export interface components {
              * @enum {string}
              */
             late_joiners?: "ignore" | "join";
+            /**
+             * @description ahead: all targets install the version beside the one that runs before the first is upgraded; default: each downloads it when it is upgraded
+             * @enum {string}
+             */
+            stage?: "ahead";
             strategy: components["schemas"]["Strategy"];
             limits?: components["schemas"]["Limits"];
             failure?: components["schemas"]["FailureRule"];
@@ -3974,6 +3979,7 @@ export interface components {
             forgiven?: number;
             /** @description Commands on targets that are not executed yet */
             orders?: components["schemas"]["Order"][];
+            staging?: components["schemas"]["RolloutStaging"];
             batches?: components["schemas"]["Batch"][];
             counts: components["schemas"]["Counts"];
             /** @description Why the rollout waits, most important reason first */
@@ -4180,7 +4186,36 @@ export interface components {
             at_least: components["schemas"]["Duration"];
             estimate: components["schemas"]["Duration"];
             exposure?: components["schemas"]["Exposure"];
+            staging?: components["schemas"]["PreviewStaging"];
             warnings: string[];
+        };
+        /** @description What the targets stage before the first batch, of a plan with stage */
+        PreviewStaging: {
+            /** @description Targets that have the version */
+            staged: number;
+            /** @description Targets that would stage it */
+            load: number;
+            /** @description Targets whose agents stage nothing; they download when they are upgraded */
+            cannot: number;
+            estimate: components["schemas"]["Duration"];
+        };
+        /** @description How far the targets have staged the version */
+        RolloutStaging: {
+            /** Format: date-time */
+            started_at: string;
+            /**
+             * Format: date-time
+             * @description How long the first batch waits for them
+             */
+            until: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description Targets that were asked */
+            targets: number;
+            /** @description Targets that have staged it, have failed to, or stage nothing */
+            answered: number;
+            /** @description Other targets that are online */
+            waiting: number;
         };
         RolloutPreviewItem: {
             item: components["schemas"]["RolloutPreview"];
