@@ -236,10 +236,11 @@ func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer
 	return p, nil
 }
 
-// BuildServer builds only muster, for tests that need no other program.
-func BuildServer(ctx context.Context, root, dir string, out io.Writer) (Programs, error) {
+// BuildServer builds only muster, for tests that need no other program. An empty version is that of
+// the source.
+func BuildServer(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
 	p := Programs{Muster: filepath.Join(dir, "muster")}
-	return p, build(ctx, root, "./server", p.Muster, "", out)
+	return p, build(ctx, root, "./server", p.Muster, version, out)
 }
 
 func build(ctx context.Context, root, pkg, to, version string, out io.Writer) error {

@@ -135,7 +135,7 @@ func (t Target) open(ctx context.Context, tag string, profiles bool, progress io
 		if err != nil {
 			return s, fmt.Errorf("%w: run it there, or name a program with --muster", err)
 		}
-		if fleet.Programs, err = toolchain.BuildServer(ctx, root, filepath.Join(s.dir, "bin"), progress); err != nil {
+		if fleet.Programs, err = toolchain.BuildServer(ctx, root, filepath.Join(s.dir, "bin"), "", progress); err != nil {
 			return s, err
 		}
 	} else if fleet.Programs.Muster, err = filepath.Abs(t.Muster); err != nil {

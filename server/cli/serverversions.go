@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/serverlayout"
+)
+
+// versionTimeout bounds a program that prints its version.
+const versionTimeout = 10 * time.Second
+
+// programVersion runs a program and returns its version.
+func programVersion(ctx context.Context, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(bytes.TrimSpace(out)))
+	if len(fields) != 3 || fields[0] != "muster" {
+		return "", fmt.Errorf("it prints %q, and is no muster", out)
+	}
+	return fields[2], nil
+}
+
+// layoutFlags are those of commands that install versions of the server on this machine.
+type layoutFlags struct{ prefix, sysconfdir string }
+
+func (l *layoutFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&l.prefix, "prefix", "", "folder of the programs (default: that of this program if it is installed, else /usr)")
+	f.StringVar(&l.sysconfdir, "sysconfdir", "/etc", "folder of configuration, which has the pointer to the current version")
+}
+
+// layout returns the layout and the path of this program.
+func (l *layoutFlags) layout() (*serverlayout.Layout, string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	prefix, _ := serverlayout.Locate(self)
+	prefix, err = filepath.Abs(firstOf(l.prefix, prefix, "/usr"))
+	if err != nil {
+		return nil, "", err
+	}
+	sysconfdir, err := filepath.Abs(l.sysconfdir)
+	return &serverlayout.Layout{Disk: disk.OS{}, Prefix: prefix, SysConfDir: sysconfdir, Version: programVersion}, self, err
+}
+
+func (a *client) newServerInstall() *cobra.Command {
+	var l layoutFlags
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install this version of the server beside the others on this machine",
+		Long: `Install this version of the server beside the others on this machine, as
+PREFIX/lib/muster/VERSION. The first version becomes the current one, which PREFIX/bin/muster
+runs; ` + "`muster server versions switch`" + ` changes that without another installation, and
+writes only to SYSCONFDIR/muster, so that the prefix can be read-only.`,
+		Example: `  ./muster server install
+  ./muster server install --prefix /opt/muster --sysconfdir /opt/muster/etc`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, self, err := l.layout()
+			if err != nil {
+				return err
+			}
+			fresh, err := layout.Install(cmd.Context(), a.version, self)
+			if err != nil {
+				return err
+			}
+			list, err := layout.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
+				if fresh {
+					fmt.Fprintf(w, "Installed %s in %s.\n", a.version, layout.Home(a.version))
+				} else {
+					fmt.Fprintf(w, "Version %s is installed already.\n", a.version)
+				}
+				for _, i := range list {
+					if i.Current && i.Version != a.version {
+						fmt.Fprintf(w, "%s runs %s: `muster server versions switch %s` changes that.\n", layout.Link(), i.Version, a.version)
+					}
+				}
+			})
+		},
+	}
+	l.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *client) newServerVersions() *cobra.Command {
+	var l layoutFlags
+	cmd := &cobra.Command{
+		Use:   "versions",
+		Short: "Show the versions of the server on this machine, and switch among them",
+		Long: `Show the versions of the server on this machine, and switch among them. Versions are
+installed beside each other by ` + "`muster server install`" + `.`,
+	}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the versions of the server on this machine, the newest first",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, _, err := l.layout()
+			if err != nil {
+				return err
+			}
+			list, err := layout.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
+				table(w, "VERSION\tSTATE\tPROGRAM\tPROBLEM", func(add func(...any)) {
+					for _, i := range list {
+						state := ""
+						if i.Current {
+							state = "current"
+						}
+						add(i.Version, state, i.Program, i.Problem)
+					}
+				})
+			})
+		},
+	}
+	use := &cobra.Command{
+		Use:   "switch VERSION",
+		Short: "Have the next start of the server run another version that is installed",
+		Args:  oneArg("one version: `muster server versions list` shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			layout, _, err := l.layout()
+			if err != nil {
+				return err
+			}
+			if err := layout.Switch(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s runs %s now. A server that runs must be restarted.\n", layout.Link(), args[0])
+			})
+		},
+	}
+	remove := &cobra.Command{
+		Use:   "remove VERSION",
+		Short: "Remove a version of the server that is not the current one",
+		Args:  oneArg("one version: `muster server versions list` shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			layout, _, err := l.layout()
+			if err != nil {
+				return err
+			}
+			if err := layout.Remove(args[0]); err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
+				fmt.Fprintf(w, "Removed version %s.\n", args[0])
+			})
+		},
+	}
+	l.flags(cmd.PersistentFlags())
+	cmd.AddCommand(list, use, remove)
+	return cmd
+}
