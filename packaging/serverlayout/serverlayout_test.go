@@ -121,7 +121,7 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 	if prefix, version := Locate("/usr/lib/muster/1.1.0/bin/muster"); prefix != "/usr" || version != "1.1.0" {
 		t.Errorf("located are %q and %q", prefix, version)
 	}
-	for _, path := range []string{"/usr/bin/muster", "/home/ann/muster/server/bin/muster", "/usr/lib/muster/default/bin/muster"} {
+	for _, path := range []string{"/usr/bin/muster", "/srv/src/muster/server/bin/muster", "/usr/lib/muster/default/bin/muster"} {
 		if prefix, version := Locate(path); prefix != "" || version != "" {
 			t.Errorf("%s is located at %q, %q", path, prefix, version)
 		}

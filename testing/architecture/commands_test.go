@@ -238,11 +238,17 @@ func checkCobra(root *cobra.Command, w []string) error {
 	cmd := root
 	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultVersionFlag()
+	value := false // the word is the value of the flag before it
 	for _, word := range w {
 		if strings.HasPrefix(word, "-") {
-			if err := checkFlag(cmd, word); err != nil {
+			var err error
+			if value, err = checkFlag(cmd, word); err != nil {
 				return err
 			}
+			continue
+		}
+		if value {
+			value = false
 			continue
 		}
 		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word || c.HasAlias(word) })
@@ -253,7 +259,7 @@ func checkCobra(root *cobra.Command, w []string) error {
 		case cmd.HasSubCommands() && !isPlaceholder(word):
 			return fmt.Errorf("%s has no command %s", cmd.CommandPath(), word)
 		default:
-			// An argument, or a flag's value.
+			// An argument.
 		}
 	}
 	return nil
@@ -264,14 +270,19 @@ func isPlaceholder(word string) bool {
 	return strings.ToUpper(word) == word || strings.ContainsAny(word, "<[%…{")
 }
 
-func checkFlag(cmd *cobra.Command, word string) error {
-	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
+// checkFlag reports whether the next word is the value of the flag.
+func checkFlag(cmd *cobra.Command, word string) (value bool, err error) {
+	name, _, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
 	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
-		if set.Lookup(name) != nil || len(name) == 1 && set.ShorthandLookup(name) != nil {
-			return nil
+		f := set.Lookup(name)
+		if f == nil && len(name) == 1 {
+			f = set.ShorthandLookup(name)
+		}
+		if f != nil {
+			return !given && f.NoOptDefVal == "", nil
 		}
 	}
-	return fmt.Errorf("%s has no flag %s", cmd.CommandPath(), word)
+	return false, fmt.Errorf("%s has no flag %s", cmd.CommandPath(), word)
 }
 
 // helpOf returns a check for a program that cannot be imported. It builds the program and
@@ -359,6 +370,8 @@ func TestCommandChecks(t *testing.T) {
 		{"a command", func() error { return checkCobra(cli.New("test"), []string{"agents", "list", "-o", "json"}) }, true},
 		{"no command", func() error { return checkCobra(cli.New("test"), []string{"agents", "dance"}) }, false},
 		{"no first command", func() error { return checkCobra(cli.New("test"), []string{"dance"}) }, false},
+		{"a flag's value", func() error { return checkCobra(cli.New("test"), []string{"server", "--data", "./fleet"}) }, true},
+		{"no command below one that runs by itself", func() error { return checkCobra(cli.New("test"), []string{"server", "--new-store", "dance"}) }, false},
 		{"no flag", func() error { return checkCobra(cli.New("test"), []string{"agents", "list", "--dance"}) }, false},
 		{"a placeholder", func() error { return checkCobra(cli.New("test"), []string{"agents", "upgrade", "AGENT"}) }, true},
 		{"help", func() error {
