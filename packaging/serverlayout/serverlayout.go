@@ -93,7 +93,7 @@ func (l *Layout) Current() (string, error) {
 	case err != nil:
 		return "", err
 	case filepath.Dir(target) != l.folder():
-		return "", fmt.Errorf("%s leads to %s, which is no version in %s: correct it with `muster server versions switch`", l.pointer(), target, l.folder())
+		return "", fmt.Errorf("%s leads to %s, which is no version in %s: correct it with `muster server versions switch --force`", l.pointer(), target, l.folder())
 	}
 	return filepath.Base(target), nil
 }
@@ -174,7 +174,7 @@ func (l *Layout) Install(ctx context.Context, version, from string) (fresh bool,
 	if err != nil || current != "" {
 		return fresh, err
 	}
-	return fresh, l.Switch(ctx, version)
+	return fresh, l.Switch(ctx, version, false)
 }
 
 // place copies the program of a version to its home.
@@ -255,11 +255,21 @@ func (l *Layout) link(at, to string) error {
 	return disk.Point(l.Disk, op, to, at)
 }
 
-// Switch makes a version the one that is run from the next start of the server on. It writes only
-// below the folder of the configuration.
-func (l *Layout) Switch(ctx context.Context, version string) error {
+// Switch makes a version the one that is run from the next start of the server on, if it can
+// follow the current one by [manifest.CheckStep] or force is set. It writes only below the folder
+// of the configuration.
+func (l *Layout) Switch(ctx context.Context, version string, force bool) error {
 	if err := l.check(ctx, version); err != nil {
 		return err
+	}
+	if !force {
+		current, err := l.Current()
+		if err == nil && current != "" {
+			err = manifest.CheckStep(current, version)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := l.Disk.MkdirAll(op, filepath.Dir(l.pointer()), 0o755); err != nil {
 		return err

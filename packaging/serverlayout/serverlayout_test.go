@@ -107,7 +107,7 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 		}
 		return nil
 	}))
-	must(t, readOnly.Switch(t.Context(), "1.1.0"))
+	must(t, readOnly.Switch(t.Context(), "1.1.0", false))
 	if got := list(t, l); got != "1.1.0 current, 1.0.0" || runs(d) != "muster 1.1.0" {
 		t.Errorf("after the switch there are %s, and %s runs", got, runs(d))
 	}
@@ -140,18 +140,18 @@ func TestNothingIsSwitchedToThatCannotRun(t *testing.T) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	refused(l.Switch(t.Context(), "1.2.0"), "version 1.2.0 is not installed in /usr/lib/muster: run `muster server install` of that version")
+	refused(l.Switch(t.Context(), "1.2.0", false), "version 1.2.0 is not installed in /usr/lib/muster: run `muster server install` of that version")
 	refused(l.Remove("1.2.0"), "version 1.2.0 is not installed")
 	refused(l.Remove("1.0.0"), "version 1.0.0 is the current one")
 	refused(l.Remove("../lib"), "../lib")
 	must(t, disk.WriteFile(d, op, l.Program("1.1.0"), []byte("\x7fELF"), 0o755))
-	refused(l.Switch(t.Context(), "1.1.0"), "does not start: exec format error")
+	refused(l.Switch(t.Context(), "1.1.0", false), "does not start: exec format error")
 	_, err := l.Install(t.Context(), "1.1.0", "/build/1.1.0")
 	refused(err, "remove it first with `muster server versions remove 1.1.0`")
 	must(t, disk.WriteFile(d, op, l.Program("1.1.0"), []byte("muster 1.0.0"), 0o755))
-	refused(l.Switch(t.Context(), "1.1.0"), "is version 1.0.0")
+	refused(l.Switch(t.Context(), "1.1.0", false), "is version 1.0.0")
 	must(t, disk.WriteFile(d, op, l.Program("1.1.0"), []byte("muster 1.1.0"), 0o644))
-	refused(l.Switch(t.Context(), "1.1.0"), "is no program")
+	refused(l.Switch(t.Context(), "1.1.0", false), "is no program")
 	if got := list(t, l); got != "1.1.0: /usr/lib/muster/1.1.0/bin/muster is no program, 1.0.0 current" || runs(d) != "muster 1.0.0" {
 		t.Errorf("there are %s, and %s runs", got, runs(d))
 	}
@@ -167,6 +167,12 @@ func TestNothingIsSwitchedToThatCannotRun(t *testing.T) {
 	must(t, disk.Point(d, op, "/opt/other", "/etc/muster/lib"))
 	_, err = l.Current()
 	refused(err, "/etc/muster/lib leads to /opt/other, which is no version in /usr/lib/muster")
+	refused(l.Switch(t.Context(), "1.0.0", false), "leads to /opt/other")
+	must(t, l.Switch(t.Context(), "1.0.0", true))
+	must(t, disk.WriteFile(d, op, "/build/2.0.0", []byte("muster 2.0.0"), 0o755))
+	install(t, l, "2.0.0")
+	refused(l.Switch(t.Context(), "2.0.0", false), "version 2.0.0 cannot follow 1.0.0: their major versions differ")
+	must(t, l.Switch(t.Context(), "2.0.0", true))
 }
 
 // The process is killed, and the power is cut, before each call of an installation, of a switch
@@ -186,7 +192,7 @@ func TestInterruptedAtAnyCall(t *testing.T) {
 	}{
 		"first installation": {machine(t, "1.0.0"), func(l *Layout) error { _, err := l.Install(t.Context(), "1.0.0", "/build/1.0.0"); return err }, "1.0.0 current"},
 		"installation":       {begin, func(l *Layout) error { _, err := l.Install(t.Context(), "1.1.0", "/build/1.1.0"); return err }, "1.1.0, 1.0.0 current"},
-		"switch":             {both, func(l *Layout) error { return l.Switch(t.Context(), "1.1.0") }, "1.1.0 current, 1.0.0"},
+		"switch":             {both, func(l *Layout) error { return l.Switch(t.Context(), "1.1.0", false) }, "1.1.0 current, 1.0.0"},
 		"removal": {both, func(l *Layout) error {
 			err := l.Remove("1.1.0")
 			if err != nil && strings.Contains(err.Error(), "is not installed") {

@@ -139,16 +139,19 @@ installed beside each other by ` + "`muster server install`" + `.`,
 			})
 		},
 	}
+	var force bool
 	use := &cobra.Command{
 		Use:   "switch VERSION",
 		Short: "Have the next start of the server run another version that is installed",
-		Args:  oneArg("one version: `muster server versions list` shows them"),
+		Long: `Have the next start of the server run another version that is installed: one of the same
+major version, and of the same, a higher or the previous minor version.`,
+		Args: oneArg("one version: `muster server versions list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			layout, _, err := l.layout()
 			if err != nil {
 				return err
 			}
-			if err := layout.Switch(cmd.Context(), args[0]); err != nil {
+			if err := layout.Switch(cmd.Context(), args[0], force); err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
@@ -156,6 +159,7 @@ installed beside each other by ` + "`muster server install`" + `.`,
 			})
 		},
 	}
+	use.Flags().BoolVar(&force, "force", false, "also to a version that cannot follow the current one, such as that of another major version")
 	remove := &cobra.Command{
 		Use:   "remove VERSION",
 		Short: "Remove a version of the server that is not the current one",
