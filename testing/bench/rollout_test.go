@@ -34,6 +34,7 @@ func BenchmarkRollout(b *testing.B) {
 			t.large(b)
 			t.thousand(b)
 			t.restart(b)
+			t.staged(b)
 			if b.Failed() {
 				return
 			}
@@ -239,6 +240,47 @@ func (t *table) restart(b *testing.B) {
 	t.add("server killed and started again → next offer received", f.firstOffer(killed).Sub(killed))
 	w.waitState(r.Id, "completed")
 }
+
+// staged has 200 agents load a package of 40 MB ahead, and then switches all of them at once.
+func (t *table) staged(b *testing.B) {
+	w := newWorld(b)
+	creds := w.seed(200)
+	w.publish("1.1.0", w.Programs.Agent)
+	ids := make([]int, len(creds))
+	for i := range ids {
+		ids[i] = i
+	}
+	agents := w.simAgents(w.server.Info.AgentURL, creds, ids)
+	for _, a := range agents {
+		a.staged = []string{}
+	}
+	f := startFleet(w.Context(), agents)
+	defer f.close()
+	w.parked(len(ids))
+	matching := func(query string) int {
+		list, _ := ask[adminapi.AgentList](w, http.MethodGet, "/api/fleet/agents?perPage=1&kuery="+url.QueryEscape(query), nil)
+		return list.Total
+	}
+	whom := map[string]any{"version": "1.1.0", "agents": "active: true"}
+	began := time.Now()
+	ask[adminapi.BulkActionResponse](w, http.MethodPost, "/api/v1/stage", whom)
+	for deadline := time.Now().Add(stageLimit); matching("staged_versions: 1.1.0") < len(ids); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("%d agents have staged it", matching("staged_versions: 1.1.0"))
+		}
+	}
+	t.add("200 agents stage 40 MB: order → all have it", time.Since(began))
+	began = time.Now()
+	ask[adminapi.BulkActionResponse](w, http.MethodPost, "/api/fleet/agents/bulk_upgrade", whom)
+	w.until("all run it", func() bool {
+		time.Sleep(50 * time.Millisecond) // a query is work for the server
+		return matching("agent.version: 1.1.0") == len(ids)
+	})
+	t.add("200 agents switch to it: order → all run it", time.Since(began))
+}
+
+// stageLimit bounds the transfer of 8 GB by two processors that encrypt, decrypt and do all else.
+const stageLimit = 3 * time.Minute
 
 // cpu returns the user and system CPU time that a process has used.
 func cpu(b *testing.B, pid int) time.Duration {

@@ -8,13 +8,16 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/simagent"
@@ -27,6 +30,9 @@ type simAgent struct {
 	version string
 	url     string
 	client  *http.Client
+
+	// staged is what it has staged; nil: it stages nothing.
+	staged []string
 
 	token   string
 	details *agentapi.UpgradeDetails
@@ -58,6 +64,8 @@ func (a *simAgent) run(ctx context.Context) {
 			switch act.Type {
 			case agentapi.ActionUpgrade:
 				a.upgrade(ctx, act)
+			case agentapi.ActionStage:
+				a.stage(ctx, act)
 			case agentapi.ActionPolicyChange:
 				a.ack(ctx, act.ID)
 			}
@@ -82,18 +90,54 @@ func (a *simAgent) upgrade(ctx context.Context, act agentapi.Action) {
 			WroteRequest: func(httptrace.WroteRequestInfo) { time.AfterFunc(simagent.PhaseGap, cancel) },
 		})) // ended by cancel, since no action is expected
 	}
-	phase(agentapi.UpgradeDownloading)
+	if !slices.Contains(a.staged, data.Version) {
+		phase(agentapi.UpgradeDownloading)
+	}
 	phase(agentapi.UpgradeReplacing)
+	a.staged = slices.DeleteFunc(a.staged, func(v string) bool { return v == data.Version })
 	a.version = data.Version
 	phase(agentapi.UpgradeWatching)
 	a.details = nil
 	a.done.Store(time.Now().UnixNano())
 }
 
+// stage downloads the package, and keeps nothing of it. It tries again as long as the server is
+// busy.
+func (a *simAgent) stage(ctx context.Context, act agentapi.Action) {
+	var data agentapi.UpgradeData
+	if json.Unmarshal(act.Data, &data) != nil {
+		return
+	}
+	for !a.download(ctx, manifest.ArchiveName(data.Version, "linux", "amd64", "tar.gz")) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	a.staged = append(a.staged, data.Version)
+	a.ack(ctx, act.ID)
+}
+
+func (a *simAgent) download(ctx context.Context, archive string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+agentapi.PathArtifacts+archive, http.NoBody)
+	if err != nil {
+		return false
+	}
+	req.Header.Set("Authorization", "ApiKey "+a.key)
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	return err == nil && resp.StatusCode == http.StatusOK && n >= packageBytes
+}
+
 func (a *simAgent) checkin(ctx context.Context) ([]agentapi.Action, error) {
 	var resp agentapi.CheckinResponse
 	err := a.post(ctx, agentapi.PathCheckin, agentapi.CheckinRequest{
-		Status: "online", Message: "Running", AckToken: a.token, LocalMeta: a.metadata(), Components: json.RawMessage(`[]`), UpgradeDetails: a.details,
+		Status: "online", Message: "Running", AckToken: a.token, LocalMeta: a.metadata(), Components: json.RawMessage(`[]`), UpgradeDetails: a.details, StagedVersions: a.staged,
 	}, &resp)
 	if err == nil && resp.AckToken != "" {
 		a.token = resp.AckToken
