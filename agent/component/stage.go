@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -147,7 +148,13 @@ type stage struct {
 func (u *unit) newStage(j *stageJournal) *stage {
 	s := &stage{u: u, j: j}
 	w := &work{u: u, r: Request{ActionID: j.ActionID, Order: j.Order, Force: j.Force, Local: j.Local}, j: &j.Journal}
-	s.change = u.newChange(&j.Journal, w.allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
+	allow := func(version string, e *trust.Expectation) error {
+		if err := w.allow(version, e); err != nil {
+			return err
+		}
+		return u.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: max(0, e.Unpacked), StagedAt: time.Now().UTC()})
+	}
+	s.change = u.newChange(&j.Journal, allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		s.report(agentapi.UpgradeDownloading, meta, true)
 	})
 	s.run = &steps.Run{
@@ -264,22 +271,37 @@ func (s *stage) record(context.Context) error {
 	to.Files, to.ConfigSHA256, to.RenderedSHA256 = nil, "", ""
 	v := onHost{Installed: to, Bytes: u.size(to.Home), StagedAt: time.Now().UTC()}
 	u.mu.Lock()
-	next := u.state.clone()
+	kept := holds(u.state.Kept, to.Home)
 	u.mu.Unlock()
-	if holds(next.Kept, to.Home) { // it stays a version that was installed
+	if kept { // it stays a version that was installed
 		return nil
 	}
-	next.forget(to.Home)
-	next.Staged = append(next.Staged, v)
-	if gone := next.surplus(u.m.Keep, v.StagedAt); handoff.Holds(gone, to.Home) {
-		return fmt.Errorf("staging it needs %s, and upgrade.keep.size of %s leaves too little beside the versions that are kept: remove one (`muster-agent versions list --component %s`), or raise it",
-			units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(u.m.Keep.Bytes)), u.name)
+	if err := u.fits(v); err != nil {
+		return err
 	}
 	return u.change(func(is *state) {
 		is.forget(to.Home)
 		is.Staged = append(is.Staged, v)
 		is.trim(u.m.Keep, v.StagedAt)
 	})
+}
+
+// fits returns an error if a version does not fit beside those that stay when others have made
+// room. Before it is fetched its home is not known.
+func (u *unit) fits(v onHost) error {
+	u.mu.Lock()
+	next := u.state.clone()
+	u.mu.Unlock()
+	same := func(o onHost) bool { return o.Home == v.Home || o.Archive != "" && o.Archive == v.Archive }
+	if slices.ContainsFunc(next.Kept, same) {
+		return nil
+	}
+	next.Staged = append(slices.DeleteFunc(next.Staged, same), v)
+	if gone := next.surplus(u.m.Keep, v.StagedAt); !handoff.Holds(gone, v.Home) {
+		return nil
+	}
+	return fmt.Errorf("staging it needs %s, and upgrade.keep.size of %s leaves too little beside the versions that are kept: remove one (`muster-agent versions list --component %s`), or raise it",
+		units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(u.m.Keep.Bytes)), u.name)
 }
 
 // undoRecord removes the version from the record. One that was on the host before stays.

@@ -156,6 +156,12 @@ func TestOlderStagedVersionsMakeRoom(t *testing.T) {
 		if !strings.Contains(f.Error(), "and upgrade.keep.size of ") || f.Step != recordStage {
 			t.Errorf("failure is %+v", f)
 		}
+		// If its publishers say how large it is, it is not even fetched.
+		w.unpacked = m.Keep.Bytes + 1
+		if f = failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0"))); f.Step != primitive.AcquireArtifact || f.Transient || len(w.names("downloads")) > 0 {
+			t.Errorf("failure is %+v", f)
+		}
+		w.unpacked = 0
 		w.has(m, "1.0.0 running", "4.0.0 staged", "3.0.0 staged")
 
 		// Another configuration counts from the next start on.

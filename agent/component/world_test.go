@@ -44,6 +44,7 @@ type world struct {
 	key      trust.PrivateKey
 	ring     trust.Keyring
 	floor    string
+	unpacked int64 // bytes of each package, if its publishers say so
 	policy   []agentapi.PolicyComponent
 }
 
@@ -289,6 +290,9 @@ func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectati
 	})
 	if e != nil {
 		e.Floor = s.w.floor
+		if s.w.unpacked > 0 {
+			e.Unpacked = s.w.unpacked
+		}
 	}
 	return e, err
 }
