@@ -37,7 +37,7 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 		"MUSTER_UI_QUERY=1.5.0", "MUSTER_UI_PAGE=" + component.URL(), "MUSTER_UI_PAGE_VERSIONS=2.0.0 2.1.0 2.2.0", "MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
 	}, npx, "playwright", "test", "--config", "test/playwright.config.ts", "--reporter=list")
 	check(t, err)
-	for _, shot := range []string{"agents-upgraded.png", "agents-rolled-back.png", "component-upgraded.png", "component-rolled-back.png", "rollout-preview.png", "rollout-completed.png", "query-upgrade.png", "query-unenroll.png"} {
+	for _, shot := range []string{"agents-upgraded.png", "agents-rolled-back.png", "staged.png", "component-upgraded.png", "component-rolled-back.png", "rollout-preview.png", "rollout-completed.png", "query-upgrade.png", "query-unenroll.png"} {
 		if fi, err := os.Stat(filepath.Join(artifacts, shot)); err != nil || fi.Size() == 0 {
 			t.Errorf("screenshot %s: %v", shot, err)
 		}

@@ -41,6 +41,21 @@ test("a component of the policy is installed", async () => {
   await runs(first);
 });
 
+test("a version is staged while another one runs", async () => {
+  await component.getByRole("button", { name: "Upgrade page", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: `Upgrade page on ${host}` });
+  await choose(dialog, next);
+  await dialog.getByText("Stage only").click();
+  await expect(dialog.getByText("1 agent will be given the version to stage")).toBeVisible();
+  await expectAccessible(page, "the dialog that stages a version");
+  await shot("stage-dialog");
+  await dialog.getByRole("button", { name: "Stage on 1 agent", exact: true }).click();
+  await expect(dialog).toBeHidden();
+  await expect(staged()).toHaveText(`page ${next}`, { timeout: UPGRADE_MS });
+  await shot("staged");
+  await runs(first);
+});
+
 test("a component is upgraded, with its phase on the page, and serves the new version", async () => {
   await order("Upgrade page", next);
   await expect(component).toContainText(`Upgrade to ${next}`);
@@ -49,6 +64,7 @@ test("a component is upgraded, with its phase on the page, and serves the new ve
   await expect(component).toContainText("VERIFYING", { timeout: UPGRADE_MS });
   await shot("component-upgrading");
   await runs(next);
+  await expect(staged()).toHaveText("nothing");
   await shot("component-upgraded");
 });
 
@@ -75,13 +91,20 @@ test("the activity page leads to the agents that run a version of a component", 
   await expect(page.getByRole("row").getByRole("rowheader").getByRole("link")).toHaveText([host]);
 });
 
+/** What the agent's page says is staged. */
+const staged = () => page.locator("dt", { hasText: /^Staged$/ }).locator("xpath=following-sibling::dd[1]");
+
+async function choose(dialog: Locator, version: string): Promise<void> {
+  await dialog.getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
+}
+
 /** Presses a button of the component, chooses a version in its dialog, and confirms it. */
 async function order(button: string, version: string): Promise<void> {
   await component.getByRole("button", { name: button, exact: true }).click();
   const back = button.startsWith("Roll back");
   const dialog = page.getByRole("dialog", { name: `${back ? "Roll back" : "Upgrade"} page on ${host}` });
-  await dialog.getByRole("combobox", { name: "Version" }).click();
-  await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
+  await choose(dialog, version);
   await expect(dialog.getByText(`1 agent will be ${back ? "rolled back" : "upgraded"}`)).toBeVisible();
   await dialog.getByRole("button", { name: `${back ? "Roll back" : "Upgrade"} page on 1 agent`, exact: true }).click();
   await expect(dialog).toBeHidden();
