@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -89,8 +87,8 @@ func (m *Manager) AcceptStage(r Request) error {
 	if u.running != "" || u.staging != nil && !u.staging.State.Ended() {
 		return ErrBusy
 	}
-	if _, snapshot := manifest.SplitSnapshot(r.Order.Version); r.Order.Version == u.state.installed() && !snapshot {
-		return fmt.Errorf("version %s of %s is installed here already", r.Order.Version, u.name)
+	if err := u.checkOther(r.Order.Version, &u.state); err != nil {
+		return err
 	}
 	u.staging = &agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
 	return nil
@@ -219,7 +217,6 @@ func (u *unit) stage(ctx context.Context, r Request) error {
 
 // mayStage returns an error for a stage that cannot succeed.
 func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
-	_, snapshot := manifest.SplitSnapshot(r.Order.Version)
 	switch {
 	case r.Attempt > MaxAttempts+1:
 		return fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
@@ -229,10 +226,17 @@ func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem stri
 		return fmt.Errorf("nothing is done with the component: %s", s.Broken)
 	case r.Order.Runtime != policy.Runtime:
 		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", u.name, policy.Runtime, r.Order.Runtime)
-	case r.Order.Version == s.installed() && !snapshot:
-		return fmt.Errorf("version %s of %s is installed here already", r.Order.Version, u.name)
 	case u.m.Keep.Staged == 0:
 		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
+	}
+	return u.checkOther(r.Order.Version, s)
+}
+
+// checkOther returns an error if the version is the installed one. Two builds of a snapshot have
+// one name.
+func (u *unit) checkOther(version string, s *state) error {
+	if _, snapshot := manifest.SplitSnapshot(version); version == s.installed() && !snapshot {
+		return fmt.Errorf("version %s of %s is installed here already", version, u.name)
 	}
 	return nil
 }
@@ -332,7 +336,7 @@ func (u *unit) recoverStage() error {
 		return err
 	}
 	if j == nil {
-		return u.dropStageCopies()
+		return file.RemoveCopies()
 	}
 	s := u.newStage(j)
 	u.mu.Lock()
@@ -343,21 +347,6 @@ func (u *unit) recoverStage() error {
 	}
 	j.KeepDownload = true
 	return s.run.Undo()
-}
-
-// dropStageCopies removes what a power cut has left of a stage's journal that is gone. Only the
-// next stage would, and there may be none.
-func (u *unit) dropStageCopies() error {
-	for _, name := range layout.Copies(stageJournalFile) {
-		path := filepath.Join(u.dir, name)
-		if _, err := u.m.Disk.Lstat(op, path); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := u.m.Disk.Remove(op, path); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Interrupted returns the stages that were requested on the host and that an earlier process of

@@ -53,7 +53,7 @@ func (s *state) trim(l handoff.Limits, now time.Time) bool {
 
 // surplus returns what trim forgets.
 func (s *state) surplus(l handoff.Limits, now time.Time) []handoff.Version {
-	l.Window = math.MaxInt64 // a component's rollback has no end: nothing else would have the version
+	l.Window = math.MaxInt64 // a component can be rolled back at any time
 	var list []handoff.Version
 	for _, v := range slices.Concat(s.Kept, s.Staged) {
 		replaced := v.ReplacedAt
@@ -164,10 +164,13 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 	if len(gone) == 0 {
 		return fmt.Errorf("version %s of %s is not on this host, which has %s", version, name, strings.Join(append([]string{s.installed()}, names(slices.Concat(s.Kept, s.Staged))...), ", "))
 	}
-	for _, home := range gone {
-		if err := u.change(func(s *state) { s.forget(home) }); err != nil {
-			return err
+	err := u.change(func(s *state) {
+		for _, home := range gone {
+			s.forget(home)
 		}
+	})
+	if err != nil {
+		return err
 	}
 	u.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)
 	u.m.Changed(false)

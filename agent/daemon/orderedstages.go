@@ -114,13 +114,13 @@ func transientStage(err error) bool {
 }
 
 // cancelStage ends the ordered stage of an action, if that is under way.
-func (d *daemon) cancelStage(id, why string) bool {
+func (d *daemon) cancelStage(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if id != d.ordered {
 		return false
 	}
-	d.cancelOrdered(errors.New(why))
+	d.cancelOrdered(component.ErrCancelled) // also the agent's own: a cancelled stage is not tried again
 	return true
 }
 

@@ -252,7 +252,7 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 
 // cancelUpgrade stops the running upgrade or stage of an action, whosever it is.
 func (d *daemon) cancelUpgrade(id, why string) bool {
-	return d.cancelStage(id, why) || d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
+	return d.cancelStage(id) || d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
 }
 
 // workloadHealth returns the components for the control socket.

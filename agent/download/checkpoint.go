@@ -88,7 +88,7 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 		if err := f.Disk.SyncDir(op, dir); err != nil {
 			return false, onDisk(dir, err)
 		}
-		if err := errors.Join(removeCopies(f.Disk, final+checkpointSuffix), f.Disk.Remove(op, final+partSuffix)); err != nil {
+		if err := errors.Join(disk.RemoveCopies(f.Disk, opCheckpoint, final+checkpointSuffix), f.Disk.Remove(op, final+partSuffix)); err != nil {
 			return false, onDisk(dir, err)
 		}
 		return true, nil

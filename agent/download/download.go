@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 const (
@@ -217,16 +216,7 @@ func Discard(d disk.Disk, dir, name string) error {
 // removeLeftovers removes all files beside final that a download may leave. It removes a
 // checkpoint before its part, so that no checkpoint is ever beside another part.
 func removeLeftovers(d disk.Disk, final string) error {
-	return errors.Join(removeCopies(d, final+checkpointSuffix), removeCopies(d, final+doneSuffix), d.Remove(op, final+partSuffix))
-}
-
-// removeCopies removes a record and its copies.
-func removeCopies(d disk.Disk, path string) error {
-	var errs []error
-	for _, name := range layout.Copies(path) {
-		errs = append(errs, d.Remove(opCheckpoint, name))
-	}
-	return errors.Join(errs...)
+	return errors.Join(disk.RemoveCopies(d, opCheckpoint, final+checkpointSuffix), disk.RemoveCopies(d, opCheckpoint, final+doneSuffix), d.Remove(op, final+partSuffix))
 }
 
 func (w Want) check() error {

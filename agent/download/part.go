@@ -410,7 +410,7 @@ func (p *part) commit(final string) error {
 		return onDisk(final, err)
 	}
 	// The rename must be durable first: a part without its checkpoint is discarded.
-	if err := removeCopies(d, p.checkpointPath); err != nil {
+	if err := disk.RemoveCopies(d, opCheckpoint, p.checkpointPath); err != nil {
 		return onDisk(p.checkpointPath, err)
 	}
 	return nil

@@ -290,22 +290,22 @@ func (q *Queue) Components() []string {
 func (q *Queue) Stage() *agentapi.Action {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.state.Stages) == 0 {
+	return first(q.state.Stages)
+}
+
+// first returns a copy of the first action of a list, or nil.
+func first(list []agentapi.Action) *agentapi.Action {
+	if len(list) == 0 {
 		return nil
 	}
-	first := q.state.Stages[0]
-	return &first
+	return new(list[0])
 }
 
 // Diagnostics returns the request for diagnostics to carry out next, or nil. Finish ends it.
 func (q *Queue) Diagnostics() *agentapi.Action {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.state.Diagnostics) == 0 {
-		return nil
-	}
-	first := q.state.Diagnostics[0]
-	return &first
+	return first(q.state.Diagnostics)
 }
 
 // Begun returns the upgrade of the agent that was running when the agent stopped, or nil.

@@ -39,7 +39,7 @@ func (s *state) clone() state {
 // queued again: a server that was restored from a backup may have lost it.
 func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	switch {
-	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)), slices.ContainsFunc(s.Stages, hasID(a.ID)):
+	case a.ID == "" || s.find(a.ID) >= 0 || slices.ContainsFunc(s.Diagnostics, hasID(a.ID)) || slices.ContainsFunc(s.Stages, hasID(a.ID)):
 		return
 	case a.Type == agentapi.ActionPolicyChange:
 		// Applied again as well: an agent that is assigned to a policy for the second time

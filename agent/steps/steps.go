@@ -99,6 +99,10 @@ func Read[J any](f File) (*J, error) {
 // Remove removes the journal.
 func (f File) Remove() error { return disk.RemoveRecord(f.Disk, f.Op, f.Path) }
 
+// RemoveCopies removes what a power cut has left of a journal that is gone. Writing the next one
+// would, and there may be none.
+func (f File) RemoveCopies() error { return disk.RemoveCopies(f.Disk, f.Op, f.Path) }
+
 // Run does steps and undoes them. All fields but Begins are required.
 type Run struct {
 	Steps   []Step

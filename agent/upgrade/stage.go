@@ -9,7 +9,6 @@ import (
 
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -65,7 +64,7 @@ func (e *Executor) RecoverStage() (*Request, error) {
 		return nil, e.stageFile().Remove()
 	}
 	if j == nil {
-		return nil, e.dropStageCopies()
+		return nil, e.stageFile().RemoveCopies()
 	}
 	if e.isStaged(j) {
 		return nil, e.concludeStage(j)
@@ -94,16 +93,6 @@ func (e *Executor) isStaged(j *journal) bool {
 func (e *Executor) concludeStage(j *journal) error {
 	j.KeepDownload = false
 	return errors.Join(change{e, j}.undoDownload(context.Background()), e.stageFile().Remove())
-}
-
-// dropStageCopies removes what a power cut has left of a stage's journal that is gone. Only the
-// next stage would, and there may be none.
-func (e *Executor) dropStageCopies() error {
-	var errs []error
-	for _, name := range layout.Copies(layout.StageJournalFile) {
-		errs = append(errs, e.Disk.Remove(opStage, e.path(name)))
-	}
-	return errors.Join(errs...)
 }
 
 // record records the version as staged. It first removes the versions that have to make room.

@@ -196,6 +196,16 @@ func RemoveRecord(d Disk, op, path string) error {
 	return d.SyncDir(op, filepath.Dir(path))
 }
 
+// RemoveCopies removes all files of a record, also those that a power cut has left of one that is
+// gone, in the order of [layout.Copies].
+func RemoveCopies(d Disk, op, path string) error {
+	var errs []error
+	for _, name := range layout.Copies(path) {
+		errs = append(errs, d.Remove(op, name))
+	}
+	return errors.Join(errs...)
+}
+
 func parseRecord(data []byte, kind string, version int) ([]byte, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	fields := strings.Fields(string(head))

@@ -681,7 +681,7 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 	case a.Type == agentapi.ActionUpdateTags:
 		verb, text = "agent.tag", "changed the tags of"
 	case a.Type == agentapi.ActionStage:
-		verb, text = "agent.stage", "ordered that "+fleet.Staged(a.Component(), a.Upgrade().Version)+" is staged on"
+		verb, text = "agent.stage", "ordered that "+fleet.What(a.Component(), a.Upgrade().Version)+" is staged on"
 	case a.Upgrade().Rollback && a.Component() != "":
 		verb, text = "component.rollback", "ordered the rollback of component "+a.Component()+" to "+a.Upgrade().Version+" of"
 	case a.Upgrade().Rollback:
@@ -879,7 +879,7 @@ func upgradeText(a fleet.Action) string {
 	name := a.Component()
 	switch {
 	case a.Type == agentapi.ActionStage:
-		return "staging of " + fleet.Staged(name, a.Upgrade().Version)
+		return "staging of " + fleet.What(name, a.Upgrade().Version)
 	case name != "":
 		return "upgrade of component " + name + " to " + a.Upgrade().Version
 	}

@@ -29,10 +29,10 @@ func TestVersionIsStagedWhereItCanBe(t *testing.T) {
 		a.LocalMetadata = json.RawMessage(`{"elastic":{"agent":{"version":"8.15.0","build":{"original":"8.15.0 (build: 1a2b)"}}}}`)
 	})
 	for id, want := range map[string]string{
-		"old":     "agent old is of a version that stages no others: upgrade the agent first",
+		"old":     "agent old is of a version that cannot stage others: upgrade the agent first",
 		"has":     "agent has has staged 1.1.0 already",
 		"other":   "",
-		"elastic": "agent elastic is an Elastic Agent, which stages no versions: upgrade it instead",
+		"elastic": "agent elastic is an Elastic Agent, which cannot stage versions: upgrade it instead",
 	} {
 		w.must(w.service.EachStageVerdict(t.Context(), stageOrder("", "1.1.0", id), func(v action.Verdict) {
 			if got := ""; v.Err != nil {

@@ -1151,7 +1151,7 @@ type Agent struct {
 	// Sort In lists: its position, for searchAfter
 	Sort *json.RawMessage `json:"sort,omitempty"`
 
-	// StagedVersions What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent stages no versions
+	// StagedVersions What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent cannot stage versions
 	StagedVersions *[]string   `json:"staged_versions,omitempty"`
 	Status         AgentStatus `json:"status"`
 	Tags           []string    `json:"tags"`
@@ -3193,7 +3193,7 @@ type PreviewBatch struct {
 
 // PreviewStaging What the targets stage before the first batch, of a plan with stage
 type PreviewStaging struct {
-	// Cannot Targets whose agents stage nothing; they download when they are upgraded
+	// Cannot Targets whose agents cannot stage versions; they download when they are upgraded
 	Cannot int `json:"cannot"`
 
 	// Estimate Go duration
@@ -3574,7 +3574,7 @@ type RolloutRef struct {
 
 // RolloutStaging How far the targets have staged the version
 type RolloutStaging struct {
-	// Answered Targets that have staged it, have failed to, or stage nothing
+	// Answered Targets that have staged it, have failed to, or cannot
 	Answered  int        `json:"answered"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 	StartedAt time.Time  `json:"started_at"`

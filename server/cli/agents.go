@@ -251,18 +251,24 @@ const watchText = "Hosts watch a new version for ten minutes by default; their u
 
 func printPreview(w io.Writer, p adminapi.UpgradePreview) {
 	fmt.Fprintf(w, "%d would be upgraded to %s, %d would not. %s\n", p.Will, p.Version, p.Wont, watchText)
-	table(w, "HOST\tRUNS\tUPGRADE\tREMARK", func(add func(...any)) {
+	printVerdicts(w, p, "RUNS", "UPGRADE")
+	if p.Refused != nil {
+		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
+	}
+}
+
+// printVerdicts prints what would become of each agent of an order. runs and does head the columns
+// of the version that it has, and of whether it follows.
+func printVerdicts(w io.Writer, p adminapi.UpgradePreview, runs, does string) {
+	table(w, fmt.Sprintf("HOST\t%s\t%s\tREMARK", runs, does), func(add func(...any)) {
 		for _, i := range p.Items {
 			will := "no"
 			if i.Will {
 				will = "yes"
 			}
-			add(i.Hostname, i.Version, will, deref(i.Reason))
+			add(i.Hostname, firstOf(i.Version, "none"), will, deref(i.Reason))
 		}
 	})
-	if p.Refused != nil {
-		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
-	}
 }
 
 var oneAgent = oneArg("one agent, by id or host name: `muster agents list` shows them")

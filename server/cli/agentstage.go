@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 func (a *client) newAgentsStage() *cobra.Command {
@@ -61,10 +62,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 				printStagePreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can stage it")
 			}
-			what := req.Version
-			if component != "" {
-				what = component + " " + what
-			}
+			what := fleet.What(component, req.Version)
 			selection.printCounts(cmd, preview.Will, preview.Wont, "staged with "+what)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
 			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/v1/stage", req)
@@ -98,15 +96,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 
 func printStagePreview(w io.Writer, p adminapi.UpgradePreview) {
 	fmt.Fprintf(w, "%d would stage %s, %d would not.\n", p.Will, p.Version, p.Wont)
-	table(w, "HOST\tRUNS\tSTAGE\tREMARK", func(add func(...any)) {
-		for _, i := range p.Items {
-			will := "no"
-			if i.Will {
-				will = "yes"
-			}
-			add(i.Hostname, i.Version, will, deref(i.Reason))
-		}
-	})
+	printVerdicts(w, p, "RUNS", "STAGE")
 }
 
 // actionsRead is how many of the newest actions are read to find one: more than operators order

@@ -280,15 +280,7 @@ func componentOutcome(g adminapi.Agent, name, target string) (phase string, over
 
 func printComponentPreview(w io.Writer, name string, p adminapi.UpgradePreview) {
 	fmt.Fprintf(w, "Component %s would be upgraded to %s on %s, and not on %d.\n", name, p.Version, counted(p.Will, "agent"), p.Wont)
-	table(w, "HOST\tHAS\tUPGRADE\tREMARK", func(add func(...any)) {
-		for _, i := range p.Items {
-			will := "no"
-			if i.Will {
-				will = "yes"
-			}
-			add(i.Hostname, firstOf(i.Version, "none"), will, deref(i.Reason))
-		}
-	})
+	printVerdicts(w, p, "HAS", "UPGRADE")
 	if p.Refused != nil {
 		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
 	}

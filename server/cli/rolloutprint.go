@@ -292,7 +292,7 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	if n := len(p.Skipped); n > 0 {
 		fmt.Fprintf(w, "Selected, but left out: %s.\n", counted(n, "agent"))
 	}
-	if st := p.Staging; st != nil {
+	if st := p.Staging; st != nil && st.Load > 0 {
 		fmt.Fprintf(w, "First the version is staged on %s, in about %s (%d have it); then they switch to it.\n", counted(st.Load, "agent"), describeDuration(st.Estimate), st.Staged)
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))

@@ -69,13 +69,16 @@ const (
 	RuntimeDocker  Runtime = "docker"
 )
 
-// What names what the plan brings, for a sentence: 1.2.0, or web 2.4.0 of a component.
-func (p *Plan) What(version string) string {
-	if p.Component == "" {
+// What names a version of agents, 1.2.0, or of a component, web 2.4.0.
+func What(component, version string) string {
+	if component == "" {
 		return version
 	}
-	return p.Component + " " + version
+	return component + " " + version
 }
+
+// What names what the plan brings, for a sentence.
+func (p *Plan) What(version string) string { return What(p.Component, version) }
 
 // MigrationType is what a version does to the state of the version before it.
 type MigrationType string

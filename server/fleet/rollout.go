@@ -81,7 +81,7 @@ type Staging struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 	// Targets is how many were asked: the first ones, without those that joined later.
 	Targets int `json:"targets"`
-	// Answered have staged it, have failed to, or stage nothing. Waiting are the other targets
+	// Answered have staged it, have failed to, or cannot. Waiting are the other targets
 	// that are online.
 	Answered int `json:"answered"`
 	Waiting  int `json:"waiting"`
@@ -455,7 +455,7 @@ type Preview struct {
 type PreviewStaging struct {
 	Staged int `json:"staged"` // have the version
 	Load   int `json:"load"`   // would stage it
-	// Cannot are targets whose agents stage nothing. They download when they are upgraded.
+	// Cannot are targets whose agents cannot stage versions. They download when they are upgraded.
 	Cannot int `json:"cannot"`
 	// Estimate is how long it takes, at the pace of past upgrades; it is part of that of the
 	// preview.

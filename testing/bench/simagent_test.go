@@ -31,7 +31,7 @@ type simAgent struct {
 	url     string
 	client  *http.Client
 
-	// staged is what it has staged; nil: it stages nothing.
+	// staged is what it has staged; nil: it cannot stage versions.
 	staged []string
 
 	token   string

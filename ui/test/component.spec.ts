@@ -46,7 +46,7 @@ test("a version is staged while another one runs", async () => {
   const dialog = page.getByRole("dialog", { name: `Upgrade page on ${host}` });
   await choose(dialog, next);
   await dialog.getByText("Stage only").click();
-  await expect(dialog.getByText("1 agent will be given the version to stage")).toBeVisible();
+  await expect(dialog.getByText("1 agent will stage it")).toBeVisible();
   await expectAccessible(page, "the dialog that stages a version");
   await shot("stage-dialog");
   await dialog.getByRole("button", { name: "Stage on 1 agent", exact: true }).click();

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// renderStaged returns nil for an agent that stages no versions.
+// renderStaged returns nil for an agent that cannot stage versions.
 func renderStaged(a *fleet.Agent) *[]string {
 	if a.StagedVersions == nil {
 		return nil

@@ -511,8 +511,8 @@ func TestStagingAheadIsPartOfTheTimeline(t *testing.T) {
 		t.Errorf("without it staging is %+v", without.Staging)
 	}
 	old := compute(t, draft(t, ahead), append(agents, rollouttest.Host{ID: "old"}.Agent()), took)
-	if old.Staging.Cannot != 1 || !hasWarning(old, "1 target has an agent that stages nothing: they download the version when they are upgraded") || old.Estimate <= pre.Estimate {
-		t.Errorf("with an agent that stages nothing: %+v, %s, %q", old.Staging, old.Estimate, old.Warnings)
+	if old.Staging.Cannot != 1 || !hasWarning(old, "1 target has an agent that cannot stage versions: they download the version when they are upgraded") || old.Estimate <= pre.Estimate {
+		t.Errorf("with an agent that cannot stage versions: %+v, %s, %q", old.Staging, old.Estimate, old.Warnings)
 	}
 }
 

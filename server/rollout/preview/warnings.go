@@ -165,7 +165,7 @@ func (s *builder) warnCanaries(pre *fleet.Preview) {
 func (s *builder) warnPace(pre *fleet.Preview) {
 	p := s.plan
 	if st := pre.Staging; st != nil && st.Cannot > 0 {
-		s.warnf("%s: they download the version when they are upgraded", plan.Count(st.Cannot, "target has an agent that stages nothing", "targets have agents that stage nothing"))
+		s.warnf("%s: they download the version when they are upgraded", plan.Count(st.Cannot, "target has an agent that cannot stage versions", "targets have agents that cannot stage versions"))
 	}
 	if p.Pace.PauseOnSuccess && len(pre.Batches) > 1 {
 		s.warnf("it pauses after each batch until somebody resumes it; the times given do not count that")

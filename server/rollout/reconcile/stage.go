@@ -32,7 +32,14 @@ func (r *Reconciler) stageAhead(ctx context.Context, run *runState) error {
 	}
 	err := parts(s, len(run.targets), func(n, from, to int) error {
 		if !run.asked {
-			if err := r.askToStage(ctx, run, n, from, to); err != nil {
+			switch err := r.askToStage(ctx, run, n, from, to); {
+			case fleet.KindOf(err) == fleet.Invalid:
+				// Such as a package that is no longer published. The offers say so of each target.
+				r.log.Warn("targets of a rollout are not asked to stage its version", "rollout", run.rollout.ID, "error", err)
+				for i := from; i < to; i++ {
+					run.targets[i].Answered, run.dirty = true, true
+				}
+			case err != nil:
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // stages it when it is back.
 func TestVersionIsStagedBeforeTheFirstUpgrade(t *testing.T) {
 	w := newWorld(t, 4)
-	for _, id := range w.order[:3] { // the last one stages nothing
+	for _, id := range w.order[:3] { // the last one cannot stage versions
 		w.hosts[id].staged = []string{}
 	}
 	away, failing := w.hosts[w.order[1]], w.hosts[w.order[2]]
@@ -69,5 +69,25 @@ func TestCancelledRolloutStagesNothingMore(t *testing.T) {
 	w.pass(time.Hour)
 	if len(away.staged) > 0 {
 		t.Errorf("staged is %v", away.staged)
+	}
+}
+
+// A package that was withdrawn after the start keeps the rollout from asking, and not from going on:
+// each target then says why it is not upgraded.
+func TestRolloutGoesOnThatCannotAskItsTargets(t *testing.T) {
+	w := newWorld(t, 2)
+	for _, id := range w.order {
+		w.hosts[id].staged = []string{}
+		w.checkin(w.hosts[id])
+	}
+	w.server.flush(t.Context())
+	w.start("r", rolling(func(p *fleet.Plan) { p.Stage = fleet.StageAhead }))
+	w.must(w.store.Packages().Delete(t.Context(), "muster-agent-1.1.0-linux-amd64.tar.gz"))
+	r := w.until("r", time.Hour, over)
+	if r.Staging == nil || r.Staging.EndedAt == nil || r.Counts.Skipped != 2 {
+		t.Errorf("it is %s with %+v, staging %+v", r.State, r.Counts, r.Staging)
+	}
+	if x := w.target("r", w.order[0]); x.Code != fleet.WhyRefused || x.Error == "" {
+		t.Errorf("a target is %s: %s %s", x.State, x.Code, x.Error)
 	}
 }

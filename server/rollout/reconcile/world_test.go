@@ -163,7 +163,7 @@ type host struct {
 	slow        bool // stays where it downloads
 	seen        time.Time
 	seq         int64 // the last action when it checked in
-	// staged is what the host has staged; nil: it stages nothing. failsStage fails to.
+	// staged is what the host has staged; nil: it cannot stage versions. failsStage fails to.
 	staged     []string
 	failsStage bool
 	// web is the version of the component web, which is upgraded instead of the agent; empty:

@@ -211,7 +211,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
             </div>
           )}
 
-          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} did={stage ? "given the version to stage" : back ? "rolled back" : "upgraded"} after={stage ? "Agents list what they have staged on their page." : component ? componentWatchText(component) : WATCH_TEXT} />
+          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} will={stage ? "stage it" : back ? "be rolled back" : "be upgraded"} after={stage ? "Agents list what they have staged on their page." : component ? componentWatchText(component) : WATCH_TEXT} />
 
           {current?.refused ? <Callout kind="warning" title="The upgrade would be refused">{current.refused}</Callout> : null}
           {overrideFreeze || current?.guard === "freeze" ? (
@@ -253,12 +253,12 @@ interface PreviewProps {
   error: unknown;
   version: string;
   agents: readonly Agent[];
-  /** What is done, and what the hosts do after it. */
-  did: string;
+  /** What the agents will do, and what the hosts do after it. */
+  will: string;
   after: string;
 }
 
-function Preview({ preview, stale, loading, error, version, agents, did, after }: PreviewProps) {
+function Preview({ preview, stale, loading, error, version, agents, will, after }: PreviewProps) {
   if (error) {
     return <Callout kind="error" title="The preview failed">{messageOf(error)}</Callout>;
   }
@@ -270,7 +270,7 @@ function Preview({ preview, stale, loading, error, version, agents, did, after }
   return (
     <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>
       <Text size="sm" fw={600} className={classes.verdict} role="status">
-        {preview.will > 0 ? `${plural(preview.will, "agent")} will be ${did}` : `No agent will be ${did}`}
+        {preview.will > 0 ? `${plural(preview.will, "agent")} will ${will}` : `No agent will ${will}`}
         {preview.wont > 0 ? `; ${preview.wont.toLocaleString()} will not` : ""}
       </Text>
       <ScrollArea.Autosize mah={230} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Each agent" }}>

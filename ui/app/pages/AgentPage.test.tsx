@@ -64,7 +64,7 @@ test("a version is only staged, and the page lists what is staged", async () => 
   await click(button("Upgrade web-server"));
   const dialog = document.querySelector("[role=dialog]")!;
   await click(dialog.querySelector<HTMLInputElement>("input[value=stage]")!);
-  await until(() => dialog.textContent!.includes("1 agent will be given the version to stage") && !button("Stage on 1 agent", dialog).getAttribute("aria-disabled"), "the preview");
+  await until(() => dialog.textContent!.includes("1 agent will stage it") && !button("Stage on 1 agent", dialog).getAttribute("aria-disabled"), "the preview");
   page.answers["/api/fleet/agents/a1"] = { item: agent({ id: "a1", components: [component()], staged_versions: ["1.1.0", "web-server 2.5.0"] }) };
   await click(button("Stage on 1 agent", dialog));
   await until(() => page.sent.some((s) => s.path === "/api/v1/stage"), "the order");

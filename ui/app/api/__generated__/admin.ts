@@ -2527,7 +2527,7 @@ export interface components {
             /** @description The upgrade in these fields is a rollback ordered by an operator */
             upgrade_rollback?: boolean;
             upgrade?: components["schemas"]["AgentUpgrade"];
-            /** @description What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent stages no versions */
+            /** @description What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent cannot stage versions */
             staged_versions?: string[];
             rollback?: components["schemas"]["RollbackVerdict"];
             watch?: components["schemas"]["Watch"];
@@ -4195,7 +4195,7 @@ export interface components {
             staged: number;
             /** @description Targets that would stage it */
             load: number;
-            /** @description Targets whose agents stage nothing; they download when they are upgraded */
+            /** @description Targets whose agents cannot stage versions; they download when they are upgraded */
             cannot: number;
             estimate: components["schemas"]["Duration"];
         };
@@ -4212,7 +4212,7 @@ export interface components {
             ended_at?: string;
             /** @description Targets that were asked */
             targets: number;
-            /** @description Targets that have staged it, have failed to, or stage nothing */
+            /** @description Targets that have staged it, have failed to, or cannot */
             answered: number;
             /** @description Other targets that are online */
             waiting: number;

@@ -31,7 +31,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
           {p.targets.length > 0 ? <Text size="sm" c="dimmed">{p.component ? `Hosts observe ${p.component} for a minute by default, and then report the new version.` : WATCH_TEXT}</Text> : null}
           {p.warnings.map((w) => <Callout key={w} kind="warning">{sentence(w)}</Callout>)}
           <Facts rows={[
-            ...(p.staging ? [["Staged first", `${plural(p.staging.load, "agent")} in about ${durationText(p.staging.estimate)}${p.staging.staged > 0 ? `, ${p.staging.staged.toLocaleString()} have it` : ""}`] as [string, React.ReactNode]] : []),
+            ...(p.staging && p.staging.load > 0 ? [["Staged first", `${plural(p.staging.load, "agent")} in about ${durationText(p.staging.estimate)}${p.staging.staged > 0 ? `, ${p.staging.staged.toLocaleString()} have it` : ""}`] as [string, React.ReactNode]] : []),
             ["Takes about", durationText(p.estimate)],
             ["Takes at least", durationText(p.at_least)],
             ["To download", p.sites.length > 1 ? `${size(bytesOf(p))} over ${plural(p.sites.length, "site")}` : size(bytesOf(p))],
