@@ -34,6 +34,9 @@ type Step struct {
 	// Timeout bounds Do, through its context. 0 means no bound: Do is a few calls to the
 	// disk, which nothing can interrupt.
 	Timeout time.Duration
+	// When reports whether the step is part of the run, by the journal, once its turn comes.
+	// nil means that it is.
+	When func() bool
 	// Done reports whether there is nothing to do, by the state of the host. nil means that
 	// Do always runs.
 	Done func(context.Context) (bool, error)
@@ -47,6 +50,8 @@ type Step struct {
 	// partial or not begun. nil means that there is nothing to undo. Its context ends
 	// with UndoTimeout, which all steps of a run share.
 	Undo func(context.Context) error
+	// OwnTime means that Undo bounds itself, since it may take longer than UndoTimeout.
+	OwnTime bool
 }
 
 // Progress is the part of a journal that a [Run] maintains.
@@ -121,7 +126,7 @@ type Run struct {
 func (r *Run) Do(ctx context.Context) (failed string, err error) {
 	r.forgetOld(time.Now())
 	for _, s := range r.Steps {
-		if r.skips(s) {
+		if s.When != nil && !s.When() || r.skips(s) {
 			continue
 		}
 		if r.Begins != nil {
@@ -246,16 +251,16 @@ func (r *Run) Undo() error {
 			return fmt.Errorf("the journal names the step %q, which this version does not know: the version that wrote %s must undo it", name, r.File.Path)
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), UndoTimeout, fmt.Errorf("%w: undoing took longer than %s", ErrTimeout, UndoTimeout))
-	defer cancel()
+	left := UndoTimeout
 	for _, name := range slices.Backward(begun) {
-		undo := r.Steps[r.step(name)].Undo
-		if undo == nil {
+		s := r.Steps[r.step(name)]
+		if s.Undo == nil {
 			continue
 		}
-		err := context.Cause(ctx)
-		if err == nil {
-			err = undo(ctx)
+		began := time.Now()
+		err := s.undo(left)
+		if !s.OwnTime {
+			left -= time.Since(began)
 		}
 		if err != nil {
 			// The earlier steps stay, since this one may depend on them.
@@ -263,6 +268,19 @@ func (r *Run) Undo() error {
 		}
 	}
 	return r.File.Remove()
+}
+
+// undo undoes the step within the time that is left, unless it bounds itself.
+func (s Step) undo(left time.Duration) error {
+	if s.OwnTime {
+		return s.Undo(context.Background())
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), left, fmt.Errorf("%w: undoing took longer than %s", ErrTimeout, UndoTimeout))
+	defer cancel()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return s.Undo(ctx)
 }
 
 // step returns the index of a step, or -1.
