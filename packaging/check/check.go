@@ -1,5 +1,6 @@
-// Package check runs the health checks that a package defines: the watcher those of a new
-// version of the agent, the agent those of its components.
+// Package check runs what a package defines to be run on a host: health checks, by the watcher
+// those of a new version of the agent and by the agent those of its components, and the hooks of
+// components.
 package check
 
 import (
@@ -11,10 +12,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -36,55 +36,13 @@ const (
 func Run(ctx context.Context, home string, c manifest.Check) error {
 	switch {
 	case len(c.Exec) > 0:
-		return execCheck(ctx, home, c.Exec)
+		_, err := Execute(ctx, Program{Home: home, Exec: c.Exec, As: disk.Own})
+		return err
 	case c.HTTP != "":
 		return httpCheck(ctx, c.HTTP)
 	}
 	return tcpCheck(ctx, c.TCP)
 }
-
-func execCheck(ctx context.Context, dir string, argv []string) error {
-	program := argv[0]
-	if !filepath.IsAbs(program) {
-		program = filepath.Join(dir, filepath.FromSlash(program))
-	}
-	cmd := exec.CommandContext(ctx, program, argv[1:]...)
-	cmd.Dir = dir
-	out := &tail{}
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = checkWaitDelay
-	ownGroup(cmd)
-	cmd.Cancel = func() error { return killGroup(cmd.Process) }
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		// The program succeeded, and children hold its output open.
-		_ = killGroup(cmd.Process) // children that left the group stay
-		return nil
-	}
-	if err == nil {
-		return nil
-	}
-	said := ""
-	if text := bytes.TrimSpace(out.bytes()); len(text) > 0 {
-		said = fmt.Sprintf(", saying %q", text)
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: no end in time, killed%s", argv[0], said)
-	}
-	return fmt.Errorf("%s: %w%s", argv[0], err, said)
-}
-
-// tail keeps the end of what is written to it. It needs no lock: exec writes both streams
-// from one goroutine, because they are the same writer.
-type tail struct{ kept []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p[max(0, len(p)-maxCheckOutput):]...)
-	t.kept = t.kept[max(0, len(t.kept)-maxCheckOutput):]
-	return len(p), nil
-}
-
-func (t *tail) bytes() []byte { return bytes.ToValidUTF8(t.kept, nil) }
 
 var errOffHost = errors.New("redirects to another host")
 

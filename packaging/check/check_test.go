@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -236,4 +237,19 @@ func otherAddress(t *testing.T) string {
 		}
 	}
 	return ""
+}
+
+func TestProgramRunsAsAnAccountWithItsVariables(t *testing.T) {
+	h := homeWith(t, map[string]string{"hook": `echo "$(id -u):$(id -g):$(id -G) $MUSTER_TO $PATH"; exit 75`})
+	as, want := disk.Own, fmt.Sprintf("%d:%d:", os.Geteuid(), os.Getegid())
+	if os.Geteuid() == 0 {
+		as, want = disk.Owner{UID: 12, GID: 34}, "12:34:34 "
+		must(t, os.Chmod(h, 0o755))
+		must(t, os.Chmod(filepath.Join(h, "hook"), 0o755))
+		must(t, os.Chmod(filepath.Dir(h), 0o755))
+	}
+	status, err := Execute(t.Context(), Program{Home: h, Exec: []string{"hook"}, Env: []string{"MUSTER_TO=1.2.0"}, As: as})
+	if status != 75 || err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), " 1.2.0 "+os.Getenv("PATH")) {
+		t.Errorf("status %d, %v; want 75 and %s", status, err, want)
+	}
 }

@@ -7,14 +7,20 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// ownGroup keeps a console's Ctrl-C from reaching a check.
-func ownGroup(cmd *exec.Cmd) {
+// isolate keeps a console's Ctrl-C from reaching a program.
+func isolate(cmd *exec.Cmd, as disk.Owner) error {
+	if as != disk.Own {
+		return errors.New("a program is run as another account on Unix only")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	return nil
 }
 
-// killGroup kills only the check itself, since a group on Windows only shares signals.
+// killGroup kills only the program itself, since a group on Windows only shares signals.
 func killGroup(leader *os.Process) error {
 	err := leader.Kill()
 	if errors.Is(err, os.ErrProcessDone) {

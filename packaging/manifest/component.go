@@ -46,6 +46,13 @@ type Component struct {
 	// Reload means that the running component reads changed configuration without a
 	// restart.
 	Reload bool `yaml:"reload,omitempty" json:"reload,omitempty"`
+	// Hooks are programs that are run when the version changes.
+	Hooks *Hooks `yaml:"hooks,omitempty" json:"hooks,omitempty"`
+	// StatePaths are the files and folders that are copied before the version changes, and
+	// put back if a migration has to be undone.
+	StatePaths []string `yaml:"state-paths,omitempty" json:"state_paths,omitempty"`
+	// Migrations are all that the component ever had, oldest first.
+	Migrations []Migration `yaml:"migrations,omitempty" json:"migrations,omitempty"`
 }
 
 // ConfigFile is a configuration file that comes with the package.
@@ -212,6 +219,7 @@ func (c *Component) validate(prefix string) error {
 			check(fmt.Sprintf("server-files[%d]", i), err)
 		}
 	}
+	c.validateState(check)
 	return errors.Join(errs...)
 }
 

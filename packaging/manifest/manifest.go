@@ -216,6 +216,9 @@ func (m *Manifest) Validate() error {
 		if err := p.Component.validate("package.component."); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", FileName, err))
 		}
+		if err := p.validateMigrations(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", FileName, err))
+		}
 		if m.APIVersion != APIVersion { // Parse ignores misspelt keys in the other format
 			bad("version", "is %q, want %s for a component", m.APIVersion, APIVersion)
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -62,6 +63,11 @@ func Check(c *manifest.Component, files map[string]bool) error {
 		return ok
 	}
 	errs := []error{c.CheckFiles(has)}
+	c.Programs(func(field string, h manifest.Hook) {
+		if err := checkProgram(h.Exec[0], files); err != nil {
+			errs = append(errs, fmt.Errorf("%s.exec: %w", field, err))
+		}
+	})
 	s := settingsOf(c.Runtime)
 	if s == nil {
 		return errors.Join(errs...)
@@ -79,6 +85,21 @@ func Check(c *manifest.Component, files map[string]bool) error {
 		}
 	}
 	return errors.Join(append(errs, p.join())...)
+}
+
+// checkProgram returns an error unless the package has the program of a hook, which may also be one
+// of the host.
+func checkProgram(name string, files map[string]bool) error {
+	executable, ok := files[name]
+	switch {
+	case path.IsAbs(name):
+		return nil
+	case !ok:
+		return fmt.Errorf("%q is not in the package: %s", name, manifest.AddFile(name))
+	case !executable:
+		return fmt.Errorf("%q is not executable: build the package again after chmod +x of that file", name)
+	}
+	return nil
 }
 
 // problems are what is wrong with settings, each with its field.

@@ -29,12 +29,14 @@ func (s *Systemd) needs() []need {
 	return []need{{"unit_file", s.UnitFile, false}}
 }
 
-func (s *Systemd) complete(*manifest.Component) error {
+func (s *Systemd) complete(c *manifest.Component) error {
 	var p problems
 	if len(s.Unit) > maxUnitName || !unitName.MatchString(s.Unit) {
 		p.add("unit", "is %q, want the name of a service such as web.service", s.Unit)
 	}
 	switch {
+	case s.UnitFile == "" && len(c.Migrations) > 0:
+		p.add("unit_file", "is missing: a host that boots in the middle of a migration would start its own unit, so a component with migrations brings its unit")
 	case s.UnitFile == "":
 	case !inPackage(s.UnitFile):
 		p.add("unit_file", "is %q, want a file of the package", s.UnitFile)

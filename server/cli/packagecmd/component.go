@@ -156,5 +156,14 @@ func componentRows(c *manifest.Component) [][2]string {
 	if c.Reload {
 		rows = append(rows, [2]string{"new configuration", "is read without a restart"})
 	}
+	if h := c.Hooks; h != nil && h.User != "" {
+		rows = append(rows, [2]string{"hooks run as", h.User + ":" + h.Group})
+	}
+	c.Programs(func(field string, h manifest.Hook) {
+		rows = append(rows, [2]string{field, fmt.Sprintf("%q, at most %s", h.Exec, h.Bound())})
+	})
+	if len(c.StatePaths) > 0 {
+		rows = append(rows, [2]string{"state", strings.Join(c.StatePaths, ", ")})
+	}
 	return rows
 }

@@ -241,7 +241,7 @@ func TestDescriptionOfAComponentIsRefused(t *testing.T) {
 	const good = "name: web\nruntime: process\n"
 	for what, c := range map[string]struct{ text, says string }{
 		"empty":               {"", "is empty"},
-		"a misspelt key":      {good + "data_dir: /var/lib/web\n", "line 3: there is no key data_dir, want one of name, runtime, settings, data-dir, config-files, server-files, reload"},
+		"a misspelt key":      {good + "data_dir: /var/lib/web\n", "line 3: there is no key data_dir, want one of name, runtime, settings, data-dir, config-files, server-files, reload, hooks, state-paths, migrations"},
 		"two descriptions":    {good + "---\n" + good, "more than one document"},
 		"a relative path":     {good + "data-dir: lib\n", `component.yaml: data-dir: is "lib", want an absolute path`},
 		"a misspelt file key": {good + "config-files: [{path: /etc/web.conf, form: web.conf}]\n", "there is no key form, want one of path, from, mode, owner, group"},
