@@ -227,7 +227,7 @@ var bans = []ban{
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one, diagnostics in one; testing/docker writes images", "agent/diagnostics", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
 	only("text/template", "one package bounds what templates can do", "server/configfile"),
 	only("github.com/aymanbagabas/go-udiff", "files are compared in one way", "server/configfile"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
