@@ -102,7 +102,8 @@ type Adapter interface {
 	Status(ctx context.Context, r *Release) (Status, error)
 
 	// Stop stops the component and waits for its end, with all of its children. That it
-	// does not run is no error. Start starts the installed release and returns when the
+	// does not run is no error. What Install has made is not started before Start is called,
+	// also not by a boot: the component's state may have the form of neither version. Start starts the installed release and returns when the
 	// runtime has started it; its health is for the caller to observe.
 	Stop(ctx context.Context, r *Release) error
 	Start(ctx context.Context, r *Release) error

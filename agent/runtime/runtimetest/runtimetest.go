@@ -74,6 +74,7 @@ func Run(t *testing.T, newHost func(t *testing.T) Host) {
 		{"a version that cannot run is undone", testBroken},
 		{"a program that was killed runs again and is counted", testKilledProgram},
 		{"an agent that starts finds what runs", testAgentRestarts},
+		{"a boot does not start what was stopped", testStoppedStays},
 		{"Reload does not restart", testReload},
 		{"a call whose context has ended returns and may be repeated", testEndedContext},
 		{"two components do not disturb each other", testTwoComponents},
@@ -282,6 +283,22 @@ func testFirst(t *testing.T, h *host) {
 	}
 	h.ok("Remove", h.agent.Remove(h.ctx(), r))
 	h.doesNotRun(r)
+}
+
+func testStoppedStays(_ *testing.T, h *host) {
+	if h.PowerCut == nil {
+		return
+	}
+	r := h.installFirst("web", "1.0.0")
+	h.ok("Stop", h.agent.Stop(h.ctx(), r))
+	h.PowerCut()
+	h.restartAgent()
+	if s, ok := h.agent.(runtime.Supervisor); ok {
+		h.ok("Resume", s.Resume(h.ctx(), r))
+	}
+	h.doesNotRun(r)
+	h.ok("Start", h.agent.Start(h.ctx(), r))
+	h.runs(r)
 }
 
 func testRepeated(t *testing.T, h *host) {

@@ -222,7 +222,7 @@ func (a *Adapter) Status(ctx context.Context, r *runtime.Release) (runtime.Statu
 	return st.status(), nil
 }
 
-// Stop stops the unit and waits for its end.
+// Stop stops the unit and waits for its end. systemd does not start it before Start does.
 func (a *Adapter) Stop(ctx context.Context, r *runtime.Release) error {
 	s, m, err := a.open(ctx, r)
 	if err != nil {
@@ -235,6 +235,10 @@ func (a *Adapter) Stop(ctx context.Context, r *runtime.Release) error {
 func (a *Adapter) stop(ctx context.Context, m manager, r *runtime.Release, s settings) error {
 	st, err := a.show(ctx, m, r, s)
 	if err != nil {
+		return err
+	}
+	// First, since whoever finds a stopped unit does not stop it again.
+	if err := a.hold(r, s); err != nil {
 		return err
 	}
 	if st.stopped() {
@@ -267,7 +271,11 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 		return err
 	case st.load == foreign:
 		return fmt.Errorf("start %s: %s", s.Unit, st.why())
-	case st.status().Ready:
+	}
+	if err := a.release(r); err != nil {
+		return err
+	}
+	if st.status().Ready {
 		return nil
 	}
 	// Failures of another version must not exhaust the limit of starts. This fails if
@@ -347,7 +355,7 @@ func (a *Adapter) Installed(_ context.Context, to *runtime.Release) (bool, error
 		return d == nil, err
 	}
 	text, err := a.text(to, s)
-	if err != nil || !bytes.Equal(text, d.text) {
+	if err != nil || !bytes.Equal(text, d.text) && !bytes.Equal(text, d.plain) {
 		return false, err
 	}
 	return a.isLinked(to, s, d)

@@ -40,7 +40,9 @@ func decode(r *runtime.Release) (settings, error) {
 
 // definition is a unit that comes with a package.
 type definition struct {
-	text      []byte
+	text []byte
+	// plain is the text without the condition, which earlier agents have not added.
+	plain     []byte
 	canReload bool
 	// links are the links of systemd that enable it, without the one to the unit itself.
 	links []string
@@ -51,6 +53,40 @@ func unitPath(r *runtime.Release, s settings) string { return filepath.Join(r.Di
 
 // unreadPath is the path of the file that marks the component's unit as unread.
 func unreadPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "unread") }
+
+// heldPath is the path of the file that keeps systemd from starting the component's unit.
+func heldPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "held") }
+
+// condition is what a unit gets besides its text: whatever asks systemd to start it, also a boot,
+// has no effect between Stop and Start.
+func condition(r *runtime.Release) []byte {
+	return fmt.Appendf(nil, "\n# Added by the agent, which has stopped the unit while this file exists.\n[Unit]\nConditionPathExists=!%s\n", heldPath(r))
+}
+
+// hold keeps systemd from starting the component's own unit, until release. A unit of the host is
+// started at boot as the host says.
+func (a *Adapter) hold(r *runtime.Release, s settings) error {
+	if s.UnitFile == "" {
+		return nil
+	}
+	if target, err := a.linkTarget(s); err != nil || target != unitPath(r, s) {
+		return err
+	}
+	if held, err := a.exists(opUnit, heldPath(r)); err != nil || held {
+		return err
+	}
+	return disk.WriteFile(a.disk, opUnit, heldPath(r), nil, 0o644)
+}
+
+func (a *Adapter) release(r *runtime.Release) error {
+	if held, err := a.exists(opUnit, heldPath(r)); err != nil || !held {
+		return err
+	}
+	if err := a.disk.Remove(opUnit, heldPath(r)); err != nil {
+		return err
+	}
+	return a.disk.SyncDir(opUnit, filepath.Dir(heldPath(r)))
+}
 
 // definition returns the unit in the release's package, or nil if it is the host's.
 func (a *Adapter) definition(r *runtime.Release, s settings) (*definition, error) {
@@ -64,6 +100,7 @@ func (a *Adapter) definition(r *runtime.Release, s settings) (*definition, error
 	if err == nil {
 		var d *definition
 		if d, err = parse(text, s.Unit, r.Current()); err == nil {
+			d.plain, d.text = d.text, slices.Concat(d.text, condition(r))
 			return d, nil
 		}
 	}
@@ -178,7 +215,10 @@ func (a *Adapter) swap(ctx context.Context, m manager, from, to *runtime.Release
 			return err
 		}
 	}
-	return a.read(ctx, m, cmp.Or(to, from))
+	if err := a.read(ctx, m, cmp.Or(to, from)); err != nil || to != nil {
+		return err
+	}
+	return a.release(from)
 }
 
 // markUnread records, before a unit or its links change, that systemd has not read them. The
@@ -236,8 +276,7 @@ func (a *Adapter) write(ctx context.Context, m manager, r *runtime.Release, s se
 	if err := a.markUnread(r); err != nil {
 		return err
 	}
-	// If both texts have the same links, these stay, so that the component starts if the host
-	// boots before the end of this.
+	// If both texts have the same links, these stay.
 	if o, err := parse(old, s.Unit, r.Current()); err != nil || !slices.Equal(o.links, d.links) {
 		if err := a.unlink(ctx, m, r, s); err != nil {
 			return err
