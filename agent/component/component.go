@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -45,6 +46,8 @@ type Options struct {
 	Packages primitive.Packages
 	// Check runs a health check in the folder of a version.
 	Check func(ctx context.Context, home string, c manifest.Check) error
+	// Execute runs a hook of a package.
+	Execute func(context.Context, check.Program) (status int, err error)
 	// Account returns the numbers of a user and a group.
 	Account func(user, group string) (disk.Owner, error)
 	// Keep bounds the versions besides the installed one. Its Window is not used.

@@ -83,6 +83,10 @@ var scenarios = func() []scenario {
 		r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
 		return []Request{r}
 	}
+	stateful, next, later := order("stateful", "4.2.0"), order("next", "4.3.0"), order("later", "4.4.0")
+	bare, bareNext := order("bare", "4.2.1"), order("bare-next", "4.5.0")
+	down := order("down", "4.2.0")
+	down.Order.Rollback = true
 	local := back
 	local.ActionID, local.Local, local.Order.Version = "", true, "2.0.0"
 	cannotStart := func(m *machine) { m.fails["start 2.0.0"] = true }
@@ -142,6 +146,26 @@ var scenarios = func() []scenario {
 		{
 			name: "bad_staged_version", about: "a switch on the host to the version that was staged, which cannot start and stays staged",
 			before: []Request{v1}, staged: &v2, makes: cannotStart, orders: []Request{local}, ends: ending{web: "1.0.0", undone: true, staged: "2.0.0"},
+		},
+		{
+			name: "migrates_up", about: "a version with hooks and state is upgraded over two migrations",
+			before: []Request{stateful}, orders: []Request{later}, ends: ending{web: "4.4.0"},
+		},
+		{
+			name: "migration_fails", about: "the second of two migrations fails, and the copy of the state is put back",
+			before: []Request{stateful}, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []Request{later}, ends: ending{web: "4.2.0", undone: true},
+		},
+		{
+			name: "migrated_unhealthy", about: "the new version crashes again and again with its migrated state, and the copy is put back",
+			before: []Request{stateful}, makes: func(m *machine) { m.crashes["4.4.0"] = true }, orders: []Request{later}, ends: ending{web: "4.2.0", undone: true},
+		},
+		{
+			name: "migrates_down", about: "a rollback to a kept version, whose state is brought back by a migration",
+			before: []Request{stateful, next}, orders: []Request{down}, ends: ending{web: "4.2.0"},
+		},
+		{
+			name: "migrates_back", about: "likewise crashes the new version, and without a copy the migrations are undone by their downs",
+			before: []Request{bare}, makes: func(m *machine) { m.crashes["4.5.0"] = true }, orders: []Request{bareNext}, ends: ending{web: "4.2.1", undone: true},
 		},
 		{
 			name: "stage_overtaken", about: "an upgrade begins while another version is staged, and ends the stage",
@@ -355,7 +379,7 @@ type proof struct {
 // resume continues a scenario in what a fault has left of a world. Many faults leave the same.
 func (p *proof) resume(t *testing.T, w *world, at, off time.Duration) []string {
 	m := w.machine
-	key := fmt.Sprintf("%x %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, off)
+	key := fmt.Sprintf("%x %v %v %v %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, m.held, m.drained, m.wrongs, off)
 	if wrong, known := p.ended[key]; known {
 		return wrong
 	}
@@ -366,7 +390,7 @@ func (p *proof) resume(t *testing.T, w *world, at, off time.Duration) []string {
 		time.Sleep(at + off)
 		wrong = p.ends.wrong(w, p.do(t, w, &agent{}, 2, false))
 		if len(wrong) == 0 && further {
-			wrong = p.ends.upgradeFurther(w)
+			wrong = p.upgradeFurther(w)
 		}
 	})
 	p.ended[key] = wrong
@@ -375,17 +399,23 @@ func (p *proof) resume(t *testing.T, w *world, at, off time.Duration) []string {
 
 // upgradeFurther does one more upgrade of each component that runs. After it nothing may be
 // left of any before.
-func (e ending) upgradeFurther(w *world) (wrong []string) {
+func (s *scenario) upgradeFurther(w *world) (wrong []string) {
+	e := s.ends
+	w.machine.set(func() { clear(w.machine.fails) }) // whoever has published the next version has mended it
 	for _, name := range []string{"web", "db"} {
 		if name == "db" && e.db == "" {
 			continue
 		}
-		r := order("further-"+name, "3.0.0")
+		version := "3.0.0"
+		if formOf(e.web) != "" && name == "web" {
+			version = "4.9.0" // state keeps its major version
+		}
+		r := order("further-"+name, version)
 		r.Order.Component = name
 		if err := w.start(&agent{}).Upgrade(w.t.Context(), r); err != nil {
 			return append(wrong, fmt.Sprintf("it ended well, but %s cannot be upgraded any more: %v", name, err))
 		}
-		wrong = append(wrong, w.wrong(name, "3.0.0", "version 3.0.0\n")...)
+		wrong = append(wrong, w.wrong(name, version, "version "+version+"\n")...)
 	}
 	if homes := w.homes(); len(homes) > keep.Previous+1+len(w.staged()) {
 		wrong = append(wrong, fmt.Sprintf("after a further upgrade the host has the versions %v", homes))
@@ -420,7 +450,7 @@ func (p *proof) failAt(t *testing.T, f fault, i int) (wrong []string) {
 		w := p.begin.again(t)
 		wrong = p.ends.wrong(w, p.do(t, w, a, 1, true))
 		if prooffile.Whole() || i%furtherEvery == 0 {
-			wrong = append(wrong, p.ends.upgradeFurther(w)...)
+			wrong = append(wrong, p.upgradeFurther(w)...)
 		}
 		if !hit {
 			wrong = append(wrong, "this call was not made this time: runs differ")
@@ -520,8 +550,32 @@ func provable(t *testing.T) *world {
 	for _, v := range []string{"1.0.0", "3.0.0"} {
 		w.publishOf("db", v, nil)
 	}
+	for _, v := range []string{"4.2.0", "4.3.0", "4.4.0", "4.9.0"} {
+		w.publish(v, withState(v, true))
+	}
+	for _, v := range []string{"4.2.1", "4.5.0"} {
+		w.publish(v, withState(v, false))
+	}
 	w.machine.crashes[badConfig] = true
 	return w
+}
+
+// withState gives a version hooks, and a migration to each minor version from 4.1 on.
+func withState(version string, copied bool) func(*manifest.Component) {
+	return func(c *manifest.Component) {
+		hook := func(name string, args ...string) *manifest.Hook {
+			return &manifest.Hook{Exec: slices.Concat([]string{"/usr/bin/" + name}, args)}
+		}
+		c.Hooks = &manifest.Hooks{Drain: hook("drain"), Undrain: hook("undrain")}
+		if copied {
+			c.StatePaths, c.Hooks.Backup = []string{stateOf("web")}, hook("save")
+		}
+		for minor := 1; minor <= int(version[2]-'0'); minor++ {
+			c.Migrations = append(c.Migrations, manifest.Migration{
+				Version: fmt.Sprintf("4.%d.0", minor), Up: *hook("form", fmt.Sprintf("4.%d", minor)), Down: hook("form", fmt.Sprintf("4.%d", minor-1)),
+			})
+		}
+	}
 }
 
 // prove does what the scenario has behind it, and records it.

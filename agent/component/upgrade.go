@@ -318,6 +318,7 @@ type work struct {
 	change *primitive.Change
 	health agentapi.ComponentHealth
 	phase  string
+	state  agentapi.UpgradeState // of the step under way
 	// stopping means that the component is stopped; see Manager.Hold.
 	stopping bool
 	// heard means that printed has the last output before the component was stopped.
@@ -329,7 +330,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	w := &work{u: u, r: r, j: j, health: health}
 	m := u.m
 	w.change = u.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
-		w.report(agentapi.UpgradeDownloading, meta, true)
+		w.report(w.state, meta, true)
 	})
 	w.run = &steps.Run{
 		Steps: append(w.change.Steps(), steps.Step{
@@ -354,7 +355,7 @@ func (u *unit) newChange(j *primitive.Journal, allow func(string, *trust.Expecta
 	u.mu.Unlock()
 	return &primitive.Change{
 		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
-		OnHost: list, Allow: allow, Journal: j, Save: save, Account: m.Account, Log: m.Log, Report: report,
+		OnHost: list, Allow: allow, Journal: j, Save: save, Execute: m.Execute, Account: m.Account, Log: m.Log, Report: report,
 	}
 }
 
@@ -367,10 +368,13 @@ func (w *work) allow(version string, e *trust.Expectation) error {
 // upgradeStates are the states on the wire during the steps.
 var upgradeStates = map[string]agentapi.UpgradeState{
 	primitive.BackupState: agentapi.UpgradeRequested, primitive.AcquireArtifact: agentapi.UpgradeDownloading,
-	primitive.VerifyArtifact: agentapi.UpgradeExtracting, primitive.StopNode: agentapi.UpgradeReplacing,
-	primitive.InstallArtifact: agentapi.UpgradeReplacing, primitive.WriteConfigs: agentapi.UpgradeReplacing,
-	primitive.ReloadDaemon: agentapi.UpgradeReplacing, primitive.StartNode: agentapi.UpgradeRestarting,
-	observeHealth: agentapi.UpgradeWatching,
+	primitive.VerifyArtifact: agentapi.UpgradeExtracting, primitive.DrainNode: agentapi.UpgradeReplacing,
+	primitive.StopNode: agentapi.UpgradeReplacing, primitive.BackupData: agentapi.UpgradeReplacing,
+	primitive.MigrateDown: agentapi.UpgradeReplacing, primitive.InstallArtifact: agentapi.UpgradeReplacing,
+	primitive.WriteConfigs: agentapi.UpgradeReplacing, primitive.ReloadDaemon: agentapi.UpgradeReplacing,
+	primitive.MigrateUp: agentapi.UpgradeReplacing, primitive.StartNode: agentapi.UpgradeRestarting,
+	primitive.UndrainNode: agentapi.UpgradeRestarting,
+	observeHealth:         agentapi.UpgradeWatching,
 }
 
 func (w *work) begins(s steps.Step) {
@@ -386,7 +390,8 @@ func (w *work) begins(s steps.Step) {
 	if s.Name != observeHealth {
 		w.phase = primitive.Phase(s.Name)
 	}
-	w.report(upgradeStates[s.Name], agentapi.UpgradeMetadata{}, false)
+	w.state = upgradeStates[s.Name]
+	w.report(w.state, agentapi.UpgradeMetadata{}, false)
 }
 
 // goOn ends the time in which the component is stopped.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -56,8 +57,15 @@ type machine struct {
 	pid       int
 	restarts  map[string]int
 	config    map[string]string // that a running component has read
-	calls     []string
-	printed   []string // by all components
+	// held are the components that were stopped: no boot starts them.
+	held map[string]bool
+	// drained is what the hooks have made of a component.
+	drained map[string]bool
+	// wrongs are what no component may do: to run with state of another form than its own.
+	wrongs  []string
+	notYet  int // how often the hook drain asks for another try
+	calls   []string
+	printed []string // by all components
 	// fails has the calls that fail, by name; hangs those that wait for the end of ctx.
 	fails, hangs map[string]bool
 	// crashes are versions, or contents of configuration, with which a component ends
@@ -100,6 +108,7 @@ func newWorld(t *testing.T) *world {
 	w.disk.SyncAll()
 	w.machine = &machine{
 		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{}, config: map[string]string{},
+		held: map[string]bool{}, drained: map[string]bool{},
 		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
 	}
 	public, private, err := trust.GenerateKey(nil)
@@ -136,7 +145,7 @@ func (w *world) reboot(left *simdisk.FS) {
 	m.set(func() {
 		m.running = map[string]string{}
 		for name, home := range m.installed {
-			if !m.fails["start "+versionOf(home)] {
+			if !m.fails["start "+versionOf(home)] && !m.held[name] {
 				m.run(w.look(), name, home)
 			}
 		}
@@ -176,6 +185,7 @@ func (w *world) start(a *agent) *Manager {
 		Disk: w.disk.View(a.call), Top: top, GOOS: goos, GOARCH: goarch,
 		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
+		Execute: hooks{w.machine, a, w.look()}.execute,
 		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
 		Keep:    keep, Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
 	})
@@ -216,8 +226,15 @@ func (w *world) wrong(name, version, config string) (wrong []string) {
 	}
 	m := w.machine
 	m.mu.Lock()
-	running, installed, read := m.running[name], m.installed[name], m.config[name]
+	running, installed, read, drained := m.running[name], m.installed[name], m.config[name], m.drained[name]
+	wrong = slices.Clone(m.wrongs)
 	m.mu.Unlock()
+	if drained {
+		complain("it is still drained")
+	}
+	if form, want := formAt(w.look(), name), formOf(version); form != want {
+		complain("its state has the form %q, want %q", form, want)
+	}
 	d, dir := w.look(), filepath.Join(top, FolderName, name)
 	link, _ := d.Readlink("test", filepath.Join(dir, runtime.CurrentLink))
 	file, _ := d.ReadFile("test", conf(name))
@@ -372,7 +389,11 @@ func (m model) Status(_ context.Context, r *runtime.Release) (runtime.Status, er
 func versionOf(home string) string { return strings.Split(filepath.Base(home), "-")[1] }
 
 func (m model) Stop(ctx context.Context, r *runtime.Release) error {
-	return m.do(ctx, "stop", func(w *machine) error { delete(w.running, r.Name); return nil })
+	return m.do(ctx, "stop", func(w *machine) error {
+		delete(w.running, r.Name)
+		w.held[r.Name] = true
+		return nil
+	})
 }
 
 func (m model) Start(ctx context.Context, r *runtime.Release) error {
@@ -384,6 +405,7 @@ func (m model) Start(ctx context.Context, r *runtime.Release) error {
 		if home := filepath.Join(r.Dir, target); home != r.Home || w.installed[r.Name] != r.Home {
 			return fmt.Errorf("%s is to start, the link leads to %s, and installed is %s", r.Home, home, w.installed[r.Name])
 		}
+		delete(w.held, r.Name)
 		w.run(m.disk, r.Name, r.Home)
 		w.pid++
 		return nil
@@ -443,6 +465,98 @@ func (m model) Logs(_ context.Context, _ *runtime.Release, lines int) ([]string,
 func (m *machine) run(d disk.Disk, name, home string) {
 	content, _ := d.ReadFile("component", conf(name))
 	m.running[name], m.config[name] = home, string(content)
+	want := formOf(versionOf(home))
+	switch is := formAt(d, name); {
+	case is == "" && want != "":
+		if err := writeForm(d, name, want); err != nil {
+			m.wrongs = append(m.wrongs, err.Error())
+		}
+	case is != want:
+		m.wrongs = append(m.wrongs, fmt.Sprintf("%s was started with state of the form %q", filepath.Base(home), is))
+	}
+}
+
+// formOf returns the form of the state of a version, empty for versions without state: only those
+// of the major version 4 have any.
+func formOf(version string) string {
+	if !strings.HasPrefix(version, "4.") {
+		return ""
+	}
+	return version[:3]
+}
+
+func stateOf(name string) string { return "/var/lib/" + name }
+
+func formAt(d disk.Disk, name string) string {
+	b, _ := d.ReadFile("component", stateOf(name)+"/form")
+	return string(b)
+}
+
+// writeForm is what a component or one of its migrations does, which makes it durable.
+func writeForm(d disk.Disk, name, form string) error {
+	return errors.Join(
+		d.MkdirAll("component", stateOf(name), 0o750), d.SyncDir("component", filepath.Dir(stateOf(name))),
+		disk.WriteFile(d, "component", stateOf(name)+"/form", []byte(form), 0o640))
+}
+
+// hooks are the programs of packages: drain and undrain, form FORM, which brings the state to a
+// form, and save, which copies it.
+type hooks struct {
+	m    *machine
+	a    *agent
+	disk disk.Disk
+}
+
+func (h hooks) execute(ctx context.Context, p check.Program) (int, error) {
+	argv := slices.Concat([]string{filepath.Base(p.Exec[0])}, p.Exec[1:])
+	what := strings.Join(argv, " ")
+	env := func(name string) string {
+		for _, v := range p.Env {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	name := env("MUSTER_COMPONENT")
+	var fails, hangs bool
+	h.m.set(func() {
+		h.m.calls = append(h.m.calls, what)
+		fails, hangs = h.m.fails[what], h.m.hangs[what]
+		if h.m.notYet > 0 && argv[0] == "drain" {
+			h.m.notYet--
+			fails = true
+		}
+	})
+	for _, half := range []string{"begins", "ends"} {
+		if err := h.a.call(simdisk.Call{Op: opMachine, Name: what + " " + half, Kind: simdisk.Change}); err != nil {
+			return -1, err
+		}
+		if half == "begins" && argv[0] == "form" {
+			if err := writeForm(h.disk, name, "half of "+argv[1]); err != nil {
+				return -1, err
+			}
+		}
+		if hangs {
+			<-ctx.Done()
+			return -1, errors.New(what + ": killed")
+		}
+	}
+	switch {
+	case fails && argv[0] == "drain":
+		return manifest.HookNotYet, errors.New("drain: exit status 75")
+	case fails:
+		return 1, errors.New(what + `: exit status 1, saying "no such table"`)
+	}
+	switch argv[0] {
+	case "drain", "undrain":
+		h.m.set(func() { h.m.drained[name] = argv[0] == "drain" })
+	case "form":
+		return 0, writeForm(h.disk, name, argv[1])
+	case "save":
+		return 0, disk.WriteFile(h.disk, "component", env("MUSTER_BACKUP")+"/saved", []byte(formAt(h.disk, name)), 0o600)
+	}
+	return 0, nil
 }
 
 func (m *machine) clone() *machine {
@@ -450,6 +564,7 @@ func (m *machine) clone() *machine {
 	defer m.mu.Unlock()
 	return &machine{
 		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
+		held: maps.Clone(m.held), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet,
 		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls), printed: slices.Clone(m.printed),
 	}
 }

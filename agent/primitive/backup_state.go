@@ -75,7 +75,8 @@ func (c *Change) doBackup(ctx context.Context) error {
 	if err := c.Disk.RemoveAll(BackupState, dir); err != nil {
 		return err
 	}
-	if err := c.Disk.MkdirAll(BackupState, dir, 0o700); err != nil {
+	// Others may pass it to the folder that a hook writes to, and read nothing in it.
+	if err := c.Disk.MkdirAll(BackupState, dir, 0o711); err != nil {
 		return err
 	}
 	m := backupManifest{From: c.Journal.From}

@@ -1,7 +1,8 @@
-// Package primitive has the eight actions by which a component is upgraded, one file each, as
-// steps for package steps. They say what happens; an adapter of package runtime says how. The
-// same eight install a component, upgrade it, go back to a version that the host has kept,
-// and write only its configuration. Package component puts them in order, adds the
+// Package primitive has the actions by which a component is upgraded, one file each, as steps for
+// package steps. They say what happens; an adapter of package runtime says how. The same actions
+// install a component, upgrade it, go back to a version that the host has kept, and write only
+// its configuration. Eight are part of each change; five more are there for components whose
+// packages have hooks, state paths or migrations. Package component puts them in order, adds the
 // observation of the new version's health, and keeps what they need.
 //
 // Each action may be repeated, and has an undo that restores the state before it from the
@@ -24,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -37,11 +39,16 @@ const (
 	BackupState     = "backup_state"
 	AcquireArtifact = "acquire_artifact"
 	VerifyArtifact  = "verify_artifact"
+	DrainNode       = "drain_node"
 	StopNode        = "stop_node"
+	BackupData      = "backup_data"
+	MigrateDown     = "migrate_down"
 	InstallArtifact = "install_artifact"
 	WriteConfigs    = "write_configs"
 	ReloadDaemon    = "reload_daemon"
+	MigrateUp       = "migrate_up"
 	StartNode       = "start_node"
+	UndrainNode     = "undrain_node"
 )
 
 // Timeouts of the actions.
@@ -54,6 +61,16 @@ const (
 	writeTimeout   = 30 * time.Second // kilobytes, synced
 	reloadTimeout  = 10 * time.Second // systemd reads its units again
 	startTimeout   = 30 * time.Second // until the runtime has started it; its health comes later
+
+	// dataTimeout bounds the copy of the component's state, or the return to it: at 100 MB/s
+	// some 300 GB. More is for the hook backup, which can make a snapshot.
+	dataTimeout = time.Hour
+	// Hooks have their own timeouts besides.
+	drainTimeout   = manifest.MaxHookTimeout + time.Minute
+	undrainTimeout = manifest.MaxHookTimeout + time.Minute
+	saveTimeout    = manifest.MaxHookTimeout + dataTimeout
+	// migrateTimeout is a day, for years of migrations one after the other.
+	migrateTimeout = 24 * time.Hour
 )
 
 // discardTimeout bounds the removal of what was fetched: an image of gigabytes, or an engine
@@ -63,9 +80,12 @@ const discardTimeout = time.Minute
 // Phases are the phases that are reported during the actions.
 var phases = map[string]string{
 	BackupState: agentapi.PhasePreparing, AcquireArtifact: agentapi.PhasePreparing, VerifyArtifact: agentapi.PhasePreparing,
-	StopNode:        agentapi.PhaseStopped,
+	DrainNode:   agentapi.PhasePreparing,
+	StopNode:    agentapi.PhaseStopped,
+	BackupData:  agentapi.PhaseStopped,
+	MigrateDown: agentapi.PhaseMutating, MigrateUp: agentapi.PhaseMutating,
 	InstallArtifact: agentapi.PhaseMutating, WriteConfigs: agentapi.PhaseMutating, ReloadDaemon: agentapi.PhaseMutating,
-	StartNode: agentapi.PhaseStarting,
+	StartNode: agentapi.PhaseStarting, UndrainNode: agentapi.PhaseStarting,
 }
 
 // Phase returns the phase that is reported during an action.
@@ -125,6 +145,8 @@ type Journal struct {
 	Ran bool `json:"ran,omitempty"`
 	// Reload means that the component only reads its configuration again.
 	Reload bool `json:"reload,omitempty"`
+	// Prepares is what the packages have done besides.
+	Prepares Prepares `json:"prepares,omitzero"`
 	// KeepDownload: the upgrade will be tried again.
 	KeepDownload bool `json:"keep_download,omitempty"`
 }
@@ -159,18 +181,22 @@ type Change struct {
 	Journal *Journal
 	// Save writes the journal.
 	Save func() error
-	// Report gets the progress of acquire_artifact.
+	// Report gets the progress of an action.
 	Report func(agentapi.UpgradeMetadata)
+	// Execute runs a program of a package; see check.Execute.
+	Execute func(context.Context, check.Program) (status int, err error)
 	// Account returns the number of a user or a group; see os/user.
 	Account func(user, group string) (disk.Owner, error)
 	Log     *slog.Logger
 }
 
-// Steps returns the eight actions in order.
+// Steps returns all actions in order. Those of hooks are left out where the packages have none.
 func (c *Change) Steps() []steps.Step {
 	return []steps.Step{
-		c.backupState(), c.acquireArtifact(), c.verifyArtifact(), c.stopNode(),
-		c.installArtifact(), c.writeConfigs(), c.reloadDaemon(), c.startNode(),
+		c.backupState(), c.acquireArtifact(), c.verifyArtifact(),
+		c.drainNode(), c.stopNode(), c.backupData(), c.migrateDown(),
+		c.installArtifact(), c.writeConfigs(), c.reloadDaemon(),
+		c.migrateUp(), c.startNode(), c.undrainNode(),
 	}
 }
 

@@ -44,6 +44,9 @@ func (c *Change) doVerify(ctx context.Context) error {
 	}
 	j.To.Files, j.To.ConfigSHA256, j.To.RenderedSHA256 = paths(files), digestOf(files), rendered
 	j.Reload = j.configOnly() && to.Component.Reload
+	if err := c.prepare(to); err != nil {
+		return err
+	}
 	return c.Save()
 }
 
@@ -62,6 +65,11 @@ func (c *Change) checkWritable(path string) error {
 	case fi.Size() > maxConfigFile:
 		return fmt.Errorf("has %d bytes, and configuration has at most %d", fi.Size(), maxConfigFile)
 	}
+	return c.checkCreate(path)
+}
+
+// checkCreate makes a file beside path and removes it.
+func (c *Change) checkCreate(path string) error {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+writeCheck)
 	if err := c.Disk.Remove(VerifyArtifact, name); err != nil {
 		return notWritable(path, err)

@@ -72,7 +72,7 @@ func (c *Change) files(to *runtime.Release) (files []configFile, rendered string
 		return nil, "", err
 	}
 	for _, f := range files {
-		if err := c.checkOutside(f.path); err != nil {
+		if err := c.checkOutside("configuration file", f.path); err != nil {
 			return nil, "", err
 		}
 	}
@@ -82,21 +82,21 @@ func (c *Change) files(to *runtime.Release) (files []configFile, rendered string
 // checkOutside refuses a path that leads into the agent's folder, also by a link: there are
 // its identity, the keys it trusts, and what it runs. It is asked again before files are
 // written, since a component may own a folder of the path.
-func (c *Change) checkOutside(path string) error {
+func (c *Change) checkOutside(what, path string) error {
 	top, err := disk.Resolve(c.Disk, WriteConfigs, "", c.Top)
 	if err != nil {
 		return err
 	}
 	folder, err := disk.Resolve(c.Disk, WriteConfigs, "", filepath.Dir(path))
 	if err != nil {
-		return fmt.Errorf("configuration file %s: %w", path, err)
+		return fmt.Errorf("%s %s: %w", what, path, err)
 	}
 	leads := filepath.Join(folder, filepath.Base(path))
 	if c.GOOS != "linux" { // there names that differ in case may be the same
 		top, leads = strings.ToLower(top), strings.ToLower(leads)
 	}
 	if leads == top || strings.HasPrefix(leads, top+string(filepath.Separator)) {
-		return fmt.Errorf("configuration file %s: it would be in the agent's own folder %s: choose a path elsewhere", path, c.Top)
+		return fmt.Errorf("%s %s: it would be in the agent's own folder %s: choose a path elsewhere", what, path, c.Top)
 	}
 	return nil
 }

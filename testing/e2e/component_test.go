@@ -204,13 +204,88 @@ func TestStagedVersionOfAComponentIsSwitchedToWithoutItsSource(t *testing.T) {
 	w.wait(h, "is known to run web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).Status == "HEALTHY" })
 }
 
+// stateful is a component whose versions read state of their own form only. Its migrations bring the
+// state to a form, the one to 1.3 by half.
+const stateful = `#!/bin/sh
+state=%[1]s/web.state
+case $1 in
+migrate)
+	echo half > $state/form
+	test $2 != 1.3 && echo $2 > $state/form
+	exit ;;
+drain | undrain)
+	echo $1 >> $state.log
+	exit ;;
+esac
+test -e $state/form || { mkdir -p $state; echo %[2]s > $state/form; }
+test $(cat $state/form) = %[2]s || exit 3
+exec sleep 1000
+`
+
+// Versions are skipped over their migrations, what fails puts the state back, and going back is by
+// one minor version.
+func TestComponentWithStateIsMigrated(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	var archives []string
+	for minor := range 4 {
+		form := fmt.Sprintf("1.%d", minor)
+		description := fmt.Sprintf("{name: web, runtime: process, settings: {program: bin/run}, state-paths: [%s/web.state], hooks: {drain: {exec: [bin/run, drain]}, undrain: {exec: [bin/run, undrain]}}, migrations: [", w.Dir)
+		for m := 1; m <= minor; m++ {
+			description += fmt.Sprintf(`{version: 1.%d.0, up: {exec: [bin/run, migrate, "1.%d"]}, down: {exec: [bin/run, migrate, "1.%d"]}}, `, m, m, m-1)
+		}
+		program := filepath.Join(w.Dir, form+".sh")
+		check(t, os.WriteFile(program, fmt.Appendf(nil, stateful, w.Dir, form), 0o755))
+		archive, err := w.publisher.Component(t.Context(), "web", form+".0", description+"]}", "bin/run="+program)
+		check(t, err)
+		archives = append(archives, archive)
+	}
+	check(t, w.server.Publish(t.Context(), w.publisher, archives...))
+	w.inPolicy("web")
+	upgrade := func(version string) {
+		t.Helper()
+		_, err := w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", version)
+		check(t, err)
+	}
+	state := func(form, hooks string) {
+		t.Helper()
+		is, err := os.ReadFile(filepath.Join(w.Dir, "web.state", "form"))
+		check(t, err)
+		log, _ := os.ReadFile(filepath.Join(w.Dir, "web.state.log"))
+		if got := strings.Join(strings.Fields(string(log)), " "); strings.TrimSpace(string(is)) != form || got != hooks {
+			t.Errorf("the state has the form %s, and the hooks were %q; want %s and %q", is, got, form, hooks)
+		}
+	}
+	runs := func(version string) func(a adminapi.Agent) bool {
+		return func(a adminapi.Agent) bool {
+			return text(web(a).Version) == version && web(a).UpgradeStartedAt == nil && web(a).Status == "HEALTHY"
+		}
+	}
+	upgrade("1.0.0")
+	w.wait(h, "runs web 1.0.0", runs("1.0.0"))
+	upgrade("1.2.0")
+	w.wait(h, "runs web 1.2.0", runs("1.2.0"))
+	state("1.2", "drain undrain")
+
+	out, err := h.CLI(t.Context(), "versions", "switch", "1.0.0", "--component", "web")
+	if err == nil || !strings.Contains(out+err.Error(), "state goes back by one minor version at a time, to 1.1 first") {
+		t.Errorf("switched back by two minor versions: %s, %v", out, err)
+	}
+	upgrade("1.3.0")
+	w.wait(h, "has put web 1.2.0 back", func(a adminapi.Agent) bool {
+		d := web(a).UpgradeDetails
+		return text(web(a).Version) == "1.2.0" && d != nil && d.State == "UPG_FAILED" && strings.Contains(text(d.Metadata.ErrorMsg), "migrate-up to the state of 1.3.0: bin/run: exit status 1")
+	})
+	w.wait(h, "runs web 1.2.0 again", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" })
+	state("1.2", "drain undrain drain undrain")
+}
+
 // components lists components in the policy of all hosts, and publishes versions of each that
 // run, and one that ends at once. They have no configuration.
 func (w *world) components(names []string, good []string, bad string) {
 	w.t.Helper()
-	var list, archives []string
+	var archives []string
 	for _, name := range names {
-		list = append(list, fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 2, max_restarts: 1}}\n", name))
 		for _, version := range append(good, bad) {
 			then := "exec sleep 1000"
 			if version == bad {
@@ -224,6 +299,16 @@ func (w *world) components(names []string, good []string, bad string) {
 		}
 	}
 	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
+	w.inPolicy(names...)
+}
+
+// inPolicy lists components in the policy of all hosts.
+func (w *world) inPolicy(names ...string) {
+	w.t.Helper()
+	var list []string
+	for _, name := range names {
+		list = append(list, fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 2, max_restarts: 1}}\n", name))
+	}
 	policy := filepath.Join(w.Dir, "components.yaml")
 	check(w.t, os.WriteFile(policy, []byte("components:\n"+strings.Join(list, "")), 0o600))
 	_, err := w.server.CLI(w.t.Context(), "policies", "update", "default", "--components", policy)

@@ -1,4 +1,4 @@
-// Package primitivetest tests the eight actions of package primitive on a real runtime. The
+// Package primitivetest tests the actions of package primitive on a real runtime. The
 // test of an adapter provides the hosts of its contract suite, and [Run] upgrades a component
 // there while each action fails, hangs, or is the last that the agent or the host does. Where
 // the test itself runs in the host whose power is cut, [UntilPowerCut] and [GoOn] are what it
@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -62,8 +63,10 @@ var (
 	errKilled = errors.New("the agent was killed")
 )
 
-// Run runs the table on one host of an adapter, from one version to the other and back.
+// Run runs an upgrade with hooks, and then the table on one host of an adapter, from one version to
+// the other and back.
 func Run(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
+	t.Run("hooks and state", func(t *testing.T) { testHooks(t, newHost) })
 	w := newWorld(t, newHost(t))
 	t.Cleanup(func() { w.remove(t) })
 	w.install()
@@ -169,7 +172,7 @@ type version struct {
 func newWorld(t *testing.T, host runtimetest.Host) *world {
 	t.Helper()
 	w := &world{t: t, host: host}
-	w.from, w.to = w.version("1.0.0"), w.version("2.0.0")
+	w.from, w.to = w.version("1.0.0", nil), w.version("2.0.0", nil)
 	return w
 }
 
@@ -203,11 +206,14 @@ func point(r *runtime.Release) error {
 }
 
 // version returns a version that is on the host, with what an unpacked package has beside its
-// files.
-func (w *world) version(number string) version {
+// files. change may change its description.
+func (w *world) version(number string, change func(*runtime.Release, *manifest.Component)) version {
 	w.t.Helper()
 	r := w.host.Release("web", number)
 	c := r.Component
+	if change != nil {
+		change(r, &c)
+	}
 	p := manifest.Package{Version: r.Version, Hash: r.Hash, OS: goruntime.GOOS, Arch: goruntime.GOARCH, Component: &c}
 	p.VersionedHome = p.HomeOf(r.ShortHash())
 	home := p.HomeOf(r.Identity.String())
@@ -237,7 +243,7 @@ func (w *world) run(a runtime.Adapter, j *primitive.Journal) *steps.Run {
 		Disk: disk.OS{}, Adapter: a, Packages: none{}, Top: w.from.Dir, Dir: w.from.Dir, GOOS: goruntime.GOOS, GOARCH: goruntime.GOARCH,
 		OnHost: []primitive.Installed{w.to.installed}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
 		Save: func() error { return run.Save() }, Report: func(agentapi.UpgradeMetadata) {},
-		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil }, Log: slog.New(slog.DiscardHandler),
+		Execute: check.Execute, Account: func(string, string) (disk.Owner, error) { return disk.Own, nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	run.Steps = c.Steps()
 	return run

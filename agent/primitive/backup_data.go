@@ -1,0 +1,112 @@
+package primitive
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/statecopy"
+	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// Names in the folder of a backup.
+const (
+	// stateArchive has the component's state paths, from / on.
+	stateArchive = "state.tar"
+	// hookFolder is what the hook backup writes to.
+	hookFolder = "data"
+	// restoreFile says how to go back by hand.
+	restoreFile = "RESTORE.txt"
+)
+
+// backupData copies the state of the stopped component: its state paths into an archive, and
+// what the hook backup of its package writes. It is not done again once a migration has begun,
+// since it would replace the copy by what that has changed. Nothing is undone: the backup stays
+// until package component removes it.
+func (c *Change) backupData() steps.Step {
+	return steps.Step{
+		Name: BackupData, Timeout: saveTimeout, Input: c.input, When: func() bool { return c.Journal.Prepares.Backup },
+		Do: c.doBackupData,
+	}
+}
+
+func (c *Change) dataBackup() string  { return filepath.Join(c.backup(), hookFolder) }
+func (c *Change) stateFile() string   { return filepath.Join(c.backup(), stateArchive) }
+func (c *Change) restoreText() string { return filepath.Join(c.backup(), restoreFile) }
+
+func (c *Change) doBackupData(ctx context.Context) error {
+	p := &c.Journal.Prepares
+	if p.begun(true) || p.begun(false) {
+		return nil
+	}
+	from, err := c.from()
+	if err != nil {
+		return err
+	}
+	p.Saved = false
+	if len(p.State) > 0 {
+		if err := statecopy.Save(ctx, c.Disk, c.stateFile(), p.State); err != nil {
+			return fmt.Errorf("copy the component's state: %w", err)
+		}
+	}
+	if h := from.Component.Hooks; h != nil && h.Backup != nil {
+		if err := c.runBackup(ctx, from); err != nil {
+			return err
+		}
+	}
+	if err := disk.WriteFile(c.Disk, BackupData, c.restoreText(), []byte(c.howToRestore(from)), 0o600); err != nil {
+		return err
+	}
+	p.Saved = true
+	return c.Save()
+}
+
+// runBackup runs the hook backup with an empty folder of its own.
+func (c *Change) runBackup(ctx context.Context, from *runtime.Release) error {
+	folder := c.dataBackup()
+	if err := c.Disk.RemoveAll(BackupData, folder); err != nil {
+		return err
+	}
+	if err := c.Disk.MkdirAll(BackupData, folder, 0o700); err != nil {
+		return err
+	}
+	as, err := c.hookAccount(from)
+	if err != nil {
+		return err
+	}
+	if err := statecopy.Own(c.Disk, folder, 0o700, as); err != nil {
+		return err
+	}
+	if _, err := c.hook(ctx, from, *from.Component.Hooks.Backup, "MUSTER_BACKUP="+folder); err != nil {
+		return fmt.Errorf("hook backup: %w", err)
+	}
+	return c.Disk.SyncDir(BackupData, c.backup())
+}
+
+// howToRestore is for people whose agent cannot go back.
+func (c *Change) howToRestore(from *runtime.Release) string {
+	j := c.Journal
+	var b strings.Builder
+	fmt.Fprintf(&b, "Component %s %s, as it was before its change to version %s at %s.\n\nTo go back by hand:\n\n",
+		from.Name, from.FullVersion(), j.Order.Version, time.Now().UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "1. Stop the component.\n")
+	if len(j.Prepares.State) > 0 {
+		fmt.Fprintf(&b, "2. Remove its state, and put back the copy:\n\n")
+		for _, path := range j.Prepares.State {
+			fmt.Fprintf(&b, "   rm -rf %s\n", quote(path))
+		}
+		fmt.Fprintf(&b, "   tar --extract --preserve-permissions --numeric-owner --file %s --directory /\n\n", quote(c.stateFile()))
+	}
+	if from.Component.Hooks != nil && from.Component.Hooks.Backup != nil {
+		fmt.Fprintf(&b, "   The hook backup of the package has written to %s: its publishers say how that is put back.\n\n", quote(c.dataBackup()))
+	}
+	fmt.Fprintf(&b, "3. Order the version again:\n\n   muster-agent upgrade %s --component %s --force\n", from.FullVersion(), from.Name)
+	return b.String()
+}
+
+// quote quotes a path for a shell.
+func quote(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }

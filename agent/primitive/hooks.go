@@ -1,0 +1,195 @@
+package primitive
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/packaging/check"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// Prepares is what the packages of the two versions have done besides the change itself.
+// verify_artifact finds it out, before anything is stopped.
+type Prepares struct {
+	Drain   bool `json:"drain,omitempty"`
+	Undrain bool `json:"undrain,omitempty"`
+	// Drained means that the hook drain was run, or has begun to.
+	Drained bool `json:"drained,omitempty"`
+	// Backup means that there is state to be copied, or a hook that does it. State are the paths.
+	Backup bool     `json:"backup,omitempty"`
+	State  []string `json:"state,omitempty"`
+	// Saved means that the copy of the state is complete.
+	Saved bool `json:"saved,omitempty"`
+	// Down means that Migrations go back.
+	Down       bool        `json:"down,omitempty"`
+	Migrations []Migration `json:"migrations,omitempty"`
+}
+
+// Migration is one migration of a change.
+type Migration struct {
+	Version string `json:"version"`
+	Begun   bool   `json:"begun,omitempty"`
+	Done    bool   `json:"done,omitempty"`
+}
+
+// begun reports whether a migration in this direction has begun.
+func (p *Prepares) begun(down bool) bool {
+	return p.Down == down && len(p.Migrations) > 0 && p.Migrations[0].Begun
+}
+
+// prepare finds out which hooks and migrations a change has, and returns an error for what
+// could not be done.
+func (c *Change) prepare(to *runtime.Release) error {
+	j := c.Journal
+	saved := j.Prepares
+	j.Prepares = Prepares{}
+	from, err := c.from()
+	if err != nil || from == nil || j.Reload {
+		return err
+	}
+	if h := from.Component.Hooks; h != nil && h.Drain != nil && j.Runs {
+		j.Prepares.Drain = true
+		j.Prepares.Drained = saved.Drained
+		j.Prepares.Undrain = to.Component.Hooks != nil && to.Component.Hooks.Undrain != nil
+	}
+	for _, r := range []*runtime.Release{from, to} {
+		if err := c.checkHooks(r); err != nil {
+			return err
+		}
+	}
+	if j.configOnly() {
+		return nil
+	}
+	steps, down, err := manifest.Migrate(&from.Component, &to.Component, from.FullVersion(), to.FullVersion())
+	if err != nil {
+		return err
+	}
+	j.Prepares.Down = down
+	for _, s := range steps {
+		j.Prepares.Migrations = append(j.Prepares.Migrations, Migration{Version: s.Version})
+	}
+	j.Prepares.State = outermost(slices.Concat(from.Component.StatePaths, to.Component.StatePaths))
+	j.Prepares.Backup = len(j.Prepares.State) > 0 || from.Component.Hooks != nil && from.Component.Hooks.Backup != nil
+	if saved.Saved || saved.begun(down) { // an interrupted change goes on
+		j.Prepares = saved
+	}
+	return c.checkState()
+}
+
+// outermost returns the paths that are in none of the others.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	var out []string
+	for _, p := range paths { // a folder sorts before what is in it
+		if !slices.ContainsFunc(out, func(o string) bool { return p == o || strings.HasPrefix(p, o+"/") }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// checkHooks returns an error if the account does not exist that runs a version's hooks.
+func (c *Change) checkHooks(r *runtime.Release) error {
+	if _, err := c.hookAccount(r); err != nil {
+		return fmt.Errorf("hooks of %s %s: %w", r.Name, r.FullVersion(), err)
+	}
+	return nil
+}
+
+func (c *Change) hookAccount(r *runtime.Release) (disk.Owner, error) {
+	if h := r.Component.Hooks; h != nil {
+		return c.Account(h.User, h.Group)
+	}
+	return disk.Own, nil
+}
+
+// checkState returns an error unless the state can be copied, and put back.
+func (c *Change) checkState() error {
+	var need int64
+	for _, path := range c.Journal.Prepares.State {
+		if err := c.checkApart(path); err != nil {
+			return err
+		}
+		fi, err := c.Disk.Lstat(VerifyArtifact, path)
+		switch {
+		case missing(err):
+			continue
+		case err != nil:
+			return err
+		case fi.Mode()&fs.ModeSymlink != 0:
+			return fmt.Errorf("state path %s is a link: name what it leads to", path)
+		}
+		inside := path
+		if !fi.IsDir() {
+			need += fi.Size()
+		} else {
+			n, err := disk.Size(c.Disk, VerifyArtifact, path)
+			if err != nil {
+				return err
+			}
+			need += n
+			inside = filepath.Join(path, filepath.Base(path))
+		}
+		if err := c.checkCreate(inside); err != nil {
+			return fmt.Errorf("state path %s: %w", path, err)
+		}
+	}
+	if need == 0 || c.Journal.Prepares.Saved {
+		return nil
+	}
+	free, err := c.Disk.Free(VerifyArtifact, c.Dir)
+	if err != nil {
+		return err
+	}
+	if free < need {
+		return fmt.Errorf("%w: the copy of the component's state needs %d bytes in %s, and %d are free", install.ErrNoSpace, need, c.Dir, free)
+	}
+	return nil
+}
+
+// checkApart refuses a state path that is in the agent's folder, or holds it.
+func (c *Change) checkApart(path string) error {
+	if err := c.checkOutside("state path", path); err != nil {
+		return err
+	}
+	top, err := disk.Resolve(c.Disk, VerifyArtifact, "", c.Top)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(top, path+string(filepath.Separator)) {
+		return fmt.Errorf("state path %s: it would hold the agent's own folder %s: name the folders in it that the component has", path, c.Top)
+	}
+	return nil
+}
+
+// hook runs a hook of a version, with its timeout, and with variables besides those of all hooks.
+func (c *Change) hook(ctx context.Context, r *runtime.Release, h manifest.Hook, env ...string) (status int, err error) {
+	as, err := c.hookAccount(r)
+	if err != nil {
+		return -1, err
+	}
+	j := c.Journal
+	vars := []string{"MUSTER_COMPONENT=" + r.Name, "MUSTER_TO=" + j.To.FullVersion(), "MUSTER_DATA_DIR=" + r.Component.DataDir}
+	if j.From != nil {
+		vars = append(vars, "MUSTER_FROM="+j.From.FullVersion())
+	}
+	limited, cancel := context.WithTimeout(ctx, h.Bound())
+	defer cancel()
+	status, err = c.Execute(limited, check.Program{Home: r.Home, Exec: h.Exec, Env: append(vars, env...), As: as})
+	switch {
+	case err == nil:
+		return status, nil
+	case ctx.Err() != nil: // it was stopped, and has not failed
+		return -1, context.Cause(ctx)
+	case limited.Err() != nil:
+		return -1, fmt.Errorf("after %s: %w", h.Bound(), err)
+	}
+	return status, err
+}
