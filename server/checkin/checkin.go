@@ -186,7 +186,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
-		reported := a.Components
+		reported, staged := a.Components, a.StagedVersions
 		changed, upgradeChanged := observe(a, req, gap, now)
 		news, ended := observeComponents(a, reported, now)
 		short = a.ReportsLate(now)
@@ -200,6 +200,9 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 			r.Events = []fleet.Event{{
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
 			}}
+		}
+		if !slices.Equal(staged, a.StagedVersions) {
+			r.Events = append(r.Events, fleet.Event{Type: fleet.EventAgentStaged, Subject: a.ID, Data: event.Data(map[string][]string{"staged_versions": a.StagedVersions})})
 		}
 		r.Events, r.Results = append(r.Events, news...), append(r.Results, ended...)
 		if written = changed || statusChanged; written {

@@ -350,6 +350,34 @@ func TestStatusIsWrittenBeforeItsEvent(t *testing.T) {
 	}
 }
 
+func TestStagedVersionsAreEvents(t *testing.T) {
+	w := newWorld(t)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	n := len(w.events(0))
+	for _, c := range []struct {
+		staged []string
+		event  string
+	}{
+		{[]string{}, ""}, // an agent that knows STAGE, and has nothing
+		{[]string{"1.2.0", "web 2.4.0"}, `{"staged_versions":["1.2.0","web 2.4.0"]}`},
+		{[]string{"1.2.0", "web 2.4.0"}, ""},
+		{[]string{}, `{"staged_versions":[]}`},
+	} {
+		w.checkin(agentapi.CheckinRequest{StagedVersions: c.staged}).parked().leave()
+		news := w.events(n)
+		n += len(news)
+		is := ""
+		for _, e := range news {
+			if is += string(e.Data); e.Type != fleet.EventAgentStaged || e.Subject != agentID {
+				t.Errorf("event is %+v", e)
+			}
+		}
+		if is != c.event {
+			t.Errorf("after %q the events are %s, want %s", c.staged, is, c.event)
+		}
+	}
+}
+
 func TestCheckinClearsAnUninstallNotice(t *testing.T) {
 	w := newWorld(t)
 	a, now := w.agent(), time.Now().UTC()

@@ -276,6 +276,7 @@ const (
 	EventAgentUpgrade    = "agent.upgrade"
 	EventAgentWatch      = "agent.watch"
 	EventAgentComponent  = "agent.component"
+	EventAgentStaged     = "agent.staged"
 	EventAgentUnenrolled = "agent.unenrolled"
 	EventAgentPolicy     = "agent.policy"
 	EventActionCreated   = "action.created"

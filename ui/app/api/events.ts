@@ -6,7 +6,7 @@ import { groupOf, HIDDEN_GROUPS } from "~/util/status";
 
 /** The event types of the server. EventSource delivers only types that are listened for. */
 export const EVENT_TYPES = [
-  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.component", "agent.unenrolled", "agent.policy",
+  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.component", "agent.staged", "agent.unenrolled", "agent.policy",
   "action.created", "action.result", "action.cancelled",
   "package.pushed", "package.deleted",
   "key.created", "key.revoked", "policy.created", "policy.updated", "policy.deleted",

@@ -119,7 +119,14 @@ function condenseComponent(event: FleetEvent): SeenEvent {
   };
 }
 
+/** What an event says of the versions that a host has staged. */
+function condenseStaged(event: FleetEvent): SeenEvent {
+  const list = event.data?.staged_versions;
+  return { seq: event.seq, at: event.at, type: event.type, version: Array.isArray(list) ? list.join(", ") : undefined };
+}
+
 function condense(event: FleetEvent): SeenEvent {
+  if (event.type === "agent.staged") return condenseStaged(event);
   if (event.type === "agent.component") return condenseComponent(event);
   const agent = event.data?.agent as Agent | undefined;
   const details = agent?.upgrade_details;

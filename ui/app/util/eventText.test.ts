@@ -20,6 +20,8 @@ test.each([
   [{ ...up({}), type: "agent.upgrade_started" }, "A rollout offered it an upgrade"],
   [{ ...up({}), type: "agent.upgrade_phase_changed", stage: "verifying" }, "State in its rollout: being watched"],
   [{ ...up({}), type: "agent.upgrade_completed", stage: "failed", reason: "no space left" }, "Ended in its rollout: failed: no space left"],
+  [{ ...up({}), type: "agent.staged", version: "1.2.0, web 2.4.0" }, "Has staged 1.2.0, web 2.4.0"],
+  [{ ...up({}), type: "agent.staged", version: "" }, "Has no staged version any more"],
   [{ ...up({}), type: "agent.component", component: "web", upgrade: "started", target: "2.5.0", version: "2.4.0" }, "web: upgrade to 2.5.0 requested"],
   [{ ...up({}), type: "agent.component", component: "web", action: "a1" }, "web: upgrade requested"],
   [{ ...up({}), type: "agent.component", component: "web", upgrade: "started", state: "UPG_ROLLBACK", target: "2.5.0", reason: "no answer" }, "web: Rolling back from 2.5.0: no answer"],

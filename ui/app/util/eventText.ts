@@ -21,6 +21,8 @@ export function eventText(e: SeenEvent): string {
       return watchText(e);
     case "agent.component":
       return componentText(e);
+    case "agent.staged":
+      return e.version ? `Has staged ${e.version}` : "Has no staged version any more";
     case "agent.upgrade_started":
       return "A rollout offered it an upgrade";
     case "agent.upgrade_phase_changed":
