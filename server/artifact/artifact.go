@@ -319,6 +319,9 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 	if c := pkg.Component; c != nil {
 		p.Component, p.Runtime, p.ServerFiles = c.Name, c.Runtime, c.ServerFiles
 		p.Image, _ = c.Settings["image"].(string) // of a runtime that has one
+		for _, m := range c.Migrations {
+			p.Migrations = append(p.Migrations, fleet.PackageMigration{Version: m.Version, Down: m.Down != nil})
+		}
 	}
 	return nil
 }

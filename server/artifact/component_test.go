@@ -17,6 +17,7 @@ func (w *world) component(name, version string) parcel {
 	files := map[string]string{"bin/" + name: "#!/bin/sh\n", "conf/" + name + ".conf": version}
 	c := fakepkg.Component(name)
 	c.ServerFiles = []string{"/etc/" + name + "/"}
+	c.Migrations = []manifest.Migration{{Version: "1.1.0", Up: manifest.Hook{Exec: []string{"/bin/true"}}}}
 	return w.read(fakepkg.SignedComponent(w.t, w.t.TempDir(), w.key, c, version, files))
 }
 
@@ -24,7 +25,7 @@ func TestComponentPackageIsPushedServedAndWithdrawn(t *testing.T) {
 	first, second, d := servers(t)
 	web, agent := first.component("web", "1.1.0"), first.build("1.1.0", "agent")
 	p := first.pushed(web)
-	if p.Component != "web" || p.Runtime != "process" || p.Version != "1.1.0" || p.File != web.name || !slices.Equal(p.ServerFiles, []string{"/etc/web/"}) {
+	if p.Component != "web" || p.Runtime != "process" || p.Version != "1.1.0" || p.File != web.name || !slices.Equal(p.ServerFiles, []string{"/etc/web/"}) || !slices.Equal(p.Migrations, []fleet.PackageMigration{{Version: "1.1.0"}}) {
 		t.Errorf("the record is %+v", p)
 	}
 	if p := first.pushed(agent); p.Component != "" || p.Runtime != "" {

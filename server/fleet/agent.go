@@ -232,6 +232,8 @@ type Package struct {
 	// ServerFiles are the files, and with a slash at the end the folders, that the publishers
 	// let a server write.
 	ServerFiles []string `json:"server_files,omitempty"`
+	// Migrations are those of the component's state, oldest first.
+	Migrations []PackageMigration `json:"migrations,omitempty"`
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.
@@ -245,6 +247,12 @@ type Package struct {
 	// Downgrade means that the publishers let hosts go back to this version. It is not
 	// stored.
 	Downgrade bool `json:"-"`
+}
+
+// PackageMigration is a migration of a component's state; see manifest.Migration.
+type PackageMigration struct {
+	Version string `json:"version"`
+	Down    bool   `json:"down,omitempty"`
 }
 
 // Event records something that happened. Seq increases across all servers.

@@ -361,6 +361,34 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	}
 }
 
+// Hosts refuse what the state of a component cannot follow, also with force.
+func TestStateOfAComponentFollowsItsVersion(t *testing.T) {
+	first, second := PackageMigration{Version: "2.4.0", Down: true}, PackageMigration{Version: "2.6.0"}
+	web := func(version string, m ...PackageMigration) Package {
+		return Package{Component: "web", Version: version, OS: "linux", Arch: "amd64", Migrations: m}
+	}
+	catalog := Catalog{
+		web("2.3.0"), web("2.4.0", first), web("2.5.0", first), web("2.6.0", first, second), web("3.0.0", first, second), web("3.1.0"),
+	}
+	for _, c := range []struct{ from, to, says string }{
+		{"", "2.6.0", ""},
+		{"2.3.0", "2.6.0", ""},
+		{"2.4.0", "2.3.0", ""},
+		{"2.6.0", "2.5.0", "component web of agent a1: version 2.5.0 cannot follow 2.6.0: the migration to 2.6.0 has no down, so its state cannot go back"},
+		{"2.5.0", "2.3.0", "state goes back by one minor version at a time, to 2.4 first"},
+		{"2.5.0", "3.0.0", "their major versions differ"},
+		{"2.3.0", "3.1.0", ""},
+		{"2.2.0", "3.1.0", ""}, // its package is gone
+	} {
+		h := newComponentHost(t)
+		h.reports(c.from, nil)
+		err := h.a.CheckComponentUpgrade(ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: c.to, Force: true}}, catalog)
+		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("from %q to %s: %v, want %q", c.from, c.to, err, c.says)
+		}
+	}
+}
+
 func TestUpgradeOfAComponentPinsItsOnlyArtifact(t *testing.T) {
 	amd := Package{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64", Runtime: "systemd", SHA512: "0a", Size: 5}
 	arm := amd

@@ -495,6 +495,11 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case s.Upgrading():
 		// Also with force: an agent upgrades a component once at a time.
 		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
+	}
+	if err := catalog.checkState(c.Version, w, host); err != nil {
+		return Errorf(Invalid, "component %s of agent %s: %w", w.Name, a.ID, err) // also with force: hosts refuse it
+	}
+	switch {
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:
@@ -519,6 +524,32 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version)
 	}
 	return nil
+}
+
+// checkState returns an error if a component's state cannot go from a version to the one that is
+// requested, by the migrations of their packages. What is not known of a package its host finds out.
+func (c Catalog) checkState(from string, w ComponentRequest, host HostMetadata) error {
+	if from == "" || w.SourceURI != "" {
+		return nil
+	}
+	_, _, err := manifest.Migrate(c.For(from, host).migrations(), c.For(w.Version, host).migrations(), from, w.Version)
+	return err
+}
+
+// migrations describes those of the first package.
+func (c Catalog) migrations() *manifest.Component {
+	var out manifest.Component
+	if len(c) == 0 {
+		return &out
+	}
+	for _, m := range c[0].Migrations {
+		is := manifest.Migration{Version: m.Version}
+		if m.Down {
+			is.Down = &manifest.Hook{}
+		}
+		out.Migrations = append(out.Migrations, is)
+	}
+	return &out
 }
 
 // CheckRendered returns an error if an order that has no rendered configuration files would

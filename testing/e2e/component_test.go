@@ -267,9 +267,18 @@ func TestComponentWithStateIsMigrated(t *testing.T) {
 	w.wait(h, "runs web 1.2.0", runs("1.2.0"))
 	state("1.2", "drain undrain")
 
+	const why = "state goes back by one minor version at a time, to 1.1 first"
 	out, err := h.CLI(t.Context(), "versions", "switch", "1.0.0", "--component", "web")
-	if err == nil || !strings.Contains(out+err.Error(), "state goes back by one minor version at a time, to 1.1 first") {
+	if err == nil || !strings.Contains(out+err.Error(), why) {
 		t.Errorf("switched back by two minor versions: %s, %v", out, err)
+	}
+	w.wait(h, "reports that it has refused to go back", func(a adminapi.Agent) bool {
+		d := web(a).UpgradeDetails
+		return d != nil && d.State == "UPG_FAILED" && d.TargetVersion == "1.0.0"
+	})
+	out, err = w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", "1.0.0", "--force")
+	if err == nil || !strings.Contains(out+err.Error(), why) {
+		t.Errorf("the server ordered to go back by two minor versions: %s, %v", out, err)
 	}
 	upgrade("1.3.0")
 	w.wait(h, "has put web 1.2.0 back", func(a adminapi.Agent) bool {
