@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // stateful returns a host that runs version 4.2.0, which has hooks and state.
@@ -80,6 +81,11 @@ func TestFailedHookIsUndone(t *testing.T) {
 					t.Errorf("failed at %s: %v, want %s: %s", f.Step, f, c.step, c.want)
 				}
 				w.expect("4.2.0")
+				// A migration is of the new version, whose fault it is.
+				again := m.Upgrade(t.Context(), order("again", "4.4.0"))
+				if refused := strings.Contains(again.Error(), agentapi.FailedBefore); refused != (c.step == primitive.MigrateUp) {
+					t.Errorf("ordered again: %v", again)
+				}
 			})
 		})
 	}
@@ -129,14 +135,26 @@ func TestMigrationThatCannotBeUndoneNeedsAnOperator(t *testing.T) {
 		}
 		w.machine.set(func() { w.machine.fails["start 4.3.0"] = true })
 		f := failureOf(t, m.Upgrade(t.Context(), order("next", "4.3.0")))
-		if !f.Broken || !strings.Contains(f.Error(), "the migration to 4.3.0 was run, and the package has neither a down for it nor state-paths: bring the state back by hand") {
+		if !f.Broken || !strings.Contains(f.Error(), "the migration to 4.3.0 was run, and the package has neither a down for it nor state-paths: bring the state back by hand, and order a version with force") {
 			t.Errorf("failure is %+v", f)
 		}
-		w.machine.mu.Lock()
-		defer w.machine.mu.Unlock()
-		if w.machine.running["web"] != "" || !w.machine.held["web"] {
-			t.Error("it runs, with state that it cannot read")
+		w.machine.set(func() {
+			if w.machine.running["web"] != "" || !w.machine.held["web"] {
+				t.Error("it runs, with state that it cannot read")
+			}
+		})
+		again := order("again", "4.2.0")
+		if f := failureOf(t, m.Upgrade(t.Context(), again)); !f.Broken {
+			t.Errorf("without force: %v", f)
 		}
+		if err := writeForm(w.look(), "web", "4.2"); err != nil {
+			t.Fatal(err)
+		}
+		again.Order.ID, again.Force = "by hand", true
+		if err := m.Upgrade(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("4.2.0")
 	})
 }
 

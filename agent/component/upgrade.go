@@ -281,6 +281,9 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 	if j == nil || j.Order.ID == r.Order.ID {
 		return j, nil
 	}
+	if r.Force {
+		j.Prepares.TakeState()
+	}
 	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
 	if err := w.run.Undo(); err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
@@ -372,7 +375,8 @@ var upgradeStates = map[string]agentapi.UpgradeState{
 	primitive.StopNode: agentapi.UpgradeReplacing, primitive.BackupData: agentapi.UpgradeReplacing,
 	primitive.MigrateDown: agentapi.UpgradeReplacing, primitive.InstallArtifact: agentapi.UpgradeReplacing,
 	primitive.WriteConfigs: agentapi.UpgradeReplacing, primitive.ReloadDaemon: agentapi.UpgradeReplacing,
-	primitive.MigrateUp: agentapi.UpgradeReplacing, primitive.StartNode: agentapi.UpgradeRestarting,
+	// Its migrations are the first that runs of the new version: what fails from here on is its fault.
+	primitive.MigrateUp: agentapi.UpgradeRestarting, primitive.StartNode: agentapi.UpgradeRestarting,
 	primitive.UndrainNode: agentapi.UpgradeRestarting,
 	observeHealth:         agentapi.UpgradeWatching,
 }
@@ -490,7 +494,7 @@ func (w *work) undone(ctx context.Context, f *Failure) error {
 
 // failed records an upgrade that is undone, and looks whether the version before runs again.
 func (w *work) failed(ctx context.Context, f *Failure) error {
-	started := w.j.HasBegun(observeHealth) || f.Step == primitive.StartNode
+	started := upgradeStates[f.Step] == agentapi.UpgradeRestarting || w.j.HasBegun(observeHealth)
 	// What is tried again is not the version's fault, and must not be refused then.
 	bad := started && !f.Transient && !errors.Is(f.Err, ErrCancelled)
 	w.u.note(func(s *state) {

@@ -81,6 +81,11 @@ func (c *Change) runBackup(ctx context.Context, from *runtime.Release) error {
 	if err := statecopy.Own(c.Disk, folder, 0o700, as); err != nil {
 		return err
 	}
+	if as != disk.Own { // it has to pass the folder of all backups, which earlier agents have closed
+		if err := statecopy.Own(c.Disk, filepath.Dir(c.backup()), 0o711, disk.Own); err != nil {
+			return err
+		}
+	}
 	if _, err := c.hook(ctx, from, *from.Component.Hooks.Backup, "MUSTER_BACKUP="+folder); err != nil {
 		return fmt.Errorf("hook backup: %w", err)
 	}
@@ -104,7 +109,7 @@ func (c *Change) howToRestore(from *runtime.Release) string {
 	if from.Component.Hooks != nil && from.Component.Hooks.Backup != nil {
 		fmt.Fprintf(&b, "   The hook backup of the package has written to %s: its publishers say how that is put back.\n\n", quote(c.dataBackup()))
 	}
-	fmt.Fprintf(&b, "3. Order the version again:\n\n   muster-agent upgrade %s --component %s --force\n", from.FullVersion(), from.Name)
+	fmt.Fprintf(&b, "3. Have the server order the version again, with the name or the id of this host:\n\n   muster components upgrade %s HOST --version %s --force\n", from.Name, from.FullVersion())
 	return b.String()
 }
 

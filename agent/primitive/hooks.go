@@ -44,6 +44,14 @@ func (p *Prepares) begun(down bool) bool {
 	return p.Down == down && len(p.Migrations) > 0 && p.Migrations[0].Begun
 }
 
+// TakeState leaves migrations as they are that only their own way back could undo: an operator has
+// brought the state back by hand.
+func (p *Prepares) TakeState() {
+	if len(p.State) == 0 {
+		p.Migrations = nil
+	}
+}
+
 // prepare finds out which hooks and migrations a change has, and returns an error for what
 // could not be done.
 func (c *Change) prepare(to *runtime.Release) error {

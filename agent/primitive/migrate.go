@@ -37,6 +37,8 @@ func (c *Change) newer(down bool) (*runtime.Release, error) {
 	return c.to()
 }
 
+var errNoDown = errors.New("the migration has no down")
+
 func (c *Change) doMigrate(ctx context.Context, down bool) error {
 	r, err := c.newer(down)
 	if err != nil {
@@ -77,21 +79,13 @@ func (c *Change) runMigration(ctx context.Context, r *runtime.Release, version s
 		if h == nil {
 			return errNoDown
 		}
-		if _, err := c.hook(ctx, r, *h, "MUSTER_MIGRATION="+version, "MUSTER_BACKUP="+c.dataBackup()); err != nil {
+		if _, err := c.hook(ctx, r, *h, "MUSTER_MIGRATION="+version); err != nil {
 			return fmt.Errorf("%s to the state of %s: %w", name, version, err)
 		}
 		return nil
 	}
 	return fmt.Errorf("%s has no migration to %s", r.Identity, version)
 }
-
-func (c *Change) restoreState(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dataTimeout)
-	defer cancel()
-	return statecopy.Restore(ctx, c.Disk, c.stateFile(), c.Journal.Prepares.State)
-}
-
-var errNoDown = errors.New("the migration has no down")
 
 func (c *Change) undoMigrate(ctx context.Context, down bool) error {
 	p := &c.Journal.Prepares
@@ -121,7 +115,7 @@ func (c *Change) undoMigrate(ctx context.Context, down bool) error {
 		err := c.runMigration(ctx, r, m.Version, !down)
 		switch {
 		case errors.Is(err, errNoDown):
-			return fmt.Errorf("the migration to %s was run, and the package has neither a down for it nor state-paths: bring the state back by hand", m.Version)
+			return fmt.Errorf("the migration to %s was run, and the package has neither a down for it nor state-paths: bring the state back by hand, and order a version with force", m.Version)
 		case err != nil:
 			return err
 		}
@@ -131,4 +125,10 @@ func (c *Change) undoMigrate(ctx context.Context, down bool) error {
 		}
 	}
 	return nil
+}
+
+func (c *Change) restoreState(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dataTimeout)
+	defer cancel()
+	return statecopy.Restore(ctx, c.Disk, c.stateFile(), c.Journal.Prepares.State)
 }
