@@ -159,11 +159,21 @@ func componentRows(c *manifest.Component) [][2]string {
 	if h := c.Hooks; h != nil && h.User != "" {
 		rows = append(rows, [2]string{"hooks run as", h.User + ":" + h.Group})
 	}
+	program := func(h manifest.Hook) string { return fmt.Sprintf("%q, at most %s", h.Exec, h.Bound()) }
 	c.Programs(func(field string, h manifest.Hook) {
-		rows = append(rows, [2]string{field, fmt.Sprintf("%q, at most %s", h.Exec, h.Bound())})
+		if name, ok := strings.CutPrefix(field, "hooks."); ok {
+			rows = append(rows, [2]string{"hook " + name, program(h)})
+		}
 	})
 	if len(c.StatePaths) > 0 {
 		rows = append(rows, [2]string{"state", strings.Join(c.StatePaths, ", ")})
+	}
+	for _, m := range c.Migrations {
+		back := "there is no way back"
+		if m.Down != nil {
+			back = "back " + program(*m.Down)
+		}
+		rows = append(rows, [2]string{"migration " + m.Version, program(m.Up) + "; " + back})
 	}
 	return rows
 }

@@ -204,7 +204,7 @@ func TestComponentIsBuiltInspectedAndSigned(t *testing.T) {
 	human := r.run("inspect", archive)
 	for _, word := range []string{
 		"component", "runtime", "systemd", `"web.service"`, "/var/lib/web", "/etc/web/web.conf from conf/web.conf, mode 0640, owner root:web", "server may write", "/etc/web/conf.d/",
-		"check", "answers", "data/web-2.4.0-", "/bin/web",
+		"check", "answers", "data/web-2.4.0-", "/bin/web", `["bin/web" "drain"], at most 10m0s`, "state", `["bin/web" "migrate" "2.3"], at most 30m0s; back ["bin/web" "migrate" "2.2"], at most 5m0s`,
 	} {
 		if !strings.Contains(human, word) {
 			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
@@ -324,9 +324,12 @@ func TestSettingsOfTheExampleAreAccepted(t *testing.T) {
 }
 
 func TestExampleHasEveryKeyOfAComponent(t *testing.T) {
-	for _, typ := range []reflect.Type{reflect.TypeFor[manifest.Component](), reflect.TypeFor[manifest.ConfigFile]()} {
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[manifest.Component](), reflect.TypeFor[manifest.ConfigFile](),
+		reflect.TypeFor[manifest.Hooks](), reflect.TypeFor[manifest.Hook](), reflect.TypeFor[manifest.Migration](),
+	} {
 		for _, key := range yamlKeys(typ) {
-			if !regexp.MustCompile(`(?m)^[ -]*` + key + `:`).MatchString(exampleComponent) {
+			if !regexp.MustCompile(`(?m)(^|{)[ -]*` + key + `:`).MatchString(exampleComponent) {
 				t.Errorf("%s of %s is not in the example", key, typ.Name())
 			}
 		}
