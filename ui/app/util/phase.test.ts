@@ -39,6 +39,8 @@ test("the upgrade of a component has its agent's words", () => {
     componentPhaseOf(agent(), { id: "web", type: "component", status: "HEALTHY", message: "", upgrade_status, upgrade_details: d && details(...d) }, now);
   expect(web()).toEqual({ kind: "none" });
   expect(web(["UPG_WATCHING", { phase: "VERIFYING" }])).toMatchObject({ kind: "running", target: "1.1.0", text: "Verifying that it is healthy" });
+  expect(web(["UPG_RESTARTING", { phase: "MUTATING", reason: "migration 2 of 3, version 2.4.0" }])).toMatchObject({ kind: "running", text: "Installing: migration 2 of 3, version 2.4.0" });
+  expect(web(["UPG_WATCHING", { phase: "VERIFYING", reason: "observed for another 5s" }])).toMatchObject({ text: "Verifying that it is healthy" });
   expect(web(["UPG_DOWNLOADING", { phase: "PREPARING", download_percent: 5 }])).toMatchObject({ kind: "running", text: "Downloading 5 %" });
   expect(web(["UPG_FAILED", { error_msg: "no answer" }])).toMatchObject({ kind: "failed", text: "Upgrade failed: no answer" });
   expect(web(["UPG_ROLLBACK", { error_msg: "no answer" }], "started")).toMatchObject({ kind: "running", target: "1.1.0", text: "Rolling back", warning: "No answer." });

@@ -35,6 +35,12 @@ const componentDoing = {
   PREPARING: "Preparing", STOPPED: "Stopped", MUTATING: "Installing", STARTING: "Starting", VERIFYING: "Verifying that it is healthy",
 } as const;
 
+/** What is done, and how far it is. While a version is verified that changes each second, and nobody would read it. */
+function componentDoingOf(meta: NonNullable<UpgradeDetails["metadata"]>): string {
+  const doing = componentDoing[meta.phase!];
+  return meta.phase === "VERIFYING" ? doing : colon(doing, meta.reason ?? "");
+}
+
 /**
  * The upgrade of one of the agent's components. The agent reports UPG_ROLLBACK while it undoes an
  * upgrade, and UPG_FAILED once that is over; the server then says whether it was rolled back.
@@ -89,7 +95,7 @@ export function phaseOf(agent: Upgraded, now: number): Phase {
           kind: details.state === "UPG_REQUESTED" ? "scheduled" : "running", target, state: details.state,
           text: agent.status === "offline" && details.state === "UPG_REQUESTED"
             ? "Upgrades when the agent returns"
-            : (meta.phase && componentDoing[meta.phase]) ?? step?.doing ?? `In phase ${details.state}`,
+            : (meta.phase && componentDoingOf(meta)) ?? step?.doing ?? `In phase ${details.state}`,
           warning: stuck(agent, now),
         };
       }
