@@ -277,12 +277,20 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 	}
 	do = step{component: o.Component, single: o.Single, why: o.Why, override: o.overrides()}
 	if o.Rollback {
+		packages, err := s.CatalogOf(ctx, o.Component)
+		if err != nil {
+			return step{}, nil, err
+		}
 		back := checkRollback(o.Component, o.Version, s.Now.UTC())
 		do.check = func(a *fleet.Agent) error {
-			if subject := a.Of(o.Component); subject.Version == o.Version {
+			subject := a.Of(o.Component)
+			if subject.Version == o.Version {
 				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version)
 			}
-			return back(a)
+			if err := back(a); err != nil {
+				return err
+			}
+			return subject.CheckState(o.Version, packages)
 		}
 		return do, nil, o.check(nil)
 	}

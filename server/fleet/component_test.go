@@ -386,6 +386,10 @@ func TestStateOfAComponentFollowsItsVersion(t *testing.T) {
 		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("from %q to %s: %v, want %q", c.from, c.to, err, c.says)
 		}
+		subject := h.a.Of("web")
+		if back := subject.CheckState(c.to, catalog); (back != nil) != (c.says != "") {
+			t.Errorf("back from %q to %s: %v, want %q", c.from, c.to, back, c.says)
+		}
 	}
 }
 

@@ -496,8 +496,10 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 		// Also with force: an agent upgrades a component once at a time.
 		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
 	}
-	if err := catalog.checkState(c.Version, w, host); err != nil {
-		return Errorf(Invalid, "component %s of agent %s: %w", w.Name, a.ID, err) // also with force: hosts refuse it
+	if w.SourceURI == "" { // also with force: hosts refuse it
+		if err := s.CheckState(w.Version, catalog); err != nil {
+			return err
+		}
 	}
 	switch {
 	case w.Force:
@@ -526,14 +528,18 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	return nil
 }
 
-// checkState returns an error if a component's state cannot go from a version to the one that is
-// requested, by the migrations of their packages. What is not known of a package its host finds out.
-func (c Catalog) checkState(from string, w ComponentRequest, host HostMetadata) error {
-	if from == "" || w.SourceURI != "" {
+// CheckState returns an error if a component's state cannot follow it to a version, by the
+// migrations of their packages. What is not known of a package its host finds out.
+func (s *Subject) CheckState(to string, catalog Catalog) error {
+	if s.Component == "" || s.Version == "" {
 		return nil
 	}
-	_, _, err := manifest.Migrate(c.For(from, host).migrations(), c.For(w.Version, host).migrations(), from, w.Version)
-	return err
+	host := s.Agent.Host()
+	_, _, err := manifest.Migrate(catalog.For(s.Version, host).migrations(), catalog.For(to, host).migrations(), s.Version, to)
+	if err != nil {
+		return Errorf(Invalid, "component %s of agent %s: %w", s.Component, s.Agent.ID, err)
+	}
+	return nil
 }
 
 // migrations describes those of the first package.

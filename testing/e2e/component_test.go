@@ -276,9 +276,11 @@ func TestComponentWithStateIsMigrated(t *testing.T) {
 		d := web(a).UpgradeDetails
 		return d != nil && d.State == "UPG_FAILED" && d.TargetVersion == "1.0.0"
 	})
-	out, err = w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", "1.0.0", "--force")
-	if err == nil || !strings.Contains(out+err.Error(), why) {
-		t.Errorf("the server ordered to go back by two minor versions: %s, %v", out, err)
+	for _, args := range [][]string{{"upgrade", "web", h.ID, "--version", "1.0.0", "--force"}, {"rollback", "web", h.ID, "--to", "1.0.0"}} {
+		out, err = w.server.CLI(t.Context(), append([]string{"components"}, args...)...)
+		if err == nil || !strings.Contains(out+err.Error(), why) {
+			t.Errorf("muster components %s: %s, %v", strings.Join(args, " "), out, err)
+		}
 	}
 	upgrade("1.3.0")
 	w.wait(h, "has put web 1.2.0 back", func(a adminapi.Agent) bool {

@@ -98,17 +98,20 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	}
 	kept, keptErr := subject.CheckRollback(to, s.now)
 	if keptErr == nil && kept == to {
+		if err := subject.CheckState(to, packages.of(to, subject.Version)); err != nil {
+			return none, fleet.WhyNoWayBack, err.Error()
+		}
 		back.Rollback = true
 		return back, "", ""
 	}
-	err := subject.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
+	err := subject.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to, subject.Version))
 	if err != nil {
 		if keptErr == nil {
 			keptErr = fmt.Errorf("it keeps %s, not %s", kept, to)
 		}
 		return none, fleet.WhyNoWayBack, fmt.Sprintf("%s, and %s", keptErr, err)
 	}
-	for _, p := range packages.of(to) {
+	for _, p := range packages[to] {
 		if p.Fits(*a.HostMetadata()) {
 			back.Bytes = p.Size
 			break
@@ -128,4 +131,10 @@ func newBackCatalog(c fleet.Catalog) backCatalog {
 	return by
 }
 
-func (b backCatalog) of(version string) fleet.Catalog { return b[version] }
+// of returns the packages of two versions.
+func (b backCatalog) of(to, from string) fleet.Catalog {
+	if to == from {
+		return b[to]
+	}
+	return slices.Concat(b[to], b[from])
+}
