@@ -217,6 +217,49 @@ func TestUndoingEndsAtItsTimeoutAndKeepsTheJournal(t *testing.T) {
 	})
 }
 
+func TestStepThatTakesItsOwnTimeLeavesThatOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		long := w.step("c")
+		long.OwnTime = true
+		long.Undo = func(ctx context.Context) error {
+			if _, bounded := ctx.Deadline(); bounded {
+				t.Error("it is bounded, and bounds itself")
+			}
+			time.Sleep(2 * UndoTimeout)
+			return w.act("undo c")
+		}
+		share := w.step("b")
+		share.Undo = func(context.Context) error {
+			time.Sleep(UndoTimeout - time.Second)
+			return w.act("undo b")
+		}
+		r := w.run(&testJournal{}, w.step("a"), share, long)
+		if failed, err := r.Do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", failed, err)
+		}
+		w.did = nil
+		if err := r.Undo(); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("undo c", "undo b", "undo a")
+	})
+}
+
+func TestStepThatIsLeftOutIsNeitherDoneNorUndone(t *testing.T) {
+	w := newWorld(t)
+	b := w.step("b")
+	b.When = func() bool { return w.did[len(w.did)-1] != "do a" } // asked when its turn comes
+	r := w.run(&testJournal{}, w.step("a"), b, w.step("c"))
+	if failed, err := r.Do(t.Context()); err != nil {
+		t.Fatalf("%s: %v", failed, err)
+	}
+	if err := r.Undo(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("do a", "do c", "undo c", "undo a")
+}
+
 func TestStepWithoutATimeoutHasNoDeadline(t *testing.T) {
 	w := newWorld(t)
 	s := w.step("a")
