@@ -282,7 +282,7 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 		return j, nil
 	}
 	if r.Force {
-		j.Prepares.TakeState()
+		j.Extras.AcceptState()
 	}
 	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
 	if err := w.run.Undo(); err != nil {

@@ -29,7 +29,7 @@ const (
 // until package component removes it.
 func (c *Change) backupData() steps.Step {
 	return steps.Step{
-		Name: BackupData, Timeout: saveTimeout, Input: c.input, When: func() bool { return c.Journal.Prepares.Backup },
+		Name: BackupData, Timeout: saveTimeout, Input: c.input, When: func() bool { return c.Journal.Extras.Backup },
 		Do: c.doBackupData,
 	}
 }
@@ -39,8 +39,8 @@ func (c *Change) stateFile() string   { return filepath.Join(c.backup(), stateAr
 func (c *Change) restoreText() string { return filepath.Join(c.backup(), restoreFile) }
 
 func (c *Change) doBackupData(ctx context.Context) error {
-	p := &c.Journal.Prepares
-	if p.begun(true) || p.begun(false) {
+	p := &c.Journal.Extras
+	if p.begun() {
 		return nil
 	}
 	from, err := c.from()
@@ -99,9 +99,9 @@ func (c *Change) howToRestore(from *runtime.Release) string {
 	fmt.Fprintf(&b, "Component %s %s, as it was before its change to version %s at %s.\n\nTo go back by hand:\n\n",
 		from.Name, from.FullVersion(), j.Order.Version, time.Now().UTC().Format(time.RFC3339))
 	fmt.Fprintf(&b, "1. Stop the component.\n")
-	if len(j.Prepares.State) > 0 {
+	if len(j.Extras.State) > 0 {
 		fmt.Fprintf(&b, "2. Remove its state, and put back the copy:\n\n")
-		for _, path := range j.Prepares.State {
+		for _, path := range j.Extras.State {
 			fmt.Fprintf(&b, "   rm -rf %s\n", quote(path))
 		}
 		fmt.Fprintf(&b, "   tar --extract --preserve-permissions --numeric-owner --file %s --directory /\n\n", quote(c.stateFile()))

@@ -18,7 +18,7 @@ const drainPoll = 2 * time.Second
 // package, unless there is nothing to stop. Undoing runs its hook undrain, once it runs again.
 func (c *Change) drainNode() steps.Step {
 	return steps.Step{
-		Name: DrainNode, Timeout: drainTimeout, Input: c.input, When: func() bool { return c.Journal.Prepares.Drain },
+		Name: DrainNode, Timeout: drainTimeout, Input: c.input, When: func() bool { return c.Journal.Extras.Drain },
 		Done: c.stopped, Do: c.doDrain, Undo: c.undoDrain, OwnTime: true,
 	}
 }
@@ -28,7 +28,7 @@ func (c *Change) doDrain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Journal.Prepares.Drained = true
+	c.Journal.Extras.Drained = true
 	if err := c.Save(); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *Change) doDrain(ctx context.Context) error {
 
 func (c *Change) undoDrain(ctx context.Context) error {
 	from, err := c.from()
-	if err != nil || from == nil || !c.Journal.Prepares.Drained {
+	if err != nil || from == nil || !c.Journal.Extras.Drained {
 		return err
 	}
 	return c.undrain(ctx, from)

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// Prepares is what the packages of the two versions have done besides the change itself.
-// verify_artifact finds it out, before anything is stopped.
-type Prepares struct {
+// Extras are what a change does besides, because the packages of its versions ask for it: hooks, the
+// copy of the state, migrations. verify_artifact finds them, before anything is stopped.
+type Extras struct {
 	Drain   bool `json:"drain,omitempty"`
 	Undrain bool `json:"undrain,omitempty"`
 	// Drained means that the hook drain was run, or has begun to.
@@ -39,33 +39,30 @@ type Migration struct {
 	Done    bool   `json:"done,omitempty"`
 }
 
-// begun reports whether a migration in this direction has begun.
-func (p *Prepares) begun(down bool) bool {
-	return p.Down == down && len(p.Migrations) > 0 && p.Migrations[0].Begun
-}
+// begun reports whether a migration has begun.
+func (p *Extras) begun() bool { return len(p.Migrations) > 0 && p.Migrations[0].Begun }
 
-// TakeState leaves migrations as they are that only their own way back could undo: an operator has
-// brought the state back by hand.
-func (p *Prepares) TakeState() {
+// AcceptState has undoing leave the state as it is, unless there is a copy to be put back: an
+// operator has brought it back by hand.
+func (p *Extras) AcceptState() {
 	if len(p.State) == 0 {
 		p.Migrations = nil
 	}
 }
 
-// prepare finds out which hooks and migrations a change has, and returns an error for what
-// could not be done.
-func (c *Change) prepare(to *runtime.Release) error {
+// findExtras sets the journal's Extras, and returns an error for what could not be done.
+func (c *Change) findExtras(to *runtime.Release) error {
 	j := c.Journal
-	saved := j.Prepares
-	j.Prepares = Prepares{}
+	saved := j.Extras
+	j.Extras = Extras{}
 	from, err := c.from()
 	if err != nil || from == nil || j.Reload {
 		return err
 	}
 	if h := from.Component.Hooks; h != nil && h.Drain != nil && j.Runs {
-		j.Prepares.Drain = true
-		j.Prepares.Drained = saved.Drained
-		j.Prepares.Undrain = to.Component.Hooks != nil && to.Component.Hooks.Undrain != nil
+		j.Extras.Drain = true
+		j.Extras.Drained = saved.Drained
+		j.Extras.Undrain = to.Component.Hooks != nil && to.Component.Hooks.Undrain != nil
 	}
 	for _, r := range []*runtime.Release{from, to} {
 		if err := c.checkHooks(r); err != nil {
@@ -79,14 +76,14 @@ func (c *Change) prepare(to *runtime.Release) error {
 	if err != nil {
 		return err
 	}
-	j.Prepares.Down = down
+	j.Extras.Down = down
 	for _, s := range steps {
-		j.Prepares.Migrations = append(j.Prepares.Migrations, Migration{Version: s.Version})
+		j.Extras.Migrations = append(j.Extras.Migrations, Migration{Version: s.Version})
 	}
-	j.Prepares.State = outermost(slices.Concat(from.Component.StatePaths, to.Component.StatePaths))
-	j.Prepares.Backup = len(j.Prepares.State) > 0 || from.Component.Hooks != nil && from.Component.Hooks.Backup != nil
-	if saved.Saved || saved.begun(down) { // an interrupted change goes on
-		j.Prepares = saved
+	j.Extras.State = outermost(slices.Concat(from.Component.StatePaths, to.Component.StatePaths))
+	j.Extras.Backup = len(j.Extras.State) > 0 || from.Component.Hooks != nil && from.Component.Hooks.Backup != nil
+	if saved.Saved || saved.begun() { // an interrupted change goes on
+		j.Extras = saved
 	}
 	return c.checkState()
 }
@@ -121,7 +118,7 @@ func (c *Change) hookAccount(r *runtime.Release) (disk.Owner, error) {
 // checkState returns an error unless the state can be copied, and put back.
 func (c *Change) checkState() error {
 	var need int64
-	for _, path := range c.Journal.Prepares.State {
+	for _, path := range c.Journal.Extras.State {
 		if err := c.checkApart(path); err != nil {
 			return err
 		}
@@ -149,7 +146,7 @@ func (c *Change) checkState() error {
 			return fmt.Errorf("state path %s: %w", path, err)
 		}
 	}
-	if need == 0 || c.Journal.Prepares.Saved {
+	if need == 0 || c.Journal.Extras.Saved {
 		return nil
 	}
 	free, err := c.Disk.Free(VerifyArtifact, c.Dir)

@@ -23,7 +23,7 @@ func (c *Change) migrateUp() steps.Step { return c.migrate(MigrateUp, false) }
 func (c *Change) migrate(name string, down bool) steps.Step {
 	return steps.Step{
 		Name: name, Timeout: migrateTimeout, Input: c.input,
-		When: func() bool { return c.Journal.Prepares.Down == down && len(c.Journal.Prepares.Migrations) > 0 },
+		When: func() bool { return c.Journal.Extras.Down == down && len(c.Journal.Extras.Migrations) > 0 },
 		Do:   func(ctx context.Context) error { return c.doMigrate(ctx, down) },
 		Undo: func(ctx context.Context) error { return c.undoMigrate(ctx, down) }, OwnTime: true,
 	}
@@ -44,7 +44,7 @@ func (c *Change) doMigrate(ctx context.Context, down bool) error {
 	if err != nil {
 		return err
 	}
-	list := c.Journal.Prepares.Migrations
+	list := c.Journal.Extras.Migrations
 	for i := range list {
 		m := &list[i]
 		if m.Done {
@@ -88,8 +88,8 @@ func (c *Change) runMigration(ctx context.Context, r *runtime.Release, version s
 }
 
 func (c *Change) undoMigrate(ctx context.Context, down bool) error {
-	p := &c.Journal.Prepares
-	if !p.begun(down) {
+	p := &c.Journal.Extras
+	if !p.begun() {
 		return nil
 	}
 	if len(p.State) > 0 {
@@ -130,5 +130,5 @@ func (c *Change) undoMigrate(ctx context.Context, down bool) error {
 func (c *Change) restoreState(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 	defer cancel()
-	return statecopy.Restore(ctx, c.Disk, c.stateFile(), c.Journal.Prepares.State)
+	return statecopy.Restore(ctx, c.Disk, c.stateFile(), c.Journal.Extras.State)
 }

@@ -145,8 +145,8 @@ type Journal struct {
 	Ran bool `json:"ran,omitempty"`
 	// Reload means that the component only reads its configuration again.
 	Reload bool `json:"reload,omitempty"`
-	// Prepares is what the packages have done besides.
-	Prepares Prepares `json:"prepares,omitzero"`
+	// Extras are set by verify_artifact.
+	Extras Extras `json:"extras,omitzero"`
 	// KeepDownload: the upgrade will be tried again.
 	KeepDownload bool `json:"keep_download,omitempty"`
 }

@@ -10,7 +10,7 @@ import (
 // package. Nothing is undone: start_node stops it, and drain_node undrains the version before.
 func (c *Change) undrainNode() steps.Step {
 	return steps.Step{
-		Name: UndrainNode, Timeout: undrainTimeout, Input: c.input, When: func() bool { return c.Journal.Prepares.Undrain && c.Journal.Prepares.Drained },
+		Name: UndrainNode, Timeout: undrainTimeout, Input: c.input, When: func() bool { return c.Journal.Extras.Undrain && c.Journal.Extras.Drained },
 		Do: func(ctx context.Context) error {
 			to, err := c.to()
 			if err != nil {

@@ -44,7 +44,7 @@ func (c *Change) doVerify(ctx context.Context) error {
 	}
 	j.To.Files, j.To.ConfigSHA256, j.To.RenderedSHA256 = paths(files), digestOf(files), rendered
 	j.Reload = j.configOnly() && to.Component.Reload
-	if err := c.prepare(to); err != nil {
+	if err := c.findExtras(to); err != nil {
 		return err
 	}
 	return c.Save()

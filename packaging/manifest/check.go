@@ -83,8 +83,16 @@ func (c Check) Validate() error {
 		if !isHostPort(c.TCP) {
 			return fmt.Errorf("tcp is %q, want host:port such as 127.0.0.1:8080", c.TCP)
 		}
-	case c.Exec[0] == "" || (!filepath.IsAbs(c.Exec[0]) && !localPath(c.Exec[0])):
-		return fmt.Errorf("exec is %q, want an absolute path, or one inside the package's home", c.Exec[0])
+	default:
+		return validProgram(c.Exec[0])
+	}
+	return nil
+}
+
+// validProgram returns an error unless the program of a check or a hook may be called so.
+func validProgram(name string) error {
+	if name == "" || !filepath.IsAbs(name) && !localPath(name) {
+		return fmt.Errorf("exec is %q, want an absolute path, or one inside the package's home", name)
 	}
 	return nil
 }

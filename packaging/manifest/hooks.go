@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -62,12 +61,6 @@ type Migration struct {
 	Down *Hook `yaml:"down,omitempty" json:"down,omitempty"`
 }
 
-// Change is a migration that a change of versions runs.
-type Change struct {
-	Version string
-	Hook    Hook
-}
-
 // Programs calls visit for each hook and migration, with its field.
 func (c *Component) Programs(visit func(field string, h Hook)) {
 	if h := c.Hooks; h != nil {
@@ -92,7 +85,7 @@ func (c *Component) Programs(visit func(field string, h Hook)) {
 // order: those of the newer of the two, which knows both forms. down means that they go back. It
 // returns an error if there is no such way; see [CheckStep]. A component without migrations may
 // go from any version to any.
-func Migrate(from, to *Component, fromVersion, toVersion string) (steps []Change, down bool, err error) {
+func Migrate(from, to *Component, fromVersion, toVersion string) (steps []Migration, down bool, err error) {
 	if len(from.Migrations)+len(to.Migrations) == 0 {
 		return nil, false, nil
 	}
@@ -110,14 +103,10 @@ func Migrate(from, to *Component, fromVersion, toVersion string) (steps []Change
 		if key := VersionKey(m.Version); key <= low || key > high {
 			continue
 		}
-		switch {
-		case !down:
-			steps = append(steps, Change{m.Version, m.Up})
-		case m.Down == nil:
+		if down && m.Down == nil {
 			return nil, true, fmt.Errorf("version %s cannot follow %s: the migration to %s has no down, so its state cannot go back", toVersion, fromVersion, m.Version)
-		default:
-			steps = append(steps, Change{m.Version, *m.Down})
 		}
+		steps = append(steps, m)
 	}
 	if down {
 		slices.Reverse(steps)
@@ -129,12 +118,10 @@ func (h Hook) validate() error {
 	switch {
 	case len(h.Exec) == 0 || h.Exec[0] == "":
 		return errors.New("exec is missing: want a program and its arguments")
-	case !path.IsAbs(h.Exec[0]) && !localPath(h.Exec[0]):
-		return fmt.Errorf("exec is %q, want an absolute path, or one inside the package's home", h.Exec[0])
 	case h.Timeout < 0 || h.Timeout > MaxHookTimeout:
 		return fmt.Errorf("timeout is %s, want at most %s", h.Timeout, MaxHookTimeout)
 	}
-	return nil
+	return validProgram(h.Exec[0])
 }
 
 // validateState checks hooks, migrations and state paths.

@@ -42,7 +42,11 @@ func TestMigrate(t *testing.T) {
 		steps, down, err := Migrate(c.from, c.to, c.fromVersion, c.version)
 		var is []string
 		for _, s := range steps {
-			is = append(is, strings.Join(s.Hook.Exec, " "))
+			h := s.Up
+			if down {
+				h = *s.Down
+			}
+			is = append(is, strings.Join(h.Exec, " "))
 		}
 		if got := strings.Join(is, ", "); got != c.want || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || down != strings.HasPrefix(c.want, "down") && err == nil {
 			t.Errorf("%s to %s: %s (down %v), %v; want %s%s", c.fromVersion, c.version, got, down, err, c.want, c.err)

@@ -42,6 +42,19 @@ type need struct {
 	executable  bool
 }
 
+// check returns an error unless the package has the file. files are all of its home, and whether
+// they are executable.
+func (n need) check(files map[string]bool) error {
+	executable, ok := files[n.file]
+	switch {
+	case !ok:
+		return fmt.Errorf("%q is not in the package: %s", n.file, manifest.AddFile(n.file))
+	case n.executable && !executable:
+		return fmt.Errorf("%q is not executable: build the package again after chmod +x of that file", n.file)
+	}
+	return nil
+}
+
 // settingsOf returns the settings of a runtime, or nil if they are not here.
 func settingsOf(runtime string) Settings {
 	switch runtime {
@@ -64,7 +77,10 @@ func Check(c *manifest.Component, files map[string]bool) error {
 	}
 	errs := []error{c.CheckFiles(has)}
 	c.Programs(func(field string, h manifest.Hook) {
-		if err := checkProgram(h.Exec[0], files); err != nil {
+		if path.IsAbs(h.Exec[0]) {
+			return // of the host
+		}
+		if err := (need{file: h.Exec[0], executable: true}).check(files); err != nil {
 			errs = append(errs, fmt.Errorf("%s.exec: %w", field, err))
 		}
 	})
@@ -77,29 +93,11 @@ func Check(c *manifest.Component, files map[string]bool) error {
 	}
 	var p problems
 	for _, n := range s.needs() {
-		switch {
-		case !has(n.file):
-			p.add(n.field, "%q is not in the package: %s", n.file, manifest.AddFile(n.file))
-		case n.executable && !files[n.file]:
-			p.add(n.field, "%q is not executable: build the package again after chmod +x of that file", n.file)
+		if err := n.check(files); err != nil {
+			p.add(n.field, "%v", err)
 		}
 	}
 	return errors.Join(append(errs, p.join())...)
-}
-
-// checkProgram returns an error unless the package has the program of a hook, which may also be one
-// of the host.
-func checkProgram(name string, files map[string]bool) error {
-	executable, ok := files[name]
-	switch {
-	case path.IsAbs(name):
-		return nil
-	case !ok:
-		return fmt.Errorf("%q is not in the package: %s", name, manifest.AddFile(name))
-	case !executable:
-		return fmt.Errorf("%q is not executable: build the package again after chmod +x of that file", name)
-	}
-	return nil
 }
 
 // problems are what is wrong with settings, each with its field.

@@ -495,13 +495,8 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case s.Upgrading():
 		// Also with force: an agent upgrades a component once at a time.
 		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
-	}
-	if w.SourceURI == "" { // also with force: hosts refuse it
-		if err := s.CheckState(w.Version, catalog); err != nil {
-			return err
-		}
-	}
-	switch {
+	case w.SourceURI == "" && s.CheckState(w.Version, catalog) != nil:
+		return s.CheckState(w.Version, catalog) // also with force: hosts refuse it
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:

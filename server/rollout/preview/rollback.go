@@ -96,15 +96,15 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		back.Rollback = true
 		return back, "", ""
 	}
+	if err := subject.CheckState(to, slices.Concat(packages[to], packages[subject.Version])); err != nil {
+		return none, fleet.WhyNoWayBack, err.Error()
+	}
 	kept, keptErr := subject.CheckRollback(to, s.now)
 	if keptErr == nil && kept == to {
-		if err := subject.CheckState(to, packages.of(to, subject.Version)); err != nil {
-			return none, fleet.WhyNoWayBack, err.Error()
-		}
 		back.Rollback = true
 		return back, "", ""
 	}
-	err := subject.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to, subject.Version))
+	err := subject.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages[to])
 	if err != nil {
 		if keptErr == nil {
 			keptErr = fmt.Errorf("it keeps %s, not %s", kept, to)
@@ -129,12 +129,4 @@ func newBackCatalog(c fleet.Catalog) backCatalog {
 		by[p.Version] = append(by[p.Version], p)
 	}
 	return by
-}
-
-// of returns the packages of two versions.
-func (b backCatalog) of(to, from string) fleet.Catalog {
-	if to == from {
-		return b[to]
-	}
-	return slices.Concat(b[to], b[from])
 }

@@ -36,9 +36,9 @@ const componentDoing = {
 } as const;
 
 /** What is done, and how far it is. While a version is verified that changes each second, and nobody would read it. */
-function componentDoingOf(meta: NonNullable<UpgradeDetails["metadata"]>): string {
-  const doing = componentDoing[meta.phase!];
-  return meta.phase === "VERIFYING" ? doing : colon(doing, meta.reason ?? "");
+function componentDoingOf(meta: NonNullable<UpgradeDetails["metadata"]>): string | undefined {
+  const doing: string | undefined = meta.phase && componentDoing[meta.phase]; // a later agent may have other phases
+  return !doing || meta.phase === "VERIFYING" ? doing : colon(doing, meta.reason ?? "");
 }
 
 /**
@@ -95,7 +95,7 @@ export function phaseOf(agent: Upgraded, now: number): Phase {
           kind: details.state === "UPG_REQUESTED" ? "scheduled" : "running", target, state: details.state,
           text: agent.status === "offline" && details.state === "UPG_REQUESTED"
             ? "Upgrades when the agent returns"
-            : (meta.phase && componentDoingOf(meta)) ?? step?.doing ?? `In phase ${details.state}`,
+            : componentDoingOf(meta) ?? step?.doing ?? `In phase ${details.state}`,
           warning: stuck(agent, now),
         };
       }
