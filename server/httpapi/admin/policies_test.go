@@ -211,21 +211,33 @@ func TestAgentsGetComponentsOfTheirPolicy(t *testing.T) {
 	if s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default",`+components+`}`).Status != 200 {
 		t.Fatal("the policy was not changed")
 	}
-	got := a.MustCheckin(nil)
-	if len(got.Actions) != 1 || got.Actions[0].ID != "policy:default:2" {
-		t.Fatalf("the answer is %+v", got)
-	}
+	got := getsRevision(t, a, "policy:default:2")
 	var data struct{ Policy map[string]any }
-	if err := json.Unmarshal(got.Actions[0].Data, &data); err != nil {
+	if err := json.Unmarshal(got.Data, &data); err != nil {
 		t.Fatal(err)
 	}
 	want := object(t, []byte("{"+components+"}"))
 	if !reflect.DeepEqual(data.Policy["components"], want["components"]) {
 		t.Errorf("the agent gets %v, want %v", data.Policy["components"], want["components"])
 	}
-	a.Ack("", got.Actions[0].ID)
+	a.Ack("", got.ID)
 	if rev := s.Fleet(a.ID).PolicyRev; rev != 2 {
 		t.Errorf("the agent has revision %d", rev)
+	}
+}
+
+// getsRevision checks in until the agent gets a revision of its policy. Check-ins learn of it soon
+// after the change has been answered.
+func getsRevision(t *testing.T, a *apptest.Agent, id string) agentapi.Action {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		got := a.MustCheckin(nil)
+		switch {
+		case len(got.Actions) == 1 && got.Actions[0].ID == id:
+			return got.Actions[0]
+		case time.Now().After(end):
+			t.Fatalf("the answer is %+v, want %s", got, id)
+		}
 	}
 }
 
@@ -240,9 +252,9 @@ func TestVariablesOfComponentsStayOnTheServer(t *testing.T) {
 	}
 	const db = `{"name":"db","runtime":"process"}`
 	put(`[` + db + `,{"name":"web","runtime":"process","variables":{"port":"8080","greeting":"hello-from-vars"}}]`)
-	got := a.MustCheckin(nil)
-	if len(got.Actions) != 1 || strings.Contains(string(got.Actions[0].Data), "hello-from-vars") || !strings.Contains(string(got.Actions[0].Data), `"web"`) {
-		t.Errorf("the agent gets %+v", got.Actions)
+	got := getsRevision(t, a, "policy:default:2")
+	if strings.Contains(string(got.Data), "hello-from-vars") || !strings.Contains(string(got.Data), `"web"`) {
+		t.Errorf("the agent gets %+v", got)
 	}
 	copied := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies/default/copy", `{"name":"copy"}`)).Item
 	read := apptest.Decode[adminapi.PolicyItem](t, s.Admin("GET", "/api/fleet/agent_policies/default", nil)).Item
