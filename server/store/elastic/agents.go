@@ -216,7 +216,10 @@ func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (i
 	// A cached head with the caller's revision is usually current.
 	now, known := g.s.heads.get(a.ID)
 	known = known && now.Rev == a.Revision
-	for range writeTries {
+	for try := range writeTries {
+		if err := waitAfterConflict(ctx, try); err != nil {
+			return 0, err
+		}
 		if !known {
 			var err error
 			if now, err = g.read(ctx, a.ID); err != nil {
@@ -287,6 +290,9 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 		open[i] = i
 	}
 	for try := 0; len(open) > 0; try++ {
+		if err := waitAfterConflict(ctx, try); err != nil {
+			return nil, err
+		}
 		ids := make([]string, len(open))
 		for n, i := range open {
 			ids[n] = list[i].ID

@@ -360,3 +360,49 @@ func TestCheckInMakesThreeRequests(t *testing.T) {
 		t.Errorf("%d check-ins made %d requests, want 3 each: %v", rounds, got, proxy.Counts())
 	}
 }
+
+// Another writer comes before each write of a call, as often as the call writes again at
+// most: its last write must be stored and must be its success.
+func TestLastTryOfAWriteCounts(t *testing.T) {
+	p := place(t)
+	proxy := esnode.StartProxy(t, p.Access, esnode.ProxyOptions{})
+	other := open(t, p)
+	p.Access = proxy.Access()
+	s := open(t, p)
+	ctx := t.Context()
+	must(t, s.Agents().Create(ctx, agent("a")))
+	const tries = 10
+	met, at := 0, now
+	contend := func(r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "_bulk") || met == tries-1 {
+			return false
+		}
+		met, at = met+1, at.Add(time.Second)
+		if err := other.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at}}); err != nil {
+			t.Error(err)
+		}
+		return true
+	}
+	for name, call := range map[string]func(a fleet.Agent) error{
+		"touch": func(fleet.Agent) error {
+			return s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now, ActionSeq: 7}})
+		},
+		"update": func(a fleet.Agent) error {
+			a.PolicyRev = 7
+			_, err := s.Agents().Update(ctx, a)
+			return err
+		},
+	} {
+		a, err := s.Agents().Get(ctx, "a")
+		must(t, err)
+		met = 0
+		proxy.Break(esnode.Slow(0).On(contend))
+		if err := call(a); err != nil || met != tries-1 {
+			t.Errorf("%s after %d other writers: %v", name, met, err)
+		}
+		proxy.Heal()
+	}
+	if a, err := s.Agents().Get(ctx, "a"); err != nil || a.PolicyRev != 7 || a.Last.ActionSeq != 7 {
+		t.Errorf("the agent is %+v, %v", a, err)
+	}
+}

@@ -41,9 +41,12 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		}
 		byAgent[t.AgentID] = append(byAgent[t.AgentID], t)
 	}
-	for try := range writeTries {
-		if len(open) == 0 {
-			return nil
+	for try := 0; len(open) > 0; try++ {
+		if try == writeTries {
+			return fleet.Errorf(fleet.Unavailable, "agent %s was changed by others %d times in a row: repeat the call", open[0], writeTries)
+		}
+		if err := waitAfterConflict(ctx, try); err != nil {
+			return err
 		}
 		heads, cached, err := g.headsFor(ctx, open, try == 0)
 		if err != nil {
@@ -88,7 +91,7 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		}
 		open = again
 	}
-	return fleet.Errorf(fleet.Unavailable, "agent %s was changed by others %d times in a row: repeat the call", open[0], writeTries)
+	return nil
 }
 
 // headsFor returns the heads of agents, from the cache if useCache is set. A cached head may

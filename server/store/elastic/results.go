@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,6 +15,25 @@ type results struct{ s *Store }
 // writeTries bounds how often a write is repeated after a conflict with another writer. An
 // agent has few concurrent writers, which do not win ten times in a row.
 const writeTries = 10
+
+// conflictWait, times the number of conflicts so far, bounds the wait before a write is
+// repeated. A write takes some milliseconds, so writers that wait a random time up to this
+// no longer meet each other, and the nine waits of a call sum to less than half a second.
+const conflictWait = 10 * time.Millisecond
+
+// waitAfterConflict waits before a write that others have come before the given number of
+// times. After the first conflict it does not wait: most writers meet once.
+func waitAfterConflict(ctx context.Context, conflicts int) error {
+	if conflicts <= 1 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return fleet.Errorf(fleet.Unavailable, "wait for other writers: %w", ctx.Err())
+	case <-time.After(rand.N(time.Duration(conflicts) * conflictWait)): //nolint:gosec // no secret
+		return nil
+	}
+}
 
 func resultKey(r fleet.Result) key {
 	return key{indexResults, fleet.ResultID(r.ActionID, r.AgentID)}
@@ -48,6 +68,9 @@ func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 	for try := 1; len(open) > 0; try++ {
 		if try > writeTries {
 			return nil, fleet.Errorf(fleet.Unavailable, "%s: %s was changed by others %d times in a row: repeat the call", op, open[0].id, writeTries)
+		}
+		if err := waitAfterConflict(ctx, try-1); err != nil {
+			return nil, err
 		}
 		var writes []write
 		var writing []key
