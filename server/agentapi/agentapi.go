@@ -248,6 +248,8 @@ type UpgradeMetadata struct {
 	ReasonCode string `json:"reason_code,omitempty"`
 	// Phase is that of a component's upgrade.
 	Phase string `json:"phase,omitempty"`
+	// Lockstep is that of a component's upgrade in lockstep; nil: it is none.
+	Lockstep *LockstepReport `json:"lockstep,omitempty"`
 }
 
 // Rate is in bytes per second. Elastic's agents send a number or text such as
@@ -310,6 +312,8 @@ const (
 	// fetched, verified and unpacked, and nothing that runs is changed. The agent acknowledges
 	// it once the version is staged.
 	ActionStage ActionType = "STAGE"
+	// ActionProceed is known to Muster's agents only, and its data is ProceedData.
+	ActionProceed ActionType = "PROCEED"
 )
 
 // ActionUpdateTags is Kibana's type for the record of changed tags. It is never delivered.

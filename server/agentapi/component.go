@@ -78,6 +78,8 @@ type ComponentData struct {
 	// breaking; empty: none.
 	Migration string          `json:"migration,omitempty"`
 	Health    ComponentHealth `json:"health,omitzero"`
+	// Lockstep is nil unless the component is upgraded in lockstep with others.
+	Lockstep *LockstepData `json:"lockstep,omitempty"`
 }
 
 // RenderedFile is a configuration file for one agent.
@@ -111,6 +113,9 @@ type ComponentReport struct {
 	// Restarts counts those that nobody asked for, since Since, when the version started.
 	Restarts int        `json:"restarts,omitempty"`
 	Since    *time.Time `json:"since,omitempty"`
+	// Lockstep means that the agent can upgrade the component in lockstep: it knows PROCEED,
+	// and what it has stopped stays stopped when the host boots.
+	Lockstep bool `json:"lockstep,omitempty"`
 	// UpgradeDetails are those of the component's upgrade, as UpgradeDetails of the
 	// check-in are those of the agent's.
 	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
