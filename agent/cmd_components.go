@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,7 +21,7 @@ func componentsCommand() *cobra.Command {
 		Short: "Show what this host runs by its policy: versions, health, upgrades, output",
 		Args:  cobra.NoArgs,
 	}
-	c.AddCommand(componentsListCommand(), componentsStatusCommand(), componentsLogsCommand(), componentsHistoryCommand())
+	c.AddCommand(componentsListCommand(), componentsStatusCommand(), componentsLogsCommand(), componentsHistoryCommand(), componentsReleaseCommand())
 	return c
 }
 
@@ -231,4 +233,62 @@ func componentsHistoryCommand() *cobra.Command {
 	}
 	f.add(c)
 	return c
+}
+
+func componentsReleaseCommand() *cobra.Command {
+	var (
+		top           string
+		undo, forward bool
+	)
+	c := &cobra.Command{
+		Use:   "release NAME (--undo | --forward)",
+		Short: "End a component's upgrade in lockstep whose server is lost for good",
+		Long: `End a component's upgrade in lockstep whose server is lost for good.
+
+A component that is upgraded in lockstep waits, drained or stopped, until its server lets all
+hosts begin the next phase. Without the server nobody knows how far the others are, and
+components of different versions may then run at the same time. So look at the other hosts
+first, with "muster-agent components status NAME", and end all upgrades the same way. A server
+that comes back continues its rollout, and needs no release.
+
+  --undo     the version before runs again; refused once this host may have begun to switch
+  --forward  the upgrade goes on to its end
+
+The command asks for the component's name before it does anything.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, top, err := agentIn(top)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "Components of different versions may run at the same time afterwards. Type the component's name to go on: ")
+			line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+			if strings.TrimSpace(line) != args[0] {
+				return errors.Join(fmt.Errorf("%q is not the component's name, so nothing was done", strings.TrimSpace(line)), ignoreEnd(err))
+			}
+			if err := client.Release(c.Context(), probe.ReleaseRequest{Component: args[0], Undo: undo}); err != nil {
+				return explainNotRunning(err, top)
+			}
+			what := "goes on to its end"
+			if undo {
+				what = "is being undone"
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "The upgrade of %s %s. See `muster-agent components status %s`.\n", args[0], what, args[0])
+			return err
+		},
+	}
+	topFlag(c, &top)
+	c.Flags().BoolVar(&undo, "undo", false, "undo the upgrade")
+	c.Flags().BoolVar(&forward, "forward", false, "let the upgrade go on to its end")
+	c.MarkFlagsMutuallyExclusive("undo", "forward")
+	c.MarkFlagsOneRequired("undo", "forward")
+	return c
+}
+
+// ignoreEnd returns an error of reading, unless it is only the end of the input.
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

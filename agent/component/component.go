@@ -85,6 +85,8 @@ type unit struct {
 	busy chan struct{}
 	// stages holds a value while a version is staged, and while none may be.
 	stages chan struct{}
+	// ordered holds a value once orders have changed.
+	ordered chan struct{}
 
 	mu      sync.Mutex
 	policy  agentapi.PolicyComponent
@@ -95,6 +97,9 @@ type unit struct {
 	seen    observation
 	running string // id of the upgrade under way
 	cancel  context.CancelCauseFunc
+	orders  orders
+	// staysStopped means that the installed version can be upgraded in lockstep.
+	staysStopped bool
 	// staging is the stage under way, or the last one if it failed; cancelStage ends it.
 	staging     *agentapi.UpgradeDetails
 	cancelStage context.CancelCauseFunc
@@ -128,7 +133,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		m.order = append(m.order, p.Name)
 		u := m.units[p.Name]
 		if u == nil {
-			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1)}
+			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1), ordered: make(chan struct{}, 1)}
 			m.units[p.Name] = u
 			u.load()
 			added = append(added, u)
@@ -215,12 +220,13 @@ func (u *unit) follow(p agentapi.PolicyComponent) {
 // observeAs sets the rules by which the installed version is observed, and begins anew. The
 // caller holds u.mu.
 func (u *unit) observeAs() {
-	u.seen, u.rules = observation{}, newRules(nil, u.policy.Health)
+	u.seen, u.rules, u.staysStopped = observation{}, newRules(nil, u.policy.Health), true
 	if u.state.Installed == nil {
 		return
 	}
 	if p, err := u.m.packageOf(u.dir, u.state.Installed.Home); err == nil {
 		u.rules = newRules(p.Checks, u.policy.Health)
+		u.staysStopped = primitive.StaysStopped(p.Component)
 	}
 }
 
@@ -335,7 +341,7 @@ func (u *unit) report() agentapi.Component {
 		ID: "component-" + u.name, Type: u.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
 		ComponentReport: agentapi.ComponentReport{
 			Name: u.name, Runtime: u.policy.Runtime, Version: u.state.installed(), LastHealthyVersion: u.state.LastHealthy,
-			Rollbacks: u.state.keptVersions(),
+			Rollbacks: u.state.keptVersions(), Lockstep: u.staysStopped,
 		},
 	}
 	if i := u.state.Installed; i != nil {

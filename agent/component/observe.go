@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -145,6 +146,8 @@ func (u *unit) clean(ctx context.Context) {
 	if !errors.Is(err, fs.ErrNotExist) { // nothing was ever unpacked
 		warn(layout.DataDir, err)
 	}
+	j, err := steps.Read[primitive.Journal](journalOf(d, u.dir))
+	warn(journalFile, err)
 	for _, e := range homes {
 		home := layout.DataDir + "/" + e.Name()
 		if strings.HasPrefix(e.Name(), layout.StagingPrefix) { // it was being unpacked or removed
@@ -152,7 +155,7 @@ func (u *unit) clean(ctx context.Context) {
 			continue
 		}
 		r, err := primitive.Release(d, u.dir, u.name, primitive.Installed{Home: home})
-		if err != nil || s.has(home) {
+		if err != nil || s.has(home) || j != nil && j.To.Home == home { // an upgrade to it goes on
 			continue
 		}
 		if adapter != nil { // the agent may be older than the policy

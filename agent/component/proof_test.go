@@ -35,6 +35,8 @@ type scenario struct {
 	// orders are done at the same time, and a stage from just before them on.
 	orders []Request
 	stage  *Request
+	// undoAt is the phase at which the server undoes an order in lockstep; empty: it does not.
+	undoAt agentapi.LockstepPhase
 	ends   ending
 }
 
@@ -87,6 +89,8 @@ var scenarios = func() []scenario {
 	bare, bareNext := order("bare", "4.2.1"), order("bare-next", "4.5.0")
 	down := order("down", "4.2.0")
 	down.Order.Rollback = true
+	together, togetherDown := later, down
+	together.Lockstep, togetherDown.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}, &agentapi.LockstepData{Until: agentapi.LockstepDrain}
 	local := back
 	local.ActionID, local.Local, local.Order.Version = "", true, "2.0.0"
 	cannotStart := func(m *machine) { m.fails["start 2.0.0"] = true }
@@ -166,6 +170,22 @@ var scenarios = func() []scenario {
 		{
 			name: "migrates_back", about: "likewise crashes the new version, and without a copy the migrations are undone by their downs",
 			before: []Request{bare}, makes: func(m *machine) { m.crashes["4.5.0"] = true }, orders: []Request{bareNext}, ends: ending{web: "4.2.1", undone: true},
+		},
+		{
+			name: "lockstep", about: "an upgrade in lockstep over two migrations, which waits for the other hosts after each phase",
+			before: []Request{stateful}, staged: &later, orders: []Request{together}, ends: ending{web: "4.4.0"},
+		},
+		{
+			name: "lockstep_down", about: "likewise, back to a kept version",
+			before: []Request{stateful, next}, orders: []Request{togetherDown}, ends: ending{web: "4.2.0"},
+		},
+		{
+			name: "lockstep_undone", about: "likewise, and the server undoes it once the state is copied",
+			before: []Request{stateful}, staged: &later, orders: []Request{together}, undoAt: agentapi.LockstepBackup, ends: ending{web: "4.2.0", undone: true},
+		},
+		{
+			name: "lockstep_stays_stopped", about: "the second migration fails after other hosts have changed: the component stays stopped until an operator has mended it, and orders the version again",
+			before: []Request{stateful}, staged: &later, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []Request{together}, ends: ending{web: "4.4.0"},
 		},
 		{
 			name: "stage_overtaken", about: "an upgrade begins while another version is staged, and ends the stage",
@@ -308,6 +328,10 @@ func (s *scenario) do(t *testing.T, w *world, a *agent, attempt int, operator bo
 			if s.stage != nil {
 				time.Sleep(overtakenAfter)
 			}
+			if r.Lockstep != nil {
+				errs[i] = s.together(t.Context(), w, m, r)
+				return
+			}
 			errs[i] = finish(t.Context(), m, r, operator)
 		})
 	}
@@ -347,6 +371,39 @@ func finish(ctx context.Context, m *Manager, r Request, operator bool) (err erro
 	return fmt.Errorf("given up after %d tries: %w", maxTries, err)
 }
 
+// together does an order in lockstep with other hosts. What has failed is ordered again by an
+// operator who has mended it: a new rollout if the hosts have gone back, else only for this host.
+func (s *scenario) together(ctx context.Context, w *world, m *Manager, r Request) (err error) {
+	for range maxTries {
+		w.machine.set(func() {
+			if l := &w.machine.server; l.from == "" {
+				*l = server{from: versionOf(w.machine.installed["web"]), to: r.Order.Version, until: r.Lockstep.Until}
+			}
+		})
+		w.agent.changed = func() { w.coordinate(m, r.ID, s.undoAt) }
+		w.coordinate(m, r.ID, s.undoAt)
+		err = m.Upgrade(ctx, r)
+		var f *Failure
+		if !errors.As(err, &f) || errors.Is(err, ErrCancelled) {
+			return err
+		}
+		r.Attempt = 1
+		if f.Transient {
+			time.Sleep(retryAfter)
+			continue
+		}
+		time.Sleep(operatorAfter)
+		r.ID, r.Order.ID, r.ActionID = r.ID+"-again", r.Order.ID+"-again", r.ActionID+"-again"
+		w.machine.set(func() {
+			clear(w.machine.fails)
+			if l := &w.machine.server; !l.until.Reaches(agentapi.LockstepSwitch) {
+				*l = server{}
+			}
+		})
+	}
+	return fmt.Errorf("given up after %d tries: %w", maxTries, err)
+}
+
 // record runs a scenario without a fault and returns all its points.
 func (s *scenario) record(t *testing.T, begin *world) (points []point) {
 	t.Helper()
@@ -379,7 +436,7 @@ type proof struct {
 // resume continues a scenario in what a fault has left of a world. Many faults leave the same.
 func (p *proof) resume(t *testing.T, w *world, at, off time.Duration) []string {
 	m := w.machine
-	key := fmt.Sprintf("%x %v %v %v %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, m.held, m.drained, m.wrongs, off)
+	key := fmt.Sprintf("%x %v %v %v %v %v %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, m.held, m.drained, m.wrongs, m.server, m.fails, off)
 	if wrong, known := p.ended[key]; known {
 		return wrong
 	}

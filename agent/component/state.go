@@ -68,6 +68,8 @@ type completed struct {
 	ID      string    `json:"id"`
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
+	// Error is why the version is not healthy that stays; empty: it is.
+	Error string `json:"error,omitempty"`
 }
 
 type failedVersion struct {
@@ -106,27 +108,43 @@ func (s *state) clone() state {
 }
 
 // isCompleted reports whether an upgrade is done.
-func (s *state) isCompleted(id string) bool {
-	return slices.ContainsFunc(s.Completed, func(c completed) bool { return c.ID == id })
+func (s *state) isCompleted(id string) bool { return s.doneBy(id) != nil }
+
+func (s *state) doneBy(id string) *completed {
+	i := slices.IndexFunc(s.Completed, func(c completed) bool { return c.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.Completed[i]
 }
 
-// succeed records that a version stays. bytes is the size of the one before.
-func (s *state) succeed(j *primitive.Journal, bytes int64, limits handoff.Limits, now time.Time) {
+// install records that a version stays, healthy or not. bytes is the size of the one before.
+func (s *state) install(j *primitive.Journal, problem string, bytes int64, limits handoff.Limits, now time.Time) {
 	to := j.To
 	if s.Installed != nil && s.Installed.Home != to.Home {
 		s.Kept = append(s.Kept, onHost{Installed: *s.Installed, Bytes: bytes, ReplacedAt: now})
 	}
 	s.forget(to.Home)
 	s.Runtime, s.Installed = j.Order.Runtime, &to
-	s.LastHealthy = to.FullVersion()
-	if order, err := manifest.CompareVersions(to.FullVersion(), s.Highest); s.Highest == "" || err == nil && order > 0 {
-		s.Highest = to.FullVersion()
-	}
-	s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Version == to.FullVersion() })
-	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now}), maxCompleted)
-	s.record(j, "", now)
+	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now, problem}), maxCompleted)
 	s.Report, s.Broken = nil, ""
+	if problem != "" {
+		s.fail(j, problem, true, now)
+	} else {
+		s.succeed(j, now)
+	}
 	s.trim(limits, now)
+}
+
+// succeed records that a version that stays is healthy.
+func (s *state) succeed(j *primitive.Journal, now time.Time) {
+	version := j.To.FullVersion()
+	s.LastHealthy = version
+	if order, err := manifest.CompareVersions(version, s.Highest); s.Highest == "" || err == nil && order > 0 {
+		s.Highest = version
+	}
+	s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Version == version })
+	s.record(j, "", now)
 }
 
 // has reports whether a home is that of a version which stays on the host.

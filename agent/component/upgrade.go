@@ -53,6 +53,8 @@ type Request struct {
 	Force  bool
 	Local  bool
 	Health *agentapi.ComponentHealth
+	// Lockstep is nil unless the upgrade is one in lockstep; see Proceed.
+	Lockstep *agentapi.LockstepData
 }
 
 // MaxAttempts bounds how often an interrupted upgrade is continued: a version may bring the
@@ -68,7 +70,7 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Requ
 	}
 	c := d.Component
 	r = Request{
-		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health,
+		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health, Lockstep: c.Lockstep,
 		Order: primitive.Order{
 			ID: c.UpgradeID, Component: c.Name, Runtime: c.Runtime, Version: d.Version, SourceURI: d.SourceURI,
 			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback, Migration: c.Migration,
@@ -82,6 +84,11 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Requ
 	}
 	if _, err := manifest.ParseVersion(d.Version); err != nil {
 		return r, true, fmt.Errorf("data.version: %w", err)
+	}
+	if c.Lockstep != nil {
+		if err := c.Lockstep.Until.Valid(); err != nil {
+			return r, true, fmt.Errorf("data.component.lockstep.until: %w", err)
+		}
 	}
 	return r, true, nil
 }
@@ -116,6 +123,8 @@ type Failure struct {
 	Transient bool
 	// Broken means that it could not be undone.
 	Broken bool
+	// Lockstep is how far an upgrade in lockstep was.
+	Lockstep *agentapi.LockstepReport
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -148,8 +157,9 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 
 func (u *unit) begin(id string, cancel context.CancelCauseFunc) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.running, u.cancel = id, cancel
+	u.mu.Unlock()
+	u.obeyUndo(id)
 }
 
 func (u *unit) end() {
@@ -191,7 +201,10 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	if err := u.finishCompleted(ctx); err != nil {
 		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
-	if s.isCompleted(r.Order.ID) {
+	if done := s.doneBy(r.Order.ID); done != nil {
+		if done.Error != "" {
+			return &Failure{Step: observeHealth, Err: errors.New(done.Error)}
+		}
 		return nil
 	}
 	refused := func(err error) error { return &Failure{Step: primitive.BackupState, Err: err} }
@@ -222,6 +235,9 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 			r.Order.Image = pinned
 		}
 		j = &primitive.Journal{Order: r.Order, From: s.Installed, Runs: u.runs(ctx)}
+		if r.Lockstep != nil {
+			j.Lockstep = &agentapi.LockstepReport{Until: r.Lockstep.Until}
+		}
 	}
 	health := policy.Health
 	if r.Health != nil {
@@ -231,18 +247,25 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	if j.Undoing {
 		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
 	}
-	if r.Stop != "" {
+	if r.Stop != "" && !w.onlyForward() {
 		return w.fail(ctx, "", stoppedBy(r.Stop))
 	}
-	if r.Attempt > MaxAttempts {
+	if r.Attempt > MaxAttempts && (w.mayUndo() || w.onlyForward()) {
 		return w.fail(ctx, "", fmt.Errorf("given up after it was interrupted %d times", MaxAttempts))
 	}
 	defer w.goOn()
-	step, err := w.run.Do(ctx)
-	if err != nil {
-		return w.fail(ctx, step, err)
+	if j.Lockstep != nil {
+		w.hold() // an agent of another version may not know what to wait for
 	}
-	return w.succeed(ctx)
+	step, err := w.do(ctx)
+	if err == nil {
+		return w.stays(ctx, "")
+	}
+	err = w.fail(ctx, step, err)
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		f.Lockstep = j.Lockstep
+	}
+	return err
 }
 
 // makeFolder makes the component's folder durable, since its journal is only as durable.
@@ -281,10 +304,19 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 	if j == nil || j.Order.ID == r.Order.ID {
 		return j, nil
 	}
+	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
+	if !j.Undoing && !w.mayUndo() {
+		goesOn, err := w.ofOther(r)
+		switch {
+		case err != nil:
+			return nil, &Failure{Step: primitive.BackupState, Err: err}
+		case goesOn:
+			return j, nil
+		}
+	}
 	if r.Force {
 		j.Extras.AcceptState()
 	}
-	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
 	if err := w.run.Undo(); err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
 	}
@@ -335,6 +367,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	w.change = u.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		w.report(w.state, meta, true)
 	})
+	w.change.Await = w.await
 	w.run = &steps.Run{
 		Steps: append(w.change.Steps(), steps.Step{
 			Name: observeHealth, Timeout: newRules(nil, health).Wait + observeSlack, Do: w.observe,
@@ -379,14 +412,19 @@ var upgradeStates = map[string]agentapi.UpgradeState{
 	primitive.MigrateUp: agentapi.UpgradeRestarting, primitive.StartNode: agentapi.UpgradeRestarting,
 	primitive.UndrainNode: agentapi.UpgradeRestarting,
 	observeHealth:         agentapi.UpgradeWatching,
+
+	primitive.VerifyAgain:                    agentapi.UpgradeReplacing,
+	primitive.Await(agentapi.LockstepStop):   agentapi.UpgradeReplacing,
+	primitive.Await(agentapi.LockstepBackup): agentapi.UpgradeReplacing,
+	primitive.Await(agentapi.LockstepSwitch): agentapi.UpgradeReplacing,
+	primitive.Await(agentapi.LockstepStart):  agentapi.UpgradeReplacing,
 }
 
 func (w *work) begins(s steps.Step) {
 	switch s.Name {
 	case primitive.StopNode:
 		w.hear()
-		w.u.m.stops.RLock()
-		w.stopping = true
+		w.hold()
 	case observeHealth:
 		w.goOn()
 	}
@@ -396,6 +434,14 @@ func (w *work) begins(s steps.Step) {
 	}
 	w.state = upgradeStates[s.Name]
 	w.report(w.state, agentapi.UpgradeMetadata{}, false)
+}
+
+// hold begins the time in which the component is stopped, unless it has begun.
+func (w *work) hold() {
+	if !w.stopping {
+		w.u.m.stops.RLock()
+		w.stopping = true
+	}
 }
 
 // goOn ends the time in which the component is stopped.
@@ -408,6 +454,9 @@ func (w *work) goOn() {
 
 func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata, progress bool) {
 	meta.Phase = w.phase
+	if l := w.j.Lockstep; l != nil {
+		meta.Lockstep = new(*l)
+	}
 	d := agentapi.UpgradeDetails{TargetVersion: w.j.Order.Version, ActionID: w.r.ActionID, State: state, Metadata: meta}
 	w.u.mu.Lock()
 	w.u.details = &d
@@ -471,10 +520,17 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
 		return ErrStopping // the journal stays, and the next process continues
 	}
+	switch {
+	case w.onlyForward():
+		return w.leave(ctx, step, why)
+	case !w.mayUndo() && !errors.Is(why, ErrCancelled): // it is no longer in the policy
+		return &Failure{Step: step, Err: why}
+	}
 	if step == primitive.StartNode && !errors.Is(why, ErrCancelled) {
 		why = w.withOutput(why, &w.j.To)
 	}
-	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
+	// The others do not wait for another try of this one.
+	f := &Failure{Step: step, Err: why, Transient: w.j.Lockstep == nil && transient(step, why)}
 	w.j.KeepDownload = f.Transient
 	w.phase = ""
 	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
@@ -558,19 +614,22 @@ func (w *work) broken(why, undo error) error {
 	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true}
 }
 
-// succeed records that the version stays, before what only undoing needs is removed.
-func (w *work) succeed(ctx context.Context) error {
+// stays records that the version stays, healthy or for this problem not, before what only
+// undoing needs is removed.
+func (w *work) stays(ctx context.Context, problem string) error {
 	u := w.u
 	var bytes int64
 	if w.j.From != nil {
 		bytes = u.size(w.j.From.Home)
 	}
-	if err := u.change(func(s *state) { s.succeed(w.j, bytes, u.m.Keep, time.Now().UTC()) }); err != nil {
+	if err := u.change(func(s *state) { s.install(w.j, problem, bytes, u.m.Keep, time.Now().UTC()) }); err != nil {
 		return &Failure{Step: observeHealth, Err: err, Transient: true}
 	}
-	u.mu.Lock()
-	u.details = nil
-	u.mu.Unlock()
+	if problem == "" {
+		u.mu.Lock()
+		u.details = nil
+		u.mu.Unlock()
+	}
 	if err := w.finish(ctx); err != nil {
 		u.m.Log.Warn("what only undoing needed is not removed yet", "component", u.name, "error", err)
 	}
@@ -619,7 +678,7 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 	if u == nil {
 		return
 	}
-	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error()}
+	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
 	if f.Broken {
 		meta.ReasonCode = agentapi.FailedRollback
 	}

@@ -61,8 +61,10 @@ type machine struct {
 	held map[string]bool
 	// drained is what the hooks have made of a component.
 	drained map[string]bool
-	// wrongs are what no component may do: to run with state of another form than its own.
+	// wrongs are what no component may do: to run with state of another form than its own, or in
+	// lockstep a version that the other hosts no longer run, or do not yet.
 	wrongs  []string
+	server  server
 	notYet  int // how often the hook drain asks for another try
 	calls   []string
 	printed []string // by all components
@@ -73,12 +75,45 @@ type machine struct {
 	crashes map[string]bool
 }
 
+// server is what a server has decided of an upgrade of web in lockstep. Other hosts do what it
+// says at once.
+type server struct {
+	from, to string
+	until    agentapi.LockstepPhase
+	undo     string
+}
+
+// coordinate lets an upgrade in lockstep go on once the host has reached what it may, and undoes
+// it once it has reached a phase; empty: never.
+func (w *world) coordinate(m *Manager, id string, undoAt agentapi.LockstepPhase) {
+	var reached agentapi.LockstepPhase
+	if d := m.unit("web").report().UpgradeDetails; d != nil && d.Metadata.Lockstep != nil {
+		reached = d.Metadata.Lockstep.Reached
+	}
+	var now server
+	w.machine.set(func() {
+		l := &w.machine.server
+		next := slices.Index(agentapi.LockstepPhases, l.until) + 1
+		switch {
+		case l.undo != "" || l.until != reached || next == len(agentapi.LockstepPhases):
+		case undoAt != "" && reached == undoAt:
+			l.undo = "a host was lost"
+		default:
+			l.until = agentapi.LockstepPhases[next]
+		}
+		now = *l
+	})
+	m.Proceed("web", id, now.until, now.undo)
+}
+
 // agent is one process of the agent. before is called before each of its calls that have an
 // effect, on the disk or on the machine; the call fails with its error. nil means nothing.
 type agent struct {
 	mu     sync.Mutex
 	before func(simdisk.Call) error
 	takes  time.Duration // for such a call
+	// changed is called when a report has changed; nil: nothing is.
+	changed func()
 }
 
 // opMachine is the label of calls to the machine.
@@ -187,7 +222,11 @@ func (w *world) start(a *agent) *Manager {
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
 		Execute: hooks{w.machine, a, w.look()}.execute,
 		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
-		Keep:    keep, Changed: func(bool) {}, Log: slog.New(slog.DiscardHandler),
+		Keep:    keep, Changed: func(bool) {
+			if a.changed != nil {
+				a.changed()
+			}
+		}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := m.Follow(w.t.Context(), w.policy); err != nil {
 		w.t.Fatal(err)
@@ -465,6 +504,14 @@ func (m model) Logs(_ context.Context, _ *runtime.Release, lines int) ([]string,
 func (m *machine) run(d disk.Disk, name, home string) {
 	content, _ := d.ReadFile("component", conf(name))
 	m.running[name], m.config[name] = home, string(content)
+	if l := m.server; l.from != "" && name == "web" {
+		switch version := versionOf(home); {
+		case l.until.Reaches(agentapi.LockstepSwitch) && version == l.from:
+			m.wrongs = append(m.wrongs, fmt.Sprintf("%s was started, and other hosts change to %s", version, l.to))
+		case !l.until.Reaches(agentapi.LockstepStart) && version == l.to:
+			m.wrongs = append(m.wrongs, fmt.Sprintf("%s was started while the other hosts are at %q", version, l.until))
+		}
+	}
 	want := formOf(versionOf(home))
 	switch is := formAt(d, name); {
 	case is == "" && want != "":
@@ -564,7 +611,7 @@ func (m *machine) clone() *machine {
 	defer m.mu.Unlock()
 	return &machine{
 		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
-		held: maps.Clone(m.held), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet,
+		held: maps.Clone(m.held), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet, server: m.server,
 		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls), printed: slices.Clone(m.printed),
 	}
 }

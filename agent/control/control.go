@@ -45,6 +45,8 @@ type Server struct {
 	// Stage accepts a stage, and Remove removes a version. Their errors are as those of Upgrade.
 	Stage  func(probe.StageRequest) error
 	Remove func(probe.RemoveRequest) error
+	// Release lets an upgrade in lockstep go on, or undoes it. Its errors become 400.
+	Release func(probe.ReleaseRequest) error
 	// Logs returns the last lines of a component's output, and History its last upgrades.
 	// Their errors become 404.
 	Logs    func(ctx context.Context, component string, lines int) ([]string, error)
@@ -78,6 +80,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/upgrade", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Upgrade) })
 	mux.HandleFunc("POST /v1/stage", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Stage) })
 	mux.HandleFunc("POST /v1/versions/remove", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusOK, s.Remove) })
+	mux.HandleFunc("POST /v1/components/release", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Release) })
 	mux.HandleFunc("GET /v1/components/{name}/logs", s.logs)
 	mux.HandleFunc("GET /v1/components/{name}/history", func(w http.ResponseWriter, r *http.Request) {
 		events, err := s.History(r.PathValue("name"))

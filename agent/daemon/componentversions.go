@@ -32,6 +32,7 @@ func (d *daemon) acceptComponentSwitch(req probe.UpgradeRequest) error {
 	}
 	switch {
 	case found:
+	case here && req.Force: // an upgrade may have been left half-way
 	case here:
 		return fmt.Errorf("version %s of %s is installed here already", req.Version, req.Component)
 	default:
@@ -115,4 +116,16 @@ func busy(err error) error {
 		return fmt.Errorf("%w: %w", control.ErrBusy, err)
 	}
 	return err
+}
+
+// releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it.
+func (d *daemon) releaseComponent(req probe.ReleaseRequest) error {
+	if err := d.workloads.Known(req.Component); err != nil {
+		return err
+	}
+	if err := d.queue.Release(req.Component, req.Undo); err != nil {
+		return err
+	}
+	d.log.Warn("an upgrade in lockstep was released on this host", "component", req.Component, "undo", req.Undo)
+	return nil
 }

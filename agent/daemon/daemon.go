@@ -336,7 +336,7 @@ func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
 }
 
 func (d *daemon) serveControl(ctx context.Context) {
-	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Stage: d.acceptStage, Remove: d.removeVersion, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
+	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Stage: d.acceptStage, Remove: d.removeVersion, Release: d.releaseComponent, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
 	if err := s.Serve(ctx, d.Control); err != nil {
 		d.log.Error("the control socket is not served", "error", err)
 	}

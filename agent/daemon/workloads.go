@@ -132,6 +132,9 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		again := time.Now().Add(time.Hour)
 		names := d.queue.Components()
 		d.workloads.CalledOff(names)
+		for _, i := range d.queue.Lockstep() {
+			d.workloads.Proceed(i.Component(), i.Action.ID, i.Until, i.Undo)
+		}
 		for _, name := range names {
 			if name == "" || busy[name] {
 				continue

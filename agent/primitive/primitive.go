@@ -2,7 +2,8 @@
 // package steps. They say what happens; an adapter of package runtime says how. The same actions
 // install a component, upgrade it, go back to a version that the host has kept, and write only
 // its configuration. Eight are part of each change; five more are there for components whose
-// packages have hooks, state paths or migrations. Package component puts them in order, adds the
+// packages have hooks, state paths or migrations, and another five for changes in lockstep with
+// other hosts, which wait for the server between their phases. Package component puts them in order, adds the
 // observation of the new version's health, and keeps what they need.
 //
 // Each action may be repeated, and has an undo that restores the state before it from the
@@ -39,6 +40,7 @@ const (
 	BackupState     = "backup_state"
 	AcquireArtifact = "acquire_artifact"
 	VerifyArtifact  = "verify_artifact"
+	VerifyAgain     = "verify_again"
 	DrainNode       = "drain_node"
 	StopNode        = "stop_node"
 	BackupData      = "backup_data"
@@ -56,7 +58,7 @@ const (
 	backupTimeout  = time.Minute      // configuration files and a description: kilobytes
 	acquireTimeout = 5 * time.Minute  // a try; the next one continues the download
 	verifyTimeout  = 30 * time.Second // reads what was unpacked once
-	stopTimeout    = time.Minute      // a service that writes its state before it ends
+	StopTimeout    = time.Minute      // a service that writes its state before it ends
 	installTimeout = 30 * time.Second // renames, or a container that is created
 	writeTimeout   = 30 * time.Second // kilobytes, synced
 	reloadTimeout  = 10 * time.Second // systemd reads its units again
@@ -86,6 +88,12 @@ var phases = map[string]string{
 	MigrateDown: agentapi.PhaseMutating, MigrateUp: agentapi.PhaseMutating,
 	InstallArtifact: agentapi.PhaseMutating, WriteConfigs: agentapi.PhaseMutating, ReloadDaemon: agentapi.PhaseMutating,
 	StartNode: agentapi.PhaseStarting, UndrainNode: agentapi.PhaseStarting,
+	VerifyAgain: agentapi.PhaseStopped,
+
+	Await(agentapi.LockstepStop):   agentapi.PhasePreparing,
+	Await(agentapi.LockstepBackup): agentapi.PhaseStopped,
+	Await(agentapi.LockstepSwitch): agentapi.PhaseStopped,
+	Await(agentapi.LockstepStart):  agentapi.PhaseMutating,
 }
 
 // Phase returns the phase that is reported during an action.
@@ -147,6 +155,9 @@ type Journal struct {
 	Reload bool `json:"reload,omitempty"`
 	// Extras are set by verify_artifact.
 	Extras Extras `json:"extras,omitzero"`
+	// Lockstep is how far a change in lockstep may go and is; nil: it is none. Until is recorded
+	// before a phase begins.
+	Lockstep *agentapi.LockstepReport `json:"lockstep,omitempty"`
 	// KeepDownload: the upgrade will be tried again.
 	KeepDownload bool `json:"keep_download,omitempty"`
 }
@@ -181,6 +192,8 @@ type Change struct {
 	Journal *Journal
 	// Save writes the journal.
 	Save func() error
+	// Await waits, in a change in lockstep, until a phase may begin, and records that it may.
+	Await func(ctx context.Context, phase agentapi.LockstepPhase) error
 	// Report gets the progress of an action.
 	Report func(agentapi.UpgradeMetadata)
 	// Execute runs a program of a package; see check.Execute.
@@ -190,13 +203,16 @@ type Change struct {
 	Log     *slog.Logger
 }
 
-// Steps returns all actions in order. Those of hooks are left out where the packages have none.
+// Steps returns all actions in order. Those of hooks are left out where the packages have none, and
+// those of lockstep unless the change is one.
 func (c *Change) Steps() []steps.Step {
 	return []steps.Step{
 		c.backupState(), c.acquireArtifact(), c.verifyArtifact(),
-		c.drainNode(), c.stopNode(), c.backupData(), c.migrateDown(),
-		c.installArtifact(), c.writeConfigs(), c.reloadDaemon(),
-		c.migrateUp(), c.startNode(), c.undrainNode(),
+		c.drainNode(), c.await(agentapi.LockstepStop),
+		c.stopNode(), c.verifyAgain(), c.await(agentapi.LockstepBackup),
+		c.backupData(), c.await(agentapi.LockstepSwitch),
+		c.migrateDown(), c.installArtifact(), c.writeConfigs(), c.reloadDaemon(), c.migrateUp(), c.await(agentapi.LockstepStart),
+		c.startNode(), c.undrainNode(),
 	}
 }
 

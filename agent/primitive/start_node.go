@@ -43,7 +43,7 @@ func (c *Change) undoStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StopTimeout)
 	defer cancel()
 	return c.Adapter.Stop(ctx, to)
 }

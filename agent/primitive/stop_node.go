@@ -11,7 +11,7 @@ import (
 // read it while it runs, it is not stopped; nor is the new version, if an interrupted upgrade
 // had started it. Undoing starts the version that was stopped.
 func (c *Change) stopNode() steps.Step {
-	return steps.Step{Name: StopNode, Timeout: stopTimeout, Input: c.input, Done: c.stopped, Do: c.doStop, Undo: c.undoStop}
+	return steps.Step{Name: StopNode, Timeout: StopTimeout, Input: c.input, Done: c.stopped, Do: c.doStop, Undo: c.undoStop}
 }
 
 // running returns the version by which the component is stopped: after a crash in a first

@@ -33,6 +33,9 @@ func (c *Change) doVerify(ctx context.Context) error {
 	if err := c.Adapter.Check(ctx, to); err != nil {
 		return err
 	}
+	if err := c.checkLockstep(to); err != nil {
+		return err
+	}
 	files, rendered, err := c.files(to)
 	if err != nil {
 		return err

@@ -69,6 +69,10 @@ type Item struct {
 	// Stop is why a running upgrade must end: an operator's CANCEL or a newer
 	// upgrade. It is stored before the CANCEL is acknowledged.
 	Stop string `json:"stop,omitempty"`
+	// Until is how far the server lets an upgrade in lockstep go, beyond what its action says,
+	// and Undo why it is to be undone; see PROCEED.
+	Until agentapi.LockstepPhase `json:"until,omitempty"`
+	Undo  string                 `json:"undo,omitempty"`
 	// Switched means that the pointer has moved and this process is about to be
 	// replaced by the new version.
 	Switched bool `json:"handed_over,omitempty"`
@@ -79,11 +83,25 @@ type Item struct {
 func (i Item) Component() string { return componentOf(i.Action) }
 
 func componentOf(a agentapi.Action) string {
-	var d agentapi.UpgradeData
-	if json.Unmarshal(a.Data, &d) != nil || d.Component == nil {
-		return ""
+	if c := componentData(a); c != nil {
+		return c.Name
 	}
-	return d.Component.Name
+	return ""
+}
+
+// componentData returns what an action says of a component, or nil.
+func componentData(a agentapi.Action) *agentapi.ComponentData {
+	var d agentapi.UpgradeData
+	if json.Unmarshal(a.Data, &d) != nil {
+		return nil
+	}
+	return d.Component
+}
+
+// lockstep reports whether the item is an upgrade in lockstep.
+func (i Item) lockstep() bool {
+	c := componentData(i.Action)
+	return c != nil && c.Lockstep != nil
 }
 
 // Due returns when the item may begin.
@@ -271,6 +289,18 @@ func (q *Queue) Waiting(component string) *Item {
 	}
 	first := slices.MinFunc(pending, byOrder)
 	return &first
+}
+
+// Lockstep returns the pending upgrades in lockstep.
+func (q *Queue) Lockstep() []Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(q.state.Pending), func(i Item) bool { return !i.lockstep() })
+}
+
+// Release lets a component's upgrade in lockstep go on to its end without the server, or undoes it.
+func (q *Queue) Release(component string, undo bool) error {
+	return q.update(func(s *state) error { return s.release(component, undo) })
 }
 
 // Components returns the names of the components with pending upgrades, sorted. The agent's own

@@ -57,6 +57,8 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 		s.acceptUpgrade(a, now, stop)
 	case agentapi.ActionCancel:
 		s.finish(a.ID, s.cancel(a, now, stop), now)
+	case agentapi.ActionProceed:
+		s.finish(a.ID, s.proceed(a, now), now)
 	case agentapi.ActionRequestDiagnostics:
 		if len(s.Diagnostics) == MaxDiagnostics {
 			s.finish(a.ID, Result{Error: fmt.Sprintf("%d requests for diagnostics wait already", MaxDiagnostics)}, now)
@@ -97,6 +99,10 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 		switch {
 		case older.Action.CreatedAt.After(a.CreatedAt):
 			s.finish(a.ID, supersededBy(older.Action.ID), now)
+			return
+		case older.lockstep() && !older.idle():
+			// Only the server's rollout decides how that ends.
+			s.finish(a.ID, Result{Error: fmt.Sprintf("component %s is being upgraded in lockstep with other hosts, by action %s", item.Component(), older.Action.ID)}, now)
 			return
 		case older.Attempts == 0:
 			s.finish(older.Action.ID, supersededBy(a.ID), now)
@@ -226,14 +232,83 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 		// The action may arrive later, and must not run then.
 		s.remember(data.TargetID, &Result{Error: agentapi.Cancelled})
 		return Result{Message: "cancelled before it arrived"}
-	case s.Pending[i].Attempts == 0:
+	case s.Pending[i].idle():
 		s.finish(data.TargetID, Result{Error: agentapi.Cancelled}, now)
 		return Result{Message: "cancelled"}
+	case s.Pending[i].Until.Reaches(agentapi.LockstepBackup):
+		return Result{Error: fmt.Sprintf("action %s can no longer be cancelled by itself: other hosts are upgraded in lockstep with this one, so cancel the rollout", data.TargetID)}
 	case s.stop(data.TargetID, agentapi.Cancelled, stop):
 		return Result{Message: "is being cancelled"}
 	}
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
 }
+
+// proceed lets an upgrade in lockstep go on, or has it undone. What is not pending has ended.
+func (s *state) proceed(a agentapi.Action, now time.Time) Result {
+	var data agentapi.ProceedData
+	if err := json.Unmarshal(a.Data, &data); err != nil {
+		return Result{Error: "data: " + err.Error()}
+	}
+	if !data.Undo {
+		if err := data.Until.Valid(); err != nil {
+			return Result{Error: "data.until: " + err.Error()}
+		}
+	}
+	i := slices.IndexFunc(s.Pending, func(i Item) bool {
+		c := componentData(i.Action)
+		return c != nil && c.Lockstep != nil && c.Name == data.Component && c.UpgradeID == data.UpgradeID
+	})
+	switch {
+	case i < 0 && data.Undo:
+		return Result{Message: "there is nothing to undo"}
+	case i < 0:
+		return Result{Error: fmt.Sprintf("no upgrade %s of component %s is under way in lockstep", data.UpgradeID, data.Component)}
+	case !data.Undo && s.Pending[i].Undo != "":
+		return Result{Error: "the upgrade is being undone"}
+	case !data.Undo:
+		if data.Until.Reaches(s.Pending[i].Until) {
+			s.Pending[i].Until = data.Until
+		}
+		return Result{Message: fmt.Sprintf("may go on until %q", s.Pending[i].Until)}
+	case s.Pending[i].Until.Reaches(agentapi.LockstepSwitch):
+		return Result{Error: fmt.Sprintf("the upgrade can no longer be undone: it may have begun %q", agentapi.LockstepSwitch)}
+	case s.Pending[i].idle():
+		s.finish(s.Pending[i].Action.ID, Result{Error: undone(data.Reason)}, now)
+		return Result{Message: "undone before it began"}
+	}
+	s.Pending[i].Undo = undone(data.Reason)
+	return Result{Message: "is being undone"}
+}
+
+// release is what PROCEED would do, without the server.
+func (s *state) release(component string, undo bool) error {
+	i := slices.IndexFunc(s.Pending, func(i Item) bool { return i.lockstep() && i.Component() == component })
+	switch {
+	case i < 0:
+		return fmt.Errorf("component %s is not being upgraded in lockstep", component)
+	case undo && s.Pending[i].Until.Reaches(agentapi.LockstepSwitch):
+		return fmt.Errorf("the upgrade of component %s can no longer be undone: it may have begun %q, and other hosts have", component, agentapi.LockstepSwitch)
+	case undo:
+		s.Pending[i].Undo = "undone on the host"
+	case s.Pending[i].Undo != "":
+		return fmt.Errorf("the upgrade of component %s is being undone", component)
+	default:
+		s.Pending[i].Until = agentapi.LockstepStart
+	}
+	return nil
+}
+
+// undone is the error of an upgrade in lockstep that the server has undone.
+func undone(reason string) string {
+	if reason == "" {
+		return "undone by its rollout"
+	}
+	return "undone by its rollout: " + reason
+}
+
+// idle reports whether an upgrade has not begun, or waits for another try, so that nothing has to be
+// undone. One in lockstep that waits for another try has something to go on with.
+func (i Item) idle() bool { return i.Attempts == 0 && !i.Until.Reaches(agentapi.LockstepBackup) }
 
 // of returns a copy of the items of a component, or with an empty name of the agent itself.
 func (s *state) of(component string) []Item {

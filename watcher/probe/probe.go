@@ -181,6 +181,14 @@ type StageRequest struct {
 	Force bool `json:"force,omitempty"`
 }
 
+// ReleaseRequest has a component whose upgrade in lockstep waits go on, or undone, without its
+// server.
+type ReleaseRequest struct {
+	Component string `json:"component"`
+	// Undo undoes the upgrade; otherwise it goes on to its end.
+	Undo bool `json:"undo,omitempty"`
+}
+
 // RemoveRequest is the body of POST /v1/versions/remove, which removes a version from the host.
 // The answer is 200 when it is removed, and 409 while another one is installed or watched.
 type RemoveRequest struct {
@@ -287,6 +295,11 @@ func (c Client) Upgrade(ctx context.Context, r UpgradeRequest) error {
 // Stage requests that a version is staged.
 func (c Client) Stage(ctx context.Context, r StageRequest) error {
 	return c.do(ctx, http.MethodPost, "/v1/stage", r, nil)
+}
+
+// Release releases a component from its lockstep.
+func (c Client) Release(ctx context.Context, r ReleaseRequest) error {
+	return c.do(ctx, http.MethodPost, "/v1/components/release", r, nil)
 }
 
 // Remove removes a version from the host.

@@ -1,0 +1,194 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+const (
+	// aloneFor is how long a host waits for the server before it undoes an upgrade in lockstep, as
+	// long as it may. A server gives each phase two hours at most, and undoes it then.
+	aloneFor = 3 * time.Hour
+	// lockstepRetry is how often a host that may not undo by itself repeats what fails.
+	lockstepRetry = time.Minute
+)
+
+// orders are what the server has ordered of an upgrade in lockstep since its UPGRADE.
+type orders struct {
+	id    string // of the upgrade in the queue
+	until agentapi.LockstepPhase
+	undo  string // why it is to be undone; empty: it is not
+}
+
+// Proceed lets an upgrade in lockstep, by its id in the queue, go on until a phase, or undoes it
+// if undo has a reason. It may be called before the upgrade begins, and repeatedly.
+func (m *Manager) Proceed(component, id string, until agentapi.LockstepPhase, undo string) {
+	u := m.unit(component)
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	u.orders = orders{id, until, undo}
+	u.mu.Unlock()
+	u.obeyUndo(id)
+	select {
+	case u.ordered <- struct{}{}:
+	default: // a call before has not been seen yet
+	}
+}
+
+// obeyUndo ends the upgrade under way if it is to be undone.
+func (u *unit) obeyUndo(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running == id && u.orders.id == id && u.orders.undo != "" {
+		u.cancel(stoppedBy(u.orders.undo))
+	}
+}
+
+// until returns the last phase that an upgrade may do.
+func (w *work) until() agentapi.LockstepPhase {
+	out := w.j.Lockstep.Until
+	w.u.mu.Lock()
+	defer w.u.mu.Unlock()
+	if o := w.u.orders; o.id == w.r.ID && o.until.Reaches(out) {
+		out = o.until
+	}
+	return out
+}
+
+// mayUndo reports whether this host may undo its upgrade by itself. In lockstep it may not once
+// its state is copied: the server may have let the others go on since.
+func (w *work) mayUndo() bool {
+	return w.j.Lockstep == nil || !w.j.Lockstep.Reached.Reaches(agentapi.LockstepBackup) && !w.onlyForward()
+}
+
+// onlyForward reports whether an upgrade in lockstep is undone by nobody: its phase switch may have
+// begun here, and has on other hosts.
+func (w *work) onlyForward() bool {
+	return w.j.Lockstep != nil && w.j.Lockstep.Until.Reaches(agentapi.LockstepSwitch)
+}
+
+// await waits until a phase may begin, and records that it may.
+func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
+	u := w.u
+	limit := time.NewTimer(aloneFor)
+	defer limit.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	w.report(w.state, agentapi.UpgradeMetadata{Reason: fmt.Sprintf("waits until the server lets all hosts begin %q", phase)}, false)
+	for {
+		if until := w.until(); until.Reaches(phase) {
+			if w.j.Lockstep.Until == until {
+				return nil
+			}
+			before := w.j.Lockstep.Until
+			w.j.Lockstep.Until = until
+			err := w.run.Save()
+			if err == nil {
+				return nil
+			}
+			w.j.Lockstep.Until = before
+			u.m.Log.Error("a component's upgrade waits, since its journal cannot be written", "component", u.name, "error", err)
+			again.Reset(lockstepRetry)
+		}
+		select {
+		case <-u.ordered:
+		case <-again.C:
+		case <-limit.C:
+			if w.mayUndo() {
+				return fmt.Errorf("no PROCEED until %s has come from the server within %s", phase, aloneFor)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// do does the steps. Where a host may no longer undo an upgrade in lockstep by itself, it repeats
+// them until they succeed or the server decides.
+func (w *work) do(ctx context.Context) (failed string, err error) {
+	for {
+		failed, err = w.run.Do(ctx)
+		if err == nil || ctx.Err() != nil || w.mayUndo() || w.onlyForward() {
+			return failed, err
+		}
+		w.report(w.state, agentapi.UpgradeMetadata{ErrorMsg: err.Error(), Reason: fmt.Sprintf("%s is repeated until the server decides", failed)}, false)
+		select {
+		case <-time.After(lockstepRetry):
+		case <-w.u.ordered:
+		case <-ctx.Done():
+			return failed, context.Cause(ctx)
+		}
+	}
+}
+
+// leave ends an upgrade in lockstep that has failed where nothing is undone any more. What has not
+// been started yet stays stopped, since the versions of the other hosts may not run with the one
+// before; what was started stays as it is.
+func (w *work) leave(ctx context.Context, step string, why error) error {
+	u := w.u
+	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
+	if step == primitive.UndrainNode || step == observeHealth {
+		if f.Transient {
+			return f // it runs, and the step is repeated
+		}
+		if err := w.stays(ctx, why.Error()); err != nil {
+			return err
+		}
+		return f
+	}
+	if step == primitive.StartNode {
+		f.Err = w.withOutput(why, &w.j.To)
+		if err := w.stopAgain(ctx); err != nil {
+			f.Err = fmt.Errorf("%w; it could not be stopped either: %w", f.Err, err)
+		}
+	}
+	f.Err = fmt.Errorf("%w; component %s stays stopped, since other hosts change to version %s: order that again to go on, or any version with force to go back first", f.Err, u.name, w.j.Order.Version)
+	u.note(func(s *state) {
+		s.Broken = f.Err.Error()
+		if !f.Transient { // otherwise it is repeated
+			s.fail(w.j, f.Err.Error(), upgradeStates[step] == agentapi.UpgradeRestarting, time.Now().UTC())
+		}
+	})
+	u.m.Log.Error("a component's upgrade in lockstep has failed where nothing is undone, so it stays stopped", "component", u.name, "error", f.Err)
+	return f
+}
+
+// stopAgain stops a version that could not be started, so that no restart starts it.
+func (w *work) stopAgain(ctx context.Context) error {
+	adapter, to, err := w.to()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), primitive.StopTimeout)
+	defer cancel()
+	return adapter.Stop(ctx, to)
+}
+
+// ofOther decides what an order does to an upgrade in lockstep that another order has begun, and
+// that this host may not undo by itself: one to the same version goes on where nobody undoes it any
+// more, and one with force undoes it.
+func (w *work) ofOther(r Request) (goesOn bool, err error) {
+	name, to := w.u.name, w.j.Order.Version
+	switch {
+	case r.Force:
+		return false, nil
+	case !w.onlyForward():
+		return false, fmt.Errorf("component %s is upgraded to %s in lockstep with other hosts, and only the server's rollout decides how that ends: order with force if it is gone", name, to)
+	case r.Order.Version != to:
+		return false, fmt.Errorf("component %s is stopped in the middle of its upgrade to %s in lockstep with other hosts: order %s to go on, or with force to go back first", name, to, to)
+	}
+	w.j.Lockstep.Until = agentapi.LockstepStart
+	if r.Lockstep != nil {
+		w.j.Lockstep.Until = r.Lockstep.Until
+	}
+	if !w.j.Lockstep.Until.Reaches(agentapi.LockstepSwitch) {
+		w.j.Lockstep.Until = agentapi.LockstepSwitch
+	}
+	return true, nil
+}
