@@ -61,7 +61,8 @@ func removeHome(d Disk, top, home string) error {
 
 // refuseInUse returns [ErrInUse] if a link in the top folder leads into the home:
 // relative or absolute, through other links, or through a top folder that is itself
-// a link. A dangling link counts as well.
+// a link. A dangling link counts as well, and so does one that leads on from the home, to
+// a program below the prefix of a system.
 func refuseInUse(d Disk, top, home string) error {
 	top, err := filepath.Abs(top)
 	if err != nil {
@@ -81,14 +82,17 @@ func refuseInUse(d Disk, top, home string) error {
 		if e.Type()&fs.ModeSymlink == 0 {
 			continue
 		}
-		target, err := Resolve(d, opRemove, top, e.Name())
+		used := false
+		_, err := resolve(d, opRemove, top, e.Name(), func(path string) {
+			used = used || within(runtime.GOOS, path, home)
+		})
 		if errors.Is(err, errLoop) {
 			continue // no program can be started through it
 		}
 		if err != nil {
 			return err
 		}
-		if within(runtime.GOOS, target, home) {
+		if used {
 			return fmt.Errorf("%w: the link %s leads to it", ErrInUse, e.Name())
 		}
 	}

@@ -103,6 +103,8 @@ func TestRemoveHomeRefusesAHomeThatALinkLeadsInto(t *testing.T) {
 		"through another link":     func(string) string { return "../beside/alias" },
 		"through a link to data":   func(string) string { return "../beside/data/" + filepath.Base(newHome) + "/muster-agent" },
 		"through a renamed top":    func(string) string { return "../other-top/" + newHome + "/muster-agent" },
+		"and on from there":        func(string) string { return newHome + "/linked" },
+		"by a pointer elsewhere":   func(string) string { return "../beside/pointer" },
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -114,6 +116,9 @@ func TestRemoveHomeRefusesAHomeThatALinkLeadsInto(t *testing.T) {
 				os.Mkdir(filepath.Join(dir, "beside"), 0o755),
 				os.Symlink("../top/"+newHome+"/muster-agent", filepath.Join(dir, "beside", "alias")),
 				os.Symlink(filepath.Join(top, "data"), filepath.Join(dir, "beside", "data")),
+				os.WriteFile(filepath.Join(dir, "beside", "program"), []byte("program"), 0o755),
+				os.Symlink(filepath.Join(dir, "beside", "program"), filepath.Join(top, newHome, "linked")),
+				os.Symlink(filepath.Join(top, newHome, "linked"), filepath.Join(dir, "beside", "pointer")),
 				os.Symlink("top", filepath.Join(dir, "other-top")),
 				os.Symlink(link(top), filepath.Join(top, "muster-agent")),
 				os.Symlink("loop", filepath.Join(top, "loop")), // ignored, since it leads in a circle

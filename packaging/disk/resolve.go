@@ -18,6 +18,12 @@ const maxLinks = 40
 // resolved, and rest is relative to it unless it is absolute. The part of the path
 // that does not exist is appended unchanged.
 func Resolve(d Disk, op, dir, rest string) (string, error) {
+	return resolve(d, op, dir, rest, func(string) {})
+}
+
+// resolve calls visit with every file and folder on the way, links among them. Each is given
+// by its path without other links.
+func resolve(d Disk, op, dir, rest string, visit func(path string)) (string, error) {
 	dir, rest = fromRoot(dir, rest)
 	for links := 0; ; {
 		part, more := firstPart(rest)
@@ -30,6 +36,7 @@ func Resolve(d Disk, op, dir, rest string) (string, error) {
 			dir = next
 			continue
 		}
+		visit(next)
 		fi, err := d.Lstat(op, next)
 		if errors.Is(err, fs.ErrNotExist) {
 			return filepath.Join(next, rest), nil

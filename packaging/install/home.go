@@ -48,7 +48,7 @@ func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
 		return m.Package, nil // what it has to hold only its runtime knows
 	}
 	program := filepath.Join(full, layout.AgentLink)
-	fi, err := d.Lstat(opReadHome, program)
+	fi, err := disk.Stat(d, opReadHome, program) // of a linked home it is below the prefix
 	if err == nil && (!fi.Mode().IsRegular() || fi.Size() == 0) {
 		err = fmt.Errorf("%s is no program", filepath.Base(program))
 	}

@@ -110,9 +110,12 @@ func digestOf(d disk.Disk, file string) (sum [sha256.Size]byte, err error) {
 
 // RecordDigests writes the digests of a folder that is to become a home, for
 // [CheckIntact]. Unpack does so itself.
-func RecordDigests(d disk.Disk, folder string) error {
+func RecordDigests(d disk.Disk, folder string) error { return recordDigests(d, folder, folder) }
+
+// recordDigests writes the digests of the files in from.
+func recordDigests(d disk.Disk, from, folder string) error {
 	g := digests{}
-	if err := g.walk(d, folder, "."); err != nil {
+	if err := g.walk(d, from, "."); err != nil {
 		return err
 	}
 	return disk.WriteFile(d, opUnpack, filepath.Join(folder, layout.DigestsFile), g.encode(), 0o644)
