@@ -154,11 +154,16 @@ func watchTop(top string, stdout io.Writer) error {
 	if err := announce(stdout, lineWatching); err != nil {
 		return err
 	}
+	roots, err := disk.FindRoots(disk.OS{}, top)
+	if err != nil {
+		return err // without the pointer's place nothing can be restored
+	}
 	w := watch.Watch{
-		Top:  top,
-		Disk: disk.OS{},
-		Host: &host.Host{Top: top, Service: m.Restart.Service},
-		Log:  log,
+		Top:   top,
+		Links: roots.Links,
+		Disk:  disk.OS{},
+		Host:  &host.Host{Top: top, Service: m.Restart.Service},
+		Log:   log,
 	}
 	sender := openBeacon(top, log)
 	if sender != nil {

@@ -52,6 +52,9 @@ const (
 type Options struct {
 	// Top is the host's top folder, absolute.
 	Top string
+	// Links is the folder of the pointer and the watcher's link if it is not Top; see
+	// [layout.Roots].
+	Links string
 	// Running is the version of this process. An empty Home means a development
 	// build, which was not installed from a package and cannot upgrade.
 	Running handoff.Install
@@ -258,7 +261,7 @@ func (d *daemon) buildExecutor() {
 		},
 	}
 	d.executor = &upgrade.Executor{
-		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
+		Disk: d.Disk, Top: d.Top, Links: d.Links, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
 		Sources: d.sources(), Keep: d.Config.Upgrade.Limits(),
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},

@@ -44,12 +44,12 @@ func Executable() (string, error) {
 }
 
 // RunningVersion returns the version in the manifest beside the program. Without a
-// manifest, or if the program is not under top, it returns the compiled version and an
-// empty home.
+// manifest, or if the program belongs to no home under top, it returns the compiled version and
+// an empty home.
 func RunningVersion(d disk.Disk, top, executable, compiled string) (handoff.Install, error) {
-	in, home := layout.Locate(executable)
-	if in != top {
-		home = ""
+	home, err := disk.FindHome(d, top, executable)
+	if err != nil {
+		return handoff.Install{}, err
 	}
 	file := filepath.Join(filepath.Dir(executable), manifest.FileName)
 	f, err := d.OpenFile("running version", file, os.O_RDONLY, 0)
@@ -117,8 +117,12 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	if err != nil {
 		return Options{}, err
 	}
+	roots, err := disk.FindRoots(d, top)
+	if err != nil {
+		return Options{}, err
+	}
 	o := Options{
-		Top: top, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
+		Top: top, Links: roots.Links, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
 		Lock: FileLock, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
 		Exec: func() error { return reexec(layout.Path(top, layout.AgentLink)) },

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -19,12 +17,38 @@ var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
 // either, so every run undoes the upgrade. What cannot be undone at once is undone at
 // the next start.
 func TestFailedDiskCallOfAnUpgradeLeavesTheHostAsItWas(t *testing.T) {
+	for _, place := range places {
+		t.Run(place.name, func(t *testing.T) { failEverywhere(t, place) })
+	}
+}
+
+// place is where a host has its version and its pointer.
+type place struct {
+	name   string
+	system bool
+	from   string // the label of the first call that is failed
+	calls  int    // at least so many are
+}
+
+// The steps before the state is copied do not differ.
+var places = []place{{"below one folder", false, "", 100}, {"below a prefix", true, stepState, 100}}
+
+// install installs 1.0.0 there.
+func (p place) install(t *testing.T, s *source, d *faultDisk) *testHost {
+	h := newHost(t, s, d)
+	if p.system {
+		h.useSystem(t)
+	}
+	return h
+}
+
+func failEverywhere(t *testing.T, place place) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	total := 0
 	for n := 1; ; n++ {
-		d := &faultDisk{failAt: n}
-		h := newHost(t, s, d)
+		d := &faultDisk{failAt: n, from: place.from}
+		h := place.install(t, s, d)
 		h.executor.Reexec = func(context.Context, Request, string) error { return errors.New("exec format error") }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
@@ -50,7 +74,7 @@ func TestFailedDiskCallOfAnUpgradeLeavesTheHostAsItWas(t *testing.T) {
 		}
 	}
 	t.Logf("%d disk calls were failed", total)
-	if total < 100 {
+	if total < place.calls {
 		t.Errorf("only %d disk calls: is the disk still handed in everywhere?", total)
 	}
 }
@@ -58,17 +82,19 @@ func TestFailedDiskCallOfAnUpgradeLeavesTheHostAsItWas(t *testing.T) {
 // The process is killed at each call to the disk. At the next start the host is either
 // as it was or switched with the watcher running.
 func TestCrashDuringAnUpgradeLeavesARunnableHost(t *testing.T) {
-	t.Run("on the way", func(t *testing.T) { crashEverywhere(t, nil) })
-	t.Run("on the way and back", func(t *testing.T) { crashEverywhere(t, errors.New("exec format error")) })
+	for _, place := range places {
+		t.Run("on the way "+place.name, func(t *testing.T) { crashEverywhere(t, place, nil) })
+		t.Run("on the way and back "+place.name, func(t *testing.T) { crashEverywhere(t, place, errors.New("exec format error")) })
+	}
 }
 
-func crashEverywhere(t *testing.T, reexec error) {
+func crashEverywhere(t *testing.T, place place, reexec error) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	switched := 0
 	for n := 1; ; n++ {
-		d := &faultDisk{failAt: n, dead: true}
-		h := newHost(t, s, d)
+		d := &faultDisk{failAt: n, dead: true, from: place.from}
+		h := place.install(t, s, d)
 		h.executor.Reexec = func(context.Context, Request, string) error { return reexec }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
@@ -116,12 +142,13 @@ func crashEverywhere(t *testing.T, reexec error) {
 // pointsAt returns the home that the pointer leads to, which must hold a program.
 func (h *testHost) pointsAt(t *testing.T) string {
 	t.Helper()
-	target, err := os.Readlink(layout.Path(h.top, layout.AgentLink))
+	link := h.roots().Link(agentName)
+	target, err := os.Readlink(link)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fi, err := os.Stat(filepath.Join(h.top, target)); err != nil || fi.Mode()&0o100 == 0 {
+	if fi, err := os.Stat(link); err != nil || fi.Mode()&0o100 == 0 {
 		t.Fatalf("the pointer leads to %s: %v", target, err)
 	}
-	return strings.TrimSuffix(filepath.ToSlash(target), "/"+agentName)
+	return h.roots().HomeOf(target)
 }

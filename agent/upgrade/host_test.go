@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -92,6 +93,7 @@ func pkg(version, hash string) manifest.Package {
 // testHost is a host with 1.0.0 installed.
 type testHost struct {
 	top      string
+	system   string // the folder of the prefix and the pointer; empty if they are below top
 	executor *Executor
 	watchers *fakeWatchers
 	reports  []agentapi.UpgradeDetails
@@ -131,9 +133,41 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 	return h
 }
 
+// useSystem moves the running version below a prefix and the links to a folder of
+// configuration, as if the host had been installed into the folders of a system.
+func (h *testHost) useSystem(t *testing.T) {
+	t.Helper()
+	h.system = t.TempDir()
+	system := layout.System{Prefix: h.system, SysConfDir: filepath.Join(h.system, "etc"), LocalStateDir: "/not used"}
+	running, folder := version("1.0.0", "aaaaaa"), system.Version("1.0.0")
+	must(t, os.MkdirAll(system.Versions(), 0o755))
+	must(t, os.Rename(filepath.Join(h.top, running.Home), folder))
+	must(t, install.LinkHome(disk.OS{}, h.top, running.Home, folder))
+	must(t, os.Rename(filepath.Join(folder, layout.RunDir), filepath.Join(h.top, running.Home, layout.RunDir)))
+	roots := h.roots()
+	must(t, os.MkdirAll(roots.Links, 0o755))
+	for _, name := range []string{agentName, watcherName} {
+		must(t, disk.Point(disk.OS{}, "test", roots.Target(running.Home, name), roots.Link(name)))
+		must(t, disk.Point(disk.OS{}, "test", roots.Link(name), filepath.Join(h.top, name)))
+	}
+	found, err := disk.FindRoots(disk.OS{}, h.top)
+	if err != nil || found != roots {
+		t.Fatalf("the roots are %+v, %v, want %+v", found, err, roots)
+	}
+	h.executor.Links = roots.Links
+}
+
+// roots returns the folders of the installation.
+func (h *testHost) roots() layout.Roots {
+	if h.system == "" {
+		return layout.Roots{Top: h.top}
+	}
+	return layout.Roots{Top: h.top, Links: filepath.Join(h.system, "etc", "muster-agent")}
+}
+
 func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	return &Executor{
-		Disk: d, Top: h.top, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
+		Disk: d, Top: h.top, Links: h.roots().Links, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
 		Trust: s.ring, Sources: []string{s.url}, Keep: handoff.DefaultLimits(), Watchers: h.watchers, Rules: handoff.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
 		Reexec:     func(context.Context, Request, string) error { return nil },
@@ -142,15 +176,25 @@ func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 }
 
 // tree returns every name under the top folder with its content, except those that
-// begin with one of skip.
+// begin with one of skip, and under the folders of the system.
 func (h *testHost) tree(t *testing.T, skip ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := filepath.WalkDir(h.top, func(path string, e fs.DirEntry, err error) error {
+	addTree(t, out, h.top, "", skip)
+	if h.system != "" {
+		addTree(t, out, h.system, "system", nil)
+	}
+	return out
+}
+
+func addTree(t *testing.T, out map[string]string, root, prefix string, skip []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(h.top, path)
+		rel, _ := filepath.Rel(root, path)
+		rel = filepath.Join(prefix, rel)
 		for _, s := range skip {
 			if strings.HasPrefix(rel, s) {
 				return nil
@@ -181,7 +225,6 @@ func (h *testHost) tree(t *testing.T, skip ...string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
 }
 
 func sameTree(t *testing.T, before, after map[string]string) {
@@ -222,11 +265,13 @@ func (f *fakeWatchers) Stop(context.Context) error {
 
 // faultDisk fails the call with the number failAt, counted from one (zero: none),
 // and never waits for the disk. With dead set every later call fails too, as if the
-// process had been killed there.
+// process had been killed there. With a label in from, calls count from the first one with that
+// label on.
 type faultDisk struct {
 	disk.OS
 	failAt int
 	dead   bool
+	from   string
 
 	mu     sync.Mutex
 	calls  int
@@ -236,6 +281,9 @@ type faultDisk struct {
 func (f *faultDisk) fault(op, call, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.calls == 0 && f.from != "" && op != f.from {
+		return nil
+	}
 	f.calls++
 	if f.calls == f.failAt || (f.dead && f.failAt > 0 && f.calls > f.failAt) {
 		if f.failed == "" {

@@ -91,7 +91,7 @@ func (e *Executor) ready(ctx context.Context, v handoff.Install, intact bool) (m
 
 // executable returns an error unless the program in a home is executable.
 func (e *Executor) executable(home, program string) error {
-	fi, err := e.Disk.Lstat(opKept, e.path(path.Join(home, program)))
+	fi, err := disk.Stat(e.Disk, opKept, e.path(path.Join(home, program)))
 	if err != nil {
 		return fmt.Errorf("package has no program %s: %w", program, err)
 	}

@@ -21,8 +21,8 @@ import (
 
 const (
 	opPreflight = "preflight"
-	// writeCheck is created and removed in the top folder to check that the
-	// pointer can be moved there. Writing the journal checks the data folder.
+	// writeCheck is created and removed beside the pointer to check that the pointer
+	// can be moved. Writing the journal checks the data folder.
 	writeCheck = ".muster-write-check"
 
 	// unpackedFactor is the assumed ratio of a package's size to its archive's if
@@ -55,7 +55,7 @@ func (w *work) preflight(ctx context.Context) error {
 }
 
 func (c change) undoPreflight(context.Context) error {
-	return c.Disk.Remove(opPreflight, c.path(writeCheck))
+	return c.Disk.Remove(opPreflight, c.roots().Link(writeCheck))
 }
 
 // refuse makes the checks that need only local state.
@@ -97,13 +97,13 @@ func (w *work) refuse() error {
 }
 
 func (w *work) checkRights() error {
-	name := w.path(writeCheck)
+	folder, name := w.roots().LinkDir(), w.roots().Link(writeCheck)
 	if err := w.Disk.Remove(opPreflight, name); err != nil {
-		return fmt.Errorf("this agent may not write in %s: %w", w.Top, err)
+		return fmt.Errorf("this agent may not write in %s: %w", folder, err)
 	}
 	f, err := w.Disk.OpenFile(opPreflight, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("this agent may not write in %s: %w", w.Top, err)
+		return fmt.Errorf("this agent may not write in %s: %w", folder, err)
 	}
 	if err := f.Close(); err != nil {
 		return err

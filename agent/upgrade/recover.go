@@ -2,7 +2,6 @@ package upgrade
 
 import (
 	"errors"
-	"path"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -49,7 +48,7 @@ func (e *Executor) Recover() (*Leftover, error) {
 		// The previous process may have been killed after it moved the pointer and before
 		// that was durable. Without the journal a power cut would then bring the old
 		// pointer back, and the watcher would reject this version as never started.
-		if err := e.Disk.SyncDir(stepPointer, e.Top); err != nil {
+		if err := e.Disk.SyncDir(stepPointer, e.roots().LinkDir()); err != nil {
 			return nil, err
 		}
 		if err := e.repairCommit(j); err != nil {
@@ -71,11 +70,11 @@ func (e *Executor) switched(j *journal) (bool, error) {
 	if j.To.Home == "" {
 		return false, nil
 	}
-	target, err := readlink(e.Disk, stepPointer, e.path(layout.AgentLink))
+	target, err := readlink(e.Disk, stepPointer, e.roots().Link(layout.AgentLink))
 	if err != nil {
 		return false, err
 	}
-	if path.Dir(filepath.ToSlash(target)) == j.To.Home && (!j.Undoing || e.Running.Home == j.To.Home) {
+	if e.roots().HomeOf(target) == j.To.Home && (!j.Undoing || e.Running.Home == j.To.Home) {
 		// The new version may run although undoing had begun, since the pointer is
 		// restored before the marker is removed. Then the marker still exists, and
 		// the new version must not remove itself.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -322,19 +321,18 @@ func (c change) undoMarker(context.Context) error {
 // pointWatcher selects the watcher: the new version's if it understands this version's
 // marker, otherwise the one that is linked already.
 func (w *work) pointWatcher(ctx context.Context) error {
-	old, err := readlink(w.Disk, stepWatcherLink, w.path(layout.WatcherLink))
+	old, err := readlink(w.Disk, stepWatcherLink, w.roots().Link(layout.WatcherLink))
 	if err != nil {
 		return err
 	}
-	rel := path.Join(w.j.To.Home, watcherName)
-	if why := w.watcherUnfit(ctx, w.path(rel)); why != nil {
+	if why := w.watcherUnfit(ctx, w.path(path.Join(w.j.To.Home, watcherName))); why != nil {
 		w.log().Info("the previous watcher watches: the new version's cannot", "why", why)
 		if old == "" {
-			return fmt.Errorf("no watcher: the package's cannot be used (%w) and there is none at %s", why, w.path(layout.WatcherLink))
+			return fmt.Errorf("no watcher: the package's cannot be used (%w) and there is none at %s", why, w.roots().Link(layout.WatcherLink))
 		}
 		return nil
 	}
-	return w.point(stepWatcherLink, rel, layout.WatcherLink, &w.j.OldWatcher, old)
+	return w.point(stepWatcherLink, layout.WatcherLink, &w.j.OldWatcher, old)
 }
 
 func (w *work) watcherUnfit(ctx context.Context, program string) error {
@@ -355,38 +353,40 @@ func (c change) undoWatcherLink(context.Context) error {
 }
 
 func (w *work) pointAgent(_ context.Context) error {
-	old, err := readlink(w.Disk, stepPointer, w.path(layout.AgentLink))
+	old, err := readlink(w.Disk, stepPointer, w.roots().Link(layout.AgentLink))
 	if err != nil {
 		return err
 	}
-	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), layout.AgentLink, &w.j.OldPointer, old)
+	return w.point(stepPointer, layout.AgentLink, &w.j.OldPointer, old)
 }
 
 func (c change) undoPointer(context.Context) error {
 	return c.pointBack(stepPointer, c.j.OldPointer, layout.AgentLink)
 }
 
-// point moves a link after it has saved the old target in the journal's field.
-func (w *work) point(op, target, link string, field *string, old string) error {
+// point moves a link to the new version after it has saved the old target in the journal's
+// field.
+func (w *work) point(op, link string, field *string, old string) error {
 	*field = old
 	if err := w.run.Save(); err != nil {
 		return err
 	}
-	return disk.Point(w.Disk, op, filepath.FromSlash(target), w.path(link))
+	return disk.Point(w.Disk, op, w.roots().Target(w.j.To.Home, link), w.roots().Link(link))
 }
 
 // pointBack restores a link. An empty old means that it was not moved. It also removes
 // the temporary link of an interrupted move, which may lead into the home that is about
 // to be removed.
-func (c change) pointBack(op, old, link string) error {
-	if err := c.Disk.Remove(op, c.path(link)+layout.NewSuffix); err != nil {
+func (c change) pointBack(op, old, name string) error {
+	link := c.roots().Link(name)
+	if err := c.Disk.Remove(op, link+layout.NewSuffix); err != nil {
 		return err
 	}
-	now, err := readlink(c.Disk, op, c.path(link))
+	now, err := readlink(c.Disk, op, link)
 	if err != nil || old == "" || now == old {
 		return err
 	}
-	return disk.Point(c.Disk, op, old, c.path(link))
+	return disk.Point(c.Disk, op, old, link)
 }
 
 // readlink returns "" if the link does not exist.

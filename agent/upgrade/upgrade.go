@@ -73,7 +73,10 @@ type Watchers interface {
 type Executor struct {
 	Disk disk.Disk
 	// Top is the host's top folder, absolute.
-	Top          string
+	Top string
+	// Links is the folder of the pointer and the watcher's link if it is not Top; see
+	// [layout.Roots].
+	Links        string
 	GOOS, GOARCH string
 	// Running is the version that runs this code.
 	Running handoff.Install
@@ -417,6 +420,8 @@ func (e *Executor) marker() *handoff.Marker {
 }
 
 func (e *Executor) path(name string) string { return layout.Path(e.Top, name) }
+
+func (e *Executor) roots() layout.Roots { return layout.Roots{Top: e.Top, Links: e.Links} }
 
 func (e *Executor) log() *slog.Logger {
 	if e.Log != nil {

@@ -2,13 +2,13 @@ package host
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/gofrs/flock"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -72,15 +72,14 @@ func held(lock string) bool {
 	return !got && err == nil
 }
 
-// homeIn returns the versioned home under top that holds program.
+// homeIn returns the versioned home under top that holds program, or has a link to it.
 func homeIn(top, program string) (string, bool) {
+	if filepath.Base(program) != layout.AgentLink {
+		return "", false
+	}
 	if real, err := filepath.EvalSymlinks(top); err == nil {
 		top = real
 	}
-	rel, err := filepath.Rel(top, program)
-	if err != nil {
-		return "", false
-	}
-	home := path.Dir(filepath.ToSlash(rel))
-	return home, path.Dir(home) == layout.DataDir && path.Base(filepath.ToSlash(rel)) == layout.AgentLink
+	home, err := disk.FindHome(disk.OS{}, top, program)
+	return home, home != "" && err == nil
 }

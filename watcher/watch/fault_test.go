@@ -118,6 +118,24 @@ var endings = []ending{
 			s.host.home = s.m.To.Home
 		},
 	},
+	{
+		name: "rollback below a prefix", result: handoff.RolledBack, reason: handoff.ReasonCrashLoop,
+		prepare: func(s *site) {
+			s.useSystem()
+			s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
+			s.switchAfter(time.Second)
+		},
+	},
+	{
+		name: "commit below a prefix", result: handoff.Committed,
+		prepare: func(s *site) {
+			s.useSystem()
+			s.m.Rules.Grace = handoff.Duration(20 * time.Second)
+			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
+			s.install("data/muster-agent-0.9.0-0a0a0a")
+			s.switchAfter(time.Second)
+		},
+	},
 }
 
 // operations lists the changes a watch makes to the disk, in order.
@@ -128,6 +146,9 @@ func operations(t *testing.T, e ending) []string {
 		e.prepare(s)
 		s.disk = faultDisk{Disk: quickDisk{}, before: func(call, op, path string) error {
 			rel, _ := filepath.Rel(s.top, path)
+			if !filepath.IsLocal(rel) {
+				rel = filepath.Base(path) // beside the configuration
+			}
 			ops = append(ops, fmt.Sprintf("%s: %s %s", op, call, rel))
 			return nil
 		}}
@@ -197,7 +218,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	if err := s.runUntilKilled(); err == nil {
 		t.Fatal("the watcher was not killed")
 	}
-	if _, err := os.Stat(layout.Path(s.top, layout.AgentLink)); err != nil {
+	if _, err := os.Stat(s.roots().Link(layout.AgentLink)); err != nil {
 		t.Fatalf("after the kill the pointer leads nowhere: %v", err)
 	}
 	if power == "cut" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -54,6 +55,7 @@ func lives(id manifest.Identity) life {
 // the moment of a start. The keys of lives are versioned homes.
 type scriptedHost struct {
 	top   string
+	links string // the folder of the pointer if it is not top
 	lives map[string]life
 	// manager is the time after which the service manager restarts an agent; 0 means
 	// that there is none.
@@ -96,11 +98,12 @@ func (h *scriptedHost) update() {
 }
 
 func (h *scriptedHost) begin(at time.Time) {
-	target, err := os.Readlink(layout.Path(h.top, layout.AgentLink))
+	roots := layout.Roots{Top: h.top, Links: h.links}
+	target, err := os.Readlink(roots.Link(layout.AgentLink))
 	if err != nil {
 		return
 	}
-	home := filepath.ToSlash(filepath.Dir(target))
+	home := roots.HomeOf(target)
 	if _, err := os.Stat(filepath.Join(h.top, home, layout.AgentLink)); err != nil {
 		return
 	}
@@ -183,6 +186,7 @@ func (h *scriptedHost) Check(_ context.Context, home string, c manifest.Check) e
 type site struct {
 	t     *testing.T
 	top   string
+	links string // the folder of the pointer if it is not top
 	m     handoff.Marker
 	disk  disk.Disk
 	host  *scriptedHost
@@ -225,9 +229,34 @@ func (s *site) install(home string) {
 	}
 }
 
+// useSystem moves the previous version below a prefix and the links to a folder of
+// configuration, as if the host had been installed into the folders of a system.
+func (s *site) useSystem() {
+	system := layout.System{Prefix: s.t.TempDir(), SysConfDir: s.t.TempDir(), LocalStateDir: "/not used"}
+	home, folder := filepath.Join(s.top, s.m.From.Home), system.Version("1.0.0")
+	s.must(os.MkdirAll(system.Versions(), 0o755))
+	s.must(os.Rename(home, folder))
+	s.must(install.LinkHome(quickDisk{}, s.top, s.m.From.Home, folder))
+	s.must(os.Rename(filepath.Join(folder, "run"), filepath.Join(home, "run")))
+	s.links = system.Roots().Links
+	s.host.links = s.links
+	s.must(os.MkdirAll(s.links, 0o755))
+	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
+		s.must(disk.Point(quickDisk{}, "test", s.roots().Link(name), filepath.Join(s.top, name)))
+	}
+	s.pointTo(s.m.To.Home)
+	s.t.Cleanup(func() {
+		if _, err := os.Stat(filepath.Join(folder, layout.AgentLink)); err != nil {
+			s.t.Errorf("below the prefix: %v", err)
+		}
+	})
+}
+
+func (s *site) roots() layout.Roots { return layout.Roots{Top: s.top, Links: s.links} }
+
 func (s *site) pointTo(home string) {
 	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
-		s.must(disk.Point(quickDisk{}, "test", home+"/"+name, filepath.Join(s.top, name)))
+		s.must(disk.Point(quickDisk{}, "test", s.roots().Target(home, name), s.roots().Link(name)))
 	}
 	s.must(os.WriteFile(layout.Path(s.top, layout.ActiveCommitFile), []byte(home), 0o600))
 }
@@ -238,7 +267,7 @@ func (s *site) switchAfter(d time.Duration) {
 }
 
 func (s *site) watch() *Watch {
-	w := &Watch{Top: s.top, Disk: s.disk, Host: s.host, Log: slog.New(slog.NewTextHandler(s.lines, nil))}
+	w := &Watch{Top: s.top, Links: s.links, Disk: s.disk, Host: s.host, Log: slog.New(slog.NewTextHandler(s.lines, nil))}
 	if s.reports {
 		w.Server = s.server
 	}
@@ -288,11 +317,11 @@ func (s *site) exists(name string) bool {
 }
 
 func (s *site) leads(link string) string {
-	target, err := os.Readlink(filepath.Join(s.top, link))
+	target, err := os.Readlink(s.roots().Link(link))
 	if err != nil {
 		return err.Error()
 	}
-	return filepath.ToSlash(filepath.Dir(target))
+	return s.roots().HomeOf(target)
 }
 
 // settled returns an error unless the watch has ended as want: a runnable pointer, the

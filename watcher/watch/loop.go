@@ -61,12 +61,15 @@ type Process struct {
 	Exits int    // see Sample
 }
 
-// Watch watches one host. All fields but Server are required.
+// Watch watches one host. All fields but Links and Server are required.
 type Watch struct {
-	Top  string // absolute
-	Disk disk.Disk
-	Host Host
-	Log  *slog.Logger
+	Top string // absolute
+	// Links is the folder of the pointer and the watcher's link if it is not Top; see
+	// [layout.Roots].
+	Links string
+	Disk  disk.Disk
+	Host  Host
+	Log   *slog.Logger
 	// Server receives the reports of the watch; nil if the watcher has no credential.
 	// The last report may not be sent yet when Run returns.
 	Server Server

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -20,22 +19,19 @@ const (
 	opPrevious     = "previous version"
 )
 
-// linkHome returns the versioned home that the link name in the top folder leads to, or ""
-// if there is no such link.
+func (w *Watch) roots() layout.Roots { return layout.Roots{Top: w.Top, Links: w.Links} }
+
+// linkHome returns the versioned home that the link name leads to, or "" if there is no such
+// link.
 func (w *Watch) linkHome(op, name string) (string, error) {
-	target, err := w.Disk.Readlink(op, filepath.Join(w.Top, name))
+	target, err := w.Disk.Readlink(op, w.roots().Link(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	if filepath.IsAbs(target) {
-		if target, err = filepath.Rel(w.Top, target); err != nil {
-			return "", err
-		}
-	}
-	return path.Dir(path.Clean(filepath.ToSlash(target))), nil
+	return w.roots().HomeOf(target), nil
 }
 
 // point makes the link name lead to the program of that name in home.
@@ -43,12 +39,12 @@ func (w *Watch) point(op, name, home string) error {
 	if now, err := w.linkHome(op, name); err == nil && now == home {
 		return nil
 	}
-	return disk.Point(w.Disk, op, filepath.FromSlash(home+"/"+name), filepath.Join(w.Top, name))
+	return disk.Point(w.Disk, op, w.roots().Target(home, name), w.roots().Link(name))
 }
 
 // has reports whether home holds the program of the link name.
 func (w *Watch) has(op, name, home string) (bool, error) {
-	fi, err := w.Disk.Lstat(op, layout.Path(w.Top, path.Join(home, name)))
+	fi, err := disk.Stat(w.Disk, op, layout.Path(w.Top, path.Join(home, name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
