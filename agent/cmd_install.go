@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/setup"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -40,7 +43,8 @@ func fromEnvironment(e *setup.Enrollment) {
 
 func installCommand() *cobra.Command {
 	var (
-		top, archive         string
+		archive              string
+		place                placeFlags
 		noService, unsafeTop bool
 		e                    setup.Enrollment
 	)
@@ -51,17 +55,21 @@ func installCommand() *cobra.Command {
 this program is in. With --url and a token it is enrolled as well. It is installed
 as a service unless --no-service is given. If anything fails, the host is left as
 it was. For root, the folder and all folders above it must belong to root, and no
-other user may write to them.`,
+other user may write to them.
+
+With --prefix the agent uses the folders of the system. Its first version is run from
+PREFIX/lib/muster-agent/VERSION, where the system's package has put it, and the prefix may be
+read-only. SYSCONFDIR/muster-agent has agent.yml and the link to the version that runs;
+LOCALSTATEDIR/lib/muster-agent is the top folder, with all that the agent writes, also the
+versions that it upgrades itself to. Run the program of that version to install it.`,
 		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
       --ca-pin sha256:… --trust-root sha256:…
-  muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub`,
+  muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub
+  /usr/lib/muster-agent/1.0.0/muster-agent install --prefix /usr --sysconfdir /etc --url https://fleet.example.com:8220 …`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fromEnvironment(&e)
-			if top == "" {
-				top = daemon.DefaultTop // never the folder the program was unpacked in
-			}
-			top, err := resolveTop(top)
+			top, system, err := place.resolve(c, archive)
 			if err != nil {
 				return err
 			}
@@ -69,7 +77,7 @@ other user may write to them.`,
 			if err != nil {
 				return err
 			}
-			i := setup.Installation{Disk: disk.OS{}, Top: top, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
+			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
 			if e.URL != "" || c.Flags().Changed("token") {
 				i.Enrollment = &e
 			}
@@ -80,10 +88,10 @@ other user may write to them.`,
 			if err != nil {
 				return err
 			}
-			return printInstalled(c, top, done)
+			return printInstalled(c, top, system, done)
 		},
 	}
-	topFlag(c, &top)
+	place.flags(c)
 	enrollmentFlags(c, &e)
 	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root is given")
 	c.Flags().BoolVar(&unsafeTop, "unsafe-top", false, "let root install below a folder that other users can change, such as /tmp; for trials only")
@@ -91,19 +99,67 @@ other user may write to them.`,
 	return c
 }
 
-func printInstalled(c *cobra.Command, top string, done setup.Installed) error {
+// placeFlags say where the agent is installed.
+type placeFlags struct{ top, prefix, sysconfdir, localstatedir string }
+
+func (p *placeFlags) flags(c *cobra.Command) {
+	folderFlag(c, &p.top, "top", "", "folder to install the agent in (default "+daemon.DefaultTop+")")
+	folderFlag(c, &p.prefix, "prefix", "", "folder of the system's programs, such as /usr, from which the version is run; instead of --top")
+	folderFlag(c, &p.sysconfdir, "sysconfdir", "/etc", "folder of the system's configuration, for the settings and the link to the version that runs; with --prefix")
+	folderFlag(c, &p.localstatedir, "localstatedir", setup.DefaultLocalStateDir, "folder of what programs write, for all else; with --prefix")
+}
+
+// resolve returns the top folder, and the system if there is a prefix.
+func (p *placeFlags) resolve(c *cobra.Command, archive string) (top string, system *layout.System, err error) {
+	if !c.Flags().Changed("prefix") {
+		for _, flag := range []string{"sysconfdir", "localstatedir"} {
+			if c.Flags().Changed(flag) {
+				return "", nil, fmt.Errorf("--%s needs --prefix PREFIX, whose PREFIX/lib/muster-agent has the version", flag)
+			}
+		}
+		if p.top == "" {
+			p.top = daemon.DefaultTop // never the folder the program was unpacked in
+		}
+		top, err = resolveTop(p.top)
+		return top, nil, err
+	}
+	switch {
+	case c.Flags().Changed("top"):
+		return "", nil, errors.New("--top and --prefix exclude each other: with --prefix the top folder is LOCALSTATEDIR/lib/muster-agent")
+	case archive != "":
+		return "", nil, errors.New("--package and --prefix exclude each other: the system's package has put the version below the prefix")
+	case runtime.GOOS == "windows":
+		return "", nil, errors.New("--prefix is not for Windows: choose a folder with --top")
+	}
+	system = &layout.System{Prefix: p.prefix, SysConfDir: p.sysconfdir, LocalStateDir: p.localstatedir}
+	if err := setup.CheckSystem(*system); err != nil {
+		return "", nil, err
+	}
+	// Without links, so that all programs name the folders alike.
+	for _, folder := range []*string{&system.Prefix, &system.SysConfDir, &system.LocalStateDir} {
+		*folder = resolved(*folder)
+	}
+	return system.Roots().Top, system, nil
+}
+
+func printInstalled(c *cobra.Command, top string, system *layout.System, done setup.Installed) error {
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "Installed muster-agent %s in %s.\n", done.Version, top)
+	program := filepath.Join(top, layout.AgentLink)
+	if system != nil {
+		fmt.Fprintf(w, "Its programs are in %s, its settings in %s.\n", system.Version(done.Version.FullVersion()), system.Roots().Link(layout.ConfigFile))
+		program, _ = system.Command()
+	}
 	if done.Identity != nil {
 		fmt.Fprintf(w, "Enrolled with %s as %s.\n", done.Identity.ServerURL, done.Identity.AgentID)
 	} else {
-		fmt.Fprintf(w, "Not enrolled yet: %s/muster-agent enroll --url … --token … --trust-root …\n", top)
+		fmt.Fprintf(w, "Not enrolled yet: %s enroll --url … --token … --trust-root …\n", program)
 	}
 	if done.Service != "" {
 		_, err := fmt.Fprintf(w, "Runs as service %s.\n", done.Service)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "Start it with: %s/muster-agent run --top %s\n", top, top)
+	_, err := fmt.Fprintf(w, "Start it with: %s run --top %s\n", program, top)
 	return err
 }
 
@@ -198,6 +254,9 @@ func uninstall(c *cobra.Command, top string, running manifest.Identity) error {
 	}
 	if out.ReportErr != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "The removal could not be reported to the server (%v): remove the agent there too.\n", out.ReportErr)
+	}
+	if len(out.Settings) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "Not removed, since the settings were changed or the installation did not create it: %s\n", strings.Join(out.Settings, ", "))
 	}
 	if len(out.Left) > 0 {
 		fmt.Fprintf(c.ErrOrStderr(), "Not removed from %s, since the installation did not create it: %s\n", top, strings.Join(out.Left, ", "))

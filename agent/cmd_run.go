@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -52,7 +51,7 @@ func ownVersion(top string) (handoff.Install, error) {
 		return handoff.Install{}, err
 	}
 	if top == "" {
-		top, _ = layout.Locate(exe)
+		top = disk.FindTop(disk.OS{}, exe)
 	}
 	return daemon.RunningVersion(disk.OS{}, top, exe, version)
 }

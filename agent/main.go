@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/agent/daemon"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/terminal"
 )
 
@@ -65,7 +65,13 @@ func newCommand() *cobra.Command {
 
 // topFlag adds --top. Its value is resolved by resolveTop.
 func topFlag(c *cobra.Command, top *string) {
-	c.Flags().StringVar(top, "top", "", "folder the agent is installed in (default: where this program is installed, else "+daemon.DefaultTop+")")
+	folderFlag(c, top, "top", "", "folder the agent is installed in (default: where this program is installed, else "+daemon.DefaultTop+")")
+}
+
+// folderFlag adds a flag with a folder, which shells complete.
+func folderFlag(c *cobra.Command, folder *string, name, value, usage string) {
+	c.Flags().StringVar(folder, name, value, usage)
+	_ = c.MarkFlagDirname(name) // it fails only for a flag that does not exist
 }
 
 // resolveTop returns the absolute path of the top folder without links, so that all
@@ -74,7 +80,7 @@ func resolveTop(top string) (string, error) {
 	if top == "" {
 		top = daemon.DefaultTop
 		if exe, err := daemon.Executable(); err == nil {
-			if found, _ := layout.Locate(exe); found != "" {
+			if found := disk.FindTop(disk.OS{}, exe); found != "" {
 				top = found
 			}
 		}

@@ -21,20 +21,21 @@ import (
 // WatcherName returns the name of the watcher's service for an agent's.
 func WatcherName(agent string) string { return agent + "-watcher" }
 
-// CheckTop refuses a top folder from which a service manager cannot start a program.
-func CheckTop(top string) error {
-	const where = "choose another folder with --top, or install with --no-service"
-	if strings.Contains(top, "{{") || strings.ContainsFunc(top, unicode.IsControl) {
-		return fmt.Errorf("the top folder %q has {{ or a control character in its name, which no service definition can hold: %s", top, where)
+// CheckFolder refuses a folder from which a service manager cannot start a program. flag is the
+// one that names the folder.
+func CheckFolder(flag, folder string) error {
+	where := "choose another folder with " + flag + ", or install with --no-service"
+	if strings.Contains(folder, "{{") || strings.ContainsFunc(folder, unicode.IsControl) {
+		return fmt.Errorf("the folder %q has {{ or a control character in its name, which no service definition can hold: %s", folder, where)
 	}
 	for _, private := range []string{"/tmp", "/var/tmp"} { // PrivateTmp hides them from the agent
-		if top == private || strings.HasPrefix(filepath.ToSlash(top), private+"/") {
-			return fmt.Errorf("the top folder %s is below %s, which the service does not see: %s", top, private, where)
+		if folder == private || strings.HasPrefix(filepath.ToSlash(folder), private+"/") {
+			return fmt.Errorf("the folder %s is below %s, which the service does not see: %s", folder, private, where)
 		}
 	}
 	// systemd refuses a program with one of them in its path, however it is quoted.
-	if strings.ContainsAny(filepath.ToSlash(top), `"'\`) {
-		return fmt.Errorf("the top folder %q has a quote or a backslash in its name, and systemd starts no program from there: %s", top, where)
+	if strings.ContainsAny(filepath.ToSlash(folder), `"'\`) {
+		return fmt.Errorf("the folder %q has a quote or a backslash in its name, and systemd starts no program from there: %s", folder, where)
 	}
 	return nil
 }
@@ -55,27 +56,29 @@ RestrictRealtime=yes
 // the agent and must outlive it. RestartSec: the watcher must detect a crash loop within
 // seconds. StartLimitIntervalSec=0: systemd must not give up an agent that the watcher is
 // about to replace. RequiresMountsFor: the top folder may be on a file system of its own.
+// ReadWritePaths has the folder of the pointer too if it is another one.
 //
 // Delegate, and the control groups below the unit's own as the only ones that it may
 // change: each component that the agent runs as a process gets one, so that none of its
 // children is left when it stops. The paths are those of version 2 alone and beside
 // version 1, and of version 1 alone; systemd skips those that do not exist.
-func AgentSystemd(top string) string {
+func AgentSystemd(r layout.Roots) string {
+	top := r.Top
 	return `[Unit]
 Description=Muster agent in ` + specifiers(top) + `
 After=network-online.target
 Wants=network-online.target
-RequiresMountsFor=` + quoted(top) + `
+RequiresMountsFor=` + folders(r) + `
 StartLimitIntervalSec=0
 
 [Service]
-ExecStart=` + quoted(layout.Path(top, layout.AgentLink)) + ` run --top ` + argument(top) + `
+ExecStart=` + quoted(r.Link(layout.AgentLink)) + ` run --top ` + argument(top) + `
 Restart=always
 RestartSec=3
 KillMode=process
 TimeoutStopSec=20
 ProtectSystem=strict
-ReadWritePaths=` + quoted(top) + `
+ReadWritePaths=` + folders(r) + `
 ReadWritePaths=-/sys/fs/cgroup/system.slice/%n -/sys/fs/cgroup/unified/system.slice/%n -/sys/fs/cgroup/systemd/system.slice/%n
 Delegate=pids
 ProtectHome=read-only
@@ -105,28 +108,37 @@ WantedBy=multi-user.target
 // leaks memory. Its sandbox is wider than the agent's, because it runs the checks of
 // packages, which may write to /tmp or use sudo; a check that fails for a missing right would
 // roll a good version back.
-func WatcherSystemd(top string) string {
+func WatcherSystemd(r layout.Roots) string {
+	top := r.Top
 	return `[Unit]
 Description=Muster upgrade watcher in ` + specifiers(top) + `
 ConditionPathExists=` + specifiers(top) + `/` + layout.MarkerFile + `
-RequiresMountsFor=` + quoted(top) + `
+RequiresMountsFor=` + folders(r) + `
 StartLimitIntervalSec=0
 
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart=` + quoted(layout.Path(top, layout.WatcherLink)) + ` --top ` + argument(top) + `
+ExecStart=` + quoted(r.Link(layout.WatcherLink)) + ` --top ` + argument(top) + `
 Restart=on-failure
 RestartSec=3
 TimeoutStartSec=infinity
 TimeoutStopSec=20
 OOMScoreAdjust=-900
 ProtectSystem=full
-ReadWritePaths=` + quoted(top) + `
+ReadWritePaths=` + folders(r) + `
 ` + kernelProtected + `
 [Install]
 WantedBy=multi-user.target
 `
+}
+
+// folders returns the folders that the agent and the watcher change.
+func folders(r layout.Roots) string {
+	if r.LinkDir() == r.Top {
+		return quoted(r.Top)
+	}
+	return quoted(r.Top) + " " + quoted(r.Links)
 }
 
 // specifiers escapes systemd's specifiers.
@@ -146,7 +158,7 @@ func argument(s string) string { return strings.ReplaceAll(quoted(s), "$", "$$")
 // makes launchd restart only a watcher that was killed. During an upgrade the agent
 // starts a watcher itself, in a new session, so that it is not in the process group that
 // launchd kills at the end of a job.
-func WatcherLaunchd(name, top string) string {
+func WatcherLaunchd(name string, r layout.Roots) string {
 	return `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0">
@@ -155,9 +167,9 @@ func WatcherLaunchd(name, top string) string {
 	<string>` + xmlText(name) + `</string>
 	<key>ProgramArguments</key>
 	<array>
-		<string>` + xmlText(layout.Path(top, layout.WatcherLink)) + `</string>
+		<string>` + xmlText(r.Link(layout.WatcherLink)) + `</string>
 		<string>--top</string>
-		<string>` + xmlText(top) + `</string>
+		<string>` + xmlText(r.Top) + `</string>
 	</array>
 	<key>RunAtLoad</key>
 	<true/>
@@ -179,7 +191,7 @@ func xmlText(s string) string {
 
 // WatcherUpstart returns the watcher's job for Upstart. "normal exit 0" keeps Upstart
 // from restarting a watcher that has succeeded.
-func WatcherUpstart(top string) string {
+func WatcherUpstart(r layout.Roots) string {
 	return `description "Muster upgrade watcher"
 
 start on filesystem or runlevel [2345]
@@ -189,18 +201,18 @@ respawn
 respawn limit 10 60
 normal exit 0
 
-exec ` + shellWord(layout.Path(top, layout.WatcherLink)) + ` --top ` + shellWord(top) + `
+exec ` + shellWord(r.Link(layout.WatcherLink)) + ` --top ` + shellWord(r.Top) + `
 `
 }
 
 // WatcherOpenRC returns the watcher's service for OpenRC. It does not use OpenRC's
 // supervisor, which would restart a watcher that has succeeded. The agent restarts a
 // watcher that was killed.
-func WatcherOpenRC(top string) string {
+func WatcherOpenRC(r layout.Roots) string {
 	return `#!/sbin/openrc-run
 description="Muster upgrade watcher"
-command=` + shellWord(layout.Path(top, layout.WatcherLink)) + `
-command_args=` + shellWord("--top "+shellWord(top)) + `
+command=` + shellWord(r.Link(layout.WatcherLink)) + `
+command_args=` + shellWord("--top "+shellWord(r.Top)) + `
 command_background=true
 pidfile="/run/${RC_SVCNAME}.pid"
 `

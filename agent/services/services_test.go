@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
 func TestUnitsQuoteTheTopFolder(t *testing.T) {
 	const top = "/srv/100% my $HOME"
-	agent, watcher := AgentSystemd(top), WatcherSystemd(top)
+	agent, watcher := AgentSystemd(layout.Roots{Top: top}), WatcherSystemd(layout.Roots{Top: top})
 	for unit, lines := range map[string][]string{
 		agent: {
 			`ExecStart="/srv/100%% my $HOME/muster-agent" run --top "/srv/100%% my $$HOME"`,
@@ -45,13 +46,33 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 	}
 }
 
-func TestCheckTopRefusesNamesThatServicesCannotHold(t *testing.T) {
+func TestUnitsGoThroughThePointerOfASystem(t *testing.T) {
+	r := layout.System{Prefix: "/usr", SysConfDir: "/etc", LocalStateDir: "/var"}.Roots()
+	const both = `"/var/lib/muster-agent" "/etc/muster-agent"`
+	for unit, program := range map[string]string{
+		AgentSystemd(r):   `ExecStart="/etc/muster-agent/muster-agent" run --top "/var/lib/muster-agent"`,
+		WatcherSystemd(r): `ExecStart="/etc/muster-agent/muster-watcher" --top "/var/lib/muster-agent"`,
+	} {
+		for _, line := range []string{program, "ReadWritePaths=" + both, "RequiresMountsFor=" + both} {
+			if !strings.Contains(unit, "\n"+line+"\n") {
+				t.Errorf("no line %q in\n%s", line, unit)
+			}
+		}
+	}
+	for name, definition := range map[string]string{"launchd": WatcherLaunchd("w", r), "upstart": WatcherUpstart(r), "OpenRC": WatcherOpenRC(r)} {
+		if !strings.Contains(definition, "/etc/muster-agent/muster-watcher") || !strings.Contains(definition, "/var/lib/muster-agent") {
+			t.Errorf("%s does not go through the pointer:\n%s", name, definition)
+		}
+	}
+}
+
+func TestCheckFolderRefusesNamesThatServicesCannotHold(t *testing.T) {
 	for top, ok := range map[string]bool{
 		"/opt/muster": true, "/srv/100% my $HOME agent": true, "/srv/müster": true,
 		`/srv/"x"`: false, "/srv/it's": false, "/srv/{{x}}": false, "/srv/a\nb": false, "/srv/\x1b": false,
 		"/tmp": false, "/tmp/x": false, "/var/tmp/x": false, "/tmpx": true,
 	} {
-		err := CheckTop(top)
+		err := CheckFolder("--top", top)
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", top, err)
 		}
@@ -62,7 +83,7 @@ func TestCheckTopRefusesNamesThatServicesCannotHold(t *testing.T) {
 }
 
 func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
-	job := WatcherLaunchd("muster-agent-watcher", "/opt/a & b <c>")
+	job := WatcherLaunchd("muster-agent-watcher", layout.Roots{Top: "/opt/a & b <c>"})
 	var words []string
 	for d := xml.NewDecoder(strings.NewReader(job)); ; {
 		token, err := d.Token()
@@ -105,12 +126,12 @@ func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	want := top + "/muster-watcher|--top|" + top
-	_, command, _ := strings.Cut(WatcherUpstart(top), "\nexec ")
+	_, command, _ := strings.Cut(WatcherUpstart(layout.Roots{Top: top}), "\nexec ")
 	if got := read(`set -- ` + strings.TrimSpace(command) + `; IFS='|'; echo "$*"`); got != want {
 		t.Errorf("Upstart runs %q, want %q", got, want)
 	}
 	// openrc-run sources the file and evaluates the two words.
-	if got := read(strings.TrimPrefix(WatcherOpenRC(top), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != want {
+	if got := read(strings.TrimPrefix(WatcherOpenRC(layout.Roots{Top: top}), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != want {
 		t.Errorf("OpenRC runs %q, want %q", got, want)
 	}
 }

@@ -29,21 +29,24 @@ const opInstall = "install"
 
 // Services is the host's service manager.
 type Services interface {
-	// Install registers the agent under top, and returns the service's name.
-	Install(top string) (name string, err error)
-	Start(name, top string) error
+	// Install registers the agent, and returns the service's name.
+	Install(r layout.Roots) (name string, err error)
+	Start(name string, r layout.Roots) error
 	// Remove stops and removes the service. It returns nil if there is none.
-	Remove(name, top string) error
+	Remove(name string, r layout.Roots) error
 }
 
 // Installation describes what to install and how.
 type Installation struct {
 	Disk disk.Disk
 	Top  string // absolute
+	// System installs into the folders of a system: the version is below its prefix, and Top
+	// is its. nil: everything is below Top.
+	System *layout.System
 	// UnsafeTop permits root to install below a folder that other users can change.
 	UnsafeTop bool
 	// Package is the archive to install, with its signature beside it. Empty means
-	// the version that the running program belongs to.
+	// the version that the running program belongs to. With a System it is empty.
 	Package string
 	// Executable is the running program.
 	Executable string
@@ -65,12 +68,10 @@ type Installed struct {
 // Run installs the agent. After an error the host is as before.
 func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	var out Installed
-	if runsAsRoot() && !i.UnsafeTop {
-		if err := checkOwners(i.Top); err != nil {
-			return out, err
-		}
+	if err := i.checkOwners(); err != nil {
+		return out, err
 	}
-	existed, err := i.checkTop()
+	before, err := i.look()
 	if err != nil {
 		return out, err
 	}
@@ -83,10 +84,10 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, i.undo(existed, out.Service))
+			err = errors.Join(err, i.undo(before, out.Service))
 		}
 	}()
-	for _, dir := range []string{i.Top, layout.Path(i.Top, layout.DataDir)} {
+	for _, dir := range []string{i.Top, layout.Path(i.Top, layout.DataDir), i.roots().LinkDir()} {
 		if err := i.Disk.MkdirAll(opInstall, dir, 0o755); err != nil {
 			return out, err
 		}
@@ -97,6 +98,9 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	}
 	out.Version = pkg.Identity()
 	if err := i.layOut(pkg); err != nil {
+		return out, err
+	}
+	if err := i.linkBelowPrefix(); err != nil {
 		return out, err
 	}
 	if i.Services != nil {
@@ -111,11 +115,45 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 		}
 	}
 	if i.Services != nil {
-		if err := i.Services.Start(out.Service, i.Top); err != nil {
+		if err := i.Services.Start(out.Service, i.roots()); err != nil {
 			return out, fmt.Errorf("start service %s: %w (install with --no-service to start the agent yourself)", out.Service, err)
 		}
 	}
 	return out, nil
+}
+
+// roots returns the folders of the installation.
+func (i Installation) roots() layout.Roots {
+	if i.System == nil {
+		return layout.Roots{Top: i.Top}
+	}
+	return i.System.Roots()
+}
+
+// checkOwners refuses folders from which root would run what other users put there.
+func (i Installation) checkOwners() error {
+	if !runsAsRoot() || i.UnsafeTop {
+		return nil
+	}
+	if i.System == nil {
+		return checkOwners("--top", i.Top)
+	}
+	return errors.Join(checkOwners("--prefix", i.System.Versions()), checkOwners("--sysconfdir", i.roots().Links), checkOwners("--localstatedir", i.Top))
+}
+
+// before is what there was before the installation, for its undoing.
+type before struct {
+	top    bool
+	system systemBefore
+}
+
+// look refuses folders that an installation would change.
+func (i Installation) look() (b before, err error) {
+	if b.top, err = i.checkTop(); err != nil || i.System == nil {
+		return b, err
+	}
+	b.system, err = i.lookAtSystem()
+	return b, err
 }
 
 // checkTop refuses a folder that is not empty.
@@ -139,6 +177,9 @@ func (i Installation) checkTop() (existed bool, err error) {
 }
 
 func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifest.Package, error) {
+	if i.System != nil {
+		return i.linkVersion()
+	}
 	if i.Package == "" {
 		return i.copyRunning(ctx)
 	}
@@ -218,33 +259,39 @@ func (i Installation) expect(ctx context.Context, authority trust.Authority) (*t
 	})
 }
 
-// copyRunning copies the version that the running program belongs to: from an unpacked
-// archive, whose manifest is two folders up, or from a home.
+// copyRunning copies the version that the running program belongs to.
 func (i Installation) copyRunning(ctx context.Context) (manifest.Package, error) {
+	m, err := i.runningManifest()
+	if err != nil {
+		return manifest.Package{}, err
+	}
+	if m == nil {
+		return manifest.Package{}, fmt.Errorf("there is no %s beside %s, so it is not from a package: pass --package ARCHIVE", manifest.FileName, i.Executable)
+	}
+	return m.Package, i.copyHome(ctx, filepath.Dir(i.Executable), m)
+}
+
+// runningManifest returns the manifest of the version that the running program belongs to. It
+// is beside the program in a home, and two folders up in an unpacked archive. The result is nil
+// if there is none.
+func (i Installation) runningManifest() (*manifest.Manifest, error) {
 	folder := filepath.Dir(i.Executable)
-	var m *manifest.Manifest
 	for _, file := range []string{filepath.Join(folder, manifest.FileName), filepath.Join(folder, "..", "..", manifest.FileName)} {
 		f, err := i.Disk.OpenFile(opInstall, file, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return manifest.Package{}, err
+			return nil, err
 		}
-		m, err = manifest.Parse(f)
+		m, err := manifest.Parse(f)
 		f.Close()
 		if err != nil {
-			return manifest.Package{}, fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		break
+		return m, errors.Join(m.Package.CheckComponent(""), m.Package.Fits(runtime.GOOS, runtime.GOARCH))
 	}
-	if m == nil {
-		return manifest.Package{}, fmt.Errorf("there is no %s beside %s, so it is not from a package: pass --package ARCHIVE", manifest.FileName, i.Executable)
-	}
-	if err := errors.Join(m.Package.CheckComponent(""), m.Package.Fits(runtime.GOOS, runtime.GOARCH)); err != nil {
-		return manifest.Package{}, err
-	}
-	return m.Package, i.copyHome(ctx, folder, m)
+	return nil, nil
 }
 
 // copyHome copies programs and manifest, but not the state, and renames the home when it
@@ -276,23 +323,32 @@ func (i Installation) copyHome(ctx context.Context, folder string, m *manifest.M
 
 // layOut creates the links and files beside the home.
 func (i Installation) layOut(p manifest.Package) error {
+	roots := i.roots()
 	for _, program := range []string{layout.AgentLink, layout.WatcherLink} {
-		target := path.Join(p.Home(), program)
-		if _, err := i.Disk.Lstat(opInstall, layout.Path(i.Top, target)); err != nil {
+		if _, err := i.Disk.Lstat(opInstall, layout.Path(i.Top, path.Join(p.Home(), program))); err != nil {
 			return fmt.Errorf("package has no program %s: %w", program, err)
 		}
-		if err := disk.Point(i.Disk, opInstall, filepath.FromSlash(target), filepath.Join(i.Top, program)); err != nil {
+		if err := disk.Point(i.Disk, opInstall, roots.Target(p.Home(), program), roots.Link(program)); err != nil {
+			return err
+		}
+		if roots.Links == "" {
+			continue
+		}
+		if err := disk.Point(i.Disk, opInstall, roots.Link(program), filepath.Join(i.Top, program)); err != nil {
 			return err
 		}
 	}
 	if err := disk.WriteFile(i.Disk, opInstall, layout.Path(i.Top, layout.ActiveCommitFile), []byte(p.Hash+"\n"), 0o644); err != nil {
 		return err
 	}
+	if roots.Links != "" {
+		return i.configureSystem()
+	}
 	return disk.WriteFile(i.Disk, opInstall, layout.Path(i.Top, layout.ConfigFile), config.Template, 0o644)
 }
 
 func (i Installation) installService() (string, error) {
-	name, err := i.Services.Install(i.Top)
+	name, err := i.Services.Install(i.roots())
 	if err != nil {
 		return "", fmt.Errorf("register the agent as a service: %w (install with --no-service to start it yourself)", err)
 	}
@@ -300,32 +356,38 @@ func (i Installation) installService() (string, error) {
 	return name, disk.WriteFile(i.Disk, opInstall, file, []byte(name+"\n"), 0o644)
 }
 
-// undo removes the installation. The folder was empty or did not exist before.
-func (i Installation) undo(existed bool, service string) error {
+// undo removes the installation. The top folder was empty or did not exist before.
+func (i Installation) undo(b before, service string) error {
 	var errs []error
 	if service != "" {
-		errs = append(errs, i.Services.Remove(service, i.Top))
+		errs = append(errs, i.Services.Remove(service, i.roots()))
 	}
-	errs = append(errs, removeInstalled(i.Disk, i.Top))
-	if !existed {
+	errs = append(errs, removeInstalled(i.Disk, i.roots()))
+	if !b.top {
 		errs = append(errs, i.Disk.Remove(opInstall, i.Top))
+	}
+	if i.System != nil {
+		errs = append(errs, i.undoSystem(b.system))
 	}
 	return errors.Join(errs...)
 }
 
-// removeInstalled removes everything an installation puts under top, and nothing
-// else.
-func removeInstalled(d disk.Disk, top string) error {
+// removeInstalled removes everything an installation puts under top, the pointer and the
+// watcher's link, and nothing else.
+func removeInstalled(d disk.Disk, roots layout.Roots) error {
 	var errs []error
-	// The link first, so that nothing here can be started any more.
-	names := []string{
-		layout.AgentLink, layout.AgentLink + layout.NewSuffix, layout.WatcherLink, layout.WatcherLink + layout.NewSuffix,
-		layout.ConfigFile, layout.ConfigFile + layout.NewSuffix,
+	links := []string{layout.AgentLink, layout.AgentLink + layout.NewSuffix, layout.WatcherLink, layout.WatcherLink + layout.NewSuffix}
+	// The pointer first, so that nothing here can be started any more.
+	if roots.Links != "" {
+		for _, name := range links {
+			errs = append(errs, d.Remove(opInstall, roots.Link(name)))
+		}
 	}
+	names := append(links, layout.ConfigFile, layout.ConfigFile+layout.NewSuffix)
 	for _, name := range slices.Concat(names, layout.Copies(layout.IdentityFile), layout.Copies(layout.WatcherIdentityFile)) {
-		errs = append(errs, d.Remove(opInstall, layout.Path(top, name)))
+		errs = append(errs, d.Remove(opInstall, layout.Path(roots.Top, name)))
 	}
-	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, control.StagingDir(top)))
-	errs = append(errs, d.RemoveAll(opInstall, layout.Path(top, layout.DataDir)))
+	errs = append(errs, d.Remove(opInstall, probe.SocketPath(roots.Top)), d.RemoveAll(opInstall, control.StagingDir(roots.Top)))
+	errs = append(errs, d.RemoveAll(opInstall, layout.Path(roots.Top, layout.DataDir)))
 	return errors.Join(errs...)
 }

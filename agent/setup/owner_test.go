@@ -44,7 +44,7 @@ func TestInstallAsRootRefusesAFolderThatOthersCanChange(t *testing.T) {
 			t.Errorf("%s: error is %v", top, err)
 		}
 	}
-	if err := checkOwners("/opt/muster"); err != nil {
+	if err := checkOwners("--top", "/opt/muster"); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,6 +2,6 @@ package setup
 
 // checkOwners is not called: folders have access control lists there, which new folders
 // inherit.
-func checkOwners(string) error { return nil }
+func checkOwners(_, _ string) error { return nil }
 
 func runsAsRoot() bool { return false }

@@ -31,32 +31,35 @@ const (
 	sysV    = "unix-systemv"
 )
 
+// systemTop is the top folder of an installation in the folders of the system.
+var systemTop = layout.System{LocalStateDir: DefaultLocalStateDir}.Roots().Top
+
 // ServiceName returns the name of the agent's service, which differs for each
 // installation on a host.
 func ServiceName(top string) string {
-	if top == daemon.DefaultTop {
+	if top == daemon.DefaultTop || top == systemTop {
 		return "muster-agent"
 	}
 	sum := sha256.Sum256([]byte(top))
 	return "muster-agent-" + hex.EncodeToString(sum[:3])
 }
 
-func agentService(name, top string) (service.Service, error) {
+func agentService(name string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
-		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + top,
-		Executable: layout.Path(top, layout.AgentLink), Arguments: []string{"run", "--top", top},
-		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(top)},
+		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + r.Top,
+		Executable: r.Link(layout.AgentLink), Arguments: []string{"run", "--top", r.Top},
+		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(r)},
 	})
 }
 
-func watcherService(agent, top string) (service.Service, error) {
+func watcherService(agent string, r layout.Roots) (service.Service, error) {
 	name := services.WatcherName(agent)
 	return service.New(nothing{}, &service.Config{
-		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + top,
-		Executable: layout.Path(top, layout.WatcherLink), Arguments: []string{"--top", top},
+		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + r.Top,
+		Executable: r.Link(layout.WatcherLink), Arguments: []string{"--top", r.Top},
 		Option: service.KeyValue{
-			"SystemdScript": services.WatcherSystemd(top), "LaunchdConfig": services.WatcherLaunchd(name, top),
-			"UpstartScript": services.WatcherUpstart(top), "OpenRCScript": services.WatcherOpenRC(top),
+			"SystemdScript": services.WatcherSystemd(r), "LaunchdConfig": services.WatcherLaunchd(name, r),
+			"UpstartScript": services.WatcherUpstart(r), "OpenRCScript": services.WatcherOpenRC(r),
 		},
 	})
 }
@@ -87,12 +90,16 @@ func (nothing) Start(service.Service) error { return nil }
 func (nothing) Stop(service.Service) error  { return nil }
 
 // Install registers the agent's service, and the watcher's, which runs after a power cut.
-func (Manager) Install(top string) (string, error) {
-	if err := services.CheckTop(top); err != nil {
+func (Manager) Install(r layout.Roots) (string, error) {
+	err := services.CheckFolder(topFlag(r), r.Top)
+	if err == nil && r.Links != "" {
+		err = services.CheckFolder("--sysconfdir", r.Links)
+	}
+	if err != nil {
 		return "", err
 	}
-	name := ServiceName(top)
-	a, err := agentService(name, top)
+	name := ServiceName(r.Top)
+	a, err := agentService(name, r)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +107,7 @@ func (Manager) Install(top string) (string, error) {
 		return "", err
 	}
 	if watchesAtBoot(service.Platform()) {
-		w, err := watcherService(name, top)
+		w, err := watcherService(name, r)
 		if err == nil {
 			err = register(w)
 		}
@@ -109,6 +116,14 @@ func (Manager) Install(top string) (string, error) {
 		}
 	}
 	return name, syncUnits()
+}
+
+// topFlag returns the flag that determines the top folder.
+func topFlag(r layout.Roots) string {
+	if r.Links == "" {
+		return "--top"
+	}
+	return "--localstatedir"
 }
 
 // register installs a service and removes its definition if that fails, since the library
@@ -162,8 +177,8 @@ func syncFiles(dir, pattern string) error {
 }
 
 // Start starts the agent's service.
-func (Manager) Start(name, top string) error {
-	a, err := agentService(name, top)
+func (Manager) Start(name string, r layout.Roots) error {
+	a, err := agentService(name, r)
 	if err != nil {
 		return err
 	}
@@ -171,14 +186,14 @@ func (Manager) Start(name, top string) error {
 }
 
 // Remove stops and removes both services.
-func (Manager) Remove(name, top string) error {
-	a, err := agentService(name, top)
+func (Manager) Remove(name string, r layout.Roots) error {
+	a, err := agentService(name, r)
 	if err != nil {
 		return err
 	}
 	errs := []error{remove(a, name)}
 	if watchesAtBoot(service.Platform()) {
-		w, err := watcherService(name, top)
+		w, err := watcherService(name, r)
 		if err != nil {
 			return err
 		}

@@ -77,17 +77,17 @@ type manager struct {
 	startErr error
 }
 
-func (m *manager) Install(string) (string, error) {
+func (m *manager) Install(layout.Roots) (string, error) {
 	m.asked = append(m.asked, "install")
 	return "muster-test", nil
 }
 
-func (m *manager) Start(name, _ string) error {
+func (m *manager) Start(name string, _ layout.Roots) error {
 	m.asked = append(m.asked, "start "+name)
 	return m.startErr
 }
 
-func (m *manager) Remove(name, _ string) error {
+func (m *manager) Remove(name string, _ layout.Roots) error {
 	m.asked = append(m.asked, "remove "+name)
 	return nil
 }

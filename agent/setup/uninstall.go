@@ -41,6 +41,8 @@ type Removed struct {
 	ReportErr error
 	// Left are names in the top folder that are not part of the installation.
 	Left []string
+	// Settings are the files beside the pointer that stay, if it was not in the top folder.
+	Settings []string
 	// Components are what goes on without the agent; it needs the folder with their files.
 	Components []string
 }
@@ -53,23 +55,31 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 	} else if err != nil {
 		return out, err
 	}
+	roots, err := disk.FindRoots(r.Disk, r.Top)
+	if err != nil {
+		return out, err
+	}
 	// A watcher could start the agent during the removal.
 	if err := r.refuseLocked(layout.WatcherLockFile, "an upgrade is being watched: uninstall when it is over (see muster-agent status)"); err != nil {
 		return out, err
 	}
-	if err := r.stopService(); err != nil {
+	if err := r.stopService(roots); err != nil {
 		return out, err
 	}
 	if err := r.refuseLocked(layout.AgentLockFile, "the agent is running: stop it first"); err != nil {
 		return out, err
 	}
-	var err error
 	if out.Components, err = r.Components(ctx); err != nil {
 		return out, err
 	}
 	out.ReportErr = r.reportRemoval(ctx)
-	if err := removeInstalled(r.Disk, r.Top); err != nil {
+	if err := removeInstalled(r.Disk, roots); err != nil {
 		return out, err
+	}
+	if roots.Links != "" {
+		if out.Settings, err = removeSettings(r.Disk, roots); err != nil {
+			return out, err
+		}
 	}
 	entries, err := r.Disk.ReadDir("uninstall", r.Top)
 	if err != nil {
@@ -95,7 +105,7 @@ func (r Removal) refuseLocked(file, why string) error {
 	return release()
 }
 
-func (r Removal) stopService() error {
+func (r Removal) stopService(roots layout.Roots) error {
 	data, err := r.Disk.ReadFile("uninstall", layout.Path(r.Top, layout.ServiceFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -104,7 +114,7 @@ func (r Removal) stopService() error {
 		return err
 	}
 	name := strings.TrimSpace(string(data))
-	if err := r.Services.Remove(name, r.Top); err != nil {
+	if err := r.Services.Remove(name, roots); err != nil {
 		return fmt.Errorf("remove service %s: %w", name, err)
 	}
 	return r.waitStopped()

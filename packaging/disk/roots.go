@@ -51,11 +51,7 @@ func FindTop(d Disk, program string) string {
 	if beside == "" {
 		return ""
 	}
-	links, err := d.Readlink(opRoots, beside)
-	if err != nil {
-		return ""
-	}
-	pointer, err := d.Readlink(opRoots, filepath.Join(links, layout.AgentLink))
+	pointer, err := d.Readlink(opRoots, filepath.Join(beside, layout.AgentLink))
 	if err != nil {
 		return ""
 	}

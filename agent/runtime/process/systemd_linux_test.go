@@ -167,7 +167,7 @@ func (s *service) install() {
 		layout.Path(serviceTop, layout.AgentLink):      self,
 		filepath.Join(s.release.Home, "bin", "server"): self,
 		filepath.Join(serviceTop, releaseFile):         release,
-		"/etc/systemd/system/muster-agent.service":     []byte(services.AgentSystemd(serviceTop)),
+		"/etc/systemd/system/muster-agent.service":     []byte(services.AgentSystemd(layout.Roots{Top: serviceTop})),
 	} {
 		s.run("mkdir", "-p", filepath.Dir(name))
 		if err := disk.WriteFile(disk.OS{}, "test", s.Path(name), content, 0o755); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/testing/nspawn"
 )
@@ -87,7 +88,7 @@ func inMachineAsRoot(t testing.TB) bool {
 // rights from the agent.
 func sandbox() []string {
 	var out []string
-	for line := range strings.Lines(services.AgentSystemd(top)) {
+	for line := range strings.Lines(services.AgentSystemd(layout.Roots{Top: top})) {
 		name, _, _ := strings.Cut(line, "=")
 		for _, prefix := range []string{"Protect", "Private", "Restrict", "ReadWritePaths", "NoNewPrivileges", "SystemCall", "Lock"} {
 			if strings.HasPrefix(name, prefix) {
