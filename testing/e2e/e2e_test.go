@@ -114,7 +114,7 @@ func (w *world) close() {
 		}
 	}
 	if w.t.Failed() {
-		for _, pattern := range []string{"*.log", "*/data/agent.log", "*/data/watcher.log"} {
+		for _, pattern := range []string{"*.log", "*/data/agent.log", "*/data/watcher.log", "*/var/lib/*/data/*.log"} {
 			files, _ := filepath.Glob(filepath.Join(w.Dir, pattern))
 			for _, f := range files {
 				b, _ := os.ReadFile(f)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,14 @@ type machine struct {
 // newMachine installs 1.0.0 as a service on a fresh machine.
 func newMachine(t *testing.T, w *world, name, top string) *machine {
 	t.Helper()
+	m := freshMachine(t, w, name, top)
+	m.install(w.Programs.Agent, "--top", top, "--package", w.archives["1.0.0"])
+	return m
+}
+
+// freshMachine boots a machine without an agent.
+func freshMachine(t *testing.T, w *world, name, top string) *machine {
+	t.Helper()
 	nspawn.Require(t)
 	dir := filepath.Join(w.Dir, "machine-"+name)
 	vm, err := nspawn.New(t.Context(), dir, name, filepath.Dir(w.Programs.Agent), filepath.Join(w.Dir, "packages"))
@@ -35,14 +44,20 @@ func newMachine(t *testing.T, w *world, name, top string) *machine {
 	m := &machine{Machine: vm, t: t, w: w, top: top, host: &harness.Host{Name: name}}
 	t.Cleanup(m.close)
 	m.on()
-	s := w.server.Info
-	out := m.run(w.Programs.Agent, "install", "--top", top, "--package", w.archives["1.0.0"],
-		"--url", s.AgentURL, "--token", s.EnrollToken, "--ca-pin", s.CAPin, "--trust-key", w.publisher.PublicKey)
+	return m
+}
+
+// install installs the agent as a service, and enrols it.
+func (m *machine) install(program string, flags ...string) {
+	m.t.Helper()
+	s := m.w.server.Info
+	out := m.run(slices.Concat([]string{program, "install"}, flags, []string{
+		"--url", s.AgentURL, "--token", s.EnrollToken, "--ca-pin", s.CAPin, "--trust-key", m.w.publisher.PublicKey,
+	})...)
 	_, after, _ := strings.Cut(out, "Runs as service ")
 	m.agent, _, _ = strings.Cut(after, ".")
 	m.watcher = m.agent + "-watcher"
-	w.online(m.host)
-	return m
+	m.w.online(m.host)
 }
 
 func (m *machine) close() {
@@ -102,13 +117,19 @@ func (m *machine) waitProperty(unit, name, want string) {
 // configure writes the agent's settings and syncs only them.
 func (m *machine) configure(text string) {
 	m.t.Helper()
-	f, err := os.Create(layout.Path(m.host.Top, layout.ConfigFile))
+	m.write(layout.Path(m.top, layout.ConfigFile), text)
+	m.run("systemctl", "restart", m.agent)
+}
+
+// write writes a file in the machine and syncs only that one.
+func (m *machine) write(path, text string) {
+	m.t.Helper()
+	f, err := os.Create(m.Path(path))
 	check(m.t, err)
 	_, err = f.WriteString(text)
 	check(m.t, err)
 	check(m.t, f.Sync())
 	check(m.t, f.Close())
-	m.run("systemctl", "restart", m.agent)
 }
 
 // processes lists what runs from the top folder.

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -452,7 +454,10 @@ type Host struct {
 	fleet *Fleet
 	Name  string
 	Top   string
-	ID    string
+	// Prefix is the prefix of the system into whose folders the agent was installed; empty if
+	// everything is below Top.
+	Prefix string
+	ID     string
 }
 
 // HostOptions configure an agent. The zero value has short times.
@@ -492,26 +497,70 @@ func (f *Fleet) Install(ctx context.Context, s *Server, p *Publisher, archive, n
 		o.Grace = DefaultGrace
 	}
 	h := &Host{fleet: f, Name: name, Top: filepath.Join(f.Dir, name)}
-	trust := []string{"--trust-key", p.PublicKey}
+	if _, err := f.InstallCommand(ctx, h.Top, append(o.enrollment(s, p), "--package", archive)...); err != nil {
+		return nil, err
+	}
+	return h, h.configure(o)
+}
+
+// InstallSystem installs the agent whose version is below the prefix of a system into the
+// system's folders, and enrols it.
+func (f *Fleet) InstallSystem(ctx context.Context, s *Server, p *Publisher, system layout.System, version, name string, o HostOptions) (*Host, error) {
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	h := &Host{fleet: f, Name: name, Top: system.Roots().Top, Prefix: system.Prefix}
+	program := filepath.Join(system.Version(version), layout.AgentLink)
+	args := []string{program, "install", "--prefix", system.Prefix, "--sysconfdir", system.SysConfDir, "--localstatedir", system.LocalStateDir, "--unsafe-top", "--no-service"}
+	if _, err := f.program(ctx, nil, append(args, o.enrollment(s, p)...)...); err != nil {
+		return nil, err
+	}
+	return h, h.configure(o)
+}
+
+// PlaceVersion places what is in an archive below the prefix of a system, with the links that
+// do not change, as a package of the system does. at returns where this process sees a path of
+// the system.
+func PlaceVersion(ctx context.Context, archive string, system layout.System, version string, at func(path string) string) error {
+	home := at(system.Version(version))
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, "tar", "-xzf", archive, "-C", home, "--strip-components=3", "--wildcards", "*/data/*/*").CombinedOutput()
+	if err == nil {
+		out, err = exec.CommandContext(ctx, "tar", "-xzf", archive, "-C", home, "--strip-components=1", "--wildcards", "*/"+manifest.FileName).CombinedOutput()
+	}
+	if err != nil {
+		return fmt.Errorf("unpack %s: %w: %s", archive, err, out)
+	}
+	command, target := system.Command()
+	if err := os.MkdirAll(at(filepath.Dir(command)), 0o755); err != nil {
+		return err
+	}
+	return errors.Join(os.Symlink(target, at(command)), os.Symlink(system.Roots().Links, at(system.Default())))
+}
+
+// enrollment returns the flags that enrol a host.
+func (o HostOptions) enrollment(s *Server, p *Publisher) []string {
+	flags := []string{"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin}
 	if o.TrustRoot != "" {
-		trust = []string{"--trust-root", o.TrustRoot}
+		flags = append(flags, "--trust-root", o.TrustRoot)
+	} else {
+		flags = append(flags, "--trust-key", p.PublicKey)
 	}
 	for _, tag := range o.Tags {
-		trust = append(trust, "--tag", tag)
+		flags = append(flags, "--tag", tag)
 	}
-	_, err := f.InstallCommand(ctx, h.Top, append(trust, "--package", archive,
-		"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin)...)
-	if err != nil {
-		return nil, err
-	}
-	config := fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate)
+	return flags
+}
+
+// configure writes the host's settings.
+func (h *Host) configure(o HostOptions) error {
+	config := fmt.Appendf(nil, hostConfig, h.Name, o.Grace, o.DownloadRate)
 	if o.Defaults {
-		config = fmt.Appendf(nil, "host: {name: %s}\n", name)
+		config = fmt.Appendf(nil, "host: {name: %s}\n", h.Name)
 	}
-	if err := os.WriteFile(layout.Path(h.Top, layout.ConfigFile), config, 0o600); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return os.WriteFile(layout.Path(h.Top, layout.ConfigFile), config, 0o600)
 }
 
 // InstallCommand runs `muster-agent install --no-service` with more flags. The folders of
@@ -529,20 +578,29 @@ func (h *Host) Start() error {
 
 // CLI runs the agent's own command line on the host.
 func (h *Host) CLI(ctx context.Context, args ...string) (string, error) {
-	return h.fleet.program(ctx, nil, append([]string{layout.Path(h.Top, layout.AgentLink)}, args...)...)
+	program := layout.Path(h.Top, layout.AgentLink)
+	if h.Prefix != "" {
+		program, _ = layout.System{Prefix: h.Prefix}.Command()
+	}
+	return h.fleet.program(ctx, nil, append([]string{program}, args...)...)
 }
 
 // Runs returns the version to which the host's pointer leads.
 func (h *Host) Runs() (string, error) {
-	target, err := os.Readlink(layout.Path(h.Top, layout.AgentLink))
-	return strings.TrimPrefix(filepath.Base(filepath.Dir(target)), layout.HomePrefix), err
+	roots, err := disk.FindRoots(disk.OS{}, h.Top)
+	if err != nil {
+		return "", err
+	}
+	target, err := os.Readlink(roots.Link(layout.AgentLink))
+	return strings.TrimPrefix(path.Base(roots.HomeOf(target)), layout.HomePrefix), err
 }
 
-// Processes returns the ids of the processes whose program is in the host's folder: the
-// agent and a watcher.
+// Processes returns the ids of the processes whose program is in the host's folder or below its
+// prefix: the agent and a watcher.
 func (h *Host) Processes() ([]int, error) {
 	return h.processes("exe", func(path, top string) bool {
-		return strings.HasPrefix(path, top) && !strings.HasPrefix(path, filepath.Join(top, "components"))
+		below := h.Prefix != "" && strings.HasPrefix(path, h.Prefix+string(filepath.Separator))
+		return below || strings.HasPrefix(path, top) && !strings.HasPrefix(path, filepath.Join(top, "components"))
 	})
 }
 
