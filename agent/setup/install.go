@@ -92,7 +92,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
-	pkg, err := i.unpack(ctx, s)
+	pkg, err := i.place(ctx, s, before.system)
 	if err != nil {
 		return out, err
 	}
@@ -176,9 +176,10 @@ func (i Installation) checkTop() (existed bool, err error) {
 	return true, nil
 }
 
-func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifest.Package, error) {
+// place makes the home of the version.
+func (i Installation) place(ctx context.Context, s *enrollmentSession, system systemBefore) (manifest.Package, error) {
 	if i.System != nil {
-		return i.linkVersion()
+		return system.version, install.LinkHome(i.Disk, i.Top, system.version.Home(), system.folder)
 	}
 	if i.Package == "" {
 		return i.copyRunning(ctx)

@@ -38,9 +38,13 @@ type systemBefore struct {
 	links, config bool
 	// missing are the links below the prefix that there were not.
 	missing []string
+	// folder has the version that the running program belongs to, which the system's packages
+	// have placed below the prefix. Its path has no links, as the one of a process's program.
+	folder  string
+	version manifest.Package
 }
 
-// lookAtSystem refuses a system that has a pointer.
+// lookAtSystem refuses a system that has a pointer, or does not have the version.
 func (i Installation) lookAtSystem() (b systemBefore, err error) {
 	exists := func(path string) bool {
 		_, lerr := i.Disk.Lstat(opInstall, path)
@@ -59,37 +63,35 @@ func (i Installation) lookAtSystem() (b systemBefore, err error) {
 			b.missing = append(b.missing, l.at)
 		}
 	}
+	if err == nil {
+		b.folder, b.version, err = i.findVersion()
+	}
 	return b, err
 }
 
-// linkVersion makes the home of the version that the running program belongs to, which the
-// system's packages have placed below the prefix.
-func (i Installation) linkVersion() (manifest.Package, error) {
-	var none manifest.Package
+// findVersion returns the folder of the version that the running program belongs to.
+func (i Installation) findVersion() (folder string, p manifest.Package, err error) {
 	m, err := i.runningManifest()
 	if err != nil {
-		return none, err
+		return "", p, err
 	}
 	if m == nil {
-		return none, fmt.Errorf("--prefix: there is no %s beside %s: run the program in %s, which the system's package brings", manifest.FileName, i.Executable, i.System.Version("VERSION"))
+		return "", p, fmt.Errorf("--prefix: there is no %s beside %s: run the program in %s, which the system's package brings", manifest.FileName, i.Executable, i.System.Version("VERSION"))
 	}
 	running := m.Package
-	folder := i.System.Version(running.FullVersion())
-	p, err := install.ReadVersion(i.Disk, folder)
+	folder = i.System.Version(running.FullVersion())
+	p, err = install.ReadVersion(i.Disk, folder)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fmt.Errorf("--prefix: %s does not hold version %s: install the system's package that brings it, or choose another prefix: %w", folder, running.FullVersion(), err)
+		return "", p, fmt.Errorf("--prefix: %s does not hold version %s: install the system's package that brings it, or choose another prefix: %w", folder, running.FullVersion(), err)
 	}
 	if err != nil {
-		return none, fmt.Errorf("--prefix: %w", err)
+		return "", p, fmt.Errorf("--prefix: %w", err)
 	}
 	if p.Identity() != running.Identity() {
-		return none, fmt.Errorf("--prefix: %s holds %s, and this program is %s: run the one that is there", folder, p.Identity(), running.Identity())
+		return "", p, fmt.Errorf("--prefix: %s holds %s, and this program is %s: run the one that is there", folder, p.Identity(), running.Identity())
 	}
-	// The process of the agent has the path of its program without links.
-	if folder, err = disk.Resolve(i.Disk, opInstall, "", folder); err != nil {
-		return none, err
-	}
-	return p, install.LinkHome(i.Disk, i.Top, p.Home(), folder)
+	folder, err = disk.Resolve(i.Disk, opInstall, "", folder)
+	return folder, p, err
 }
 
 // configureSystem places the settings beside the pointer, unless they are there, where

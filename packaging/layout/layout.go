@@ -2,7 +2,8 @@
 // versions read each other's files, so a released name never changes.
 //
 // Names are relative to the top folder and slash-separated; [Path] returns the path of
-// one. The README shows the folders of a host.
+// one. [Roots] also has the folder of the links, which is another one in the folders of a
+// [System]. The README shows the folders of a host.
 package layout
 
 import (
