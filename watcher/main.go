@@ -143,6 +143,10 @@ func watchTop(top string, stdout io.Writer) error {
 		return announce(stdout, lineNothing)
 	}
 
+	roots, err := disk.FindRoots(disk.OS{}, top)
+	if err != nil {
+		return err // whoever does not know where the pointer is cannot restore it
+	}
 	lock := flock.New(layout.Path(top, layout.WatcherLockFile))
 	held, err := acquire(ctx, lock)
 	if err != nil {
@@ -153,10 +157,6 @@ func watchTop(top string, stdout io.Writer) error {
 	}
 	if err := announce(stdout, lineWatching); err != nil {
 		return err
-	}
-	roots, err := disk.FindRoots(disk.OS{}, top)
-	if err != nil {
-		return err // without the pointer's place nothing can be restored
 	}
 	w := watch.Watch{
 		Top:   top,

@@ -384,8 +384,8 @@ func removeInstalled(d disk.Disk, roots layout.Roots) error {
 			errs = append(errs, d.Remove(opInstall, roots.Link(name)))
 		}
 	}
-	names := append(links, layout.ConfigFile, layout.ConfigFile+layout.NewSuffix)
-	for _, name := range slices.Concat(names, layout.Copies(layout.IdentityFile), layout.Copies(layout.WatcherIdentityFile)) {
+	settings := []string{layout.ConfigFile, layout.ConfigFile + layout.NewSuffix}
+	for _, name := range slices.Concat(links, settings, layout.Copies(layout.IdentityFile), layout.Copies(layout.WatcherIdentityFile)) {
 		errs = append(errs, d.Remove(opInstall, layout.Path(roots.Top, name)))
 	}
 	errs = append(errs, d.Remove(opInstall, probe.SocketPath(roots.Top)), d.RemoveAll(opInstall, control.StagingDir(roots.Top)))

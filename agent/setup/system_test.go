@@ -129,7 +129,7 @@ func TestInstallIntoTheFoldersOfASystem(t *testing.T) {
 		t.Errorf("removed %+v, %v", out, err)
 	}
 	// Below the prefix all stays: it is the system's.
-	want = append(brought, "usr/bin/muster-agent -> /usr/lib/muster-agent/default/muster-agent", "usr/lib/muster-agent/default -> /etc/muster-agent")
+	want = slices.Concat(brought, []string{"usr/bin/muster-agent -> /usr/lib/muster-agent/default/muster-agent", "usr/lib/muster-agent/default -> /etc/muster-agent"})
 	slices.Sort(want)
 	if got := files(t, dir); !slices.Equal(got, want) {
 		t.Errorf("after the removal there is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
