@@ -171,7 +171,7 @@ func (i Installation) checkTop() (existed bool, err error) {
 		}
 	}
 	if len(entries) > 0 {
-		return true, fmt.Errorf("%s is not empty (it holds %s): choose another folder with --top, or empty this one", i.Top, entries[0].Name())
+		return true, fmt.Errorf("%s is not empty (it holds %s): choose another folder with %s, or empty this one", i.Top, entries[0].Name(), topFlag(i.roots()))
 	}
 	return true, nil
 }
@@ -325,6 +325,11 @@ func (i Installation) copyHome(ctx context.Context, folder string, m *manifest.M
 // layOut creates the links and files beside the home.
 func (i Installation) layOut(p manifest.Package) error {
 	roots := i.roots()
+	if roots.Links != "" {
+		if err := disk.Point(i.Disk, opInstall, roots.Top, roots.Link(layout.StateLink)); err != nil {
+			return err
+		}
+	}
 	for _, program := range []string{layout.AgentLink, layout.WatcherLink} {
 		if _, err := i.Disk.Lstat(opInstall, layout.Path(i.Top, path.Join(p.Home(), program))); err != nil {
 			return fmt.Errorf("package has no program %s: %w", program, err)
@@ -380,7 +385,7 @@ func removeInstalled(d disk.Disk, roots layout.Roots) error {
 	links := []string{layout.AgentLink, layout.AgentLink + layout.NewSuffix, layout.WatcherLink, layout.WatcherLink + layout.NewSuffix}
 	// The pointer first, so that nothing here can be started any more.
 	if roots.Links != "" {
-		for _, name := range links {
+		for _, name := range slices.Concat(links, []string{layout.StateLink, layout.StateLink + layout.NewSuffix}) {
 			errs = append(errs, d.Remove(opInstall, roots.Link(name)))
 		}
 	}

@@ -83,8 +83,9 @@ func TestInstallIntoTheFoldersOfASystem(t *testing.T) {
 	version := "/usr/lib/muster-agent/1.0.0/"
 	want := []string{
 		"etc/muster-agent/agent.yml",
-		"etc/muster-agent/muster-agent -> /" + home + "/muster-agent",
-		"etc/muster-agent/muster-watcher -> /" + home + "/muster-watcher",
+		"etc/muster-agent/muster-agent -> state/data/" + filepath.Base(home) + "/muster-agent",
+		"etc/muster-agent/muster-watcher -> state/data/" + filepath.Base(home) + "/muster-watcher",
+		"etc/muster-agent/state -> /var/lib/muster-agent",
 		"usr/bin/muster-agent -> /usr/lib/muster-agent/default/muster-agent",
 		"usr/lib/muster-agent/1.0.0/manifest.yaml", "usr/lib/muster-agent/1.0.0/muster-agent", "usr/lib/muster-agent/1.0.0/muster-watcher",
 		"usr/lib/muster-agent/default -> /etc/muster-agent",

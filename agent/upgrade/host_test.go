@@ -146,6 +146,7 @@ func (h *testHost) useSystem(t *testing.T) {
 	must(t, os.Rename(filepath.Join(folder, layout.RunDir), filepath.Join(h.top, running.Home, layout.RunDir)))
 	roots := h.roots()
 	must(t, os.MkdirAll(roots.Links, 0o755))
+	must(t, os.Symlink(h.top, roots.Link(layout.StateLink)))
 	for _, name := range []string{agentName, watcherName} {
 		must(t, disk.Point(disk.OS{}, "test", roots.Target(running.Home, name), roots.Link(name)))
 		must(t, disk.Point(disk.OS{}, "test", roots.Link(name), filepath.Join(h.top, name)))

@@ -51,11 +51,14 @@ func FindTop(d Disk, program string) string {
 	if beside == "" {
 		return ""
 	}
-	pointer, err := d.Readlink(opRoots, filepath.Join(beside, layout.AgentLink))
+	state := filepath.Join(beside, layout.StateLink)
+	if _, err := d.Lstat(opRoots, state); err != nil {
+		return ""
+	}
+	top, err := Resolve(d, opRoots, "", state)
 	if err != nil {
 		return ""
 	}
-	top, _ := layout.Locate(pointer)
 	return top
 }
 

@@ -26,7 +26,8 @@ func inSystem(t *testing.T) (s layout.System, roots layout.Roots) {
 		os.Rename(linked, program),
 		os.Symlink(program, linked),
 		os.Symlink(roots.Links, s.Default()),
-		os.Symlink(linked, roots.Link(layout.AgentLink)),
+		os.Symlink(roots.Top, roots.Link(layout.StateLink)),
+		os.Symlink(roots.Target(newHome, layout.AgentLink), roots.Link(layout.AgentLink)),
 		os.Symlink(roots.Link(layout.AgentLink), filepath.Join(roots.Top, layout.AgentLink)),
 	} {
 		if err != nil {
@@ -63,6 +64,32 @@ func TestAnInstallationIsFoundFromEachOfItsPrograms(t *testing.T) {
 	fi, err := Stat(OS{}, "test", layout.Path(roots.Top, newHome+"/"+layout.AgentLink))
 	if err != nil || !fi.Mode().IsRegular() {
 		t.Errorf("the linked program is %v, %v", fi, err)
+	}
+}
+
+// Somebody moves the top folder to a larger disk and leaves a link.
+func TestAMovedInstallationIsFound(t *testing.T) {
+	s, roots := inSystem(t)
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := errors.Join(os.Rename(roots.Top, moved), os.Symlink(moved, roots.Top)); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(s.Version("1.1.0"), layout.AgentLink)
+	if top := FindTop(OS{}, program); top != moved {
+		t.Errorf("the program belongs to %s, want %s", top, moved)
+	}
+	for _, top := range []string{moved, roots.Top} {
+		r, err := FindRoots(OS{}, top)
+		if err != nil || r.Links != roots.Links {
+			t.Errorf("the roots under %s are %+v, %v", top, r, err)
+		}
+		target, err := os.Readlink(r.Link(layout.AgentLink))
+		if err != nil || r.HomeOf(target) != newHome {
+			t.Errorf("the pointer leads to %s, %v, want %s", target, err, newHome)
+		}
+		if home, err := FindHome(OS{}, top, program); home != newHome || err != nil {
+			t.Errorf("the program is in the home %s, %v, want %s", home, err, newHome)
+		}
 	}
 }
 

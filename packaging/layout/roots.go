@@ -10,11 +10,15 @@ import (
 type Roots struct {
 	// Top holds all that the agent writes, absolute.
 	Top string
-	// Links holds the pointer and the watcher's link, absolute; empty means Top. In another
-	// folder than Top they have absolute targets, and Top has fixed links of the same names that
-	// lead to them.
+	// Links holds the pointer and the watcher's link, absolute; empty means Top. If it is another
+	// folder than Top it has a [StateLink], through which they lead, and Top has fixed links of
+	// the same names that lead to them.
 	Links string
 }
+
+// StateLink leads to the top folder from another folder with the pointer. So the target of the
+// pointer does not name the top folder, which may be moved and be a link itself.
+const StateLink = "state"
 
 // LinkDir returns the folder of the pointer and the watcher's link.
 func (r Roots) LinkDir() string {
@@ -27,12 +31,14 @@ func (r Roots) LinkDir() string {
 // Link returns the path of the pointer or the watcher's link.
 func (r Roots) Link(name string) string { return filepath.Join(r.LinkDir(), name) }
 
-// Target returns what the link of that name has as its target if it leads to a home.
+// Target returns what the link of that name has as its target if it leads to a home. It is
+// relative, so that the installation can be moved.
 func (r Roots) Target(home, name string) string {
-	if r.LinkDir() == r.Top {
-		return filepath.FromSlash(path.Join(home, name)) // relative, so that the installation can be moved
+	target := path.Join(home, name)
+	if r.LinkDir() != r.Top {
+		target = path.Join(StateLink, target)
 	}
-	return Path(r.Top, path.Join(home, name))
+	return filepath.FromSlash(target)
 }
 
 // HomeOf returns the home that a link with this target leads to. If it leads elsewhere, the
@@ -43,9 +49,16 @@ func (r Roots) HomeOf(target string) string {
 		if err != nil { // on another volume
 			return path.Dir(filepath.ToSlash(target))
 		}
-		target = rel
+		return path.Dir(filepath.ToSlash(rel))
 	}
-	return path.Dir(path.Clean(filepath.ToSlash(target)))
+	target = path.Clean(filepath.ToSlash(target))
+	if r.LinkDir() != r.Top {
+		var ok bool
+		if target, ok = strings.CutPrefix(target, StateLink+"/"); !ok {
+			return "" // a link beside the pointer
+		}
+	}
+	return path.Dir(target)
 }
 
 // program names the agent's folders in those of a system.
@@ -56,7 +69,9 @@ const program = "muster-agent"
 //	<prefix>/lib/muster-agent/1.0.0/        a version that the system's packages brought
 //	<prefix>/lib/muster-agent/default       → <sysconfdir>/muster-agent
 //	<prefix>/bin/muster-agent               → <prefix>/lib/muster-agent/default/muster-agent
-//	<sysconfdir>/muster-agent/muster-agent  the pointer, beside the configuration
+//	<sysconfdir>/muster-agent/muster-agent  → state/data/<home>/muster-agent, the pointer
+//	<sysconfdir>/muster-agent/state         → <localstatedir>/lib/muster-agent
+//	<sysconfdir>/muster-agent/agent.yml     the settings
 //	<localstatedir>/lib/muster-agent/       all that the agent writes
 //
 // Nothing is written below the prefix after the installation.

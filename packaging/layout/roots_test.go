@@ -10,7 +10,7 @@ func TestRootsKnowTheirLinks(t *testing.T) {
 		"below one folder": {Roots{Top: "/opt/muster"}, "/opt/muster/muster-agent", newHome + "/muster-agent"},
 		"in a system": {
 			System{Prefix: "/usr", SysConfDir: "/etc", LocalStateDir: "/var"}.Roots(),
-			"/etc/muster-agent/muster-agent", "/var/lib/muster-agent/" + newHome + "/muster-agent",
+			"/etc/muster-agent/muster-agent", "state/" + newHome + "/muster-agent",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -24,7 +24,10 @@ func TestRootsKnowTheirLinks(t *testing.T) {
 			if home := test.roots.HomeOf(got); home != newHome {
 				t.Errorf("the target is in %s, want %s", home, newHome)
 			}
-			for _, elsewhere := range []string{"/usr/bin/muster-agent", "muster-agent", "../data/muster-agent-1.1.0-3f2a9c/muster-agent"} {
+			if home := test.roots.HomeOf(Path(test.roots.Top, newHome+"/muster-agent")); home != newHome {
+				t.Errorf("the absolute target is in %s, want %s", home, newHome)
+			}
+			for _, elsewhere := range []string{"/usr/bin/muster-agent", "muster-agent", "other/" + newHome + "/muster-agent", "../data/muster-agent-1.1.0-3f2a9c/muster-agent"} {
 				if home := test.roots.HomeOf(elsewhere); IsHome(home) {
 					t.Errorf("%s is said to be in the home %s", elsewhere, home)
 				}

@@ -241,6 +241,7 @@ func (s *site) useSystem() {
 	s.links = system.Roots().Links
 	s.host.links = s.links
 	s.must(os.MkdirAll(s.links, 0o755))
+	s.must(os.Symlink(s.top, s.roots().Link(layout.StateLink)))
 	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		s.must(disk.Point(quickDisk{}, "test", s.roots().Link(name), filepath.Join(s.top, name)))
 	}
