@@ -24,7 +24,10 @@ import (
 // newSystem returns a system whose packages have brought version 1.0.0.
 func newSystem(t *testing.T) layout.System {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := layout.System{Prefix: filepath.Join(dir, "usr"), SysConfDir: filepath.Join(dir, "etc"), LocalStateDir: filepath.Join(dir, "var")}
 	p := newPublisher(t)
 	unpacked := filepath.Join(t.TempDir(), "h")

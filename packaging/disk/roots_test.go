@@ -13,7 +13,7 @@ import (
 // inSystem places the newer of the two versions below a prefix.
 func inSystem(t *testing.T) (s layout.System, roots layout.Roots) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := realDir(t)
 	s = layout.System{Prefix: filepath.Join(dir, "usr"), SysConfDir: filepath.Join(dir, "etc"), LocalStateDir: filepath.Join(dir, "var")}
 	roots = s.Roots()
 	program := filepath.Join(s.Version("1.1.0"), layout.AgentLink)
@@ -35,6 +35,16 @@ func inSystem(t *testing.T) (s layout.System, roots layout.Roots) {
 		}
 	}
 	return s, roots
+}
+
+// realDir returns a temporary folder whose path has no links.
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestAnInstallationIsFoundFromEachOfItsPrograms(t *testing.T) {
@@ -70,7 +80,7 @@ func TestAnInstallationIsFoundFromEachOfItsPrograms(t *testing.T) {
 // Somebody moves the top folder to a larger disk and leaves a link.
 func TestAMovedInstallationIsFound(t *testing.T) {
 	s, roots := inSystem(t)
-	moved := filepath.Join(t.TempDir(), "moved")
+	moved := filepath.Join(realDir(t), "moved")
 	if err := errors.Join(os.Rename(roots.Top, moved), os.Symlink(moved, roots.Top)); err != nil {
 		t.Fatal(err)
 	}
