@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/config"
@@ -166,6 +167,33 @@ func TestSettingsOfASystemAreKept(t *testing.T) {
 	}
 }
 
+// readOnlyDisk cannot make anything below a folder.
+type readOnlyDisk struct {
+	disk.OS
+	below string
+}
+
+func (d readOnlyDisk) refuse(path string) error {
+	if strings.HasPrefix(path, d.below+"/") {
+		return &fs.PathError{Op: "make", Path: path, Err: syscall.EROFS}
+	}
+	return nil
+}
+
+func (d readOnlyDisk) MkdirAll(op, path string, perm fs.FileMode) error {
+	if err := d.refuse(path); err != nil {
+		return err
+	}
+	return d.OS.MkdirAll(op, path, perm)
+}
+
+func (d readOnlyDisk) Symlink(op, target, link string) error {
+	if err := d.refuse(link); err != nil {
+		return err
+	}
+	return d.OS.Symlink(op, target, link)
+}
+
 func TestFailedInstallationLeavesTheSystemAsItWas(t *testing.T) {
 	other := func(t *testing.T, at string) {
 		t.Helper()
@@ -213,6 +241,9 @@ func TestFailedInstallationLeavesTheSystemAsItWas(t *testing.T) {
 		"a pointer of another installation": {func(t *testing.T, s layout.System, _ *Installation, _ *manager) {
 			other(t, s.Roots().Link(layout.AgentLink))
 		}, "already installed"},
+		"a read-only prefix without the links": {func(_ *testing.T, s layout.System, i *Installation, _ *manager) {
+			i.Disk = readOnlyDisk{below: s.Prefix}
+		}, "is missing, and the system's package has to bring it"},
 		"other files in the top folder": {func(t *testing.T, s layout.System, _ *Installation, _ *manager) {
 			other(t, filepath.Join(s.Roots().Top, "other"))
 		}, "is not empty"},
