@@ -36,10 +36,11 @@ import (
 // FolderName is the folder of all components below the agent's top folder.
 const FolderName = "components"
 
-// Options are what a Manager depends on. All fields are required.
+// Options are what a Manager depends on. All fields but Links are required.
 type Options struct {
 	Disk         disk.Disk
 	Top          string // the agent's top folder, absolute
+	Links        string // the folder of its pointer; empty: Top
 	GOOS, GOARCH string
 	// Adapters are the runtimes of this host, by name.
 	Adapters map[string]runtime.Adapter

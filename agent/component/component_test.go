@@ -766,6 +766,7 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		}, "set server_config in the policy"},
 		{"folder that is not there", func(_ *world, r *Request) { r.Order.Version = "2.2.0" }, "does not exist: create it"},
 		{"file of the agent", func(_ *world, r *Request) { r.Order.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
+		{"file beside the agent's pointer", func(_ *world, r *Request) { r.Order.Version = "2.6.0" }, "configuration file " + links + "/agent.yml: it would be in the agent's own folder " + links},
 		{"file of the agent behind a link", func(w *world, r *Request) {
 			r.Order.Version = "2.4.0"
 			if err := w.look().Symlink("test", "../../opt/muster/components", etc+"/conf.d"); err != nil {
@@ -780,7 +781,7 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 			w.publish("1.0.0", nil)
 			w.publish("2.0.0", nil)
 			for v, path := range map[string]string{
-				"2.2.0": etc + "/none/web.conf", "2.3.0": top + "/identity", "2.4.0": etc + "/conf.d/web/state", "2.5.0": top,
+				"2.2.0": etc + "/none/web.conf", "2.3.0": top + "/identity", "2.4.0": etc + "/conf.d/web/state", "2.5.0": top, "2.6.0": links + "/agent.yml",
 			} {
 				w.publish(v, func(m *manifest.Component) { m.ConfigFiles[0].Path = path })
 			}

@@ -167,6 +167,7 @@ func TestStateThatCannotBeKeptIsRefusedBeforeAnythingIsStopped(t *testing.T) {
 		{"another major version", "version 5.0.0 cannot follow 4.2.0: their major versions differ", "5.0.0", func(*manifest.Component) {}},
 		{"agent's folder", "state path /opt: it would hold the agent's own folder " + top, "4.3.0", func(c *manifest.Component) { c.StatePaths = []string{"/opt"} }},
 		{"in the agent's folder", "state path " + top + "/data: it would be in the agent's own folder " + top, "4.3.0", func(c *manifest.Component) { c.StatePaths = []string{top + "/data"} }},
+		{"folder of the agent's pointer", "state path /etc: it would hold the agent's own folder " + links, "4.3.0", func(c *manifest.Component) { c.StatePaths = []string{"/etc"} }},
 		{"a link", "state path /var/current is a link: name what it leads to", "4.3.0", func(c *manifest.Component) { c.StatePaths = []string{"/var/current"} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -390,7 +390,7 @@ func (u *unit) newChange(j *primitive.Journal, allow func(string, *trust.Expecta
 	}
 	u.mu.Unlock()
 	return &primitive.Change{
-		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Links: m.Links, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
 		OnHost: list, Allow: allow, Journal: j, Save: save, Execute: m.Execute, Account: m.Account, Log: m.Log, Report: report,
 	}
 }

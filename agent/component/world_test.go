@@ -31,8 +31,9 @@ import (
 
 // The host's folders, on its simulated disk.
 const (
-	top = "/opt/muster"
-	etc = "/etc/app"
+	top   = "/opt/muster"
+	links = "/etc/muster-agent" // of the pointer
+	etc   = "/etc/app"
 )
 
 // world is a host with a disk and a runtime that outlive its agents, and packages at a source.
@@ -135,7 +136,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: simdisk.New(), packages: t.TempDir(), agent: &agent{}, policy: []agentapi.PolicyComponent{
 		{Name: "web", Runtime: "model", Health: shortly}, {Name: "db", Runtime: "model", Health: shortly},
 	}}
-	for _, dir := range []string{top, etc} {
+	for _, dir := range []string{top, links, etc} {
 		if err := w.look().MkdirAll("test", dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +218,7 @@ func (w *world) start(a *agent) *Manager {
 	w.t.Helper()
 	w.agent = a
 	m := New(Options{
-		Disk: w.disk.View(a.call), Top: top, GOOS: goos, GOARCH: goarch,
+		Disk: w.disk.View(a.call), Top: top, Links: links, GOOS: goos, GOARCH: goarch,
 		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
 		Execute: hooks{w.machine, a, w.look()}.execute,

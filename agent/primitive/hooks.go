@@ -164,14 +164,12 @@ func (c *Change) checkApart(path string) error {
 	if err := c.checkOutside("state path", path); err != nil {
 		return err
 	}
-	top, err := disk.Resolve(c.Disk, VerifyArtifact, "", c.Top)
-	if err != nil {
-		return err
-	}
-	if strings.HasPrefix(top, path+string(filepath.Separator)) {
-		return fmt.Errorf("state path %s: it would hold the agent's own folder %s: name the folders in it that the component has", path, c.Top)
-	}
-	return nil
+	return c.eachOwn(func(own, real string) error {
+		if c.in(real, path) {
+			return fmt.Errorf("state path %s: it would hold the agent's own folder %s: name the folders in it that the component has", path, own)
+		}
+		return nil
+	})
 }
 
 // hook runs a hook of a version, with its timeout, and with variables besides those of all hooks.

@@ -178,8 +178,9 @@ type Change struct {
 	Disk     disk.Disk
 	Adapter  runtime.Adapter
 	Packages Packages
-	// Top is the agent's folder, absolute. No configuration file may be in it.
-	Top string
+	// Top is the agent's folder, absolute, and Links that of its pointer, empty if that is Top. No
+	// configuration file may be in them.
+	Top, Links string
 	// Dir is the component's folder, absolute.
 	Dir          string
 	GOOS, GOARCH string

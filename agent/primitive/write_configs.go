@@ -83,22 +83,42 @@ func (c *Change) files(to *runtime.Release) (files []configFile, rendered string
 // its identity, the keys it trusts, and what it runs. It is asked again before files are
 // written, since a component may own a folder of the path.
 func (c *Change) checkOutside(what, path string) error {
-	top, err := disk.Resolve(c.Disk, WriteConfigs, "", c.Top)
-	if err != nil {
-		return err
-	}
 	folder, err := disk.Resolve(c.Disk, WriteConfigs, "", filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, path, err)
 	}
 	leads := filepath.Join(folder, filepath.Base(path))
-	if c.GOOS != "linux" { // there names that differ in case may be the same
-		top, leads = strings.ToLower(top), strings.ToLower(leads)
-	}
-	if leads == top || strings.HasPrefix(leads, top+string(filepath.Separator)) {
-		return fmt.Errorf("%s %s: it would be in the agent's own folder %s: choose a path elsewhere", what, path, c.Top)
+	return c.eachOwn(func(own, real string) error {
+		if c.in(leads, real) {
+			return fmt.Errorf("%s %s: it would be in the agent's own folder %s: choose a path elsewhere", what, path, own)
+		}
+		return nil
+	})
+}
+
+// eachOwn calls f with the agent's own folders, and with what they lead to.
+func (c *Change) eachOwn(f func(own, real string) error) error {
+	for _, own := range []string{c.Top, c.Links} {
+		if own == "" {
+			continue
+		}
+		real, err := disk.Resolve(c.Disk, WriteConfigs, "", own)
+		if err != nil {
+			return err
+		}
+		if err := f(own, real); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// in reports whether a path is a folder, or in it.
+func (c *Change) in(path, folder string) bool {
+	if c.GOOS != "linux" { // there names that differ in case may be the same
+		path, folder = strings.ToLower(path), strings.ToLower(folder)
+	}
+	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }
 
 func (c *Change) namedFiles(to *runtime.Release) (files []configFile, rendered string, err error) {
