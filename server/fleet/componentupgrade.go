@@ -169,12 +169,16 @@ type componentState struct {
 	version, status, action string
 	state                   agentapi.UpgradeState
 	phase, failure          string
+	lockstep                agentapi.LockstepReport
 }
 
 func shown(c *agentapi.Component) componentState {
 	s := componentState{version: c.Version, status: c.Status}
 	if d := c.UpgradeDetails; d != nil {
 		s.action, s.state, s.phase, s.failure = d.ActionID, d.State, d.Metadata.Phase, d.Metadata.ErrorMsg
+		if d.Metadata.Lockstep != nil {
+			s.lockstep = *d.Metadata.Lockstep
+		}
 	}
 	return s
 }
@@ -210,6 +214,8 @@ func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Ti
 func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool {
 	arrived := version == u.Target && was != version
 	switch {
+	case u.Upgrading() && u.From == u.Target && u.inLockstep() && !u.reached(agentapi.LockstepStart):
+		return false // only its files change, and right after a start an agent reports no details
 	case u.Upgrading() && version == u.Target && (u.Details != nil || u.From != u.Target):
 	case !u.Upgrading() && arrived && u.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
 	default:
@@ -253,7 +259,7 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 	m := d.Metadata
 	started := m.FailedState == agentapi.UpgradeRestarting || m.FailedState == agentapi.UpgradeWatching
 	status := UpgradeFailed
-	if started && m.ReasonCode != agentapi.FailedRollback {
+	if started && m.ReasonCode != agentapi.FailedRollback && !goesForward(d) {
 		status = UpgradeRolledBack
 	}
 	// By the host's own rule: a version that was started is bad, unless only the configuration
@@ -271,6 +277,20 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 		u.Failed = list[max(0, len(list)-maxFailedComponents):]
 	}
 	return true
+}
+
+// inLockstep reports whether the host has reported that it waits for others.
+func (u *ComponentUpgrade) inLockstep() bool { return u.Details != nil && u.Details.Metadata.Lockstep != nil }
+
+func (u *ComponentUpgrade) reached(p agentapi.LockstepPhase) bool {
+	return u.inLockstep() && u.Details.Metadata.Lockstep.Reached.Reaches(p)
+}
+
+// goesForward reports whether the host puts no earlier version back: others of its rollout in
+// lockstep run the new one.
+func goesForward(d *agentapi.UpgradeDetails) bool {
+	l := d.Metadata.Lockstep
+	return l != nil && l.Until.Reaches(agentapi.LockstepSwitch)
 }
 
 // maxFailedComponents bounds the failed versions of a component: an agent has up to

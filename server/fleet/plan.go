@@ -149,13 +149,16 @@ const (
 	Canary    StrategyKind = "canary"
 	AllAtOnce StrategyKind = "all_at_once"
 	Rings     StrategyKind = "rings"
+	// LockstepStrategy upgrades a component on all targets as one: no two run at different
+	// versions.
+	LockstepStrategy StrategyKind = "lockstep"
 )
 
 // Known reports whether this version of Muster knows the strategy. A newer server may store
 // one that it does not.
 func (k StrategyKind) Known() bool {
 	switch k {
-	case Rolling, Canary, AllAtOnce, Rings:
+	case Rolling, Canary, AllAtOnce, Rings, LockstepStrategy:
 		return true
 	}
 	return false
@@ -176,6 +179,10 @@ type Strategy struct {
 	ForceContinue  bool       `json:"force_continue,omitempty"`  // failures never stop it
 	SkipValidation bool       `json:"skip_validation,omitempty"` // reaching the version is enough
 	Deadline       *time.Time `json:"deadline,omitempty"`        // nothing is offered after it
+
+	// For lockstep:
+	Away     AwayMode `json:"away,omitempty"`     // empty: refuse
+	Patience Duration `json:"patience,omitempty"` // how long a phase may take; 0: DefaultPatience
 }
 
 // CanaryRule chooses the first batch, which is observed for twice Health.Wait.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // Rollout upgrades many agents to a version, in batches. One server at a time works on
@@ -48,6 +50,9 @@ type Rollout struct {
 	// Staging is how far its targets have staged the version, nil before they are asked, and
 	// without Plan.Stage.
 	Staging *Staging `json:"staging,omitempty"`
+	// Lockstep is how far a rollout in lockstep is; nil before its first round, and of other
+	// strategies.
+	Lockstep *Lockstep `json:"lockstep,omitempty"`
 
 	Batches []Batch `json:"batches,omitempty"`
 	Counts  Counts  `json:"counts"`
@@ -160,6 +165,7 @@ const (
 	StopExposure  StopKind = "exposure"
 	StopDeadline  StopKind = "deadline"
 	StopRollback  StopKind = "rollback" // its rollback is under way
+	StopVerify    StopKind = "verify"   // not all targets of a rollout in lockstep are ready
 )
 
 // Gate reports whether resuming requires a reason.
@@ -303,18 +309,21 @@ type Target struct {
 
 	ActionID string `json:"action_id,omitempty"` // the current or last offer's
 	// ActionIDs are the action ids of all earlier offers.
-	ActionIDs []string       `json:"action_ids,omitempty"`
-	Phase     string         `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
-	Attempts  int            `json:"attempts"`
-	Code      ReasonCode     `json:"code,omitempty"` // why it is in this state
-	Error     string         `json:"error,omitempty"`
-	OfferedAt *time.Time     `json:"offered_at,omitempty"`
-	ReachedAt *time.Time     `json:"reached_at,omitempty"` // when the version checked in
-	SignAt    *time.Time     `json:"sign_at,omitempty"`    // last sign of life or progress in flight
-	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
-	EndedAt   *time.Time     `json:"ended_at,omitempty"`
-	History   []TargetChange `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
-	Revision  int64          `json:"-"`
+	ActionIDs []string `json:"action_ids,omitempty"`
+	Phase     string   `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
+	// Reached is the last phase that its host has reached in lockstep by the current offer. Hosts
+	// never report less, except right after a start.
+	Reached   agentapi.LockstepPhase `json:"reached,omitempty"`
+	Attempts  int                    `json:"attempts"`
+	Code      ReasonCode             `json:"code,omitempty"` // why it is in this state
+	Error     string                 `json:"error,omitempty"`
+	OfferedAt *time.Time             `json:"offered_at,omitempty"`
+	ReachedAt *time.Time             `json:"reached_at,omitempty"` // when the version checked in
+	SignAt    *time.Time             `json:"sign_at,omitempty"`    // last sign of life or progress in flight
+	ExpiresAt *time.Time             `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
+	EndedAt   *time.Time             `json:"ended_at,omitempty"`
+	History   []TargetChange         `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
+	Revision  int64                  `json:"-"`
 }
 
 // MaxTargetHistory bounds Target.History. It has room for ten attempts.
@@ -386,6 +395,10 @@ const (
 	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
 	WhyNewerServer  ReasonCode = "newer_server"  // only a newer server knows the rollout's strategy
 	WhyStaging      ReasonCode = "staging"       // the targets stage the version first
+	WhyVerify       ReasonCode = "verify"        // not all targets are ready to go in lockstep
+	WhyLockstep     ReasonCode = "lockstep"      // all targets go together, phase by phase
+	WhyNotStaged    ReasonCode = "not_staged"    // the host has not staged the version
+	WhyNoLockstep   ReasonCode = "no_lockstep"   // the agent cannot upgrade the component in lockstep
 )
 
 // Reasons why an agent is not a target, or why a target ended.
@@ -414,6 +427,9 @@ const (
 	WhyNoComponent  ReasonCode = "no_component"     // its policy lists no such component, or it does not report it
 	WhyConfig       ReasonCode = "config"           // the configuration for its host cannot be rendered
 	WhyConfigNow    ReasonCode = "config_changed"   // the configuration for its host is another one than was previewed
+	WhyLeftOut      ReasonCode = "left_out_away"    // was away when the targets were verified
+	WhyUndone       ReasonCode = "undone"           // everything was undone
+	WhyBehind       ReasonCode = "behind"           // did not go along in time
 )
 
 // Wait is something a rollout waits for.

@@ -54,6 +54,10 @@ var (
 func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 	d := newDecision(r, targets, w, now)
 	d.count()
+	if r.Plan.Strategy.Kind == fleet.LockstepStrategy && r.State.Active() {
+		d.lockstep()
+		return d.finish()
+	}
 	switch r.State {
 	case fleet.RolloutRunning:
 		d.run()
@@ -115,6 +119,7 @@ type decision struct {
 	opens     *time.Time          // when closed ends; nil: not known
 	blocked   [len(codeNames)]int // targets that are due and were not offered, by reason
 	more      bool                // another round has work at once
+	phase     *fleet.Lockstep     // out.Lockstep, in a rollout in lockstep
 }
 
 func newDecision(r *fleet.Rollout, targets []Target, w World, now time.Time) *decision {
@@ -677,7 +682,8 @@ func changed(was, is *fleet.Rollout) bool {
 		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||
 		!SameTime(was.RunningSince, is.RunningSince) || !SameTime(was.EndedAt, is.EndedAt) ||
 		!slices.EqualFunc(was.Batches, is.Batches, sameBatch) || !slices.EqualFunc(was.Waiting, is.Waiting, sameWait) ||
-		!sameExposure(was.Exposure, is.Exposure) || !sameStaging(was.Staging, is.Staging)
+		!sameExposure(was.Exposure, is.Exposure) || !sameStaging(was.Staging, is.Staging) ||
+		!sameLockstep(was.Lockstep, is.Lockstep)
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

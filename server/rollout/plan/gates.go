@@ -82,8 +82,14 @@ func (d *decision) failed() stopped {
 func Tolerated(r *fleet.Rollout) bool {
 	rule, bad := &r.Plan.Failure, r.Counts.Bad()
 	failures := bad - min(r.Forgiven, bad)
+	if r.Lockstep != nil && r.Lockstep.Undo != nil {
+		return false
+	}
 	if r.Forced != nil || failures == 0 {
 		return true
+	}
+	if r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+		return false // its component is stopped there, or runs unwell beside the others
 	}
 	if r.Counts.Succeeded < failures {
 		return false // a small rollout can fail as a whole below any count

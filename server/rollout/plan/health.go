@@ -123,6 +123,7 @@ func (c *assessment) watch() *fleet.Watch {
 
 // inFlight assesses a target from its offer to its end.
 func (c *assessment) inFlight() {
+	c.noteReached()
 	switch {
 	case c.agent == nil || !c.agent.Active:
 		c.move(fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled")
@@ -174,6 +175,18 @@ func (c *assessment) endedBadly() bool {
 	return true
 }
 
+// noteReached records the phase that the host has reached in lockstep. It never goes back: right
+// after a start an agent may report less, or nothing.
+func (c *assessment) noteReached() {
+	d := c.details()
+	if d == nil || d.Metadata.Lockstep == nil {
+		return
+	}
+	if is := d.Metadata.Lockstep.Reached; is.Valid() == nil && !c.Reached.Reaches(is) {
+		c.Reached, c.changed = is, true
+	}
+}
+
 // begin assesses a target from its offer until the version runs.
 func (c *assessment) begin() {
 	a, d, w := c.agent, c.details(), c.watch()
@@ -196,6 +209,9 @@ func (c *assessment) begin() {
 	}
 	stale, away := sign.Add(c.rule.StaleAfter.D()), a.LastActivity().Add(fleet.OfflineAfter)
 	switch {
+	case c.plan.Strategy.Kind == fleet.LockstepStrategy:
+		// Hosts wait for each other, and those that are away go on when they are back. The
+		// patience of the plan bounds each phase; see lockstep.go.
 	case c.State == fleet.TargetOffered && c.Phase == "":
 		// The agent never reported that it received the offer. An agent that is away
 		// neither blocks the batch nor counts for or against the version.

@@ -20,9 +20,9 @@ func checkStrategy(p *fleet.Plan) error {
 	switch {
 	case st.Kind.Known():
 	case st.Kind == "":
-		return fleet.FieldError(field("strategy.kind"), "is missing: say rolling, canary, rings or all_at_once")
+		return fleet.FieldError(field("strategy.kind"), "is missing: say rolling, canary, rings, all_at_once or lockstep")
 	default:
-		return fleet.FieldError(field("strategy.kind"), "is %q, want rolling, canary, rings or all_at_once", st.Kind)
+		return fleet.FieldError(field("strategy.kind"), "is %q, want rolling, canary, rings, all_at_once or lockstep", st.Kind)
 	}
 	if err := checkBatches(st); err != nil {
 		return err

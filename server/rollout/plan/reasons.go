@@ -37,6 +37,10 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyWatched:      {"its host still watches the new version", "The rollout ends when the watch has."},
 	fleet.WhyNewerServer:  {"only a newer server knows how the rollout proceeds", "It goes on when a server of the version that started it runs: start one, or upgrade this one."},
 	fleet.WhyStaging:      {"the targets stage the version before the first is upgraded", "The first batch begins when they have, or failed to."},
+	fleet.WhyVerify:       {"not all targets are ready to go in lockstep", "Mend what the list names, or leave those targets out, then resume the rollout: it verifies again."},
+	fleet.WhyLockstep:     {"all targets go together, phase by phase", "It goes on when all targets have reached the phase. Before the phase switch, cancelling the rollout undoes everything."},
+	fleet.WhyNotStaged:    {"its host has not staged the version", "Stage it there, or say stage: ahead in the plan."},
+	fleet.WhyNoLockstep:   {"its agent cannot upgrade the component in lockstep", "Upgrade the agent first."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
 	fleet.WhySame:         {"it runs the version already", ""},
@@ -63,6 +67,9 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyNoComponent:  {"its policy lists no such component, or it does not report it yet", "Add the component to its policy, then start another rollout for it."},
 	fleet.WhyConfig:       {"the configuration for its host cannot be rendered", "Fix the reported cause, then start another rollout for it."},
 	fleet.WhyConfigNow:    {"the configuration for its host is not what was previewed", "Start another rollout for it, and look at what it would write."},
+	fleet.WhyLeftOut:      {"it was away when the targets were verified, and the plan leaves such targets out", "Bring it to the version of the others before its component runs beside them."},
+	fleet.WhyUndone:       {"everything was undone, and it runs its earlier version", "Mend what the rollout names, then start another one."},
+	fleet.WhyBehind:       {"it did not go along in time, and its component stays stopped until it does", "Check the host: it goes on by itself when it is back, within 30 days."},
 }
 
 // ReasonText returns the meaning of a code as a clause for people; empty for no code.
@@ -111,6 +118,8 @@ func StopReason(s *fleet.Stop) fleet.ReasonCode {
 		return fleet.WhyDeadline
 	case fleet.StopRollback:
 		return fleet.WhyRollingBack
+	case fleet.StopVerify:
+		return fleet.WhyVerify
 	}
 	return fleet.WhyPaused
 }

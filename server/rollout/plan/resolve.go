@@ -214,14 +214,19 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 	}
 	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
 	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)
-	p.Limits.MaxParallel = cmp.Or(p.Limits.MaxParallel, fleet.DefaultMaxParallel)
+	lockstep := p.Strategy.Kind == fleet.LockstepStrategy
+	if !lockstep { // its targets are not divided
+		p.Limits.MaxParallel = cmp.Or(p.Limits.MaxParallel, fleet.DefaultMaxParallel)
+	}
 	p.Health.Wait = cmp.Or(p.Health.Wait, fleet.Duration(fleet.DefaultHealthWait))
 	p.Health.StaleAfter = cmp.Or(p.Health.StaleAfter, fleet.Duration(fleet.DefaultStaleAfter))
 	p.Health.SilentAfter = cmp.Or(p.Health.SilentAfter, fleet.Duration(fleet.DefaultSilentAfter))
 	p.Health.MaxCrashes = cmp.Or(p.Health.MaxCrashes, fleet.DefaultMaxCrashes)
 	p.Strategy = withStrategyDefaults(p.Strategy, p.Migration.Type)
-	p.Pace.OfferFor = cmp.Or(p.Pace.OfferFor, fleet.Duration(fleet.DefaultOfferFor))
-	p.Pace.WaitFor = cmp.Or(p.Pace.WaitFor, fleet.Duration(fleet.DefaultWaitFor))
+	if !lockstep { // its phases have a time of their own
+		p.Pace.OfferFor = cmp.Or(p.Pace.OfferFor, fleet.Duration(fleet.DefaultOfferFor))
+		p.Pace.WaitFor = cmp.Or(p.Pace.WaitFor, fleet.Duration(fleet.DefaultWaitFor))
+	}
 	p.Pace.Windows = slices.Clone(p.Pace.Windows)
 	for i := range p.Pace.Windows {
 		p.Pace.Windows[i].Zone = cmp.Or(p.Pace.Windows[i].Zone, "UTC")
@@ -234,7 +239,10 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 }
 
 func withStrategyDefaults(st fleet.Strategy, migration fleet.MigrationType) fleet.Strategy {
-	if st.Kind != fleet.AllAtOnce && st.BatchSize == 0 && st.BatchPercent == 0 {
+	if st.Kind == fleet.LockstepStrategy {
+		st.Away = cmp.Or(st.Away, fleet.AwayRefuse)
+		st.Patience = cmp.Or(st.Patience, fleet.Duration(fleet.DefaultPatience))
+	} else if st.Kind != fleet.AllAtOnce && st.BatchSize == 0 && st.BatchPercent == 0 {
 		st.BatchPercent = fleet.DefaultBatchPercent
 	}
 	if st.Kind == fleet.Canary && st.Canary == nil {
@@ -287,11 +295,15 @@ func healthWait(p *fleet.Plan) time.Duration {
 // NeedsApproval reports whether an operator must approve the batches after the
 // canaries.
 func NeedsApproval(p *fleet.Plan) bool {
-	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
+	return p.Migration.Type == fleet.MigrationBreaking && p.Strategy.Kind != fleet.LockstepStrategy || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
 }
 
-// OfferFor returns how long an offer waits for its agent.
+// OfferFor returns how long an offer waits for its agent. In lockstep it waits as long as the
+// orders that follow it, of which none may reach a host without it.
 func OfferFor(p *fleet.Plan) time.Duration {
+	if p.Strategy.Kind == fleet.LockstepStrategy {
+		return fleet.LockstepOrderFor
+	}
 	if d := p.Pace.OfferFor.D(); d > 0 {
 		return d
 	}

@@ -23,6 +23,11 @@ type Target struct {
 	// Answered: the agent has staged the version, or will not. Only a rollout with Plan.Stage
 	// sets it.
 	Answered bool
+	// Reached is the phase that the host has reached in lockstep, counted from 1; 0: none.
+	Reached uint8
+	// Verdict is why the target cannot go in lockstep, 0 if it can. It is valid in a round in
+	// which World.Lockstep.Verified is set.
+	Verdict Code
 	// Runs: the agent runs the version. Seen: it is in the latest snapshot of the
 	// fleet. Decide reads neither.
 	Runs, Seen bool
@@ -90,7 +95,8 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
 	fleet.WhyFailedBefore, fleet.WhyWatched, fleet.WhyNoComponent, fleet.WhyConfig, fleet.WhyConfigNow,
-	fleet.WhyNewerServer, fleet.WhyStaging,
+	fleet.WhyNewerServer, fleet.WhyStaging, fleet.WhyVerify, fleet.WhyLockstep, fleet.WhyNotStaged, fleet.WhyNoLockstep,
+	fleet.WhyLeftOut, fleet.WhyUndone, fleet.WhyBehind,
 }
 
 // Name returns the code as documents have it.
@@ -121,6 +127,8 @@ type World struct {
 	// end; zero: none lasts. The rollout does not end before, because a watcher may still
 	// roll its host back.
 	WatchDeadline time.Time
+	// Lockstep is zero for other strategies.
+	Lockstep LockstepWorld
 }
 
 // Room is how far the version may spread now. It counts the agents that run the

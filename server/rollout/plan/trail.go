@@ -16,17 +16,23 @@ type TrailData struct {
 	Stop    *fleet.Stop        `json:"stop,omitempty"`
 	Waiting []fleet.Wait       `json:"waiting,omitempty"`
 	Batch   int                `json:"batch"` // the current one
+	// Lockstep is the phase of a rollout in lockstep.
+	Lockstep fleet.LockstepPhase `json:"lockstep,omitempty"`
 }
 
 // TrailOf returns the state of a rollout.
 func TrailOf(r *fleet.Rollout) TrailData {
-	return TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: CurrentBatch(r)}
+	t := TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: CurrentBatch(r)}
+	if r.Lockstep != nil {
+		t.Lockstep = r.Lockstep.Phase
+	}
+	return t
 }
 
 // Same reports whether two steps have the same state and wait for the same, whatever
 // the numbers of agents.
 func (t TrailData) Same(o TrailData) bool {
-	return t.State == o.State && t.Batch == o.Batch && SameStop(t.Stop, o.Stop) &&
+	return t.State == o.State && t.Batch == o.Batch && t.Lockstep == o.Lockstep && SameStop(t.Stop, o.Stop) &&
 		slices.EqualFunc(t.Waiting, o.Waiting, func(a, b fleet.Wait) bool { return a.Code == b.Code })
 }
 

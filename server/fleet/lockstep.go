@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Bounds of rollouts in lockstep.
+const (
+	// MaxLockstepTargets bounds the targets: all of them are read again before they may begin,
+	// and a group of components that must not run mixed versions is not larger.
+	MaxLockstepTargets = 5_000
+	// MaxLockstepNames bounds the hosts that the document names, since it is written at each step.
+	MaxLockstepNames = 50
+	// DefaultPatience is how long a phase may take. A component that drains by its package's own
+	// rules has its own bound for that; this is the time on top of it, for slow hosts.
+	DefaultPatience = 10 * time.Minute
+	// MinPatience outlasts the interval at which hosts check in, and MaxPatience is the longest
+	// for which a group of components may stand still because of one host.
+	MinPatience = time.Minute
+	MaxPatience = 2 * time.Hour
+	// LockstepOrderFor is how long an order to go on, or to undo, waits for a host that is away.
+	// A host that is away for longer needs an operator.
+	LockstepOrderFor = DefaultExpiration
+)
+
+// AwayMode is what a rollout in lockstep does with targets that are away when it verifies them.
+type AwayMode string
+
+// Values of AwayMode.
+const (
+	AwayRefuse  AwayMode = "refuse"  // it pauses, and names them
+	AwayExclude AwayMode = "exclude" // it leaves them out, and names them
+)
+
+// LockstepPhase is the phase of a rollout in lockstep. All targets reach a phase before the
+// first may begin the next.
+//
+//	verify ─► drain ─► stop ─► verify_again ─► backup ─► switch ─► start ─► settle
+//	             └───────┴──────────┴────────────┴─► undo
+type LockstepPhase string
+
+// Values of LockstepPhase.
+const (
+	LockstepVerify      LockstepPhase = "verify"       // are all targets ready?
+	LockstepDrain       LockstepPhase = "drain"        // they finish what they do
+	LockstepStop        LockstepPhase = "stop"         // they are stopped
+	LockstepVerifyAgain LockstepPhase = "verify_again" // are they still the same, and online?
+	LockstepBackup      LockstepPhase = "backup"       // their state is copied
+	LockstepSwitch      LockstepPhase = "switch"       // the new version is installed; no way back
+	LockstepStart       LockstepPhase = "start"        // the new version is started
+	LockstepSettle      LockstepPhase = "settle"       // its health is judged
+	LockstepUndo        LockstepPhase = "undo"         // all go back to where they were
+)
+
+// Proceeds returns the phase of the hosts that this phase of the rollout lets them reach; ok is
+// false if it lets them do nothing new.
+func (p LockstepPhase) Proceeds() (until agentapi.LockstepPhase, ok bool) {
+	switch p {
+	case LockstepStop:
+		return agentapi.LockstepStop, true
+	case LockstepBackup:
+		return agentapi.LockstepBackup, true
+	case LockstepSwitch:
+		return agentapi.LockstepSwitch, true
+	case LockstepStart:
+		return agentapi.LockstepStart, true
+	}
+	return "", false
+}
+
+// Lockstep is how far a rollout in lockstep is. CommittedAt and Undo exclude each other, and
+// each is written before the first order that follows from it exists.
+type Lockstep struct {
+	Phase LockstepPhase `json:"phase"`
+	Since time.Time     `json:"since"`
+	// Targets is how many go together, set with the phase drain.
+	Targets int `json:"targets,omitempty"`
+	// CommittedAt is when the phase switch began: from then on the rollout goes through to its
+	// end.
+	CommittedAt *time.Time `json:"committed_at,omitempty"`
+	Undo        *Undo      `json:"undo,omitempty"`
+	// Missing are hosts that were left out because they were away, Failed those that did not
+	// go along to the end, or did not report that they have gone back. Each has at most
+	// MaxLockstepNames.
+	Missing []string `json:"missing,omitempty"`
+	Failed  []string `json:"failed,omitempty"`
+}
+
+// Undo is why a rollout in lockstep goes back.
+type Undo struct {
+	At  time.Time     `json:"at"`
+	In  LockstepPhase `json:"in"`  // the phase that was under way
+	Why string        `json:"why"` // a sentence, which hosts report as the reason
+}
+
+// Running reports whether targets are under way: some were told to begin, and the rollout has
+// not ended.
+func (l *Lockstep) Running() bool { return l != nil && l.Phase != "" && l.Phase != LockstepVerify }
+
+// Committed reports whether it goes through to its end.
+func (l *Lockstep) Committed() bool { return l != nil && l.CommittedAt != nil }
+
+// PhaseTime returns how long a phase of a rollout in lockstep may take.
+func (s *Strategy) PhaseTime() time.Duration {
+	if s.Patience > 0 {
+		return s.Patience.D()
+	}
+	return DefaultPatience
+}
+
+// CheckLockstep returns an error if the agent cannot upgrade the component in lockstep.
+func (s *Subject) CheckLockstep() error {
+	if s.component.Lockstep {
+		return nil
+	}
+	return Errorf(Invalid, "agent %s cannot upgrade component %s in lockstep: its version, or the runtime of the component, does not know how", s.Agent.ID, s.Component)
+}
+
+// HasStaged reports whether the host can install a version without loading it: it has staged
+// it, or keeps it from before.
+func (s *Subject) HasStaged(version string) bool {
+	if s.Agent.HasStaged(s.Component, version) {
+		return true
+	}
+	for _, kept := range s.component.Rollbacks {
+		if kept == version {
+			return true
+		}
+	}
+	return false
+}
+
+// ProceedID returns the id of the order by which the hosts of one UPGRADE of a rollout go on to
+// a phase, or undo. It depends on nothing else, so an order exists once. RolloutOf returns
+// the rollout.
+func ProceedID(rolloutID string, offer int, phase LockstepPhase) string {
+	return fmt.Sprintf("%s-gproceed-%d.%s", rolloutID, offer, phase)
+}

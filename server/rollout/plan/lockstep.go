@@ -1,0 +1,580 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// A rollout in lockstep upgrades a component that must not run mixed versions. All of its targets
+// reach a phase before one of them may begin the next. Up to the phase backup a fault undoes
+// everything. From the phase switch on (the commit) the rollout goes through to its end. Both
+// decisions are in the rollout's document before an order follows from them, and a document never
+// has both, so no server can act on the other one.
+
+var (
+	codeVerify   = CodeOf(fleet.WhyVerify)
+	codeLockstep = CodeOf(fleet.WhyLockstep)
+	codeLeftOut  = CodeOf(fleet.WhyLeftOut)
+	codeUndone   = CodeOf(fleet.WhyUndone)
+	codeBehind   = CodeOf(fleet.WhyBehind)
+)
+
+// LockstepWorld is what Decide needs for a rollout in lockstep.
+type LockstepWorld struct {
+	// Verified: the verdicts of the targets, and Others, were determined in this round.
+	Verified bool
+	// Others are the names of agents that match the selector, are no targets, and run another
+	// version.
+	Others []string
+	// Names are those of the targets' hosts, in their order. Missing names are agent ids.
+	Names []string
+}
+
+// ReachedNumber returns the number of a phase in Target.Reached.
+func ReachedNumber(p agentapi.LockstepPhase) uint8 {
+	return uint8(slices.Index(agentapi.LockstepPhases, p) + 1) //nolint:gosec // at most the number of phases
+}
+
+// Verdict returns why a target cannot go in lockstep; empty if it can. The catalog has the
+// packages of the component. Of a target that is under way only matters whether it is still
+// there and online.
+func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, now time.Time) fleet.ReasonCode {
+	if a == nil || !a.Active || a.UnenrollmentStartedAt != nil {
+		return fleet.WhyGone
+	}
+	s := a.Of(p.Component)
+	switch {
+	case !s.Reported:
+		return fleet.WhyNoComponent
+	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:
+		return fleet.WhyAway
+	case !state.Waits():
+		return ""
+	case s.Busy():
+		return fleet.WhyBusy
+	case s.CheckLockstep() != nil:
+		return fleet.WhyNoLockstep
+	}
+	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force || s.Version == p.Version}
+	if err := s.CheckUpgrade(wish, catalog); err != nil {
+		return RefusalCode(err)
+	}
+	if !s.HasStaged(p.Version) && s.Version != p.Version {
+		return fleet.WhyNotStaged
+	}
+	return ""
+}
+
+// lockstep does a round of a rollout in lockstep.
+func (d *decision) lockstep() {
+	l := fleet.Lockstep{Phase: fleet.LockstepVerify, Since: d.now}
+	if d.given.Lockstep != nil {
+		l = *d.given.Lockstep
+	}
+	d.out.Lockstep, d.phase = &l, &l
+	switch {
+	case d.given.State == fleet.RolloutPaused && !l.Running():
+		d.out.PauseAsked, d.out.RunningSince = nil, nil
+		d.out.Waiting = d.waitsPaused()
+	case d.given.State == fleet.RolloutCancelling && !l.Running():
+		d.cancel()
+	case d.given.State == fleet.RolloutCancelling && l.Undo == nil && !l.Committed():
+		d.undo("the rollout was cancelled")
+	default:
+		if d.given.State == fleet.RolloutPaused { // commands refuse that; a group must not stand still
+			d.out.State, d.out.Stop = fleet.RolloutRunning, nil
+		}
+		d.inPhase()
+	}
+	for i, code := range d.step.Reasons {
+		if code == codeBatch || code == codeNext {
+			d.step.Reasons[i] = codeLockstep
+		}
+	}
+}
+
+// inPhase does what the phase requires. A round enters at most one phase, which is then written.
+func (d *decision) inPhase() {
+	if d.out.RunningSince == nil {
+		d.out.RunningSince = d.moment()
+	}
+	d.out.Waiting = nil
+	switch d.phase.Phase {
+	case fleet.LockstepVerify:
+		d.verifyTargets()
+	case fleet.LockstepDrain:
+		d.offerAll()
+		d.barrier(agentapi.LockstepDrain, fleet.LockstepStop)
+	case fleet.LockstepStop:
+		d.barrier(agentapi.LockstepStop, fleet.LockstepVerifyAgain)
+	case fleet.LockstepVerifyAgain:
+		d.verifyAgain()
+	case fleet.LockstepBackup:
+		d.barrier(agentapi.LockstepBackup, fleet.LockstepSwitch)
+	case fleet.LockstepSwitch:
+		d.forward(agentapi.LockstepSwitch, fleet.LockstepStart)
+	case fleet.LockstepStart:
+		d.forward(agentapi.LockstepStart, fleet.LockstepSettle)
+	case fleet.LockstepSettle:
+		d.settle()
+	case fleet.LockstepUndo:
+		d.goBack()
+	}
+}
+
+// enter begins a phase. The next round, which the document's write precedes, gives its orders.
+func (d *decision) enter(p fleet.LockstepPhase) {
+	d.phase.Phase, d.phase.Since, d.more = p, d.now, true
+	if p == fleet.LockstepSwitch {
+		d.phase.CommittedAt = d.moment()
+	}
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyLockstep, Since: d.now, Text: fmt.Sprintf("%s go together: %s begins", Count(d.phase.Targets, "target", "targets"), PhaseText(p))}}
+}
+
+// undo begins to undo everything. It must not be called once the rollout is committed.
+func (d *decision) undo(why string) {
+	d.phase.Undo = &fleet.Undo{At: d.now, In: d.phase.Phase, Why: why}
+	d.enter(fleet.LockstepUndo)
+	d.out.PauseAsked = nil
+	d.out.Waiting[0].Text = "everything is undone: " + why
+}
+
+// verifyTargets begins the phase drain if all targets are ready, and nothing forbids to begin now.
+// Otherwise it pauses, with the list of those that are not.
+func (d *decision) verifyTargets() {
+	d.checkOpen()
+	if d.stages() {
+		d.pauseAsAsked()
+		return
+	}
+	if d.pauseAsAsked(); !d.running() {
+		return
+	}
+	if d.total.waiting() == 0 {
+		d.endLockstep(fleet.RolloutCompleted)
+		return
+	}
+	if !d.world.Lockstep.Verified {
+		d.out.Waiting = []fleet.Wait{{Code: fleet.WhyVerify, Since: d.phase.Since, Text: "it is verified that all targets are ready"}}
+		return
+	}
+	var away, faults []int
+	for i := range d.targets {
+		switch t := &d.targets[i]; {
+		case !t.State.Waits() || t.Verdict == 0:
+		case t.Verdict == codeAway && d.plan.Strategy.Away == fleet.AwayExclude:
+			away = append(away, i)
+		default:
+			faults = append(faults, i)
+		}
+	}
+	ready := d.total.waiting() - len(away)
+	if len(faults) > 0 || len(d.world.Lockstep.Others) > 0 || ready == 0 {
+		d.refuseToBegin(away, faults)
+		return
+	}
+	d.phase.Failed = nil
+	if d.closed != 0 {
+		d.setReason(0, len(d.targets), d.closed)
+		d.out.Waiting = []fleet.Wait{{Code: d.closed.Name(), Text: d.closeText, Until: d.opens}}
+		return
+	}
+	for i := range d.targets {
+		if t := &d.targets[i]; t.State.Waits() && t.Verdict == 0 {
+			if !d.room.has(t) {
+				d.wake(d.now.Add(exposureInterval))
+				d.out.Waiting = []fleet.Wait{{Code: fleet.WhyExposure, Text: exposureText(&d.world.Exposure.Exposure, nil)}}
+				return
+			}
+			d.room.take(t)
+		}
+	}
+	for _, i := range away {
+		d.move(d.batchOf(i), i, Skipped, codeLeftOut)
+	}
+	d.phase.Missing, d.phase.Targets = atMost(d.names(away), len(away)), ready
+	if len(d.out.Batches) > 0 {
+		d.out.Batches[0].StartedAt = d.moment()
+	}
+	d.enter(fleet.LockstepDrain)
+}
+
+// refuseToBegin pauses the rollout, which names the targets that are not ready.
+func (d *decision) refuseToBegin(away, faults []int) {
+	list, all := d.faults(faults), len(faults)
+	text := fmt.Sprintf("%d of %s not ready: ", len(faults), Count(d.total.waiting(), "target is", "targets are"))
+	switch {
+	case len(faults) > 0:
+	case len(d.world.Lockstep.Others) > 0:
+		text = "other agents match the plan and run another version, so another rollout is needed: "
+		list, all = d.world.Lockstep.Others, len(d.world.Lockstep.Others)
+	default:
+		text = "all targets are away: "
+		list, all = d.names(away), len(away)
+	}
+	d.phase.Failed = atMost(list, all)
+	d.stop(stopped{kind: fleet.StopVerify, text: text + few(list, all)})
+	for _, i := range faults {
+		d.step.Reasons[i] = d.targets[i].Verdict
+	}
+}
+
+// offerAll offers the version to all targets at once. One whose offer did not reach its agent is
+// offered it again, until the patience is over.
+func (d *decision) offerAll() {
+	for i := range d.targets {
+		t := &d.targets[i]
+		switch {
+		case !t.State.Waits() || d.lostAny():
+		case t.Busy:
+			d.step.Reasons[i] = codeBusy
+		default:
+			d.step.Offer = append(d.step.Offer, int32(i))
+			d.step.Reasons[i] = 0
+			d.recount(d.batchOf(i), i, Offered)
+		}
+	}
+}
+
+// lostAny reports whether a target has fallen out since the phase drain began.
+func (d *decision) lostAny() bool {
+	return d.total.waiting()+d.total[Offered]+d.total[Upgrading] < d.phase.Targets
+}
+
+// lost returns the targets that have fallen out, or went ahead of the others.
+func (d *decision) lost() []int {
+	var began int64
+	if len(d.out.Batches) > 0 && d.out.Batches[0].StartedAt != nil {
+		began = d.out.Batches[0].StartedAt.UnixNano()
+	}
+	var which []int
+	for i := range d.targets {
+		t := &d.targets[i]
+		switch {
+		case t.State.Waits(), t.State == Offered, t.State == Upgrading, t.Code == codeLeftOut, t.Since < began:
+		default:
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// barrier enters the next phase once all targets have reached a phase, and undoes everything if
+// one cannot any more.
+func (d *decision) barrier(reach agentapi.LockstepPhase, next fleet.LockstepPhase) {
+	if d.undoneByFault() {
+		return
+	}
+	behind := d.behind(reach)
+	if len(behind) == 0 {
+		d.enter(next)
+		return
+	}
+	d.waitFor(behind, func(text string) { d.undo(text) })
+}
+
+// undoneByFault undoes everything if a target has fallen out.
+func (d *decision) undoneByFault() bool {
+	if !d.lostAny() {
+		return false
+	}
+	d.undo(fmt.Sprintf("a target has fallen out in the phase %s: %s", d.phase.Phase, d.list(d.lost(), d.faults)))
+	return true
+}
+
+// behind returns the targets under way that have not reached a phase.
+func (d *decision) behind(reach agentapi.LockstepPhase) []int {
+	need := ReachedNumber(reach)
+	var which []int
+	for i := range d.targets {
+		if t := &d.targets[i]; t.State.Waits() || (t.State == Offered || t.State == Upgrading) && t.Reached < need {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// waitFor waits for targets until the patience is over, and then calls over with a sentence.
+func (d *decision) waitFor(behind []int, over func(text string)) {
+	patience := d.plan.Strategy.PhaseTime()
+	until := d.phase.Since.Add(patience)
+	if !until.After(d.now) {
+		over(fmt.Sprintf("%s not done with the phase %s within %s: %s",
+			Count(len(behind), "target is", "targets are"), d.phase.Phase, short(patience), d.list(behind, d.names)))
+		return
+	}
+	d.wake(until)
+	d.out.Waiting = []fleet.Wait{{
+		Code: fleet.WhyLockstep, Since: d.phase.Since, Until: &until,
+		Text: fmt.Sprintf("%s: %d of %s", PhaseText(d.phase.Phase), d.phase.Targets-len(behind), Count(d.phase.Targets, "target has done it", "targets have done it")),
+	}}
+}
+
+// verifyAgain begins the phase backup if the targets are still the same and online: their set
+// may have changed while they were drained and stopped.
+func (d *decision) verifyAgain() {
+	if d.undoneByFault() {
+		return
+	}
+	if !d.world.Lockstep.Verified {
+		d.waitFor(nil, func(string) { d.undo("the targets could not be verified again in time") })
+		return
+	}
+	var faults []int
+	for i := range d.targets {
+		if t := &d.targets[i]; t.State.InFlight() && t.Verdict != 0 {
+			faults = append(faults, i)
+		}
+	}
+	switch others := d.world.Lockstep.Others; {
+	case len(faults) > 0:
+		d.undo("targets were lost while all were stopped: " + d.list(faults, d.faults))
+	case len(others) > 0:
+		d.undo("other agents came that match the plan and run another version: " + few(others, len(others)))
+	default:
+		d.enter(fleet.LockstepBackup)
+	}
+}
+
+// forward enters the next phase once no target is behind, or the patience is over: from the commit
+// on nothing stops a rollout in lockstep.
+func (d *decision) forward(reach agentapi.LockstepPhase, next fleet.LockstepPhase) {
+	behind := d.behind(reach)
+	if len(behind) == 0 {
+		d.enter(next)
+		return
+	}
+	d.waitFor(behind, func(string) { d.enter(next) })
+}
+
+// settle ends the rollout once the health of all targets is judged. Targets that do not go along
+// in time fail; their orders wait for them.
+func (d *decision) settle() {
+	d.giveUp()
+	switch {
+	case d.total.inFlight() > 0:
+		if d.out.Waiting == nil {
+			d.out.Waiting = []fleet.Wait{{Code: fleet.WhyLockstep, Since: d.phase.Since, Text: fmt.Sprintf("%s its health", Count(d.total.inFlight(), "target shows", "targets show"))}}
+		}
+	case d.more || d.goesBack() || d.watched():
+	case d.total.bad() > 0:
+		d.endLockstep(fleet.RolloutFailed)
+	default:
+		d.endLockstep(fleet.RolloutCompleted)
+	}
+}
+
+// giveUp fails the targets under way that have not reported the end when the patience is over.
+func (d *decision) giveUp() {
+	var behind []int
+	for i := range d.targets {
+		if s := d.targets[i].State; s == Offered || s == Upgrading {
+			behind = append(behind, i)
+		}
+	}
+	if len(behind) == 0 {
+		return
+	}
+	d.waitFor(behind, func(string) {
+		for _, i := range behind {
+			d.move(d.batchOf(i), i, Failed, codeBehind)
+		}
+	})
+}
+
+// goBack ends the rollout once all targets are where they were before.
+func (d *decision) goBack() {
+	d.withdraw() // offers that no host has begun; the order to undo reaches the others
+	code := codeUndone
+	if d.given.State == fleet.RolloutCancelling {
+		code = codeOperator
+	}
+	for i := range d.targets {
+		if d.targets[i].State.Waits() {
+			d.move(d.batchOf(i), i, Cancelled, code)
+		}
+	}
+	if d.total.inFlight() > 0 {
+		d.giveUp()
+	}
+	if n := d.total.inFlight(); n > 0 {
+		w := fleet.Wait{Code: fleet.WhyLockstep, Since: d.phase.Since, Text: fmt.Sprintf("everything is undone (%s); %s not reported that yet", d.phase.Undo.Why, Count(n, "target has", "targets have"))}
+		if len(d.out.Waiting) > 0 {
+			w.Until = d.out.Waiting[0].Until
+		}
+		d.out.Waiting = []fleet.Wait{w}
+		return
+	}
+	state := fleet.RolloutFailed
+	if d.given.State == fleet.RolloutCancelling {
+		state = fleet.RolloutCancelled
+	}
+	d.endLockstep(state)
+}
+
+// endLockstep ends the rollout, and names the targets that failed.
+func (d *decision) endLockstep(state fleet.RolloutState) {
+	moved := map[int]State{}
+	for _, m := range d.step.Moves {
+		moved[int(m.Target)] = m.To
+	}
+	var failed []int
+	for i := range d.targets {
+		s, ok := moved[i]
+		if !ok {
+			s = d.targets[i].State
+		}
+		if s == Failed || s == RolledBack && d.phase.Undo == nil {
+			failed = append(failed, i)
+		}
+	}
+	d.phase.Failed = atMost(d.names(failed), len(failed))
+	if len(d.out.Batches) > 0 && d.out.Batches[0].StartedAt != nil {
+		d.out.Batches[0].EndedAt, d.out.Batches[0].ClearedAt = d.moment(), d.moment()
+	}
+	d.end(state)
+}
+
+// names returns the names of the hosts of targets, at most fleet.MaxLockstepNames.
+func (d *decision) names(which []int) []string {
+	var out []string
+	for _, i := range which[:min(len(which), fleet.MaxLockstepNames)] {
+		out = append(out, d.name(i))
+	}
+	return out
+}
+
+func (d *decision) name(i int) string {
+	if names := d.world.Lockstep.Names; i < len(names) && names[i] != "" {
+		return names[i]
+	}
+	return d.targets[i].AgentID
+}
+
+// faults returns what is wrong with targets, each with the name of its host.
+func (d *decision) faults(which []int) []string {
+	var out []string
+	for _, i := range which[:min(len(which), fleet.MaxLockstepNames)] {
+		t := &d.targets[i]
+		code := t.Verdict
+		if !t.State.InFlight() && !t.State.Waits() {
+			code = t.Code
+		}
+		text := ReasonText(code.Name())
+		if text == "" {
+			text = "it did not wait for the others"
+		}
+		out = append(out, fmt.Sprintf("%s (%s)", d.name(i), text))
+	}
+	return out
+}
+
+// atMost returns at most fleet.MaxLockstepNames names for the document, and how many more there
+// are.
+func atMost(names []string, all int) []string {
+	names = slices.Clone(names[:min(len(names), fleet.MaxLockstepNames-1)])
+	if n := all - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	return names
+}
+
+// list lists targets for a sentence.
+func (d *decision) list(which []int, describe func([]int) []string) string {
+	return few(describe(which), len(which))
+}
+
+// few lists the first names for a sentence.
+func few(names []string, all int) string {
+	const most = 5
+	names = names[:min(len(names), most)]
+	text := strings.Join(names, ", ")
+	if n := all - len(names); n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// PhaseText describes a phase of a rollout in lockstep.
+func PhaseText(p fleet.LockstepPhase) string {
+	switch p {
+	case fleet.LockstepVerify:
+		return "it is verified that all targets are ready"
+	case fleet.LockstepDrain:
+		return "the targets finish what they do"
+	case fleet.LockstepStop:
+		return "the targets are stopped"
+	case fleet.LockstepVerifyAgain:
+		return "it is verified that the targets are still the same, and online"
+	case fleet.LockstepBackup:
+		return "the state of the targets is copied"
+	case fleet.LockstepSwitch:
+		return "the new version is installed, and there is no way back"
+	case fleet.LockstepStart:
+		return "the new version is started"
+	case fleet.LockstepSettle:
+		return "the health of the new version is judged"
+	case fleet.LockstepUndo:
+		return "everything is undone"
+	}
+	return string(p)
+}
+
+func sameLockstep(a, b *fleet.Lockstep) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Phase == b.Phase && a.Since.Equal(b.Since) && a.Targets == b.Targets && SameTime(a.CommittedAt, b.CommittedAt) &&
+		(a.Undo == nil) == (b.Undo == nil) && slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Failed, b.Failed)
+}
+
+// checkLockstep refuses what contradicts lockstep: everything that divides the targets.
+func checkLockstep(p *fleet.Plan) error {
+	st := &p.Strategy
+	if st.Kind != fleet.LockstepStrategy {
+		switch {
+		case st.Away != "":
+			return fleet.FieldError(field("strategy.away"), "belongs to lockstep, the strategy is %s", st.Kind)
+		case st.Patience != 0:
+			return fleet.FieldError(field("strategy.patience"), "belongs to lockstep, the strategy is %s", st.Kind)
+		}
+		return nil
+	}
+	if p.Component == "" {
+		return fleet.FieldError(field("component"), "is missing: lockstep upgrades a component; agents themselves may run mixed versions")
+	}
+	if st.Away != "" && st.Away != fleet.AwayRefuse && st.Away != fleet.AwayExclude {
+		return fleet.FieldError(field("strategy.away"), "is %q, want refuse or exclude", st.Away)
+	}
+	if d := st.Patience.D(); d != 0 && (d < fleet.MinPatience || d > fleet.MaxPatience) {
+		return fleet.FieldError(field("strategy.patience"), "is %s, want %s to %s", Span(st.Patience), short(fleet.MinPatience), short(fleet.MaxPatience))
+	}
+	for _, no := range []struct {
+		name string
+		set  bool
+		why  string
+	}{
+		{"strategy.batch_size", st.BatchSize != 0, "there is one batch"},
+		{"strategy.batch_percent", st.BatchPercent != 0, "there is one batch"},
+		{"limits.max_parallel", p.Limits.MaxParallel != 0, "all targets go together"},
+		{"limits.per", len(p.Limits.Per) > 0, "all targets go together"},
+		{"failure.count", p.Failure.Count != nil, "the first failure undoes everything, or comes too late for that"},
+		{"failure.percent", p.Failure.Percent != nil, "the first failure undoes everything, or comes too late for that"},
+		{"failure.retries", p.Failure.Retries != 0, "a target cannot try again by itself"},
+		{"pace.soak", p.Pace.Soak != 0, "there is one batch"},
+		{"pace.pause_on_success", p.Pace.PauseOnSuccess, "there is one batch"},
+		{"pace.offer_for", p.Pace.OfferFor != 0, "targets that are away are refused or excluded (strategy.away)"},
+		{"pace.wait_for", p.Pace.WaitFor != 0, "strategy.patience bounds each phase"},
+		{"late_joiners", p.LateJoiners == fleet.LateJoin, "an agent that comes later would run another version beside the others"},
+	} {
+		if no.set {
+			return fleet.FieldError(field("%s", no.name), "does not go with lockstep, in which %s: leave it out", no.why)
+		}
+	}
+	return nil
+}
