@@ -161,6 +161,37 @@ func TestConfigurationOnlyUpgradeIsDoneWhenItsReportEnds(t *testing.T) {
 	}
 }
 
+func inLockstep(actionID, target string, s agentapi.UpgradeState, until, reached agentapi.LockstepPhase) *agentapi.UpgradeDetails {
+	d := componentDetails(actionID, target, s)
+	d.Metadata.Lockstep = &agentapi.LockstepReport{Until: until, Reached: reached}
+	return d
+}
+
+func TestComponentUpgradeInLockstepIsFollowed(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	h.reports("2.4.0", inLockstep("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepDrain, ""))
+	if news := h.reports("2.4.0", inLockstep("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepDrain, agentapi.LockstepDrain)); !slices.Equal(news, []string{"web"}) {
+		t.Errorf("a phase that is reached is news of %q", news)
+	}
+	h.reports("2.4.0", nil)
+	h.is("just restarted", "started", "")
+
+	// From the phase switch on its host puts nothing back, so it was not rolled back.
+	d := inLockstep("x", "2.5.0", agentapi.UpgradeFailed, agentapi.LockstepStart, agentapi.LockstepSwitch)
+	d.Metadata.FailedState, d.Metadata.ErrorMsg = agentapi.UpgradeWatching, "no answer"
+	h.reports("2.5.0", d)
+	h.is("unwell after its start", "failed", "no answer")
+
+	h.begins("y", "2.5.0") // only its files change
+	h.reports("2.5.0", inLockstep("y", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepBackup, agentapi.LockstepStop))
+	h.reports("2.5.0", nil)
+	h.is("just restarted, while the others are waited for", "started", "")
+	h.reports("2.5.0", inLockstep("y", "2.5.0", agentapi.UpgradeWatching, agentapi.LockstepStart, agentapi.LockstepSwitch))
+	h.reports("2.5.0", nil)
+	h.is("done", "done", "web upgraded to 2.5.0")
+}
+
 func TestAgentThatRestartsDuringAComponentUpgradeContinuesIt(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")

@@ -214,7 +214,7 @@ func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Ti
 func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool {
 	arrived := version == u.Target && was != version
 	switch {
-	case u.Upgrading() && u.From == u.Target && u.inLockstep() && !u.reached(agentapi.LockstepStart):
+	case u.Upgrading() && u.From == u.Target && u.waitsForOthers():
 		return false // only its files change, and right after a start an agent reports no details
 	case u.Upgrading() && version == u.Target && (u.Details != nil || u.From != u.Target):
 	case !u.Upgrading() && arrived && u.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
@@ -279,11 +279,11 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 	return true
 }
 
-// inLockstep reports whether the host has reported that it waits for others.
-func (u *ComponentUpgrade) inLockstep() bool { return u.Details != nil && u.Details.Metadata.Lockstep != nil }
-
-func (u *ComponentUpgrade) reached(p agentapi.LockstepPhase) bool {
-	return u.inLockstep() && u.Details.Metadata.Lockstep.Reached.Reaches(p)
+// waitsForOthers reports whether the host may not start the new version yet, as it has reported
+// last.
+func (u *ComponentUpgrade) waitsForOthers() bool {
+	d := u.Details
+	return d != nil && d.Metadata.Lockstep != nil && !d.Metadata.Lockstep.Until.Reaches(agentapi.LockstepStart)
 }
 
 // goesForward reports whether the host puts no earlier version back: others of its rollout in

@@ -488,6 +488,7 @@ func (c *assessment) applyLateReports() {
 	status := c.subject.Status
 	ended := status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed
 	switch judged := c.State == fleet.TargetFailed && c.Code != fleet.WhyReported; {
+	case c.Code == fleet.WhyUndone && !c.subject.Stuck(): // its failure is what the rollout required
 	case c.State == fleet.TargetRolledBack && c.Error != "" && status != fleet.UpgradeFailed:
 		// Watchers report a rollback before they have done it: it may still fail.
 	case ended && (status == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged || c.subject.Component != "" && c.subject.Stuck()):

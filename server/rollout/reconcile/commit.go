@@ -82,6 +82,9 @@ func stepText(r *fleet.Rollout) string {
 	if r.State == fleet.RolloutRunning && len(r.Batches) > 0 {
 		text = fmt.Sprintf("running, batch %d of %d", plan.CurrentBatch(r)+1, len(r.Batches))
 	}
+	if l := r.Lockstep; l != nil && r.State == fleet.RolloutRunning {
+		text = fmt.Sprintf("running, phase %s", strings.ReplaceAll(string(l.Phase), "_", " "))
+	}
 	switch {
 	case r.Stop != nil && r.State == fleet.RolloutPaused:
 		text += ": " + r.Stop.Text

@@ -105,15 +105,9 @@ func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, agents []flee
 	if p.Component == "" || len(agents) == 0 {
 		return nil, nil
 	}
-	policies, _, err := r.store.Policies().List(ctx, 0, 0)
+	byID, err := r.policiesWith(ctx, p.Component)
 	if err != nil {
 		return nil, err
-	}
-	byID := map[string]fleet.Policy{}
-	for _, policy := range policies {
-		if slices.ContainsFunc(policy.Components, func(c agentapi.PolicyComponent) bool { return c.Name == p.Component }) {
-			byID[policy.ID] = policy
-		}
 	}
 	configs := map[string]string{}
 	for i := range agents {
@@ -136,6 +130,21 @@ func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, agents []flee
 		}
 	}
 	return configs, nil
+}
+
+// policiesWith returns the policies that list a component, by id.
+func (r *Reconciler) policiesWith(ctx context.Context, component string) (map[string]fleet.Policy, error) {
+	policies, _, err := r.store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]fleet.Policy{}
+	for _, policy := range policies {
+		if slices.ContainsFunc(policy.Components, func(c agentapi.PolicyComponent) bool { return c.Name == component }) {
+			byID[policy.ID] = policy
+		}
+	}
+	return byID, nil
 }
 
 // abandonedComponents is where the search for abandoned upgrades of components continues.

@@ -45,6 +45,9 @@ func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step
 	if next.State == fleet.RolloutPaused && next.Stop != nil {
 		back.why, back.code = next.Stop.Text, plan.StopReason(next.Stop)
 	}
+	if l := next.Lockstep; l != nil && l.Undo != nil {
+		back.why, back.code = l.Undo.Why, fleet.WhyUndone
+	}
 	if err := r.withdraw(ctx, run, step.Withdraw, back); err != nil {
 		return err
 	}

@@ -25,6 +25,12 @@ func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
 	case next.State == fleet.RolloutFailed && was.State != fleet.RolloutFailed:
 		i.Title = plan.Title(next) + " has failed"
 		i.Text = fmt.Sprintf("%d of %d agents failed.", next.Counts.Bad(), next.Counts.Total)
+		if l := next.Lockstep; l != nil && l.Undo != nil {
+			i.Text = fmt.Sprintf("Everything was undone: %s.", strings.TrimSuffix(l.Undo.Why, "."))
+		}
+		if l := next.Lockstep; l != nil && len(l.Failed) > 0 {
+			i.Text += " Look at " + strings.Join(l.Failed, ", ") + "."
+		}
 	case next.State == fleet.RolloutPaused && stop != nil && stop.Kind.Gate() && (was.Stop == nil || !was.Stop.At.Equal(stop.At)):
 		i.Title = plan.Title(next) + " is paused by itself"
 		i.Text = strings.TrimSuffix(stop.Text, ".") + "."

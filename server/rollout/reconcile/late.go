@@ -21,13 +21,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	if err != nil {
 		return err
 	}
-	at := plan.QueryTime{Now: r.now.UTC()}
-	if r.policies != nil {
-		if at.Timeouts, err = r.policies.Timeouts(ctx); err != nil {
-			return err
-		}
-	}
-	chosen, err := plan.NewSelector(&p.Select, at)
+	chosen, err := r.selector(ctx, p)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.Invalid:
 		// A server of another version accepted the query.
@@ -100,6 +94,17 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 		run.updatePresence(run.byAgent[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
 	}
 	return nil
+}
+
+// selector returns the plan's selector as of now.
+func (r *Reconciler) selector(ctx context.Context, p *fleet.Plan) (s plan.Selector, err error) {
+	at := plan.QueryTime{Now: r.now.UTC()}
+	if r.policies != nil {
+		if at.Timeouts, err = r.policies.Timeouts(ctx); err != nil {
+			return s, err
+		}
+	}
+	return plan.NewSelector(&p.Select, at)
 }
 
 func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {

@@ -338,6 +338,9 @@ func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	if err := r.makeOffers(ctx, run); err != nil {
 		return err
 	}
+	if err := r.proceed(ctx, run); err != nil {
+		return err
+	}
 	if err := r.executeOrders(ctx, run); err != nil {
 		return err
 	}
@@ -353,6 +356,9 @@ func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	}
 	run.untrack(now)
 	if over, err := r.endRolledBack(ctx, run, in.active); err != nil || over {
+		return err
+	}
+	if err := r.verifyLockstep(ctx, run); err != nil {
 		return err
 	}
 	return r.decide(ctx, run, in.active[run.rollout.RolledBackBy])
@@ -383,6 +389,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 			run.updatePresence(i, a, now)
 			if changed {
 				r.inRollback(run, &t, a)
+				run.inUndo(&t, run.targets[i].State)
 				moved = append(moved, update{i, t})
 			}
 			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a, &run.rollout.Plan)
@@ -448,6 +455,7 @@ func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool
 	back, watched := run.watchers()
 	step := plan.Decide(&run.rollout, run.targets, plan.World{
 		Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, RollbackDeadline: back, WatchDeadline: watched,
+		Lockstep: run.lockstepWorld(),
 	}, now)
 	run.dirty, run.next = false, step.Next
 	if err := r.carryOut(ctx, run, step, now); err != nil {

@@ -30,6 +30,7 @@ type runState struct {
 	lastOffer int
 
 	fromSnapshot
+	lockstepState
 
 	// asked means that this server has seen the actions by which the targets stage the version,
 	// and answersDue is when to look for their answers again.
@@ -93,6 +94,9 @@ func (run *runState) add(doc fleet.Target) {
 		AgentID: doc.AgentID, Ring: int16(doc.Ring), Batch: int32(doc.Batch), Groups: run.groups.Of(&doc, &run.rollout.Plan), Sites: plan.NoSites,
 	})
 	run.byAgent[doc.AgentID] = i
+	if isLockstep(&run.rollout) {
+		run.names = append(run.names, doc.Hostname)
+	}
 	run.apply(i, doc)
 	for _, id := range append(doc.ActionIDs, doc.ActionID) {
 		run.lastOffer = max(run.lastOffer, offerNumber(id))
@@ -112,6 +116,7 @@ func offerNumber(actionID string) int {
 func (run *runState) apply(i int32, doc fleet.Target) {
 	t := &run.targets[i]
 	t.State, t.Code, t.Attempts, t.Expires, t.Since = plan.StateOf(doc.State), plan.CodeOf(doc.Code), uint8(min(doc.Attempts, 255)), 0, 0
+	t.Reached = plan.ReachedNumber(doc.Reached)
 	if doc.ExpiresAt != nil && doc.State == fleet.TargetHeld {
 		t.Expires = doc.ExpiresAt.UnixNano()
 	}

@@ -166,6 +166,8 @@ type host struct {
 	// staged is what the host has staged; nil: it cannot stage versions. failsStage fails to.
 	staged     []string
 	failsStage bool
+	// inLockstep is what the host does in lockstep; see lockstep_test.go.
+	inLockstep inLockstep
 	// web is the version of the component web, which is upgraded instead of the agent; empty:
 	// the host has none.
 	web string
@@ -174,7 +176,7 @@ type host struct {
 // report is what the host says of its component.
 func (h *host) report(w *world) json.RawMessage {
 	b, err := json.Marshal([]agentapi.Component{{
-		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details},
+		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details, Lockstep: h.inLockstep.can},
 	}})
 	w.must(err)
 	return b
@@ -264,7 +266,12 @@ func (w *world) ack(h *host, actionID, errText string) {
 
 func (w *world) take(h *host, a agentapi.Action) {
 	switch a.Type {
+	case agentapi.ActionProceed:
+		w.proceed(h, a)
 	case agentapi.ActionUpgrade:
+		if w.beginLockstep(h, a) {
+			return
+		}
 		if h.bad == "deaf" {
 			h.away = true // it dies after it received the action
 			h.details = w.details(h, a, agentapi.UpgradeRequested)
@@ -326,6 +333,10 @@ func (h *host) parked(w *world) bool {
 
 // live does what happens on a host in one tick.
 func (w *world) live(h *host) {
+	if h.inLockstep.can {
+		w.liveInLockstep(h)
+		return
+	}
 	if h.away || h.parked(w) {
 		return
 	}
@@ -419,6 +430,7 @@ func (w *world) turn() error {
 	w.must(err)
 	for _, id := range w.order {
 		w.live(w.hosts[id])
+		w.checkVersions()
 	}
 	w.server.flush(w.t.Context())
 	return w.server.loop.Round(w.t.Context())

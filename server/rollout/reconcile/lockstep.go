@@ -1,0 +1,220 @@
+package reconcile
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// closedVerify is how often the targets of a rollout in lockstep are verified while a window or a
+// freeze keeps it from beginning. A fault then shows within a minute.
+const closedVerify = time.Minute
+
+// lockstepState is what this server knows of a rollout in lockstep besides its document.
+type lockstepState struct {
+	names []string // of the targets' hosts, in their order
+	// proceeded is the phase whose orders this server has seen.
+	proceeded fleet.LockstepPhase
+	// verified: the verdicts of the targets, and others, are of this round; verifyDue is when to
+	// verify again.
+	verified  bool
+	others    []string
+	verifyDue time.Time
+	// leftOut are the agents that the started preview left out, nil before they are read.
+	leftOut map[string]bool
+}
+
+func isLockstep(r *fleet.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
+
+// proceed creates the orders that follow from the phase in the rollout's document, and may not
+// exist yet. An action has the same data for all of its agents, so there is one for each UPGRADE.
+func (r *Reconciler) proceed(ctx context.Context, run *runState) error {
+	l := run.rollout.Lockstep
+	if l == nil || !run.rollout.State.Active() || run.proceeded == l.Phase {
+		return nil
+	}
+	data := agentapi.ProceedData{Component: run.rollout.Plan.Component}
+	until, ok := l.Phase.Proceeds()
+	switch {
+	case ok:
+		data.Until = until
+	case l.Phase == fleet.LockstepUndo && l.Undo != nil:
+		data.Undo, data.Reason = true, l.Undo.Why
+	default:
+		return nil
+	}
+	for n, offer := range run.offers(func(s fleet.TargetState) bool { return data.Undo || s.InFlight() }) {
+		if n%renewEvery == renewEvery-1 {
+			if err := r.renewLease(ctx, run); err != nil {
+				return err
+			}
+		}
+		data.UpgradeID = offer.id
+		err := r.actions.Proceed(ctx, action.ProceedOrder{
+			ID: fleet.ProceedID(run.rollout.ID, offerNumber(offer.id), l.Phase), ProceedData: data, AgentIDs: offer.agents,
+			Actor: "rollout " + run.rollout.Plan.Name, Automatic: run.rollout.Automatic,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	run.proceeded = l.Phase
+	return nil
+}
+
+// madeOffer is an offer with the agents that have it.
+type madeOffer struct {
+	id     string
+	agents []string
+}
+
+// offers returns the current offers of targets in some states, and their agents.
+func (run *runState) offers(in func(fleet.TargetState) bool) []madeOffer {
+	agents := map[string][]string{}
+	for _, i := range slices.Sorted(maps.Keys(run.tracked)) {
+		if t := &run.tracked[i].target; t.ActionID != "" && in(t.State) {
+			agents[t.ActionID] = append(agents[t.ActionID], t.AgentID)
+		}
+	}
+	var out []madeOffer
+	for _, id := range slices.Sorted(maps.Keys(agents)) {
+		out = append(out, madeOffer{id, agents[id]})
+	}
+	return out
+}
+
+// inUndo marks a target whose host has undone the upgrade because the rollout required it. What
+// failed by itself did so before.
+func (run *runState) inUndo(t *fleet.Target, was plan.State) {
+	l := run.rollout.Lockstep
+	if l == nil || l.Undo == nil || !was.InFlight() || t.State != fleet.TargetFailed || t.Code != fleet.WhyReported {
+		return
+	}
+	t.State, t.Code = fleet.TargetRolledBack, fleet.WhyUndone
+	last := &t.History[len(t.History)-1]
+	last.State, last.Code = t.State, t.Code
+}
+
+// verifyLockstep determines which targets cannot go in lockstep, and which other agents would
+// belong to them, in the phases whose decision depends on it.
+func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
+	run.verified = false
+	p, now := &run.rollout.Plan, r.now.UTC()
+	if !isLockstep(&run.rollout) || run.rollout.State != fleet.RolloutRunning {
+		return nil
+	}
+	again := false
+	switch l := run.rollout.Lockstep; {
+	case l != nil && l.Phase == fleet.LockstepVerifyAgain:
+		again = true // everything stands still until this has succeeded
+	case l.Running(), now.Before(run.verifyDue):
+		return nil
+	case p.Stage == fleet.StageAhead && (run.rollout.Staging == nil || run.rollout.Staging.EndedAt == nil):
+		return nil
+	}
+	catalog, err := r.actions.CatalogOf(ctx, p.Component)
+	if err != nil {
+		return err
+	}
+	var which []int32
+	for i := range run.targets {
+		if s := run.targets[i].State; s.Waits() || again && s.InFlight() {
+			which = append(which, int32(i))
+		}
+	}
+	for part := range slices.Chunk(which, chunk) {
+		agents, err := r.agents(ctx, run, part)
+		if err != nil {
+			return err
+		}
+		for _, i := range part {
+			t := &run.targets[i]
+			a := agents[t.AgentID]
+			run.updatePresence(i, a, now)
+			t.Verdict = plan.CodeOf(plan.Verdict(p, t.State, a, catalog, now))
+		}
+		if err := r.renewLease(ctx, run); err != nil {
+			return err
+		}
+	}
+	if run.others, err = r.otherAgents(ctx, run, again, now); err != nil {
+		return err
+	}
+	run.verified, run.dirty = true, true
+	rest := max(snapshotInterval, snapshotRest*r.now.UTC().Sub(now))
+	if w := run.rollout.Waiting; len(w) > 0 && (w[0].Code == fleet.WhyWindow || w[0].Code == fleet.WhyFreeze) {
+		rest = max(rest, closedVerify)
+	}
+	run.verifyDue = now.Add(rest)
+	return nil
+}
+
+// otherAgents returns the names of agents that match the selector, are no targets, were not left
+// out when the rollout was started, and run another version: the set of targets has changed.
+func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool, now time.Time) ([]string, error) {
+	p := &run.rollout.Plan
+	if err := r.readLeftOut(ctx, run); err != nil {
+		return nil, err
+	}
+	policies, err := r.policiesWith(ctx, p.Component)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := r.selector(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	err = store.EachWithComponent(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
+		s, online := a.Of(p.Component), now.Sub(a.LastActivity()) <= fleet.OfflineAfter
+		if i, ok := run.byAgent[a.ID]; ok {
+			// One that was left out because it was away, and is back.
+			back := again && online && run.targets[i].Code == plan.CodeOf(fleet.WhyLeftOut)
+			if back && s.Version != p.Version {
+				names = append(names, a.Hostname())
+			}
+			return
+		}
+		_, listed := policies[a.PolicyID]
+		switch {
+		case !listed, run.leftOut[a.ID], a.UnenrollmentStartedAt != nil:
+		case s.Version == "" || s.Version == p.Version || p.SourceVersion != "" && s.Version != p.SourceVersion:
+		case !online && p.Strategy.Away == fleet.AwayExclude:
+		case chosen.MatchesAgent(a):
+			names = append(names, a.Hostname())
+		}
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// readLeftOut reads which agents the started preview left out.
+func (r *Reconciler) readLeftOut(ctx context.Context, run *runState) error {
+	if run.leftOut != nil {
+		return nil
+	}
+	out := map[string]bool{}
+	if pin := run.rollout.Pin; pin != nil {
+		pre, err := r.store.Previews().Get(ctx, pin.Hash)
+		if err != nil && fleet.KindOf(err) != fleet.NotFound {
+			return err
+		}
+		for _, s := range pre.Skipped {
+			out[s.AgentID] = true
+		}
+	}
+	run.leftOut = out
+	return nil
+}
+
+// lockstepWorld is what the decision needs.
+func (run *runState) lockstepWorld() plan.LockstepWorld {
+	return plan.LockstepWorld{Verified: run.verified, Others: run.others, Names: run.names}
+}
