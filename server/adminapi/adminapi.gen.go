@@ -422,6 +422,45 @@ func (e IncidentState) Valid() bool {
 	}
 }
 
+// Defines values for LockstepPhase.
+const (
+	LockstepBackup      LockstepPhase = "backup"
+	LockstepDrain       LockstepPhase = "drain"
+	LockstepSettle      LockstepPhase = "settle"
+	LockstepStart       LockstepPhase = "start"
+	LockstepStop        LockstepPhase = "stop"
+	LockstepSwitch      LockstepPhase = "switch"
+	LockstepUndo        LockstepPhase = "undo"
+	LockstepVerify      LockstepPhase = "verify"
+	LockstepVerifyAgain LockstepPhase = "verify_again"
+)
+
+// Valid indicates whether the value is a known member of the LockstepPhase enum.
+func (e LockstepPhase) Valid() bool {
+	switch e {
+	case LockstepBackup:
+		return true
+	case LockstepDrain:
+		return true
+	case LockstepSettle:
+		return true
+	case LockstepStart:
+		return true
+	case LockstepStop:
+		return true
+	case LockstepSwitch:
+		return true
+	case LockstepUndo:
+		return true
+	case LockstepVerify:
+		return true
+	case LockstepVerifyAgain:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Maker.
 const (
 	MakerElastic Maker = "elastic"
@@ -626,6 +665,7 @@ const (
 	StopRollback  StopKind = "rollback"
 	StopSuccess   StopKind = "success"
 	StopThreshold StopKind = "threshold"
+	StopVerify    StopKind = "verify"
 )
 
 // Valid indicates whether the value is a known member of the StopKind enum.
@@ -645,6 +685,26 @@ func (e StopKind) Valid() bool {
 		return true
 	case StopThreshold:
 		return true
+	case StopVerify:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StrategyAway.
+const (
+	AwayExclude StrategyAway = "exclude"
+	AwayRefuse  StrategyAway = "refuse"
+)
+
+// Valid indicates whether the value is a known member of the StrategyAway enum.
+func (e StrategyAway) Valid() bool {
+	switch e {
+	case AwayExclude:
+		return true
+	case AwayRefuse:
+		return true
 	default:
 		return false
 	}
@@ -654,6 +714,7 @@ func (e StopKind) Valid() bool {
 const (
 	StrategyAllAtOnce StrategyKind = "all_at_once"
 	StrategyCanary    StrategyKind = "canary"
+	StrategyLockstep  StrategyKind = "lockstep"
 	StrategyRings     StrategyKind = "rings"
 	StrategyRolling   StrategyKind = "rolling"
 )
@@ -665,9 +726,38 @@ func (e StrategyKind) Valid() bool {
 		return true
 	case StrategyCanary:
 		return true
+	case StrategyLockstep:
+		return true
 	case StrategyRings:
 		return true
 	case StrategyRolling:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TargetReached.
+const (
+	ReachedBackup TargetReached = "backup"
+	ReachedDrain  TargetReached = "drain"
+	ReachedStart  TargetReached = "start"
+	ReachedStop   TargetReached = "stop"
+	ReachedSwitch TargetReached = "switch"
+)
+
+// Valid indicates whether the value is a known member of the TargetReached enum.
+func (e TargetReached) Valid() bool {
+	switch e {
+	case ReachedBackup:
+		return true
+	case ReachedDrain:
+		return true
+	case ReachedStart:
+		return true
+	case ReachedStop:
+		return true
+	case ReachedSwitch:
 		return true
 	default:
 		return false
@@ -2645,6 +2735,9 @@ type Limits struct {
 	Per         *[]LabelLimit `json:"per,omitempty"`
 }
 
+// LockstepPhase defines model for LockstepPhase.
+type LockstepPhase string
+
 // LogInRequest defines model for LogInRequest.
 type LogInRequest struct {
 	// ApiKey base64(id:secret)
@@ -3417,6 +3510,9 @@ type Rollout struct {
 	// IsAutomatic The server created it because a policy requires a version
 	IsAutomatic *bool `json:"is_automatic,omitempty"`
 
+	// Lockstep How far a rollout in lockstep is. All targets reach a phase before the first begins the next. Before the phase switch a failure undoes everything, on every target; from then on it goes through to its end
+	Lockstep *RolloutLockstep `json:"lockstep,omitempty"`
+
 	// Orders Commands on targets that are not executed yet
 	Orders *[]Order `json:"orders,omitempty"`
 
@@ -3509,6 +3605,26 @@ type RolloutList struct {
 	Page    int       `json:"page"`
 	PerPage int       `json:"perPage"`
 	Total   int       `json:"total"`
+}
+
+// RolloutLockstep How far a rollout in lockstep is. All targets reach a phase before the first begins the next. Before the phase switch a failure undoes everything, on every target; from then on it goes through to its end
+type RolloutLockstep struct {
+	// CommittedAt When the phase switch began; absent before
+	CommittedAt *time.Time `json:"committed_at,omitempty"`
+
+	// Failed Hosts that were not ready, or did not go along to the end, at most 50 entries
+	Failed *[]string `json:"failed,omitempty"`
+
+	// Missing Hosts that were left out because they were offline, at most 50 entries
+	Missing *[]string     `json:"missing,omitempty"`
+	Phase   LockstepPhase `json:"phase"`
+	Since   time.Time     `json:"since"`
+
+	// Targets Targets that go together; absent before the phase drain
+	Targets *int `json:"targets,omitempty"`
+
+	// Undo Why a rollout in lockstep goes back
+	Undo *Undo `json:"undo,omitempty"`
 }
 
 // RolloutPreview What a rollout would do, identified by its hash
@@ -3764,6 +3880,9 @@ type StopKind string
 
 // Strategy defines model for Strategy.
 type Strategy struct {
+	// Away With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
+	Away *StrategyAway `json:"away,omitempty"`
+
 	// BatchPercent Percentage of all targets, rounded up
 	BatchPercent *float64    `json:"batch_percent,omitempty"`
 	BatchSize    *int        `json:"batch_size,omitempty"`
@@ -3775,11 +3894,19 @@ type Strategy struct {
 	// ForceContinue With all_at_once: failures never pause the rollout
 	ForceContinue *bool        `json:"force_continue,omitempty"`
 	Kind          StrategyKind `json:"kind"`
-	Rings         *RingRule    `json:"rings,omitempty"`
+
+	// Patience Go duration
+	//
+	// Example: 10m0s
+	Patience *Duration `json:"patience,omitempty"`
+	Rings    *RingRule `json:"rings,omitempty"`
 
 	// SkipValidation With all_at_once: running the version is enough, without a health wait
 	SkipValidation *bool `json:"skip_validation,omitempty"`
 }
+
+// StrategyAway With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
+type StrategyAway string
 
 // StrategyKind defines model for StrategyKind.
 type StrategyKind string
@@ -3822,6 +3949,9 @@ type Target struct {
 	// Phase Example: UPG_DOWNLOADING
 	Phase *string `json:"phase,omitempty"`
 
+	// Reached The last phase that the host has reached in lockstep
+	Reached *TargetReached `json:"reached,omitempty"`
+
 	// ReachedAt When the agent checked in with the version
 	ReachedAt *time.Time `json:"reached_at,omitempty"`
 	Ring      int        `json:"ring"`
@@ -3839,6 +3969,9 @@ type Target struct {
 	// Values Values of the labels in limits.per, in that order
 	Values *[]string `json:"values,omitempty"`
 }
+
+// TargetReached The last phase that the host has reached in lockstep
+type TargetReached string
 
 // TargetChange defines model for TargetChange.
 type TargetChange struct {
@@ -3948,6 +4081,13 @@ type TrustRole struct {
 	// Threshold Number of keys that must sign
 	Threshold int   `json:"threshold"`
 	Version   int64 `json:"version"`
+}
+
+// Undo Why a rollout in lockstep goes back
+type Undo struct {
+	At  time.Time     `json:"at"`
+	In  LockstepPhase `json:"in"`
+	Why string        `json:"why"`
 }
 
 // UnenrollPreview defines model for UnenrollPreview.

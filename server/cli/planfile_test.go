@@ -181,6 +181,10 @@ func TestPlanFlagsDescribeAPlan(t *testing.T) {
 		want fleet.Plan
 	}{
 		{"--version 1.1.0 --all", fleet.Plan{Name: "upgrade to 1.1.0", Version: "1.1.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}},
+		{
+			"--component web --version 2.4.0 --all --away exclude --patience 20m",
+			fleet.Plan{Name: "upgrade to web 2.4.0", Component: "web", Version: "2.4.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.LockstepStrategy, Away: fleet.AwayExclude, Patience: fleet.Duration(20 * time.Minute)}},
+		},
 		{"--component web --version 2.4.0 --all", fleet.Plan{Name: "upgrade to web 2.4.0", Component: "web", Version: "2.4.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}},
 		{
 			"--name x --version 1.1.0 --policy web,db --label site=fra --label site=ams --label os=linux --exclude tag:frozen=true --exclude-agents a --agents b,c",

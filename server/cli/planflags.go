@@ -52,6 +52,8 @@ type planFlags struct {
 	join           bool
 	stageAhead     bool
 	deadline       string
+	away           string
+	patience       time.Duration
 }
 
 func (p *planFlags) register(f *pflag.FlagSet) {
@@ -71,7 +73,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.kuery, "kuery", "", "select agents that match this KQL query")
 	f.BoolVar(&p.all, "all", false, "select all agents")
 	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
-	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: the one that other flags imply, else rolling)")
+	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once, rings or lockstep (default: the one that other flags imply, else rolling)")
 	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
 	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default 10)")
 	f.StringVar(&p.canary, "canary", "", "number or share of agents to upgrade and watch first, such as 5 or 2%")
@@ -93,6 +95,8 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
 	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
 	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
+	f.StringVar(&p.away, "away", "", "with lockstep: refuse to begin while targets are offline (default), or exclude them")
+	f.DurationVar(&p.patience, "patience", 0, "with lockstep: how long each phase may take (default 10m)")
 }
 
 // plan returns the plan of the file, if there is one, changed by the flags.
@@ -196,7 +200,7 @@ func (p *planFlags) setSelection(given func(string) bool, s *fleet.Selector) err
 	return nil
 }
 
-// setStrategy sets the strategy. Flags for canaries and rings imply theirs, unless the
+// setStrategy sets the strategy. Flags for canaries, rings and lockstep imply theirs, unless the
 // file or --strategy names one.
 func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) error {
 	set(given("strategy"), &s.Kind, fleet.StrategyKind(p.strategy))
@@ -213,6 +217,8 @@ func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) erro
 		}
 		s.Deadline = &t
 	}
+	set(given("away"), &s.Away, fleet.AwayMode(p.away))
+	set(given("patience"), &s.Patience, fleet.Duration(p.patience))
 	canaries := given("canary") || given("canary-pick") || given("canary-over") || given("canary-approval")
 	if canaries && s.Canary == nil {
 		s.Canary = &fleet.CanaryRule{}
@@ -243,6 +249,8 @@ func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) erro
 	}
 	switch {
 	case s.Kind != "":
+	case given("away") || given("patience"):
+		s.Kind = fleet.LockstepStrategy
 	case s.Rings != nil:
 		s.Kind = fleet.Rings
 	case s.Canary != nil:

@@ -77,6 +77,9 @@ func formatDuration(d time.Duration) string {
 func progressLine(r adminapi.Rollout) string {
 	c := r.Counts
 	words := []string{string(r.State)}
+	if l := r.Lockstep; l != nil && !ended(r.State) {
+		words = append(words, "phase "+spaced(string(l.Phase)))
+	}
 	if batches := deref(r.Batches); len(batches) > 1 {
 		words = append(words, fmt.Sprintf("batch %d of %d", current(batches)+1, len(batches)))
 	}
@@ -153,6 +156,7 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		}
 		row("staging", "%s", text)
 	}
+	printLockstep(r, now, row)
 	for _, wait := range deref(r.Waiting) {
 		row("waiting", "%s%s", wait.Text, timeLeft(wait, now))
 	}
@@ -167,6 +171,31 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		fmt.Fprintln(w, next)
 	}
 }
+
+// printLockstep prints how far a rollout in lockstep is.
+func printLockstep(r adminapi.Rollout, now time.Time, row func(name, format string, args ...any)) {
+	l := r.Lockstep
+	if l == nil {
+		return
+	}
+	row("phase", "%s, since %s", spaced(string(l.Phase)), ago(&l.Since, now))
+	switch {
+	case l.CommittedAt != nil:
+		row("", "it goes through to its end; there has been no way back since %s", ago(l.CommittedAt, now))
+	case l.Undo != nil:
+		row("undone", "in the phase %s: %s", spaced(string(l.Undo.In)), l.Undo.Why)
+	}
+	if missing := deref(l.Missing); len(missing) > 0 {
+		row("left out", "offline: %s", strings.Join(missing, ", "))
+	}
+	if failed := deref(l.Failed); len(failed) > 0 {
+		row("look at", "%s", strings.Join(failed, ", "))
+	}
+}
+
+func ended(s adminapi.RolloutState) bool { return fleet.RolloutState(s).Ended() }
+
+func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == adminapi.StrategyLockstep }
 
 func describeCounts(c adminapi.Counts) string {
 	words := []string{fmt.Sprintf("%d of %d done", c.Succeeded, c.Total)}
@@ -240,6 +269,9 @@ func batchState(b adminapi.Batch) string {
 // rollbackAdvice says what a stopped rollout has left to roll back. On hosts whose
 // watchers have put the previous version back there is nothing.
 func rollbackAdvice(r adminapi.Rollout) string {
+	if isLockstep(r) {
+		return lockstepAdvice(r)
+	}
 	c, command := r.Counts, "`muster rollouts rollback "+r.Id
 	var words []string
 	if n := c.RolledBack; n > 0 {
@@ -252,6 +284,18 @@ func rollbackAdvice(r adminapi.Rollout) string {
 		words = append(words, fmt.Sprintf("Roll back all %d that took the version with %s --scope all`.", n+c.Failed, command))
 	}
 	return strings.Join(words, " ")
+}
+
+// lockstepAdvice is rollbackAdvice of a rollout in lockstep, which has no rollback.
+func lockstepAdvice(r adminapi.Rollout) string {
+	l := r.Lockstep
+	switch {
+	case l == nil || l.Phase == adminapi.LockstepVerify:
+		return "It verifies its targets again then; none of them has begun."
+	case l.CommittedAt != nil:
+		return "Components that failed are stopped, or run unwell: mend those hosts. To go back, make a rollout in lockstep to the earlier version."
+	}
+	return "Everything was undone: mend what it names, then make another rollout."
 }
 
 // nextSteps returns the commands to run next, which depend on the state.

@@ -206,6 +206,9 @@ func (a *client) newRolloutsStatus() *cobra.Command {
 	}
 }
 
+// reachedWords is the phase that a target has reached in lockstep.
+func reachedWords(t adminapi.Target) string { return string(deref(t.Reached)) }
+
 var targetStates = []string{"pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"}
 
 func (a *client) newRolloutsTargets() *cobra.Command {
@@ -240,7 +243,7 @@ func (a *client) newRolloutsTargets() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), adminapi.TargetList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
 				table(w, "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", func(add func(...any)) {
 					for _, t := range all {
-						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-"))
+						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(reachedWords(t), deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-"))
 					}
 				})
 				if total > len(all) {

@@ -87,7 +87,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 func (a *client) completePlan(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	_ = cmd.RegisterFlagCompletionFunc("agents", a.completeAgents)
-	_ = cmd.RegisterFlagCompletionFunc("strategy", completeWords([]string{"rolling", "canary", "all_at_once", "rings"}))
+	_ = cmd.RegisterFlagCompletionFunc("strategy", completeWords([]string{"rolling", "canary", "all_at_once", "rings", "lockstep"}))
 	_ = cmd.RegisterFlagCompletionFunc("canary-pick", completeWords([]string{"random", "stratified"}))
 }
 

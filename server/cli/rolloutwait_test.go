@@ -154,6 +154,40 @@ func TestAdviceOfAStoppedRolloutIsRightForItsState(t *testing.T) {
 	}
 }
 
+func TestRolloutInLockstepShowsItsPhase(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	r := adminapi.Rollout{
+		Id: "r1", State: adminapi.RolloutRunning, Plan: adminapi.Plan{Name: "as one", Strategy: adminapi.Strategy{Kind: adminapi.StrategyLockstep}},
+		Counts:   adminapi.Counts{Total: 3, Upgrading: 3},
+		Lockstep: &adminapi.RolloutLockstep{Phase: adminapi.LockstepVerifyAgain, Since: now.Add(-time.Minute), Missing: &[]string{"web-9"}},
+	}
+	if got := progressLine(r); !strings.HasPrefix(got, "running, phase verify again, 0 of 3 done") {
+		t.Errorf("its line is %q", got)
+	}
+	shows := func(texts ...string) {
+		t.Helper()
+		var b strings.Builder
+		printRollout(&b, r, now, -1)
+		for _, want := range texts {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%q is not in\n%s", want, b.String())
+			}
+		}
+	}
+	shows("phase          verify again, since", "left out       offline: web-9")
+	at := now.Add(-time.Second)
+	r.Lockstep.Phase, r.Lockstep.CommittedAt, r.Lockstep.Failed = adminapi.LockstepStart, &at, &[]string{"web-1"}
+	shows("there has been no way back since", "look at        web-1")
+	r.State = adminapi.RolloutFailed
+	shows("To go back, make a rollout in lockstep to the earlier version")
+	r.Lockstep = &adminapi.RolloutLockstep{Phase: adminapi.LockstepUndo, Since: now, Undo: &adminapi.Undo{In: adminapi.LockstepStop, Why: "web-2 failed"}}
+	shows("undone         in the phase stop: web-2 failed", "Everything was undone: mend what it names")
+	reached := adminapi.ReachedBackup
+	if got := reachedWords(adminapi.Target{Reached: &reached}); got != "backup" {
+		t.Errorf("the phase of a target is %q", got)
+	}
+}
+
 func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 	phases, hosts := map[string]string{"a": "watching 1.1.0"}, map[string]string{"a": "web-01"}
 	if got, want := describeWaiting(phases, hosts), "web-01 is in phase “watching 1.1.0”. Hosts watch a new version for ten minutes by default"; !strings.HasPrefix(got, want) {

@@ -208,12 +208,28 @@ func refuse(r *fleet.Rollout, verb string) error {
 	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", plan.Title(r), r.State, verb)
 }
 
+// refuseInLockstep returns the error for a command that the phase of a rollout in lockstep does
+// not allow.
+func refuseInLockstep(r *fleet.Rollout, verb string) error {
+	if r.Lockstep.Committed() {
+		return fleet.Errorf(fleet.Conflict, "%s is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", plan.Title(r), spaced(r.Lockstep.Phase), verb)
+	}
+	if r.Lockstep.Undo != nil {
+		return fleet.Errorf(fleet.Conflict, "%s is being undone, it is too late to %s: wait until it has ended", plan.Title(r), verb)
+	}
+	return fleet.Errorf(fleet.Conflict, "%s is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", plan.Title(r), spaced(r.Lockstep.Phase), verb)
+}
+
+func spaced(p fleet.LockstepPhase) string { return strings.ReplaceAll(string(p), "_", " ") }
+
 func pause(r *fleet.Rollout, atOnce bool, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State == fleet.RolloutPaused:
 		return "", nil
 	case r.State != fleet.RolloutRunning:
 		return "", refuse(r, "pause")
+	case r.Lockstep.Running():
+		return "", refuseInLockstep(r, "pause it")
 	case !atOnce && r.PauseAsked != nil:
 		return "", nil
 	case !atOnce:
@@ -251,6 +267,8 @@ func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
 		return "", refuse(r, "force")
+	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it", plan.Title(r))
 	case r.State == fleet.RolloutRunning && r.Forced != nil:
 		return "", nil
 	}
@@ -314,6 +332,13 @@ func approve(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 }
 
 func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
+	switch {
+	case r.Lockstep.Committed() && r.State.Active():
+		return "", refuseInLockstep(r, "cancel it")
+	case r.Lockstep.Running() && r.State == fleet.RolloutRunning:
+		r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
+		return "cancelled it; everything is undone on all targets", nil
+	}
 	switch r.State {
 	case fleet.RolloutCancelling, fleet.RolloutCancelled:
 		return "", nil
@@ -329,6 +354,8 @@ func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (strin
 		return "", refuse(r, "retry")
 	}
 	switch {
+	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and no target can try again by itself: make another rollout when this one has ended", plan.Title(r))
 	case ordered(r, fleet.OrderRetry, agents):
 		return "", nil
 	case len(agents) == 0 && r.Counts.Bad() == 0:
@@ -344,6 +371,9 @@ func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (strin
 func skip(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {
 	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
 		return "", refuse(r, "skip")
+	}
+	if r.Lockstep.Running() {
+		return "", refuseInLockstep(r, "leave targets out")
 	}
 	if ordered(r, fleet.OrderSkip, agents) {
 		return "", nil

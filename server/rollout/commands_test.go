@@ -30,6 +30,20 @@ var verbs = []verb{
 	}},
 }
 
+// lockstepIn puts a rollout in lockstep into a phase.
+func lockstepIn(p fleet.LockstepPhase) func(*fleet.Rollout) {
+	return func(r *fleet.Rollout) {
+		r.Plan.Component, r.Plan.Strategy.Kind = "web", fleet.LockstepStrategy
+		r.Lockstep = &fleet.Lockstep{Phase: p, Since: *r.StartedAt}
+		switch p {
+		case fleet.LockstepSwitch, fleet.LockstepStart, fleet.LockstepSettle:
+			r.Lockstep.CommittedAt = r.StartedAt
+		case fleet.LockstepUndo:
+			r.Lockstep.Undo = &fleet.Undo{Why: "web-1 failed"}
+		}
+	}
+}
+
 // The table has the effect of each command in each state: "-" means none, "!words" an
 // error with these words, anything else the resulting state.
 func TestCommandsInEveryState(t *testing.T) {
@@ -68,6 +82,19 @@ func TestCommandsInEveryState(t *testing.T) {
 		{fleet.RolloutRunning, canariesRun, map[string]string{"approve": "!are not done"}},
 		{fleet.RolloutRunning, approved, map[string]string{"approve": "-"}},
 		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it"}},
+		{fleet.RolloutRunning, lockstepIn(fleet.LockstepVerify), map[string]string{
+			"pause": "running", "pause now": "paused", "resume": "-", "force": "!nothing can be forced", "cancel": "cancelling", "retry": "!no target can try again", "skip": "running",
+		}},
+		{fleet.RolloutPaused, lockstepIn(fleet.LockstepVerify), map[string]string{"resume": "running", "force": "!nothing can be forced", "cancel": "cancelling", "skip": "paused"}},
+		{fleet.RolloutRunning, lockstepIn(fleet.LockstepBackup), map[string]string{
+			"pause": "!Cancel it to undo everything", "pause now": "!Cancel it to undo everything", "resume": "-", "cancel": "cancelling", "skip": "!all of its targets wait for each other",
+		}},
+		{fleet.RolloutRunning, lockstepIn(fleet.LockstepUndo), map[string]string{"pause": "!is being undone", "cancel": "cancelling"}},
+		{fleet.RolloutCancelling, lockstepIn(fleet.LockstepUndo), map[string]string{"cancel": "-"}},
+		{fleet.RolloutRunning, lockstepIn(fleet.LockstepStart), map[string]string{
+			"pause": "!goes through to its end", "cancel": "!goes through to its end", "skip": "!goes through to its end",
+		}},
+		{fleet.RolloutCompleted, lockstepIn(fleet.LockstepSettle), map[string]string{"cancel": too}},
 		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopOperator), map[string]string{
 			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "cancel": "cancelling", "retry": "paused", "skip": "paused",
 		}},

@@ -77,6 +77,8 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version that the agents should run", plan.Title(&r))
 	case r.State == fleet.RolloutDraft:
 		return r, refuse(&r, "roll back")
+	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+		return r, fleet.Errorf(fleet.Conflict, "%s is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)", plan.Title(&r))
 	}
 	back, err := s.Store.Rollouts().Get(ctx, scope.id(id))
 	known := err == nil

@@ -192,6 +192,8 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 	switch {
 	case r.State != fleet.RolloutRunning || !plan.StateOf(t.State).Waits() || t.Batch > plan.CurrentBatch(r):
 		return "", nil
+	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+		return "", nil // no limit holds one target alone; what all wait for is in the document
 	case a == nil || !a.Active:
 		return fleet.WhyGone, nil
 	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:

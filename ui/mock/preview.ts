@@ -25,7 +25,7 @@ export function check(plan: Plan | undefined): asserts plan is Plan {
   const known = ["name", "description", "component", "profile", "upgrade_id", "manifest_hash", "version", "source_version", "artifacts", "source_uri", "force", "migration", "select", "late_joiners", "stage", "strategy", "limits", "failure", "health", "pace"];
   for (const key of Object.keys(plan)) if (!known.includes(key)) throw new Refusal(400, `body.plan.${key} is not a known key: remove it, or check its spelling`);
   const kind = plan.strategy?.kind;
-  if (!["rolling", "canary", "all_at_once", "rings"].includes(kind)) throw new Refusal(400, `body.plan.strategy.kind is "${kind ?? ""}": want rolling, canary, all_at_once or rings`);
+  if (!["rolling", "canary", "all_at_once", "rings", "lockstep"].includes(kind)) throw new Refusal(400, `body.plan.strategy.kind is "${kind ?? ""}": want rolling, canary, all_at_once, rings or lockstep`);
   try {
     read(plan.select?.kuery ?? "");
   } catch (error) {
@@ -49,7 +49,7 @@ export function preview(fleet: MockFleet, plan: Plan, rolloutId: string, now: nu
   }
   taken.sort((a, b) => hash(plan.version + a.id) - hash(plan.version + b.id));
   const canaries = plan.strategy.kind === "canary" ? Math.min(taken.length, plan.strategy.canary?.size || Math.ceil((taken.length * (plan.strategy.canary?.percent ?? 0)) / 100) || 10) : 0;
-  const size = plan.strategy.kind === "all_at_once" ? taken.length : plan.strategy.batch_size || Math.max(1, Math.ceil((taken.length * (plan.strategy.batch_percent || 10)) / 100));
+  const size = plan.strategy.kind === "all_at_once" || plan.strategy.kind === "lockstep" ? taken.length : plan.strategy.batch_size || Math.max(1, Math.ceil((taken.length * (plan.strategy.batch_percent || 10)) / 100));
   const targets = taken.map((a, i): PreviewTarget => ({
     agent_id: a.id, hostname: host(a), policy: a.policy_id, from: a.agent.version, to: plan.version!, ring: 0, site: labelOf(a, "site"), online: a.status !== "offline", config: plan.component ? `${hash(plan.version + a.id)}` : undefined,
     batch: i < canaries ? 0 : Math.floor((i - canaries) / size) + (canaries > 0 ? 1 : 0), bytes: fleet.packages.find((p) => p.version === plan.version)?.size ?? 0,

@@ -67,7 +67,7 @@ test("errors of a plan are shown at their lines, the browser's and the server's"
   await expect(preview).toHaveAccessibleDescription("The plan has 1 error, listed below it.");
   await editor.fill(yaml({ name: "Spring", version: "1.1.0", strategy: "{ kind: sideways }" }));
   await preview.click();
-  await expect(page.getByRole("alert")).toContainText("want rolling, canary, all_at_once or rings");
+  await expect(page.getByRole("alert")).toContainText("want rolling, canary, all_at_once, rings or lockstep");
   await page.getByRole("button", { name: "Line 4" }).click();
   await expect(editor).toBeFocused();
   await expectAccessibleInBoth(page, "a plan with a fault");

@@ -57,7 +57,7 @@ func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) mom
 	case r.StartedAt == nil || at.Before(*r.StartedAt):
 		return moment{TrailData: plan.TrailData{State: fleet.RolloutDraft}, since: r.CreatedAt}
 	case !at.Before(now):
-		m := moment{TrailData: plan.TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: plan.CurrentBatch(r)}, since: *r.StartedAt}
+		m := moment{TrailData: plan.TrailOf(r), since: *r.StartedAt}
 		if r.Stop != nil {
 			m.since = r.Stop.At
 		}
@@ -194,6 +194,9 @@ func stateReason(r *fleet.Rollout, m moment) Reason {
 		link.Code, link.Text = fleet.WhyOver, fmt.Sprintf("%s has ended: %s", plan.Title(r), strings.ReplaceAll(string(m.State), "_", " "))
 	default:
 		link.Text = plan.Title(r) + " is running"
+		if m.Lockstep != "" {
+			link.Text += " in lockstep, in the phase " + strings.ReplaceAll(string(m.Lockstep), "_", " ")
+		}
 		if r.Plan.Version != "" {
 			link.Text += ", to " + r.Plan.What(r.Plan.Version)
 		}
@@ -245,7 +248,11 @@ func targetReason(r *fleet.Rollout, t *fleet.Target, m moment) Reason {
 	case fleet.TargetOffered:
 		return Reason{Text: fmt.Sprintf("it was offered %s and has not begun to change the host%s", t.To, phaseWords(t.Phase)), Since: t.OfferedAt}
 	case fleet.TargetUpgrading:
-		return Reason{Text: fmt.Sprintf("it is being upgraded to %s%s", t.To, phaseWords(t.Phase)), Since: t.OfferedAt}
+		text := fmt.Sprintf("it is being upgraded to %s%s", t.To, phaseWords(t.Phase))
+		if t.Reached != "" {
+			text += fmt.Sprintf(", and has reached the phase %s in lockstep", t.Reached)
+		}
+		return Reason{Text: text, Since: t.OfferedAt}
 	case fleet.TargetVerifying:
 		return Reason{Text: fmt.Sprintf("it runs %s, and its health is being watched", t.To), Since: t.ReachedAt}
 	}
@@ -302,7 +309,7 @@ func closes(c fleet.ReasonCode) bool {
 // blocks reports whether a wait prevents all offers to the next batch of a rollout.
 func blocks(c fleet.ReasonCode) bool {
 	switch c {
-	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack, fleet.WhyNewerServer:
+	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack, fleet.WhyNewerServer, fleet.WhyVerify, fleet.WhyLockstep:
 		return true
 	}
 	return false

@@ -314,9 +314,12 @@ func TestCreationRules(t *testing.T) {
 		change            func(*fleet.GroupPlan)
 		code, field, says string
 	}{
-		"no name":                  {func(p *fleet.GroupPlan) { p.Name = " " }, "", "body.plan.name", "is missing"},
-		"no failure policy":        {func(p *fleet.GroupPlan) { p.FailurePolicy = "" }, group.ErrFailurePolicy, "body.plan.failure_policy", "no default"},
-		"another failure policy":   {func(p *fleet.GroupPlan) { p.FailurePolicy = "hope" }, "", "body.plan.failure_policy", "hope"},
+		"no name":                {func(p *fleet.GroupPlan) { p.Name = " " }, "", "body.plan.name", "is missing"},
+		"no failure policy":      {func(p *fleet.GroupPlan) { p.FailurePolicy = "" }, group.ErrFailurePolicy, "body.plan.failure_policy", "no default"},
+		"another failure policy": {func(p *fleet.GroupPlan) { p.FailurePolicy = "hope" }, "", "body.plan.failure_policy", "hope"},
+		"lockstep cannot go back": {func(p *fleet.GroupPlan) {
+			p.FailurePolicy, p.Members[1].Plan.Component, p.Members[1].Plan.Strategy = fleet.RollbackAll, "web", fleet.Strategy{Kind: fleet.LockstepStrategy}
+		}, "", "body.plan.failure_policy", "members[1], app, is in lockstep, which is not rolled back"},
 		"no versions":              {func(p *fleet.GroupPlan) { p.DesiredVersions = nil }, group.ErrDesiredVersions, "body.plan.desired_versions", "is empty"},
 		"no members":               {func(p *fleet.GroupPlan) { p.Members = nil }, group.ErrOrder, "body.plan.members", "is empty"},
 		"a member without version": {func(p *fleet.GroupPlan) { delete(p.DesiredVersions, "app") }, group.ErrOrder, "body.plan.desired_versions", "app"},

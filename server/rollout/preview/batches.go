@@ -23,7 +23,7 @@ func cut(p *fleet.Plan, picks []*pick) []batchCut {
 	st := &p.Strategy
 	size := batchSize(st, len(picks))
 	switch st.Kind {
-	case fleet.AllAtOnce:
+	case fleet.AllAtOnce, fleet.LockstepStrategy:
 		return []batchCut{{kind: fleet.BatchRegular, picks: picks}}
 	case fleet.Canary:
 		canaries, rest := chooseCanaries(st.Canary, picks)

@@ -71,6 +71,9 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if len(picks) > fleet.MaxTargets {
 		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout may have %d: make several", len(picks), fleet.MaxTargets)
 	}
+	if p.Strategy.Kind == fleet.LockstepStrategy && len(picks) > fleet.MaxLockstepTargets {
+		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout in lockstep may have %d", len(picks), fleet.MaxLockstepTargets)
+	}
 	cuts := cut(&p, picks)
 	if len(cuts) > fleet.MaxBatches {
 		return fleet.Preview{}, fleet.FieldError("body.plan.strategy", "cuts %d targets into %d batches, a rollout may have %d: make batches of %d or more", len(picks), len(cuts), fleet.MaxBatches, len(picks)/fleet.MaxBatches+1)

@@ -118,6 +118,9 @@ func addBounded(d time.Duration, n int, step time.Duration) time.Duration {
 
 // waves returns into how many waves the limits divide the targets of a batch.
 func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
+	if p.Strategy.Kind == fleet.LockstepStrategy {
+		return 1
+	}
 	n := parts(len(targets), plan.MaxParallel(p))
 	for i, limit := range p.Limits.Per {
 		if limit.Max <= 0 {

@@ -36,7 +36,8 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
-	if pre.Offline > 0 {
+	s.warnLockstep(pre, picks)
+	if pre.Offline > 0 && p.Strategy.Kind != fleet.LockstepStrategy {
 		s.warnf("%d of %d targets are offline: each of their offers waits for %s, and none of them counts", pre.Offline, len(pre.Targets), plan.Span(p.Pace.OfferFor))
 	}
 	switch {
@@ -123,6 +124,36 @@ func (s *builder) keeps(p *pick, version string) bool {
 	return slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version && s.now.Before(r.ValidUntil) })
 }
 
+// warnLockstep warns of what keeps a rollout in lockstep from beginning.
+func (s *builder) warnLockstep(pre *fleet.Preview, picks []*pick) {
+	p := s.plan
+	if p.Strategy.Kind != fleet.LockstepStrategy {
+		return
+	}
+	unable, unstaged := 0, 0
+	for _, t := range picks {
+		subject := t.Of(p.Component)
+		if subject.CheckLockstep() != nil {
+			unable++
+		}
+		if !subject.HasStaged(p.Version) && subject.Version != p.Version {
+			unstaged++
+		}
+	}
+	if pre.Offline > 0 && p.Strategy.Away == fleet.AwayExclude {
+		s.warnf("%d of %d targets are offline: those that still are when it begins are left out, and keep their version", pre.Offline, len(pre.Targets))
+	} else if pre.Offline > 0 {
+		s.warnf("%d of %d targets are offline: it does not begin before they are back, unless the plan leaves them out (strategy.away: exclude)", pre.Offline, len(pre.Targets))
+	}
+	if unable > 0 {
+		s.warnf("%s cannot upgrade %s in lockstep: it does not begin before all can; upgrade those agents first", plan.Count(unable, "target has an agent that", "targets have agents that"), p.Component)
+	}
+	if unstaged > 0 && p.Stage != fleet.StageAhead {
+		s.warnf("%s not staged %s: it does not begin before all have; say stage: ahead", plan.Count(unstaged, "target has", "targets have"), p.What(p.Version))
+	}
+	s.warnf("from the phase switch on it goes through to its end: a target that fails then stays stopped, and is named")
+}
+
 func (s *builder) warnQuery() {
 	if !s.chosen.ChangesByItself(s.asked()) {
 		return
@@ -199,7 +230,7 @@ func (s *builder) warnLimits(pre *fleet.Preview) {
 			largest = b
 		}
 	}
-	if largest.Size > plan.MaxParallel(p) {
+	if largest.Size > plan.MaxParallel(p) && p.Strategy.Kind != fleet.LockstepStrategy {
 		s.warnf("batch %d has %d agents, of which %d are upgraded at one time", largest.Index+1, largest.Size, plan.MaxParallel(p))
 	}
 	for i, limit := range p.Limits.Per {

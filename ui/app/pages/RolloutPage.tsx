@@ -25,7 +25,7 @@ import { planText } from "~/util/planYaml";
 import { shortHash } from "~/util/preview";
 import { isGate } from "~/util/rollout";
 import { percentOver } from "~/util/rolloutCounts";
-import { goalOf, showsRecovery, stopLine, stopTitle, strategyText } from "~/util/rolloutText";
+import { goalOf, lockstepText, showsRecovery, stopLine, stopTitle, strategyText } from "~/util/rolloutText";
 import { plural, sentence, sentenceAbout } from "~/util/words";
 import classes from "./RolloutsPage.module.css";
 import board from "~/components/rollout/Rollout.module.css";
@@ -72,6 +72,7 @@ export function RolloutPage() {
           <Panel title="Progress" aside={<span className={board.note}>{percentOver(r.counts)} % of {plural(r.counts.total, "target")} done</span>}>
             <Stack gap="sm">
               <div><CountsBar counts={r.counts} large /><Legend counts={r.counts} /></div>
+              {r.lockstep ? <Text size="sm" aria-label="Lockstep">{lockstepText(r)}</Text> : null}
               <Phases rollout={r} />
             </Stack>
           </Panel>

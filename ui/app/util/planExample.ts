@@ -21,7 +21,7 @@ select:
 late_joiners: ignore       # or join: also agents that match later
 
 strategy:
-  kind: canary             # rolling, canary, rings, all_at_once
+  kind: canary             # rolling, canary, rings, all_at_once, lockstep
   canary:
     size: 2                # or percent
     pick: stratified       # or random

@@ -62,6 +62,17 @@ test("a rollout cannot be resumed after its deadline", () => {
   expect(whyNot("resume", rollout({ state: "paused", stop: stop("operator"), plan }), now)).toBeNull();
 });
 
+test("the targets of a rollout in lockstep are neither paused nor retried, and after the phase switch there is no way back", () => {
+  const plan = { component: "web", strategy: { kind: "lockstep" as const } };
+  const phase = (p: NonNullable<Rollout["lockstep"]>["phase"], more = {}) => rollout({ plan, lockstep: { phase: p, since: said.at, ...more } });
+  expect(may(phase("verify"))).toEqual(["pause", "pause_now", "cancel"]);
+  expect(may(phase("stop"))).toEqual(["cancel"]);
+  expect(may(phase("start", { committed_at: said.at }))).toEqual([]);
+  expect(whyNot("rollback_all", rollout({ plan, state: "completed", counts: { succeeded: 2 } }), now)).toMatch(/mixed versions/);
+  expect(whyNotSkip(target("pending"), phase("verify"))).toBeNull();
+  expect(whyNotSkip(target("pending"), phase("drain"))).toMatch(/wait for each other/);
+});
+
 test("resuming after a gate and force need a reason", () => {
   for (const kind of ["operator", "success", "rollback", "threshold", "canary", "exposure", "deadline"] as const) {
     expect(needsWhy("resume", rollout({ state: "paused", stop: stop(kind) })), kind).toBe(isGate(kind));

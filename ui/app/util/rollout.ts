@@ -37,29 +37,38 @@ export function whyNot(command: Command, r: Rollout, now: number): string | null
       return r.state === "draft" ? null : `${is} Only drafts can be deleted.`;
     case "pause":
       if (r.state !== "running") return is;
+      if (inLockstep(r)) return togetherText;
       return r.pause_asked ? `${r.pause_asked.by} has paused it already: it pauses when the current batch has ended.` : null;
     case "pause_now":
-      return r.state === "running" ? null : is;
+      return r.state !== "running" ? is : inLockstep(r) ? togetherText : null;
     case "resume":
       if (r.state === "running" && r.pause_asked) return null;
       return r.state === "paused" ? (r.stop && isGate(r.stop.kind) ? deadline(r, now) : null) : is;
     case "force":
       if (!live) return is;
+      if (r.plan.strategy.kind === "lockstep") return "In lockstep nothing can be forced: all targets are ready, or none begins.";
       if (r.plan.strategy.force_continue) return "Its plan ignores failures.";
       if (r.state === "running" && r.forced) return `${r.forced.by} has forced it already.`;
       return deadline(r, now);
     case "approve":
       return whyNotApprove(r, live ? null : is);
     case "cancel":
+      if (live && r.lockstep?.committed_at) return "It goes through to its end: its targets would run different versions.";
       return live ? null : is;
     case "retry":
       if (!live) return is;
+      if (r.plan.strategy.kind === "lockstep") return "In lockstep no target can try again by itself.";
       return badOf(r.counts) > 0 ? null : "No target has failed. Retry withdrawn and expired targets in the table of targets.";
     case "rollback_failed":
     case "rollback_all":
       return whyNotPutBack(command, r);
   }
 }
+
+/** inLockstep reports whether targets of a rollout in lockstep are under way. */
+const inLockstep = (r: Rollout) => !!r.lockstep && r.lockstep.phase !== "verify";
+
+const togetherText = "Its targets wait for each other. Cancel it to undo everything.";
 
 /** After the deadline of the plan nothing is offered. */
 function deadline(r: Rollout, now: number): string | null {
@@ -78,6 +87,7 @@ function whyNotApprove(r: Rollout, notLive: string | null): string | null {
 function whyNotPutBack(command: "rollback_failed" | "rollback_all", r: Rollout): string | null {
   if (r.state === "draft") return standing.draft;
   if (r.rollback_of) return "It is a rollback itself; start a rollout of the version you want.";
+  if (r.plan.strategy.kind === "lockstep") return "A rollback would run mixed versions; start a rollout in lockstep to the earlier version.";
   // A rollout has one rollback of each scope; the id of a rollback tells which one exists.
   const own = `${r.id}-rollback${command === "rollback_failed" ? "-failed" : ""}`;
   if (r.rolled_back_by === own) return "This rollback has been started already.";
@@ -95,7 +105,7 @@ export function putBackOf(r: Rollout): number {
 
 /** needsApproval reports whether an operator must approve the batches after the canaries. */
 export function needsApproval(r: Rollout): boolean {
-  return r.plan.strategy.canary?.approval === true || isBreaking(r.plan);
+  return r.plan.strategy.canary?.approval === true || (isBreaking(r.plan) && r.plan.strategy.kind !== "lockstep");
 }
 
 /** needsWhy reports whether the server refuses the command without a reason. */
@@ -109,11 +119,13 @@ const SKIPPABLE: readonly TargetState[] = ["pending", "held", "failed", "rolled_
 
 export function whyNotRetry(t: Target, r: Rollout): string | null {
   if (r.state !== "running" && r.state !== "paused") return standing[r.state];
+  if (r.plan.strategy.kind === "lockstep") return "In lockstep no target can try again by itself.";
   return RETRIABLE.includes(t.state) ? null : `It is ${targetWords[t.state]}; only failed, withdrawn and expired targets can be retried.`;
 }
 
 export function whyNotSkip(t: Target, r: Rollout): string | null {
   if (r.state !== "running" && r.state !== "paused") return standing[r.state];
+  if (inLockstep(r)) return togetherText;
   return SKIPPABLE.includes(t.state) ? null : `It is ${targetWords[t.state]}; only targets that have not started or have failed can be skipped.`;
 }
 

@@ -7,7 +7,7 @@ import { sortIncidents, whyNotAck, whyNotResolve } from "./incident";
 import { driftText, groupSkipped, startText, whyNotStart } from "./preview";
 import { barLabel, countBy, exposureGauge, failureGauges, PARTS, partsOf, percentOver, provedText, TARGET_STATES } from "./rolloutCounts";
 import { parseBoardSearch, parseRolloutsSearch } from "./rolloutSearch";
-import { codeBeside, codeText, countdown, durationText, goalOf, showsRecovery, stopLine, strategyText, waitsOf, whyCode } from "./rolloutText";
+import { codeBeside, codeText, countdown, durationText, goalOf, lockstepText, showsRecovery, stopLine, strategyText, waitsOf, whyCode } from "./rolloutText";
 
 const at = "2026-01-02T12:00:00Z";
 const now = Date.parse(at);
@@ -86,6 +86,7 @@ test("a countdown is a clock within the hour", () => {
 test("a plan in one line", () => {
   expect(strategyText({ name: "a", strategy: { kind: "rolling" } })).toBe("Rolling, batches of 10 %");
   expect(strategyText({ name: "a", strategy: { kind: "canary", batch_size: 1000, canary: { size: 5, pick: "stratified" } } })).toBe("Canary (5 agents, stratified), then batches of 1,000");
+  expect(strategyText({ name: "a", strategy: { kind: "lockstep", away: "exclude" } })).toBe("In lockstep, without offline agents");
   expect(strategyText({ name: "a", strategy: { kind: "rings", rings: { by: "tier" } } })).toBe("Rings by tier, batches of 10 %");
   expect(goalOf(rollout())).toBe("to 1.1.0");
   expect(goalOf(rollout({ plan: { name: "All to 1.1.0" } }))).toBe("");
@@ -184,4 +185,12 @@ test("unknown values in the address are ignored", () => {
 
 test("phases are summed, the largest first", () => {
   expect(countBy(["a", "b", "b"], (x) => x)).toEqual([["b", 2], ["a", 1]]);
+});
+
+test("a rollout in lockstep shows its phase, and whether there is a way back", () => {
+  const at = "2026-01-02T12:00:00Z";
+  expect(lockstepText(rollout())).toBe("");
+  expect(lockstepText(rollout({ lockstep: { phase: "verify_again", since: at, missing: ["web-9"] } }))).toBe("Phase verify again; left out because offline: web-9");
+  expect(lockstepText(rollout({ lockstep: { phase: "start", since: at, committed_at: at, failed: ["web-1"] } }))).toBe("Phase start; it goes through to its end; look at web-1");
+  expect(lockstepText(rollout({ lockstep: { phase: "undo", since: at, undo: { at, in: "stop", why: "web-2 failed" } } }))).toBe("Phase undo; everything is undone: web-2 failed");
 });

@@ -20,6 +20,7 @@ export const stopTitle: Record<StopKind, string> = {
   exposure: "Paused: the fleet-wide exposure limit is reached",
   deadline: "Paused: a deadline has passed",
   rollback: "Paused: it is being rolled back",
+  verify: "Paused: not all targets are ready",
 };
 
 /** Reason codes as short headings; the server's sentence is shown beside them. */
@@ -27,7 +28,8 @@ const codes: Record<string, string> = {
   draft: "Not started", later_batch: "A later batch", max_parallel: "Limit of parallel upgrades", label_limit: "Limit of this label", soak: "Soaking",
   observation: "Canaries are being watched", approval: "Needs approval", window: "Outside the maintenance windows", freeze: "Freeze", paused: "Paused",
   threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Agent is offline",
-  busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", runs_version: "Runs the version already",
+  busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", verify: "Targets are verified", lockstep: "All targets together", not_staged: "Has not staged the version", no_lockstep: "Cannot upgrade in lockstep",
+  left_out_away: "Was offline at the start", undone: "Everything was undone", behind: "Did not go along in time", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
   no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
@@ -61,7 +63,7 @@ export function waitTitle(code: string): string {
 }
 
 /** The waits of a paused rollout, without the pause itself, which is shown with the stop. */
-const OF_STOP = ["paused", "threshold", "canary_failed", "exposure", "deadline", "rolling_back"];
+const OF_STOP = ["paused", "threshold", "canary_failed", "exposure", "deadline", "rolling_back", "verify"];
 
 export function waitsOf(r: Rollout): Wait[] {
   return (r.waiting ?? []).filter((w) => !(r.state === "paused" && OF_STOP.includes(w.code)));
@@ -87,9 +89,23 @@ export function strategyText(p: Plan): string {
       return `Rings by ${s.rings?.by || "ring"}, ${size}`;
     case "all_at_once":
       return `All at once${s.force_continue ? ", ignoring failures" : ""}`;
+    case "lockstep":
+      return `In lockstep${s.away === "exclude" ? ", without offline agents" : ""}`;
     default:
       return String(s.kind);
   }
+}
+
+/** lockstepText says in which phase a rollout in lockstep is, and what that means. */
+export function lockstepText(r: Rollout): string {
+  const l = r.lockstep;
+  if (!l) return "";
+  const parts = [`Phase ${l.phase.replaceAll("_", " ")}`];
+  if (l.undo) parts.push(`everything is undone: ${l.undo.why}`);
+  else if (l.committed_at) parts.push("it goes through to its end");
+  if (l.missing?.length) parts.push(`left out because offline: ${l.missing.join(", ")}`);
+  if (l.failed?.length) parts.push(`look at ${l.failed.join(", ")}`);
+  return parts.join("; ");
 }
 
 function canaryText(c: Plan["strategy"]["canary"]): string {

@@ -3678,7 +3678,7 @@ export interface components {
             exclude_agents?: string[];
         };
         /** @enum {string} */
-        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings";
+        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
         Strategy: {
             kind: components["schemas"]["StrategyKind"];
             batch_size?: number;
@@ -3698,6 +3698,12 @@ export interface components {
              * @description With all_at_once: nothing is offered after this time
              */
             deadline?: string;
+            /**
+             * @description With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
+             * @enum {string}
+             */
+            away?: "refuse" | "exclude";
+            patience?: components["schemas"]["Duration"];
         };
         CanaryRule: {
             size?: number;
@@ -3980,6 +3986,7 @@ export interface components {
             /** @description Commands on targets that are not executed yet */
             orders?: components["schemas"]["Order"][];
             staging?: components["schemas"]["RolloutStaging"];
+            lockstep?: components["schemas"]["RolloutLockstep"];
             batches?: components["schemas"]["Batch"][];
             counts: components["schemas"]["Counts"];
             /** @description Why the rollout waits, most important reason first */
@@ -4033,7 +4040,7 @@ export interface components {
          * @description Resuming after threshold, canary, exposure and deadline requires a reason
          * @enum {string}
          */
-        StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback";
+        StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback" | "verify";
         /** @description A command on targets that is not executed yet */
         Order: {
             id: string;
@@ -4122,6 +4129,11 @@ export interface components {
             action_ids?: string[];
             /** @example UPG_DOWNLOADING */
             phase?: string;
+            /**
+             * @description The last phase that the host has reached in lockstep
+             * @enum {string}
+             */
+            reached?: "drain" | "stop" | "backup" | "switch" | "start";
             attempts: number;
             /**
              * @description Why the target is in this state
@@ -4216,6 +4228,33 @@ export interface components {
             answered: number;
             /** @description Other targets that are online */
             waiting: number;
+        };
+        /** @description How far a rollout in lockstep is. All targets reach a phase before the first begins the next. Before the phase switch a failure undoes everything, on every target; from then on it goes through to its end */
+        RolloutLockstep: {
+            phase: components["schemas"]["LockstepPhase"];
+            /** Format: date-time */
+            since: string;
+            /** @description Targets that go together; absent before the phase drain */
+            targets?: number;
+            /**
+             * Format: date-time
+             * @description When the phase switch began; absent before
+             */
+            committed_at?: string;
+            undo?: components["schemas"]["Undo"];
+            /** @description Hosts that were left out because they were offline, at most 50 entries */
+            missing?: string[];
+            /** @description Hosts that were not ready, or did not go along to the end, at most 50 entries */
+            failed?: string[];
+        };
+        /** @enum {string} */
+        LockstepPhase: "verify" | "drain" | "stop" | "verify_again" | "backup" | "switch" | "start" | "settle" | "undo";
+        /** @description Why a rollout in lockstep goes back */
+        Undo: {
+            /** Format: date-time */
+            at: string;
+            in: components["schemas"]["LockstepPhase"];
+            why: string;
         };
         RolloutPreviewItem: {
             item: components["schemas"]["RolloutPreview"];

@@ -1,0 +1,97 @@
+package rollout_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+)
+
+// able is what an agent reports that can upgrade web in lockstep.
+func able(version string, d *agentapi.UpgradeDetails) agentapi.Component {
+	c := component("web", version, d)
+	c.Lockstep = true
+	return c
+}
+
+func webTogether(p *fleet.Plan) {
+	p.Component, p.Version, p.Strategy = "web", "2.0.0", fleet.Strategy{Kind: fleet.LockstepStrategy}
+}
+
+func TestRolloutInLockstepPausesUntilItsTargetsAreReady(t *testing.T) {
+	s := newSite(t, "a", "b")
+	r := s.create(webTogether)
+	pre := s.preview(r)
+	for _, says := range []string{
+		"2 targets have agents that cannot upgrade web in lockstep: it does not begin before all can",
+		"2 targets have not staged web 2.0.0: it does not begin before all have; say stage: ahead",
+		"goes through to its end",
+	} {
+		if !strings.Contains(strings.Join(pre.Warnings, "\n"), says) {
+			t.Errorf("the preview does not warn that %q: %q", says, pre.Warnings)
+		}
+	}
+	if len(pre.Batches) != 1 || pre.Batches[0].Size != 2 {
+		t.Errorf("the batches are %+v", pre.Batches)
+	}
+	r, err := s.service.Start(t.Context(), r.ID, pre.Hash, false, kim)
+	s.must(err)
+	s.round()
+	r, err = s.service.Get(t.Context(), r.ID)
+	s.must(err)
+	if r.State != fleet.RolloutPaused || r.Stop.Kind != fleet.StopVerify || !strings.Contains(r.Stop.Text, "2 of 2 targets are not ready") {
+		t.Fatalf("it is %s, stopped by %+v", r.State, r.Stop)
+	}
+	why, err := s.service.Why(t.Context(), "a", "web", "", s.time())
+	s.must(err)
+	if !strings.Contains(why.Summary+why.Next, "verifies again") {
+		t.Errorf("asked why, it says %q: %q", why.Summary, why.Next)
+	}
+
+	for _, id := range []string{"a", "b"} {
+		s.reports(id, able("1.0.0", nil), component("db", "1.0.0", nil))
+		s.change(id, func(a *fleet.Agent) { a.StagedVersions = []string{"web 2.0.0"} })
+	}
+	_, err = s.service.Resume(t.Context(), r.ID, rollout.Request{Actor: "kim"})
+	s.must(err)
+	for range 5 {
+		s.round()
+	}
+	r, err = s.service.Get(t.Context(), r.ID)
+	s.must(err)
+	if r.Lockstep.Phase != fleet.LockstepDrain || r.Counts.Offered != 2 {
+		t.Fatalf("it is %s: %+v %+v, waits for %+v", r.State, r.Lockstep, r.Counts, r.Waiting)
+	}
+	act, err := s.store.Actions().Get(t.Context(), s.target(r, "a").ActionID)
+	s.must(err)
+	if d := act.Upgrade().Component; d == nil || d.Lockstep == nil || d.Lockstep.Until != agentapi.LockstepDrain || d.UpgradeID != act.ID {
+		t.Errorf("the offer brings %+v", d)
+	}
+
+	_, err = s.service.Pause(t.Context(), r.ID, true, kim)
+	s.wantKind(err, fleet.Conflict, "Cancel it to undo everything")
+	_, err = s.service.Skip(t.Context(), r.ID, []string{"a"}, kim)
+	s.wantKind(err, fleet.Conflict, "wait for each other")
+	_, err = s.service.Rollback(t.Context(), r.ID, rollout.ScopeAll, kim)
+	s.wantKind(err, fleet.Conflict, "a rollback would run mixed versions")
+	_, err = s.service.Cancel(t.Context(), r.ID, kim)
+	s.must(err)
+	for range 5 {
+		s.round()
+	}
+	r, err = s.service.Get(t.Context(), r.ID)
+	s.must(err)
+	if r.State != fleet.RolloutCancelled || r.Lockstep.Undo == nil || r.Counts.Withdrawn != 2 {
+		t.Errorf("it is %s: %+v %+v", r.State, r.Lockstep, r.Counts)
+	}
+}
+
+func TestRolloutInLockstepIsBounded(t *testing.T) {
+	s := newSite(t, "a")
+	_, err := s.service.Create(t.Context(), springPlan(webTogether, func(p *fleet.Plan) { p.Limits.MaxParallel = 5 }), kim)
+	s.wantKind(err, fleet.Invalid, "body.plan.limits.max_parallel")
+	_, err = s.service.Create(t.Context(), springPlan(func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.LockstepStrategy} }), kim)
+	s.wantKind(err, fleet.Invalid, "body.plan.component")
+}
