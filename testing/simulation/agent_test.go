@@ -64,6 +64,7 @@ type Agent struct {
 
 	fleet      *Fleet
 	components []*component
+	staged     []string // nil: it cannot stage versions
 	version    string
 	kept       string // the previous version, to which the host can go back
 	// keptUntil is when kept is removed.
@@ -168,6 +169,8 @@ func (a *Agent) handle(ctx context.Context, act agentapi.Action) error {
 	switch act.Type {
 	case agentapi.ActionCancel:
 		return a.cancel(ctx, act)
+	case agentapi.ActionProceed:
+		return a.proceed(ctx, act)
 	case agentapi.ActionUpgrade:
 	default:
 		return a.ack(ctx, act.ID, "")

@@ -26,6 +26,7 @@ type component struct {
 	job                          string // the action that upgrades it
 	begun                        bool   // it can no longer be cancelled
 	broken                       string
+	together                     *together // how it is upgraded in lockstep; nil: the host does not know how
 }
 
 func (c *component) report() agentapi.Component {
@@ -45,6 +46,7 @@ func (c *component) report() agentapi.Component {
 	if c.kept != "" {
 		r.Rollbacks = []string{c.kept}
 	}
+	r.Lockstep = c.together != nil
 	return r
 }
 
@@ -74,6 +76,9 @@ func (a *Agent) reportComponents() json.RawMessage {
 // earlier version cannot be put back.
 func (a *Agent) upgradeComponent(ctx context.Context, act agentapi.Action, d agentapi.UpgradeData) error {
 	c := a.component(d.Component.Name)
+	if c != nil && c.together != nil && d.Component.Lockstep != nil {
+		return a.upgradeTogether(ctx, c, act, d)
+	}
 	if c == nil || c.job != "" {
 		return a.ack(ctx, act.ID, "component "+d.Component.Name+" is not in the policy, or is being upgraded")
 	}

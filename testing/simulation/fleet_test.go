@@ -214,7 +214,7 @@ func (a *Agent) checkin(ctx context.Context) error {
 	if err != nil || !doc.Active {
 		return err
 	}
-	req := agentapi.CheckinRequest{Status: a.status, Message: a.message, AckToken: a.token, LocalMeta: a.metadata(), UpgradeDetails: a.details, Upgrade: &agentapi.CheckinUpgrade{}, Components: a.reportComponents()}
+	req := agentapi.CheckinRequest{Status: a.status, Message: a.message, AckToken: a.token, LocalMeta: a.metadata(), UpgradeDetails: a.details, Upgrade: &agentapi.CheckinUpgrade{}, Components: a.reportComponents(), StagedVersions: a.staged}
 	if a.kept != "" {
 		req.Upgrade.Rollbacks = []agentapi.Rollback{{Version: a.kept, ValidUntil: a.keptUntil}}
 	}
