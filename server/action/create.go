@@ -160,7 +160,7 @@ func checkData(kind agentapi.ActionType, data json.RawMessage) (json.RawMessage,
 		})
 	case agentapi.ActionInput:
 		return data, nil
-	case agentapi.ActionUpgrade, agentapi.ActionStage, agentapi.ActionUnenroll, agentapi.ActionForceUnenroll, agentapi.ActionPolicyChange, agentapi.ActionCancel:
+	case agentapi.ActionUpgrade, agentapi.ActionStage, agentapi.ActionProceed, agentapi.ActionUnenroll, agentapi.ActionForceUnenroll, agentapi.ActionPolicyChange, agentapi.ActionCancel:
 		return nil, fleet.FieldError("body.action.type", "is %s, which is not created in this way: it has a call of its own, or the server makes it", kind)
 	}
 	return nil, fleet.FieldError("body.action.type", "is %q, which no agent knows", kind)

@@ -192,6 +192,20 @@ func TestComponentUpgradeInLockstepIsFollowed(t *testing.T) {
 	h.is("done", "done", "web upgraded to 2.5.0")
 }
 
+// A host waits for others as long as its rollout lets it.
+func TestAcknowledgementDoesNotEndAnUpgradeInLockstep(t *testing.T) {
+	h := newComponentHost(t)
+	h.begins("x", "2.5.0")
+	h.reports("2.4.0", inLockstep("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepBackup, agentapi.LockstepBackup))
+	result := &Result{ActionID: "x", AgentID: "a1", Timestamp: h.now}
+	h.now = h.now.Add(10 * AckGrace)
+	h.reports("2.4.0", inLockstep("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepBackup, agentapi.LockstepBackup))
+	if h.a.ReconcileComponent("x", &Action{ID: "x", Expiration: new(h.now.Add(time.Hour))}, result, h.now) {
+		t.Error("it has ended")
+	}
+	h.is("waiting", "started", "")
+}
+
 func TestAgentThatRestartsDuringAComponentUpgradeContinuesIt(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")

@@ -282,8 +282,12 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 // waitsForOthers reports whether the host may not start the new version yet, as it has reported
 // last.
 func (u *ComponentUpgrade) waitsForOthers() bool {
-	d := u.Details
-	return d != nil && d.Metadata.Lockstep != nil && !d.Metadata.Lockstep.Until.Reaches(agentapi.LockstepStart)
+	return u.inLockstep() && !u.Details.Metadata.Lockstep.Until.Reaches(agentapi.LockstepStart)
+}
+
+// inLockstep reports whether the host has reported that it goes along with others.
+func (u *ComponentUpgrade) inLockstep() bool {
+	return u.Details != nil && u.Details.Metadata.Lockstep != nil
 }
 
 // goesForward reports whether the host puts no earlier version back: others of its rollout in
@@ -363,6 +367,8 @@ func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Acti
 		return u.waits() && u.cancel()
 	case result != nil && result.Error != "":
 		u.fail(result.Error)
+	case result != nil && u.inLockstep():
+		return false // its host may wait for others; its rollout bounds that
 	case result != nil && now.Sub(result.Timestamp) > AckGrace && seen != nil && seen.After(result.Timestamp.Add(AckGrace)):
 		if c.Version == u.Target {
 			u.done(now)

@@ -26,11 +26,22 @@ export function move(m: MockRollouts, e: Entry): void {
   const r = e.rollout;
   if (r.state === "cancelling" && inFlight(e) === 0) return m.end(e, "cancelled");
   if (r.state === "running") decide(m, e);
+  if (r.plan.strategy.kind === "lockstep") together(m, r);
   if (r.state === "paused") r.waiting = [];
   recount(e);
   const now = JSON.stringify([r.counts, r.waiting, r.state]);
   if (now !== e.sent) m.fleet.emit("rollout.progress", r.id, { counts: r.counts });
   e.sent = now;
+}
+
+/** together shows a phase by what the agents do; they do not wait for each other here. */
+function together(m: MockRollouts, r: Rollout): void {
+  const phases = ["verify", "drain", "switch", "start", "settle"] as const;
+  const c = r.counts;
+  const at = c.pending === c.total ? 0 : c.offered > 0 ? 1 : c.upgrading > 0 ? 2 : c.verifying > 0 ? 3 : 4;
+  const phase = phases[Math.max(at, phases.indexOf((r.lockstep?.phase ?? "verify") as "verify"))]!;
+  if (r.lockstep?.phase === phase) return;
+  r.lockstep = { ...r.lockstep, phase, since: iso(m.now()), targets: c.total, committed_at: r.lockstep?.committed_at ?? (at > 1 ? iso(m.now()) : undefined) };
 }
 
 const inFlight = (e: Entry) => e.rollout.counts.offered + e.rollout.counts.upgrading + e.rollout.counts.verifying;

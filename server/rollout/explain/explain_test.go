@@ -268,3 +268,20 @@ func TestExplainAgentsThatAreNotTargets(t *testing.T) {
 		})
 	}
 }
+
+func TestExplainTargetInLockstep(t *testing.T) {
+	inPhase := func(p fleet.LockstepPhase) fleet.Rollout {
+		return rollouttest.InState(fleet.RolloutRunning, func(r *fleet.Rollout) {
+			r.Plan.Component, r.Plan.Strategy.Kind = "web", fleet.LockstepStrategy
+			r.Lockstep = &fleet.Lockstep{Phase: p, Since: *before(time.Minute), Targets: 10}
+			r.Waiting = []fleet.Wait{{Code: fleet.WhyLockstep, Text: "the targets are stopped: 3 of 10 targets have done it", Since: *before(time.Minute)}}
+		})
+	}
+	r := inPhase(fleet.LockstepStop)
+	e := Target(&r, someTarget(fleet.TargetUpgrading, func(t *fleet.Target) { t.Reached, t.Phase = agentapi.LockstepDrain, "UPG_REPLACING" }), someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+	wantChain(t, e, "is running in lockstep, in the phase stop", "[lockstep] the targets are stopped: 3 of 10", "it is being upgraded to 1.2.0 (replacing), and has reached the phase drain in lockstep")
+
+	r = inPhase(fleet.LockstepUndo)
+	e = Target(&r, someTarget(fleet.TargetRolledBack, func(t *fleet.Target) { t.Code, t.Error = fleet.WhyUndone, "web-2 failed" }), someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+	wantChain(t, e, "in the phase undo", "[undone] it was rolled back: everything was undone, and it runs its earlier version: web-2 failed")
+}

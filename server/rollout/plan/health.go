@@ -194,7 +194,7 @@ func (c *assessment) begin() {
 	if d != nil {
 		phase = string(d.State)
 	}
-	begun := w != nil || fleet.HostChanging(agentapi.UpgradeState(phase))
+	begun := w != nil || c.Reached != "" || fleet.HostChanging(agentapi.UpgradeState(phase))
 	switch {
 	case begun && c.State == fleet.TargetOffered:
 		c.Phase = phase

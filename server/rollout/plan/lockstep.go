@@ -17,7 +17,6 @@ import (
 // has both, so no server can act on the other one.
 
 var (
-	codeVerify   = CodeOf(fleet.WhyVerify)
 	codeLockstep = CodeOf(fleet.WhyLockstep)
 	codeLeftOut  = CodeOf(fleet.WhyLeftOut)
 	codeUndone   = CodeOf(fleet.WhyUndone)

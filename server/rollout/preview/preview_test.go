@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -513,6 +514,39 @@ func TestStagingAheadIsPartOfTheTimeline(t *testing.T) {
 	old := compute(t, draft(t, ahead), append(agents, rollouttest.Host{ID: "old"}.Agent()), took)
 	if old.Staging.Cannot != 1 || !hasWarning(old, "1 target has an agent that cannot stage versions: they download the version when they are upgraded") || old.Estimate <= pre.Estimate {
 		t.Errorf("with an agent that cannot stage versions: %+v, %s, %q", old.Staging, old.Estimate, old.Warnings)
+	}
+}
+
+// Agents that must not run mixed versions are one batch, in one wave, and not too many.
+func TestLockstepIsOneBatch(t *testing.T) {
+	together := func(p *fleet.Plan) {
+		p.Component, p.Strategy = "web", fleet.Strategy{Kind: fleet.LockstepStrategy}
+		p.Artifacts = []fleet.Artifact{{Runtime: fleet.RuntimeProcess, Checksum: "sha512:" + strings.Repeat("ab", 64)}}
+		p.SourceURI, p.Limits.MaxParallel = "https://mirror.example.com/muster", 0
+	}
+	with := func(n int, h rollouttest.Host) []fleet.Agent {
+		agents := rollouttest.Many(n, h)
+		for i := range agents {
+			agents[i].Components = json.RawMessage(`[{"id":"component-web","name":"web","runtime":"process","version":"1.0.0","lockstep":true}]`)
+			agents[i].StagedVersions = []string{"web 2.0.0"}
+		}
+		return agents
+	}
+	listed := func(f *Fleet) {
+		f.Components = map[string]agentapi.PolicyComponent{"default": {Name: "web", Runtime: "process"}}
+	}
+	pre := compute(t, draft(t, together), append(with(700, rollouttest.Host{}), with(1, rollouttest.Host{Site: "x", Away: true})...), listed)
+	if len(pre.Batches) != 1 || pre.Batches[0].Size != len(pre.Targets) || pre.AtLeast.D() != fleet.DefaultHealthWait {
+		t.Errorf("the batches are %+v, at least %s", pre.Batches, pre.AtLeast)
+	}
+	if !hasWarning(pre, "1 of 701 targets are offline: it does not begin before they are back") || !hasWarning(pre, "goes through to its end") || hasWarning(pre, "at one time") {
+		t.Errorf("it warns %q", pre.Warnings)
+	}
+	f := Fleet{Agents: with(fleet.MaxLockstepTargets+1, rollouttest.Host{}), Catalog: rollouttest.Published("1.0.0", "2.0.0")}
+	listed(&f)
+	r := draft(t, together)
+	if _, err := Compute(r, f, rollouttest.Noon); err == nil || !strings.Contains(err.Error(), "chooses 5001 agents, a rollout in lockstep may have 5000") {
+		t.Errorf("too many: %v", err)
 	}
 }
 

@@ -27,7 +27,6 @@ type inLockstep struct {
 	backAt time.Time
 	// forgets is the phase after which the agent restarts, and reports no details once.
 	forgets agentapi.LockstepPhase
-	silent  bool
 
 	running        string // the version that runs, empty: it is stopped
 	action         *agentapi.Action
@@ -253,6 +252,32 @@ func TestLockstepUpgradesAllAsOne(t *testing.T) {
 	}
 }
 
+// Each UPGRADE has orders of its own, since an order names the upgrade.
+func TestLockstepOrdersOfSeveralArtifacts(t *testing.T) {
+	w := newWorld(t, 3)
+	w.runInLockstep()
+	w.must(w.store.Packages().Create(t.Context(), fleet.Package{
+		File: "muster-component-web-1.1.0-linux-arm64.tar.gz", Version: "1.1.0", OS: "linux", Arch: "arm64", SHA512: strings.Repeat("ef", 64), Size: 1 << 20,
+		Component: "web", Runtime: "process",
+	}))
+	w.hosts["agent-001"].arch = "aarch64"
+	w.checkin(w.hosts["agent-001"])
+	w.start("r", together(nil))
+	r := w.until("r", 20*time.Minute, over)
+	if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 3 {
+		t.Fatalf("it is %s with %+v: %+v", r.State, r.Counts, r.Lockstep)
+	}
+	agents := map[int]int{}
+	for offer := 1; offer <= 2; offer++ {
+		a, err := w.store.Actions().Get(t.Context(), fleet.ProceedID("r", offer, fleet.LockstepSwitch))
+		w.must(err)
+		agents[len(a.Agents)]++
+	}
+	if agents[1] != 1 || agents[2] != 1 {
+		t.Errorf("the orders have %v agents", agents)
+	}
+}
+
 func TestLockstepFailureBeforeTheCommitUndoesEverything(t *testing.T) {
 	for _, phase := range []agentapi.LockstepPhase{agentapi.LockstepDrain, agentapi.LockstepStop, agentapi.LockstepBackup} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -405,14 +430,19 @@ func TestLockstepCoordinatorKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 		name    string
 		prepare func(w *world)
 		runs    map[string]int // hosts by the version that runs in the end
+		// cancelled is the phase in which an operator cancels it, if one does.
+		cancelled fleet.LockstepPhase
 	}{
-		{"all goes well", func(*world) {}, map[string]int{"1.1.0": 4}},
-		{"one fails while it stops", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepStop }, map[string]int{"1.0.0": 4}},
-		{"one fails to copy its state", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepBackup }, map[string]int{"1.0.0": 4}},
-		{"one fails to migrate", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepSwitch }, map[string]int{"1.1.0": 3, "": 1}},
+		{"all goes well", func(*world) {}, map[string]int{"1.1.0": 4}, ""},
+		{"one fails while it stops", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepStop }, map[string]int{"1.0.0": 4}, ""},
+		{"one fails to copy its state", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepBackup }, map[string]int{"1.0.0": 4}, ""},
+		{"one fails to migrate", func(w *world) { w.hosts["agent-001"].inLockstep.fails = agentapi.LockstepSwitch }, map[string]int{"1.1.0": 3, "": 1}, ""},
+		{"an operator cancels it while one is away", func(w *world) {
+			w.hosts["agent-001"].inLockstep.leaves, w.hosts["agent-001"].inLockstep.gone = agentapi.LockstepStop, 2*time.Minute
+		}, map[string]int{"1.0.0": 4}, fleet.LockstepBackup},
 		{"one is away for long after the copy", func(w *world) {
 			w.hosts["agent-001"].inLockstep.leaves, w.hosts["agent-001"].inLockstep.gone = agentapi.LockstepBackup, 3*time.Minute
-		}, map[string]int{"1.1.0": 4}},
+		}, map[string]int{"1.1.0": 4}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			scenario := func(w *world) func(fleet.Rollout) bool {
@@ -420,6 +450,9 @@ func TestLockstepCoordinatorKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 				c.prepare(w)
 				w.start("r", together(nil))
 				return func(r fleet.Rollout) bool {
+					if l := r.Lockstep; l != nil && l.Phase == c.cancelled && r.State == fleet.RolloutRunning {
+						w.change("r", func(r *fleet.Rollout) { r.State = fleet.RolloutCancelling })
+					}
 					if !over(r) {
 						return false
 					}

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,6 +150,7 @@ func (w *world) must(err error) {
 // host is a simulated agent with its watcher.
 type host struct {
 	id, version string
+	arch        string // empty: x86_64
 	from        string // the version that ran before
 	away        bool
 	bad         string // what is wrong with the version it is offered: "", download, crash, silent, sick, stuck, deaf
@@ -236,7 +238,7 @@ func (w *world) checkin(h *host) {
 	p := w.server
 	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
 	w.must(err)
-	req := agentapi.CheckinRequest{Status: h.status, AckToken: h.token, LocalMeta: json.RawMessage(meta(h.id, h.version)), UpgradeDetails: h.details}
+	req := agentapi.CheckinRequest{Status: h.status, AckToken: h.token, LocalMeta: json.RawMessage(strings.ReplaceAll(meta(h.id, h.version), "x86_64", cmp.Or(h.arch, "x86_64"))), UpgradeDetails: h.details}
 	req.StagedVersions = h.staged
 	if h.web != "" {
 		req.Components, req.UpgradeDetails = h.report(w), nil

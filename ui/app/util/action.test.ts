@@ -22,6 +22,7 @@ test.each([
   [{ outcome: "EXPIRED", nbAgentsDone: 6 }, "Upgrade of 9 agents to 1.1.0 expired, 3 never answered"],
   [{ outcome: "ROLLOUT_PASSED", nbAgentsDone: 6 }, "Upgrading 6 of 9 agents to 1.1.0, past its rollout period"],
   [{ outcome: "COMPLETE", nbAgentsActioned: 1, nbAgentsActionCreated: 1, nbAgentsDone: 1 }, "Upgraded 1 agent to 1.1.0"],
+  [{ type: "PROCEED", version: undefined, nbAgentsDone: 5 }, "Going on in lockstep on 5 of 9 agents"],
   [{ type: "STAGE", nbAgentsDone: 5 }, "Staging on 5 of 9 agents: 1.1.0"],
   [{ type: "STAGE", component: "web", outcome: "COMPLETE", nbAgentsDone: 9 }, "Staged on 9 agents: web 1.1.0"],
   [{ rollback: true, version: "1.0.0", nbAgentsDone: 5 }, "Rolling back 5 of 9 agents to 1.0.0"],

@@ -27,6 +27,7 @@ const verbs: Record<string, { doing: string; did: string; noun: string }> = {
   FORCE_UNENROLL: { doing: "Revoking", did: "Revoked", noun: "Revocation" },
   ROLLBACK: { doing: "Rolling back", did: "Rolled back", noun: "Rollback" },
   STAGE: { doing: "Staging on", did: "Staged on", noun: "Staging" },
+  PROCEED: { doing: "Going on in lockstep on", did: "Went on in lockstep on", noun: "Order to go on in lockstep" },
   CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
 };
 
