@@ -96,8 +96,7 @@ type Undo struct {
 	Why string        `json:"why"` // a sentence, which hosts report as the reason
 }
 
-// Running reports whether targets are under way: some were told to begin, and the rollout has
-// not ended.
+// Running reports whether targets have been ordered to begin.
 func (l *Lockstep) Running() bool { return l != nil && l.Phase != "" && l.Phase != LockstepVerify }
 
 // Committed reports whether it goes through to its end.

@@ -21,6 +21,7 @@ var (
 	codeLeftOut  = CodeOf(fleet.WhyLeftOut)
 	codeUndone   = CodeOf(fleet.WhyUndone)
 	codeBehind   = CodeOf(fleet.WhyBehind)
+	codeSame     = CodeOf(fleet.WhySame)
 )
 
 // LockstepWorld is what Decide needs for a rollout in lockstep.
@@ -56,6 +57,8 @@ func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, 
 		return ""
 	case s.Busy():
 		return fleet.WhyBusy
+	case s.Version == p.Version && p.Profile == "": // with a profile its configuration may change
+		return fleet.WhySame
 	case s.CheckLockstep() != nil:
 		return fleet.WhyNoLockstep
 	}
@@ -162,15 +165,24 @@ func (d *decision) verifyTargets() {
 		d.out.Waiting = []fleet.Wait{{Code: fleet.WhyVerify, Since: d.phase.Since, Text: "it is verified that all targets are ready"}}
 		return
 	}
-	var away, faults []int
+	var away, same, faults []int
 	for i := range d.targets {
 		switch t := &d.targets[i]; {
 		case !t.State.Waits() || t.Verdict == 0:
+		case t.Verdict == codeSame:
+			same = append(same, i)
 		case t.Verdict == codeAway && d.plan.Strategy.Away == fleet.AwayExclude:
 			away = append(away, i)
 		default:
 			faults = append(faults, i)
 		}
+	}
+	if len(same) > 0 { // somebody else has upgraded them since the start
+		for _, i := range same {
+			d.move(d.batchOf(i), i, Skipped, codeSame)
+		}
+		d.more = true
+		return
 	}
 	ready := d.total.waiting() - len(away)
 	if len(faults) > 0 || len(d.world.Lockstep.Others) > 0 || ready == 0 {
@@ -361,7 +373,7 @@ func (d *decision) settle() {
 			d.out.Waiting = []fleet.Wait{{Code: fleet.WhyLockstep, Since: d.phase.Since, Text: fmt.Sprintf("%s its health", Count(d.total.inFlight(), "target shows", "targets show"))}}
 		}
 	case d.more || d.goesBack() || d.watched():
-	case d.total.bad() > 0:
+	case d.total.bad()+d.total[Withdrawn] > 0:
 		d.endLockstep(fleet.RolloutFailed)
 	default:
 		d.endLockstep(fleet.RolloutCompleted)
@@ -428,7 +440,7 @@ func (d *decision) endLockstep(state fleet.RolloutState) {
 		if !ok {
 			s = d.targets[i].State
 		}
-		if s == Failed || s == RolledBack && d.phase.Undo == nil {
+		if s == Failed || (s == RolledBack || s == Withdrawn) && d.phase.Undo == nil {
 			failed = append(failed, i)
 		}
 	}

@@ -151,6 +151,20 @@ func TestLockstepVerifiesBeforeItBegins(t *testing.T) {
 		s.round()
 		s.stops(fleet.StopVerify, "all targets are away: host-a", 0)
 	})
+	t.Run("one that somebody else has upgraded is left out", func(t *testing.T) {
+		s := lockstepScenario(t, 2, nil)
+		s.targets[0].Verdict = codeSame
+		s.phase(fleet.LockstepDrain)
+		if s.targets[0].State != Skipped || s.r.Lockstep.Targets != 1 {
+			t.Errorf("it is %+v, the target %s", s.r.Lockstep, s.targets[0].State.Name())
+		}
+	})
+	t.Run("and if that are all, it is done", func(t *testing.T) {
+		s := lockstepScenario(t, 1, nil)
+		s.targets[0].Verdict = codeSame
+		s.settle()
+		s.is(fleet.RolloutCompleted)
+	})
 	t.Run("another agent that matches is a reason too", func(t *testing.T) {
 		s := lockstepScenario(t, 1, nil)
 		s.world.Lockstep.Others = []string{"host-x"}
@@ -307,6 +321,44 @@ func TestLockstepIsCancelledBeforeItBegins(t *testing.T) {
 	if s.r.Lockstep.Undo != nil || s.targets[0].State != Cancelled {
 		t.Errorf("it is %+v, the target %s", s.r.Lockstep, s.targets[0].State.Name())
 	}
+}
+
+func TestVerdictsOfTargetsInLockstep(t *testing.T) {
+	p := inLockstep(func(p *fleet.Plan) { p.SourceURI = "https://mirror.example.com/muster" })
+	for name, c := range map[string]struct {
+		change func(*fleet.Agent)
+		state  State
+		want   fleet.ReasonCode
+	}{
+		"ready":                          {func(*fleet.Agent) {}, Pending, ""},
+		"unenrolled":                     {func(a *fleet.Agent) { a.Active = false }, Pending, fleet.WhyGone},
+		"being unenrolled, under way":    {func(a *fleet.Agent) { a.UnenrollmentStartedAt = &afternoon }, Upgrading, fleet.WhyGone},
+		"away":                           {func(a *fleet.Agent) { a.Last.At = new(afternoon.Add(-time.Hour)) }, Pending, fleet.WhyAway},
+		"away, under way":                {func(a *fleet.Agent) { a.Last.At = new(afternoon.Add(-time.Hour)) }, Upgrading, fleet.WhyAway},
+		"without the component":          {func(a *fleet.Agent) { a.Components = nil }, Pending, fleet.WhyNoComponent},
+		"being upgraded by another":      {func(a *fleet.Agent) { a.BeginComponentUpgrade("web", "x", "1.5.0", afternoon) }, Pending, fleet.WhyBusy},
+		"being upgraded by this rollout": {func(a *fleet.Agent) { a.BeginComponentUpgrade("web", "x", "2.0.0", afternoon) }, Upgrading, ""},
+		"an agent that does not know":    {func(a *fleet.Agent) { a.Components = reportsWeb("1.0.0", "") }, Pending, fleet.WhyNoLockstep},
+		"runs the version":               {func(a *fleet.Agent) { a.Components = reportsWeb("2.0.0", `,"lockstep":true`) }, Pending, fleet.WhySame},
+		"runs a later version":           {func(a *fleet.Agent) { a.Components = reportsWeb("3.0.0", `,"lockstep":true`) }, Pending, fleet.WhyRefused},
+		"nothing staged":                 {func(a *fleet.Agent) { a.StagedVersions = []string{"2.0.0", "db 2.0.0"} }, Pending, fleet.WhyNotStaged},
+		"keeps it from before": {func(a *fleet.Agent) {
+			a.StagedVersions, a.Components = nil, reportsWeb("1.0.0", `,"lockstep":true,"rollbacks":["2.0.0"]`)
+		}, Pending, ""},
+	} {
+		a := fleet.Agent{ID: "a", Active: true, StagedVersions: []string{"web 2.0.0"}, Components: reportsWeb("1.0.0", `,"lockstep":true`), Last: fleet.LastSeen{At: &afternoon}}
+		c.change(&a)
+		if got := Verdict(&p, c.state, &a, nil, afternoon.Add(time.Minute)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := Verdict(&p, Pending, nil, nil, afternoon); got != fleet.WhyGone {
+		t.Errorf("without a document: %q", got)
+	}
+}
+
+func reportsWeb(version, more string) []byte {
+	return []byte(`[{"id":"component-web","name":"web","runtime":"process","version":"` + version + `"` + more + `}]`)
 }
 
 // The hosts, the operator and the clock do what they like.

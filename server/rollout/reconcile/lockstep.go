@@ -50,7 +50,9 @@ func (r *Reconciler) proceed(ctx context.Context, run *runState) error {
 	default:
 		return nil
 	}
-	for n, offer := range run.offers(func(s fleet.TargetState) bool { return data.Undo || s.InFlight() }) {
+	// A failed host has ended its upgrade. One that seems to be called off may wait all the same.
+	goesOn := func(s fleet.TargetState) bool { return data.Undo || s.InFlight() || s == fleet.TargetWithdrawn }
+	for n, offer := range run.offers(goesOn) {
 		if n%renewEvery == renewEvery-1 {
 			if err := r.renewLease(ctx, run); err != nil {
 				return err
