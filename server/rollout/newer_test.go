@@ -18,8 +18,8 @@ func TestRolloutOfANewerServerIsLeftAlone(t *testing.T) {
 	ctx := t.Context()
 	known := d.start(forPolicy("lab"), called("known"))
 	r := d.rollout(d.start(forPolicy(fleet.DefaultPolicyID)).ID)
-	r.Plan.Strategy.Kind = "lockstep"
-	r.Waiting = []fleet.Wait{{Code: "lockstep", Text: "drain: 0 of 1 have drained", Since: d.now}}
+	r.Plan.Strategy.Kind = "tides"
+	r.Waiting = []fleet.Wait{{Code: "tide", Text: "ebb: 0 of 1 have gone", Since: d.now}}
 	d.must(d.store.Rollouts().Update(ctx, r))
 	stored := d.rollout(r.ID)
 	for name, command := range map[string]func() error{
@@ -30,7 +30,7 @@ func TestRolloutOfANewerServerIsLeftAlone(t *testing.T) {
 		"rollback": func() error { _, err := d.service.Rollback(ctx, r.ID, rollout.ScopeAll, kim); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d.wantKind(command(), fleet.Conflict, `the strategy "lockstep", which this version of Muster does not know`)
+			d.wantKind(command(), fleet.Conflict, `the strategy "tides", which this version of Muster does not know`)
 		})
 	}
 
