@@ -47,7 +47,8 @@ Commands that follow a rollout (--wait, watch) exit with
   1  another error; the rollout is unchanged
   2  wrong flags or arguments
   3  it failed, or was rolled back
-  4  a gate paused it: failures, a canary, the exposure budget, a deadline
+  4  a gate paused it: failures, a canary, the exposure budget, a deadline, or
+     targets of a rollout in lockstep that are not ready
   5  it was cancelled
   6  it waits for an operator: an approval, or a pause (only without a terminal;
      on a terminal the command keeps following)`,

@@ -168,6 +168,8 @@ func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string)
 	switch stop.Kind {
 	case adminapi.StopThreshold, adminapi.StopCanary, adminapi.StopExposure, adminapi.StopDeadline:
 		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`. %s", nameAndID(r), trimPeriod(stop.Text), r.Id, trimPeriod(rollbackAdvice(r)))
+	case adminapi.StopVerify:
+		return exitGate, fmt.Sprintf("rollout %s is paused, and no target has begun: %s. Mend that, then resume it with `muster rollouts resume %s --wait`", nameAndID(r), trimPeriod(stop.Text), r.Id)
 	case adminapi.StopRollback:
 		return 0, "" // it ends when its rollback does
 	}

@@ -50,6 +50,7 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 		"paused by a canary":                   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopCanary)), false, 4, "is paused"},
 		"paused by the exposure budget":        {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopExposure)), false, 4, "is paused"},
 		"paused by a deadline":                 {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopDeadline)), false, 4, "is paused"},
+		"paused since not all are ready":       {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopVerify)), true, 4, "no target has begun: It stopped. Mend that, then resume it"},
 		"being rolled back":                    {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopRollback)), false, 0, ""},
 		"paused by an operator":                {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), false, 6, "muster rollouts resume r1"},
 		"paused by an operator, interactive":   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), true, 0, ""},
