@@ -14,8 +14,9 @@ const (
 	MaxLockstepTargets = 5_000
 	// MaxLockstepNames bounds the hosts that the document names, since it is written at each step.
 	MaxLockstepNames = 50
-	// DefaultPatience is how long a phase may take. A component that drains by its package's own
-	// rules has its own bound for that; this is the time on top of it, for slow hosts.
+	// DefaultPatience is how long a phase may take on the slowest host: a hook has five minutes
+	// unless its package gives it more, and a host checks in within seconds after it. A plan
+	// whose component drains or copies its state for longer gives it more.
 	DefaultPatience = 10 * time.Minute
 	// MinPatience outlasts the interval at which hosts check in, and MaxPatience is the longest
 	// for which a group of components may stand still because of one host.
