@@ -26,6 +26,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -33,6 +34,9 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 )
+
+// ErrNewer is in the errors of opening a store whose schema only a newer Muster supports.
+var ErrNewer = errors.New("the store has a newer schema")
 
 // Store is a store of all the server's documents.
 type Store interface {
@@ -66,6 +70,8 @@ type Store interface {
 	DeadLetters() Collection[fleet.DeadLetter]
 	Uploads() Collection[fleet.Upload]
 	Servers() Collection[fleet.Server]
+	// ServerUpgrades has at most one document, of the id fleet.ServerUpgradeID.
+	ServerUpgrades() Collection[fleet.ServerUpgrade]
 	Audit() Audit
 	Events() Events
 	Settings() Settings

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // DefaultPrefix is the default of Options.Prefix.
@@ -214,7 +215,9 @@ func (c *client) prepare(ctx context.Context) error {
 	}
 	for index, v := range versions {
 		if v > schemaVersion {
-			return fleet.Errorf(fleet.Internal, "the index %s was created by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; nothing has been changed", c.name(index), v, schemaVersion)
+			e := fleet.Errorf(fleet.Internal, "the index %s was created by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; nothing has been changed", c.name(index), v, schemaVersion)
+			e.Err = store.ErrNewer
+			return e
 		}
 	}
 	all, ctx := errgroup.WithContext(ctx)

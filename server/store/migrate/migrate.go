@@ -4,8 +4,8 @@
 //
 // The sequence numbers of actions and events stay the same, because agents hold those of
 // actions, and readers of the stream and receivers of notifications those of events. The
-// order of every list stays the same as well. Leases and servers are not copied: they belong
-// to processes. Nor is the generation: if the source is used again, both have a history of
+// order of every list stays the same as well. Leases, servers and the upgrade of servers are
+// not copied: they belong to processes. Nor is the generation: if the source is used again, both have a history of
 // their own.
 package migrate
 

@@ -17,6 +17,9 @@ import (
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 //go:embed migrations/*.sql
@@ -227,7 +230,9 @@ func checkHeader(path string, appID, version int, tables bool) error {
 	case appID != applicationID && (appID != 0 || tables):
 		return fmt.Errorf("database %s: belongs to another program: choose another file", path)
 	case version > newest:
-		return fmt.Errorf("database %s: was written by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; the file has not been changed", path, version, newest)
+		e := fleet.Errorf(fleet.Internal, "database %s: was written by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; the file has not been changed", path, version, newest)
+		e.Err = store.ErrNewer
+		return e
 	}
 	return nil
 }

@@ -155,6 +155,10 @@ func (s *Store) Servers() store.Collection[fleet.Server] {
 	return collection[fleet.Server]{s, "server", func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) ServerUpgrades() store.Collection[fleet.ServerUpgrade] {
+	return collection[fleet.ServerUpgrade]{s, "server upgrade", func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Rollouts() store.Rollouts { return rollouts{s} }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }

@@ -291,6 +291,19 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.Server, n int) { v.Parked = n },
 		mutate: func(v *fleet.Server) { v.Host = "modified" },
 	}.visit(f, "servers")
+	noun[fleet.ServerUpgrade]{
+		of: store.Store.ServerUpgrades,
+		make: func(i int) fleet.ServerUpgrade {
+			return fleet.ServerUpgrade{
+				ID: fmt.Sprint("upgrade-", i), Run: "r", From: "1.0.0", To: "1.1.0", Phase: fleet.ServerStop, Since: when(i), StartedAt: base, Actor: "kim",
+				Intended: atPtr(time.Minute), Backup: "/b", Problem: "<p>", EndedAt: atPtr(time.Hour),
+				Servers: []fleet.UpgradingServer{{ID: "s", Host: "srv-1", Version: "1.0.0", Reached: fleet.ServerHold, Problem: "p", StoppedAt: atPtr(time.Minute), ServedAt: atPtr(time.Hour), Before: 7, After: 6}},
+			}
+		},
+		head:   func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.ServerUpgrade, n int) { v.Problem = fmt.Sprint(n) },
+		mutate: func(v *fleet.ServerUpgrade) { v.Servers[0].Host, *v.Intended = "modified", base },
+	}.visit(f, "server upgrades")
 }
 
 // noun describes a kind of document to the suite.
