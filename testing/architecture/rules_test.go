@@ -41,7 +41,7 @@ var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/..."
 // domain is the part of the server without HTTP, databases or other technology.
 var domain = []string{
 	"server/access/...", "server/action/...", "server/artifact/...", "server/audit", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/configfile", "server/enrollment/...", "server/event/...",
-	"server/fleet/...", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/store",
+	"server/fleet/...", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/selfupgrade", "server/store",
 	"server/upgrademanifest/...", "server/webhook/...",
 }
 

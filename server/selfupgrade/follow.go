@@ -1,0 +1,415 @@
+package selfupgrade
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// LeaseID is the lease of the server that moves an upgrade on.
+	LeaseID = "server-upgrade"
+
+	// idlePause is how soon a server learns of an upgrade. It costs one read.
+	idlePause = 2 * time.Second
+	// busyPause is the pause between two rounds of an upgrade: each phase adds about one to
+	// the time without servers.
+	busyPause = 200 * time.Millisecond
+	// retryPause is the pause after a failed read or write.
+	retryPause = time.Second
+	// roundTime bounds a round without work: it runs a program that prints its version, and
+	// reads and writes a few documents.
+	roundTime = 30 * time.Second
+	// workTime bounds the backup, which copies all documents, and the change of the schema.
+	workTime = 30 * time.Minute
+	// updateTries bounds the attempts of one report: each server writes the document a few
+	// times.
+	updateTries = 8
+)
+
+// Machine is what an upgrade does on a server's machine.
+type Machine interface {
+	// Check returns why this server cannot be replaced by a version, as a sentence about its
+	// machine. It changes nothing.
+	Check(ctx context.Context, to string) error
+	// Backup backs up the store and returns where to. All servers have stopped.
+	Backup(ctx context.Context, u fleet.ServerUpgrade) (string, error)
+	// Migrate brings the schema of the store to that of a version. All servers have stopped.
+	// It may close the store: the process is replaced afterwards, also if it fails.
+	Migrate(ctx context.Context, u fleet.ServerUpgrade) error
+	// Switch makes a version the one that this machine runs.
+	Switch(ctx context.Context, to string) error
+}
+
+// Config is what a Follower works with. All fields but Parked and Now are required.
+type Config struct {
+	Upgrades store.Collection[fleet.ServerUpgrade]
+	Servers  store.Collection[fleet.Server]
+	Leases   store.Collection[fleet.Lease]
+	Records  Records
+	Machine  Machine
+	// Self has the server's id, its host and its version; Serving says whether it serves.
+	Self Me
+	// Parked returns the number of agents that are parked here; nil if the server does not
+	// serve.
+	Parked func() int
+	Log    *slog.Logger
+	Now    clock.Clock
+}
+
+// Follower lets one server follow the upgrades of all. A serving server calls Run, one that
+// does not serve yet calls Hold.
+type Follower struct {
+	Config
+	lease *lease.Holder
+
+	refuses  atomic.Pointer[string]
+	stopping chan struct{}
+	once     sync.Once
+	told     string // the last phase that was logged
+}
+
+// New returns the follower of a server.
+func New(c Config) *Follower {
+	return &Follower{
+		Config: c, stopping: make(chan struct{}),
+		// By the server and not by the process: whatever the holder does is repeatable, and a
+		// server that replaces itself continues at once, instead of after its own lease.
+		lease: &lease.Holder{Leases: c.Leases, Name: c.Self.ID, TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: c.Now},
+	}
+}
+
+// Refuses returns an error of kind Unavailable while the server takes no orders.
+func (f *Follower) Refuses() error {
+	if text := f.refuses.Load(); text != nil && *text != "" {
+		return fleet.Errorf(fleet.Unavailable, "%s", *text)
+	}
+	return nil
+}
+
+// Stopping is closed when the server has to stop serving for an upgrade.
+func (f *Follower) Stopping() <-chan struct{} { return f.stopping }
+
+// Run follows upgrades while the server serves, until ctx ends or the server has to stop.
+func (f *Follower) Run(ctx context.Context) {
+	defer f.release(ctx)
+	for {
+		step, pause := f.try(ctx)
+		if step == Stop {
+			f.once.Do(func() { close(f.stopping) })
+			return
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// Hold follows an upgrade while the server does not serve. It returns Serve when the server
+// may, and Replace if its process has to be replaced by the program to which the machine's
+// pointer leads.
+func (f *Follower) Hold(ctx context.Context) (Step, error) {
+	defer f.release(ctx)
+	record, err := f.Records.Read()
+	if err != nil {
+		return Wait, err
+	}
+	for first := true; ; first = false {
+		step, err := f.round(ctx)
+		switch {
+		case err != nil && first && record.Run == "" || ctx.Err() != nil:
+			return Wait, err
+		case step == Serve || step == Replace:
+			return step, nil
+		}
+		if !sleep(ctx, f.pause(step, err)) {
+			return Wait, ctx.Err()
+		}
+	}
+}
+
+// release lets another server continue at once, instead of after the lease has expired.
+func (f *Follower) release(ctx context.Context) {
+	if err := f.lease.ReleaseAll(ctx); err != nil {
+		f.Log.Debug("the lease of the upgrade of the servers is not released, and expires", "error", err)
+	}
+}
+
+// try does a round and returns the pause before the next one.
+func (f *Follower) try(ctx context.Context) (Step, time.Duration) {
+	step, err := f.round(ctx)
+	return step, f.pause(step, err)
+}
+
+func (f *Follower) pause(step Step, err error) time.Duration {
+	switch {
+	case err != nil:
+		f.Log.Debug("the upgrade of the servers: a round has failed, and is repeated", "error", err)
+		return retryPause
+	case step == Wait && f.told == "":
+		return idlePause
+	}
+	return busyPause
+}
+
+// round does at most one step of this server's own and, if it holds the lease, one of the
+// upgrade.
+func (f *Follower) round(ctx context.Context) (Step, error) {
+	bounded, cancel := context.WithTimeout(ctx, roundTime)
+	defer cancel()
+	u, err := Current(bounded, f.Upgrades)
+	if err != nil {
+		return Wait, err
+	}
+	f.refuses.Store(new(Refuses(u)))
+	f.say(u)
+	me := f.Self
+	if me.Record, err = f.Records.Read(); err != nil {
+		return Wait, err
+	}
+	step := Own(u, me)
+	if step != Wait && step != Verify {
+		return f.own(bounded, u, me, step)
+	}
+	if step == Verify {
+		if _, err := f.own(bounded, u, me, step); err != nil {
+			return Wait, err
+		}
+	}
+	if u == nil || u.Phase.Ended() {
+		return Wait, nil
+	}
+	return f.lead(ctx, u, me)
+}
+
+// say logs each phase once.
+func (f *Follower) say(u *fleet.ServerUpgrade) {
+	phase := ""
+	if u != nil && !u.Phase.Ended() {
+		phase = string(u.Phase)
+	}
+	if phase != f.told && phase != "" {
+		f.Log.Info("upgrade of the servers", "phase", phase, "from", u.From, "to", u.To, "problem", u.Problem)
+	}
+	f.told = phase
+}
+
+// own carries out a step of this server's own. It returns the step if the caller has to act.
+func (f *Follower) own(ctx context.Context, u *fleet.ServerUpgrade, me Me, step Step) (Step, error) {
+	reached := func(p fleet.ServerPhase) (Step, error) {
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Reached, s.Problem = p, "" })
+	}
+	switch step {
+	case Check, Recheck:
+		phase := fleet.ServerCheck
+		if step == Recheck {
+			phase = fleet.ServerRecheck
+		}
+		if err := f.Machine.Check(ctx, u.To); err != nil && ctx.Err() == nil {
+			return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = err.Error() })
+		}
+		return reached(phase)
+	case Hold:
+		return reached(fleet.ServerHold)
+	case Stop:
+		return f.stop(ctx, u, me)
+	case Stopped:
+		if err := f.record(u, me, fleet.ServerStop); err != nil { // a server that was started meanwhile has none
+			return Wait, err
+		}
+		return reached(fleet.ServerStop)
+	case Failed:
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = me.Record.Failed })
+	case Replace:
+		return f.replace(ctx, u, me)
+	case Runs:
+		return reached(fleet.ServerSwitch)
+	case Serves:
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) {
+			s.Reached, s.Problem, s.ServedAt = fleet.ServerStart, "", new(f.Now.UTC())
+		})
+	case Verify:
+		parked, s := f.Parked(), u.Server(me.ID)
+		if s.Reached == fleet.ServerVerify && s.After == parked {
+			return Wait, nil
+		}
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) {
+			s.Reached, s.Problem, s.After = fleet.ServerVerify, "", parked
+		})
+	case Undo:
+		if err := f.Records.Remove(); err != nil {
+			return Wait, err
+		}
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) {
+			s.Reached, s.Problem = fleet.ServerUndo, ""
+			if s.StoppedAt != nil {
+				s.ServedAt = new(f.Now.UTC())
+			}
+		})
+	case Forget:
+		return Wait, f.Records.Remove()
+	}
+	return step, nil
+}
+
+// stop records the upgrade before the server stops, so that it is held when it starts.
+func (f *Follower) stop(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
+	if err := f.record(u, me, fleet.ServerStop); err != nil {
+		return Wait, err
+	}
+	parked := f.Parked()
+	return Stop, f.report(ctx, u, func(s *fleet.UpgradingServer) {
+		if s.StoppedAt == nil {
+			s.StoppedAt, s.Before = new(f.Now.UTC()), parked
+		}
+	})
+}
+
+// record writes the record of an upgrade, unless there is one that knows as much.
+func (f *Follower) record(u *fleet.ServerUpgrade, me Me, phase fleet.ServerPhase) error {
+	if me.Record.Run == u.Run && me.Record.Phase.AtLeast(phase) {
+		return nil
+	}
+	return f.Records.Write(Record{Run: u.Run, From: u.From, To: u.To, Phase: phase})
+}
+
+// replace moves the pointer. The record comes first: from then on the old program does not
+// serve on this machine.
+func (f *Follower) replace(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
+	if err := f.record(u, me, fleet.ServerSwitch); err != nil {
+		return Wait, err
+	}
+	if err := f.Machine.Switch(ctx, u.To); err != nil {
+		if s := u.Server(me.ID); s != nil && s.Problem == err.Error() {
+			return Wait, err // reported already
+		}
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = err.Error() })
+	}
+	return Replace, nil
+}
+
+// report changes this server's part of the upgrade. It does nothing if another upgrade has
+// begun.
+func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change func(*fleet.UpgradingServer)) error {
+	run := u.Run
+	for try := 1; ; try++ {
+		if u.Server(f.Self.ID) == nil {
+			u.Servers = append(u.Servers, fleet.UpgradingServer{ID: f.Self.ID})
+		}
+		s := u.Server(f.Self.ID)
+		s.Host, s.Version = f.Self.Host, f.Self.Version
+		change(s)
+		err := f.Upgrades.Update(ctx, *u)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+			return err
+		}
+		if u, err = Current(ctx, f.Upgrades); err != nil || u == nil || u.Run != run {
+			return err
+		}
+	}
+}
+
+// lead moves the upgrade on if this server holds its lease.
+func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
+	bounded, cancel := context.WithTimeout(ctx, roundTime)
+	defer cancel()
+	if held, err := f.lease.Hold(bounded, LeaseID); err != nil || !held {
+		return Wait, err
+	}
+	now := f.Now.UTC()
+	others, err := running(bounded, f.Servers, now)
+	if err != nil {
+		return Wait, err
+	}
+	m := Next(u, me, others, now)
+	switch {
+	case m.Work != "":
+		return f.work(ctx, u, me, m.Work)
+	case m.Phase == "":
+		return Wait, nil
+	}
+	Apply(u, m, now)
+	err = f.Upgrades.Update(bounded, *u)
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		err = nil // a server has reported: the next round decides anew
+	}
+	return Wait, err
+}
+
+// work does what only one server does. It renews the lease meanwhile.
+func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, me Me, work fleet.ServerPhase) (Step, error) {
+	ctx, cancel := context.WithTimeout(ctx, workTime)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	defer cancel()
+	renewing.Go(func() {
+		for sleep(ctx, lease.DefaultRenew) {
+			if _, err := f.lease.Hold(ctx, LeaseID); err != nil {
+				f.Log.Debug("the lease of the upgrade of the servers is not renewed", "error", err)
+			}
+		}
+	})
+	if work == fleet.ServerMigrate {
+		return f.migrate(ctx, u, me)
+	}
+	place, err := f.Machine.Backup(ctx, *u)
+	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+		return Wait, err // this server is being stopped: another one does it
+	}
+	if err != nil {
+		Apply(u, Move{Phase: fleet.ServerUndo, Problem: fmt.Sprintf("the store could not be backed up: %v", err)}, f.Now.UTC())
+	}
+	u.Backup = place
+	if err = f.Upgrades.Update(ctx, *u); err != nil && fleet.KindOf(err) == fleet.Conflict {
+		err = nil // someone else has undone it, or has backed up
+	}
+	return Wait, err
+}
+
+// migrate changes the schema. Afterwards the process is replaced in any case: by the other
+// version, or by its own, which opens the store if the schema is as it was.
+func (f *Follower) migrate(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
+	r := Record{Run: u.Run, From: u.From, To: u.To, Phase: fleet.ServerMigrate}
+	if err := f.Records.Write(r); err != nil {
+		return Wait, err
+	}
+	err := f.Machine.Migrate(ctx, *u)
+	if err == nil {
+		r.Phase = fleet.ServerSwitch
+		if err := f.Records.Write(r); err != nil {
+			return Wait, err
+		}
+		if err := f.Machine.Switch(ctx, u.To); err != nil {
+			f.Log.Error("the server cannot run the version to which the store was brought: it tries again", "version", u.To, "error", err)
+		}
+		return Replace, nil
+	}
+	if ctx.Err() == nil {
+		f.Log.Error("the schema of the store was not changed", "version", u.To, "error", err)
+		r.Failed = fmt.Sprintf("the schema of the store could not be changed: %v", err)
+		if err := f.Records.Write(r); err != nil {
+			return Wait, err
+		}
+	}
+	return Replace, nil
+}
+
+// sleep waits, and reports whether ctx has not ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
