@@ -1,6 +1,6 @@
 // Package serverlayout places the versions of a server beside each other on its machine, and
-// determines which one runs. The commands `muster server install` and `muster server versions`
-// use it.
+// determines which one runs. The commands `muster server install`, `muster server versions` and
+// `muster server upgrade` use it.
 //
 //	<prefix>/bin/muster           → <prefix>/lib/muster/default/bin/muster
 //	<prefix>/lib/muster/default   → <sysconfdir>/muster/lib
@@ -74,6 +74,30 @@ func Locate(path string) (prefix, version string) {
 	return filepath.Dir(lib), filepath.Base(home)
 }
 
+// Of returns the layout in which a program is installed, nil for one elsewhere. The links say
+// where the pointer is.
+func Of(d disk.Disk, program string, version func(ctx context.Context, program string) (string, error)) (*Layout, error) {
+	prefix, _ := Locate(program)
+	if prefix == "" {
+		return nil, nil
+	}
+	l := &Layout{Disk: d, Prefix: prefix, Version: version}
+	pointer, err := d.Readlink(op, filepath.Join(l.folder(), defaultLink))
+	if err != nil {
+		return nil, err
+	}
+	l.SysConfDir = filepath.Dir(filepath.Dir(pointer))
+	if pointer != l.pointer() {
+		return nil, fmt.Errorf("%s leads to %s, which is no pointer of an installation: run `muster server install` again", filepath.Join(l.folder(), defaultLink), pointer)
+	}
+	return l, nil
+}
+
+// CurrentProgram returns the path of the program of the current version, through the pointer.
+func (l *Layout) CurrentProgram() string {
+	return filepath.Join(l.folder(), defaultLink, "bin", program)
+}
+
 // Installed is a version on this machine.
 type Installed struct {
 	Version string `json:"version"`
@@ -121,7 +145,7 @@ func (l *Layout) List(ctx context.Context) ([]Installed, error) {
 	out := make([]Installed, 0, len(versions))
 	for _, v := range versions {
 		i := Installed{Version: v, Program: l.Program(v), Current: v == current}
-		if err := l.check(ctx, v); err != nil {
+		if err := l.Check(ctx, v); err != nil {
 			i.Problem = err.Error()
 		}
 		out = append(out, i)
@@ -129,8 +153,8 @@ func (l *Layout) List(ctx context.Context) ([]Installed, error) {
 	return out, nil
 }
 
-// check returns why a version cannot be run.
-func (l *Layout) check(ctx context.Context, version string) error {
+// Check returns why a version cannot be run.
+func (l *Layout) Check(ctx context.Context, version string) error {
 	path := l.Program(version)
 	fi, err := l.Disk.Lstat(op, path)
 	switch {
@@ -164,7 +188,7 @@ func (l *Layout) Install(ctx context.Context, version, from string) (fresh bool,
 	}
 	for _, link := range []struct{ at, to string }{
 		{filepath.Join(l.folder(), defaultLink), l.pointer()},
-		{l.Link(), filepath.Join(l.folder(), defaultLink, "bin", program)},
+		{l.Link(), l.CurrentProgram()},
 	} {
 		if err := l.link(link.at, link.to); err != nil {
 			return fresh, err
@@ -181,7 +205,7 @@ func (l *Layout) Install(ctx context.Context, version, from string) (fresh bool,
 func (l *Layout) place(ctx context.Context, version, from string) (fresh bool, err error) {
 	home := l.Home(version)
 	if _, err := l.Disk.Lstat(op, home); err == nil {
-		if err := l.check(ctx, version); err != nil {
+		if err := l.Check(ctx, version); err != nil {
 			return false, fmt.Errorf("%w: remove it first with `muster server versions remove %s`", err, version)
 		}
 		return false, nil
@@ -214,7 +238,7 @@ func (l *Layout) place(ctx context.Context, version, from string) (fresh bool, e
 			return false, err
 		}
 	}
-	return true, l.check(ctx, version)
+	return true, l.Check(ctx, version)
 }
 
 func (l *Layout) copy(from, to string) error {
@@ -259,7 +283,7 @@ func (l *Layout) link(at, to string) error {
 // follow the current one by [manifest.CheckStep] or force is set. It writes only below the folder
 // of the configuration.
 func (l *Layout) Switch(ctx context.Context, version string, force bool) error {
-	if err := l.check(ctx, version); err != nil {
+	if err := l.Check(ctx, version); err != nil {
 		return err
 	}
 	if !force {

@@ -121,6 +121,12 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 	if prefix, version := Locate("/usr/lib/muster/1.1.0/bin/muster"); prefix != "/usr" || version != "1.1.0" {
 		t.Errorf("located are %q and %q", prefix, version)
 	}
+	if of, err := Of(d, "/usr/lib/muster/1.1.0/bin/muster", l.Version); err != nil || of.Prefix != "/usr" || of.SysConfDir != "/etc" || of.CurrentProgram() != "/usr/lib/muster/default/bin/muster" {
+		t.Errorf("the program is of the layout %+v, %v", of, err)
+	}
+	if of, err := Of(d, "/srv/src/muster/server/bin/muster", l.Version); of != nil || err != nil {
+		t.Errorf("a program elsewhere is of the layout %+v, %v", of, err)
+	}
 	for _, path := range []string{"/usr/bin/muster", "/srv/src/muster/server/bin/muster", "/usr/lib/muster/default/bin/muster"} {
 		if prefix, version := Locate(path); prefix != "" || version != "" {
 			t.Errorf("%s is located at %q, %q", path, prefix, version)

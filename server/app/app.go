@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/infra"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -42,7 +43,10 @@ type Options struct {
 	// addresses. They accept plain connections; the server adds TLS.
 	AgentListener net.Listener
 	AdminListener net.Listener
-	Now           clock.Clock
+	// Machine is what an upgrade of the servers does on this machine; nil if the server
+	// cannot be replaced.
+	Machine selfupgrade.Machine
+	Now     clock.Clock
 }
 
 // Server is a server that is ready to run.
@@ -152,7 +156,9 @@ func (s *Server) FirstKeys(ctx context.Context) (adminKey, enrollmentKey fleet.C
 	return adminKey, enrollmentKey, err == nil, err
 }
 
-// Run serves until ctx ends, then drains. It returns nil after an orderly shutdown.
+// Run serves until ctx ends, or until the server has to stop to be upgraded with the others,
+// then drains. It returns nil after an orderly shutdown, and selfupgrade.ErrStopped after the
+// other.
 func (s *Server) Run(ctx context.Context) error {
 	// The loops outlive the listeners, so that they write what the last requests
 	// reported.
@@ -175,6 +181,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+	case <-s.services.upgrade.Stopping():
+		err = selfupgrade.ErrStopped
 	case err = <-failed:
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), Drain)

@@ -23,6 +23,8 @@ import (
 
 // Config is the server's configuration file. Every key may be left out.
 type Config struct {
+	// File is the path of the file that was read; empty if there is none.
+	File string `yaml:"-"`
 	// Data is the folder of all files of the server.
 	Data string `yaml:"data"`
 	// Upgrades is the folder of upgrade manifests, <profile>/<id>.yaml; empty means the
@@ -285,6 +287,7 @@ func (c Config) UpgradesDir() string {
 // Load reads a configuration file. Absent keys have their defaults.
 func Load(path string) (Config, error) {
 	c := Defaults()
+	c.File = path
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return c, fmt.Errorf("configuration: %w", err)

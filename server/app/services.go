@@ -32,6 +32,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/automatic"
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
@@ -68,6 +69,7 @@ type services struct {
 	metrics    *metrics.Metrics
 	retention  *retention.Service
 	replicas   *replica.Service
+	upgrade    *selfupgrade.Follower
 }
 
 // newServices creates each service after those that it needs, so that nothing is set
@@ -169,6 +171,14 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	replicas := replica.New(replica.Config{
 		Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now,
 	})
+	var machine selfupgrade.Machine = selfupgrade.NoMachine{}
+	if o.Machine != nil {
+		machine = o.Machine
+	}
+	upgrade := selfupgrade.New(selfupgrade.Config{
+		Upgrades: db.ServerUpgrades(), Servers: db.Servers(), Leases: db.Leases(), Records: selfupgrade.Records{Disk: disk.OS{}, Data: o.Config.Data, Log: log}, Machine: machine,
+		Self: selfupgrade.Me{ID: self.ID, Host: self.Host, Version: self.Version, Serving: true, Record: selfupgrade.Record{}}, Parked: parker.Count, Away: health.Away, Log: log, Now: now,
+	})
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
 
 	objectChanges := &infra.Service{Objects: objects, Policies: policies, Now: now}
@@ -180,7 +190,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
 	}, nil
 }
 
@@ -204,6 +214,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

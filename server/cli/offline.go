@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -65,4 +67,19 @@ func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
 		err = app.ForgetCAPin(ctx, c.store)
 	}
 	return pin, err
+}
+
+// upgradeActor is who the audit trail names for commands about the upgrade of the servers.
+const upgradeActor = "muster server upgrade"
+
+func (c storeCommands) BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error) {
+	return selfupgrade.Begin(ctx, c.store, upgradeActor, to, time.Now().UTC())
+}
+
+func (c storeCommands) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+	return selfupgrade.RequestUndo(ctx, c.store, upgradeActor, time.Now().UTC())
+}
+
+func (c storeCommands) Upgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+	return selfupgrade.Current(ctx, c.store.ServerUpgrades())
 }

@@ -22,6 +22,12 @@ const storeFile = backup.StoreFile
 
 // openStore opens the store that the configuration names.
 func openStore(ctx context.Context, config app.Config) (store.Store, error) {
+	return openStoreAs(ctx, config, false)
+}
+
+// openStoreAs opens the store. With asIs it leaves the schema in Elasticsearch as it is, which
+// other servers may be changing; the schema of the embedded store is the owner's affair.
+func openStoreAs(ctx context.Context, config app.Config, asIs bool) (store.Store, error) {
 	if err := os.MkdirAll(config.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
 	}
@@ -29,7 +35,7 @@ func openStore(ctx context.Context, config app.Config) (store.Store, error) {
 		return nil, errors.Join(err, fmt.Errorf("the restore of %s was interrupted: run the same `muster restore` again, which completes it", config.Data))
 	}
 	if es := config.Store.Elasticsearch; es != nil {
-		return openElastic(ctx, es)
+		return openElastic(ctx, es, asIs)
 	}
 	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
 	if err != nil {
@@ -42,11 +48,12 @@ func openStore(ctx context.Context, config app.Config) (store.Store, error) {
 	return s, nil
 }
 
-func openElastic(ctx context.Context, c *app.ElasticsearchConfig) (store.Store, error) {
+func openElastic(ctx context.Context, c *app.ElasticsearchConfig, asIs bool) (store.Store, error) {
 	o, err := elasticOptions(c)
 	if err != nil {
 		return nil, err
 	}
+	o.AsIs = asIs
 	return elastic.Open(ctx, o)
 }
 

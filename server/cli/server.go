@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/selfupgrade"
 )
 
 func (a *client) newServer() *cobra.Command {
@@ -73,7 +72,7 @@ profiles:
 	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
 	f.BoolVar(&newStore, "new-store", false, "begin a new installation although the data folder has the CA of another")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
-	cmd.AddCommand(a.newServerInstall(), a.newServerVersions())
+	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerSchema())
 	return cmd
 }
 
@@ -140,7 +139,27 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 		memory = limit.ThisMachine().Memory
 	}
 	limit.SetMemoryLimit(memory, os.Getenv)
+	for {
+		err := a.serveOnce(ctx, out, config, newStore, log)
+		switch {
+		case errors.Is(err, selfupgrade.ErrStopped) && ctx.Err() == nil:
+			continue // held until it may serve
+		case errors.Is(err, errReplace) && ctx.Err() == nil:
+			return replaceProcess(ctx)
+		case err == nil, ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, errReplace) || errors.Is(err, selfupgrade.ErrStopped)):
+			log.Info("server stopped")
+			return nil
+		}
+		return err
+	}
+}
+
+// serveOnce starts a server and runs it until it stops.
+func (a *client) serveOnce(ctx context.Context, out io.Writer, config app.Config, newStore bool, log *slog.Logger) error {
 	r, err := a.startServer(ctx, out, config, newStore, log)
+	if errors.Is(err, errReplace) || ctx.Err() != nil && err != nil {
+		return err
+	}
 	if err != nil {
 		freed, rerr := app.ReleaseReserve(disk.OS{}, config.Data)
 		if err = errors.Join(err, rerr); !freed {
@@ -167,9 +186,7 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 	if err != nil {
 		return err
 	}
-	err = r.server.Run(ctx)
-	log.Info("server stopped")
-	return err
+	return r.server.Run(ctx)
 }
 
 // runningServer is a server whose listeners are open, and that Run has to be called of.
@@ -193,18 +210,15 @@ func (a *client) startServer(ctx context.Context, out io.Writer, config app.Conf
 			return nil, err
 		}
 	}
-	s, err := openStore(ctx, config)
+	machine := &upgradeMachine{version: a.version, config: config, log: log}
+	s, stop, err := machine.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	closers := []func(){func() {
+	closeAll := func() {
+		stop()
 		if err := s.Close(); err != nil {
 			log.Error("close the store", "error", err)
-		}
-	}}
-	closeAll := func() {
-		for _, c := range slices.Backward(closers) {
-			c()
 		}
 	}
 	defer func() {
@@ -212,18 +226,7 @@ func (a *client) startServer(ctx context.Context, out io.Writer, config app.Conf
 			closeAll()
 		}
 	}()
-	if config.Store.Elasticsearch == nil {
-		stop, err := control.Serve(config.Data, storeCommands{s}, log)
-		switch {
-		case errors.Is(err, errors.ErrUnsupported):
-			log.Warn("this system has no control socket: stop the server before you run `muster admin-key` and other commands on its data")
-		case err != nil:
-			return nil, err
-		default:
-			closers = append(closers, stop)
-		}
-	}
-	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log, NewStore: newStore})
+	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log, NewStore: newStore, Machine: machine})
 	if err != nil {
 		return nil, err
 	}

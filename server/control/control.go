@@ -16,6 +16,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -36,6 +38,17 @@ type Commands interface {
 	// CAPin returns the pin of the registered CA, empty if there is none, and removes
 	// the registration if forget is set.
 	CAPin(ctx context.Context, forget bool) (pin string, err error)
+	Upgrades
+}
+
+// Upgrades are the commands about the upgrade of all servers.
+type Upgrades interface {
+	// BeginUpgrade begins an upgrade of all servers to a version.
+	BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error)
+	// UndoUpgrade undoes the upgrade that is under way.
+	UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error)
+	// Upgrade returns the upgrade that is under way or the last one, nil if there was none.
+	Upgrade(ctx context.Context) (*fleet.ServerUpgrade, error)
 }
 
 // AdminKey is a new admin key. APIKey cannot be shown again.
@@ -54,6 +67,16 @@ type pinMessage struct {
 	Pin    string `json:"ca_pin,omitempty"`
 }
 
+type upgradeRequest struct {
+	To string `json:"to"`
+}
+
+type empty struct{}
+
+type upgradeMessage struct {
+	Upgrade *fleet.ServerUpgrade `json:"upgrade"`
+}
+
 type failure struct {
 	Message string `json:"message"`
 }
@@ -61,6 +84,9 @@ type failure struct {
 const (
 	adminKeysPath = "/v1/admin-keys"
 	caPinPath     = "/v1/ca-pin"
+	upgradePath   = "/v1/upgrade"
+	beginPath     = "/v1/upgrade/begin"
+	undoPath      = "/v1/upgrade/undo"
 )
 
 // Handler returns the socket's API.
@@ -70,6 +96,18 @@ func Handler(c Commands) http.Handler {
 	mux.HandleFunc("POST "+caPinPath, handle(func(ctx context.Context, r pinMessage) (pinMessage, error) {
 		pin, err := c.CAPin(ctx, r.Forget)
 		return pinMessage{Pin: pin}, err
+	}))
+	mux.HandleFunc("POST "+beginPath, handle(func(ctx context.Context, r upgradeRequest) (upgradeMessage, error) {
+		u, err := c.BeginUpgrade(ctx, r.To)
+		return upgradeMessage{u}, err
+	}))
+	mux.HandleFunc("POST "+undoPath, handle(func(ctx context.Context, _ empty) (upgradeMessage, error) {
+		u, err := c.UndoUpgrade(ctx)
+		return upgradeMessage{u}, err
+	}))
+	mux.HandleFunc("POST "+upgradePath, handle(func(ctx context.Context, _ empty) (upgradeMessage, error) {
+		u, err := c.Upgrade(ctx)
+		return upgradeMessage{u}, err
 	}))
 	return mux
 }
@@ -150,6 +188,27 @@ func (c *Client) CAPin(ctx context.Context, forget bool) (string, error) {
 	var out pinMessage
 	err := c.call(ctx, caPinPath, pinMessage{Forget: forget}, &out)
 	return out.Pin, err
+}
+
+// BeginUpgrade implements Upgrades.
+func (c *Client) BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error) {
+	var out upgradeMessage
+	err := c.call(ctx, beginPath, upgradeRequest{to}, &out)
+	return out.Upgrade, err
+}
+
+// UndoUpgrade implements Upgrades.
+func (c *Client) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+	var out upgradeMessage
+	err := c.call(ctx, undoPath, empty{}, &out)
+	return out.Upgrade, err
+}
+
+// Upgrade implements Upgrades.
+func (c *Client) Upgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+	var out upgradeMessage
+	err := c.call(ctx, upgradePath, empty{}, &out)
+	return out.Upgrade, err
 }
 
 func (c *Client) call(ctx context.Context, path string, in, out any) error {

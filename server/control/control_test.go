@@ -11,10 +11,14 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/control"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-type commands struct{ pin string }
+type commands struct {
+	pin     string
+	upgrade *fleet.ServerUpgrade
+}
 
 func (c *commands) CreateAdminKey(_ context.Context, name string) (control.AdminKey, error) {
 	if name == "" {
@@ -30,6 +34,21 @@ func (c *commands) CAPin(_ context.Context, forget bool) (string, error) {
 	}
 	return pin, nil
 }
+
+func (c *commands) BeginUpgrade(_ context.Context, to string) (*fleet.ServerUpgrade, error) {
+	if c.upgrade != nil {
+		return nil, errors.New("an upgrade is under way")
+	}
+	c.upgrade = &fleet.ServerUpgrade{To: to, Phase: fleet.ServerCheck}
+	return c.upgrade, nil
+}
+
+func (c *commands) UndoUpgrade(context.Context) (*fleet.ServerUpgrade, error) {
+	c.upgrade.Phase = fleet.ServerUndo
+	return c.upgrade, nil
+}
+
+func (c *commands) Upgrade(context.Context) (*fleet.ServerUpgrade, error) { return c.upgrade, nil }
 
 func serve(t *testing.T, folder string) (stop func()) {
 	t.Helper()
@@ -72,6 +91,18 @@ func TestCommandsOverSocket(t *testing.T) {
 				if pin, err := c.CAPin(t.Context(), true); err != nil || pin != want {
 					t.Errorf("the pin is %q, want %q: %v", pin, want, err)
 				}
+			}
+			if u, err := c.Upgrade(t.Context()); err != nil || u != nil {
+				t.Errorf("before an upgrade there is %+v, %v", u, err)
+			}
+			if u, err := c.BeginUpgrade(t.Context(), "1.1.0"); err != nil || u.To != "1.1.0" || u.Phase != fleet.ServerCheck {
+				t.Errorf("the upgrade begins with %+v, %v", u, err)
+			}
+			if _, err := c.BeginUpgrade(t.Context(), "1.1.0"); err == nil || err.Error() != "an upgrade is under way" {
+				t.Errorf("a second upgrade: %v", err)
+			}
+			if u, err := c.UndoUpgrade(t.Context()); err != nil || u.Phase != fleet.ServerUndo {
+				t.Errorf("the upgrade that is undone is %+v, %v", u, err)
 			}
 			stop()
 			if left, err := os.ReadDir(folder); err != nil || len(left) != 0 {

@@ -32,10 +32,10 @@ type world struct {
 	mu sync.Mutex
 	// points are the writes, times counts them by their kind, and kill is the point at which
 	// the process is killed: before or after a write, such as "after switch, time 2".
-	points []string
-	times  map[string]int
-	kill   string
-	killed string // what was killed
+	points       []string
+	times        map[string]int
+	kill         string
+	killed       string // what was killed
 	schema       int
 	machines     []*machine
 	migrateFails bool

@@ -2,6 +2,7 @@ package selfupgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -49,7 +50,32 @@ type Machine interface {
 	Switch(ctx context.Context, to string) error
 }
 
-// Config is what a Follower works with. All fields but Parked and Now are required.
+// ErrStopped is what a server ends with that has stopped to be upgraded. It has to be started
+// again, and is then held until it may serve.
+var ErrStopped = errors.New("the server has stopped to be upgraded with the others")
+
+// NoMachine is the machine of a server that was not installed, and cannot be replaced.
+type NoMachine struct{}
+
+// Check says what to do.
+func (NoMachine) Check(context.Context, string) error {
+	return errors.New("it does not run from an installation: install its version with `muster server install`, and start it by the path that this prints")
+}
+
+// Backup is not called, since Check fails; nor are the others.
+func (n NoMachine) Backup(ctx context.Context, u fleet.ServerUpgrade) (string, error) {
+	return "", n.Check(ctx, u.To)
+}
+
+// Migrate is not called.
+func (n NoMachine) Migrate(ctx context.Context, u fleet.ServerUpgrade) error {
+	return n.Check(ctx, u.To)
+}
+
+// Switch is not called.
+func (n NoMachine) Switch(ctx context.Context, to string) error { return n.Check(ctx, to) }
+
+// Config is what a Follower works with. All fields but Parked, Away and Now are required.
 type Config struct {
 	Upgrades store.Collection[fleet.ServerUpgrade]
 	Servers  store.Collection[fleet.Server]
@@ -61,8 +87,10 @@ type Config struct {
 	// Parked returns the number of agents that are parked here; nil if the server does not
 	// serve.
 	Parked func() int
-	Log    *slog.Logger
-	Now    clock.Clock
+	// Away returns an error while the store is known not to answer; nil if that is not known.
+	Away func() error
+	Log  *slog.Logger
+	Now  clock.Clock
 }
 
 // Follower lets one server follow the upgrades of all. A serving server calls Run, one that
@@ -145,6 +173,9 @@ func (f *Follower) release(ctx context.Context) {
 
 // try does a round and returns the pause before the next one.
 func (f *Follower) try(ctx context.Context) (Step, time.Duration) {
+	if f.Away != nil && f.Away() != nil {
+		return Wait, retryPause
+	}
 	step, err := f.round(ctx)
 	return step, f.pause(step, err)
 }

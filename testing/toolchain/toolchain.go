@@ -243,12 +243,20 @@ func BuildServer(ctx context.Context, root, dir, version string, out io.Writer) 
 	return p, build(ctx, root, "./server", p.Muster, version, out)
 }
 
-func build(ctx context.Context, root, pkg, to, version string, out io.Writer) error {
+// BuildChangedServer is BuildServer of a source in which files are replaced or added, as the
+// file overlay says; see `go help build`. So a test has a later version of the program.
+func BuildChangedServer(ctx context.Context, root, dir, version, overlay string, out io.Writer) (Programs, error) {
+	p := Programs{Muster: filepath.Join(dir, "muster")}
+	return p, build(ctx, root, "./server", p.Muster, version, out, "-overlay", overlay)
+}
+
+func build(ctx context.Context, root, pkg, to, version string, out io.Writer, flags ...string) error {
 	ldflags := "-s -w"
 	if version != "" {
 		ldflags += " -X main.version=" + version
 	}
-	return quietly(ctx, out, root, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-tags", Tags, "-ldflags", ldflags, "-o", to, pkg)
+	args := append([]string{"go", "build", "-trimpath", "-tags", Tags, "-ldflags", ldflags, "-o", to}, flags...)
+	return quietly(ctx, out, root, []string{"CGO_ENABLED=0"}, append(args, pkg)...)
 }
 
 // stopGrace is how long an interrupted command may take to end.

@@ -61,6 +61,9 @@ type Handlers struct {
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
 	Replicas   *replica.Service
+	// Refuses returns an error while the server takes no orders, because the servers are being
+	// upgraded.
+	Refuses func() error
 	Health     *storehealth.Monitor
 	// Metrics serves /metrics, to clients with a key.
 	Metrics http.Handler
@@ -114,7 +117,7 @@ func (h *Handlers) routes() *gin.Engine {
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
 	e.POST("/api/v1/session", h.limited, h.apiVersion, on(h.logIn))
 
-	authed := e.Group("/", h.limited, h.authenticate, h.apiVersion, h.audited)
+	authed := e.Group("/", h.limited, h.authenticate, h.apiVersion, h.orders, h.audited)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.DELETE("/api/v1/session", on(h.logOut))
@@ -148,7 +151,7 @@ func (h *Handlers) routes() *gin.Engine {
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.
-	fl := e.Group("/api/fleet", h.limited, h.authenticate, h.xsrf, h.apiVersion, h.audited, h.checkQuery)
+	fl := e.Group("/api/fleet", h.limited, h.authenticate, h.xsrf, h.apiVersion, h.orders, h.audited, h.checkQuery)
 	h.routeInfra(fl)
 	h.routeSetup(fl)
 	fl.GET("/agent_status", on(h.agentStatus))
@@ -318,6 +321,18 @@ func checkXSRF(c *gin.Context) error {
 		return fleet.Errorf(fleet.Invalid, "Request must contain a kbn-xsrf header.")
 	}
 	return nil
+}
+
+// orders refuses what may change something while the servers are being upgraded. Operators
+// can still look, and log out.
+func (h *Handlers) orders(c *gin.Context) {
+	switch {
+	case c.Request.Method == http.MethodGet, c.Request.Method == http.MethodHead, c.FullPath() == "/api/v1/session":
+		return
+	}
+	if err := h.Refuses(); err != nil {
+		h.API.Fail(c, err)
+	}
 }
 
 func actor(c *gin.Context) string { return c.GetString(actorKey) }

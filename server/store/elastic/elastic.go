@@ -154,6 +154,9 @@ func (s *Store) PackageData() store.PackageData { return packageData{s} }
 // Schema returns the version of the mappings, which Open has brought the indices to.
 func (s *Store) Schema() int { return schemaVersion }
 
+// NewestSchema returns the version of the mappings that this program writes.
+func NewestSchema() int { return schemaVersion }
+
 // OnAgentChange returns false: other servers may write to the indices.
 func (s *Store) OnAgentChange(func([]store.AgentChange)) bool { return false }
 

@@ -64,6 +64,9 @@ type Options struct {
 
 	// Loading allows opening a store that is being filled by an unfinished migration.
 	Loading bool
+	// AsIs opens the indices as they are, whatever their schema: Open creates none and
+	// updates no mapping. It is for reading, and for documents whose kind has not changed.
+	AsIs bool
 }
 
 // fingerprintPattern matches a SHA-256 in hexadecimal.
@@ -156,7 +159,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{c: c, actionOrder: newOrder(c, indexActions), eventOrder: newOrder(c, indexEvents)}
-	if err = c.prepare(ctx); err == nil && !opts.Loading {
+	if !opts.AsIs {
+		err = c.prepare(ctx)
+	}
+	if err == nil && !opts.Loading {
 		err = s.refuseUnfinished(ctx)
 	}
 	if err != nil {
@@ -228,13 +234,50 @@ func (c *client) prepare(ctx context.Context) error {
 		}
 		all.Go(func() error {
 			// The template comes first: if an index is lost, a write creates it correctly.
-			if err := c.putTemplate(ctx, index); err != nil {
+			if err := c.putTemplate(ctx, index, schemaVersion); err != nil {
 				return err
 			}
 			if _, ok := versions[index]; ok {
-				return c.putMapping(ctx, index)
+				return c.putMapping(ctx, index, schemaVersion)
 			}
 			return c.createIndex(ctx, index)
+		})
+	}
+	return all.Wait()
+}
+
+// CheckDowngrade returns why indices of this program's schema cannot be taken back to an
+// earlier one.
+func CheckDowngrade(to int) error {
+	if to < oldestReader {
+		return fmt.Errorf("the schema %d in Elasticsearch has no way back to %d: restore a snapshot from before the upgrade instead", schemaVersion, to)
+	}
+	return nil
+}
+
+// Downgrade lets servers of an earlier schema open the indices. All servers must have
+// stopped. The indices keep the fields that those do not know.
+func Downgrade(ctx context.Context, opts Options, to int) error {
+	if err := CheckDowngrade(to); err != nil {
+		return err
+	}
+	c, err := connect(opts)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	versions, err := c.versions(ctx)
+	if err != nil {
+		return err
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(setupConcurrency)
+	for index := range versions {
+		all.Go(func() error {
+			if err := c.putTemplate(ctx, index, to); err != nil {
+				return err
+			}
+			return c.putMapping(ctx, index, to)
 		})
 	}
 	return all.Wait()
@@ -274,21 +317,21 @@ func (c *client) versions(ctx context.Context) (map[string]int, error) {
 	return out, nil
 }
 
-func (c *client) putTemplate(ctx context.Context, index string) error {
+func (c *client) putTemplate(ctx context.Context, index string, schema int) error {
 	return c.setUp(ctx, "put the template "+c.name(index), body{
 		"index_patterns": []string{c.name(index)},
 		// Above the priorities that users give templates for all their indices.
 		"priority": 500,
-		"version":  schemaVersion,
-		"_meta":    body{"managed_by": "muster", "muster_schema": schemaVersion},
-		"template": body{"settings": indexSettings(), "mappings": mappings(index, schemaVersion)},
+		"version":  schema,
+		"_meta":    body{"managed_by": "muster", "muster_schema": schema},
+		"template": body{"settings": indexSettings(), "mappings": mappings(index, schema)},
 	}, func(r *bytes.Reader) esapi.Request {
 		return esapi.IndicesPutIndexTemplateRequest{Name: c.name(index), Body: r, MasterTimeout: masterTimeout}
 	})
 }
 
-func (c *client) putMapping(ctx context.Context, index string) error {
-	return c.setUp(ctx, "update the mapping of the index "+c.name(index), mappings(index, schemaVersion), func(r *bytes.Reader) esapi.Request {
+func (c *client) putMapping(ctx context.Context, index string, schema int) error {
+	return c.setUp(ctx, "update the mapping of the index "+c.name(index), mappings(index, schema), func(r *bytes.Reader) esapi.Request {
 		return esapi.IndicesPutMappingRequest{Index: []string{c.name(index)}, Body: r, MasterTimeout: masterTimeout, Timeout: masterTimeout}
 	})
 }

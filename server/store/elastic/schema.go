@@ -7,6 +7,12 @@ import "maps"
 // during an upgrade.
 const schemaVersion = 5
 
+// oldestReader is the lowest schema whose programs can work with what this one has written,
+// once the indices say that they have it. It is below schemaVersion if the new fields and
+// indices only add what those programs can do without: a document that they write loses the
+// fields.
+const oldestReader = 5
+
 // The indices, without their prefix.
 const (
 	indexAgents         = "agents"

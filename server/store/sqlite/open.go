@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -337,17 +338,29 @@ func check(ctx context.Context, db *sql.DB, path string) error {
 	return nil
 }
 
-// newestSchema returns the number of the last file in migrations.
+// newestSchema returns the number of the last file in migrations that brings the schema
+// forward.
 func newestSchema() (int, error) {
 	entries, err := migrations.ReadDir("migrations")
 	if err != nil {
 		return 0, err
 	}
-	return len(entries), nil
+	n := 0
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), downSuffix) {
+			n++
+		}
+	}
+	return n, nil
 }
+
+// downSuffix ends the name of the file that takes a schema back to the one before it. A
+// schema without such a file cannot go back.
+const downSuffix = ".down.sql"
 
 func migrationFor(version int) (string, error) {
 	names, err := fs.Glob(migrations, fmt.Sprintf("migrations/%04d_*.sql", version))
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, downSuffix) })
 	if err != nil || len(names) != 1 {
 		return "", fmt.Errorf("schema %s: want one migration, have %v", strconv.Itoa(version), names)
 	}

@@ -170,8 +170,11 @@ func (s *Store) Settings() store.Settings { return settings{s} }
 func (s *Store) PackageData() store.PackageData { return nil }
 
 // Schema returns the number of the newest schema, which Open has brought the file to.
-func (s *Store) Schema() int {
-	newest, _ := newestSchema() // the files are embedded; Open has read them
+func (s *Store) Schema() int { return NewestSchema() }
+
+// NewestSchema returns the number of the schema that this program writes.
+func NewestSchema() int {
+	newest, _ := newestSchema() // the files are embedded, so that reading them cannot fail
 	return newest
 }
 
