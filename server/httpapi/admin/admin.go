@@ -64,7 +64,7 @@ type Handlers struct {
 	// Refuses returns an error while the server takes no orders, because the servers are being
 	// upgraded.
 	Refuses func() error
-	Health     *storehealth.Monitor
+	Health  *storehealth.Monitor
 	// Metrics serves /metrics, to clients with a key.
 	Metrics http.Handler
 	// UI serves everything that is not the API.

@@ -1,0 +1,472 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/simagent"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+const (
+	oldServer, newServer = "1.0.0", "1.1.0"
+	// upgradeTime bounds an upgrade of the servers on a loaded machine.
+	upgradeTime = 4 * time.Minute
+)
+
+// serverVersions are two versions of the server. The later one has a schema more in both
+// stores, from which it can go back.
+var serverVersions = sync.OnceValues(func() (map[string]string, error) {
+	if _, err := programs(); err != nil { // makes the folder of programs
+		return nil, err
+	}
+	root, err := toolchain.Root()
+	if err != nil {
+		return nil, err
+	}
+	overlay, err := laterSchema(root, binDir)
+	if err != nil {
+		return nil, err
+	}
+	older, err := toolchain.BuildServer(context.Background(), root, filepath.Join(binDir, oldServer), oldServer, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	newer, err := toolchain.BuildChangedServer(context.Background(), root, filepath.Join(binDir, newServer), newServer, overlay, io.Discard)
+	return map[string]string{oldServer: older.Muster, newServer: newer.Muster}, err
+})
+
+var (
+	schemaVersion = regexp.MustCompile(`const schemaVersion = (\d+)`)
+	oldestReader  = regexp.MustCompile(`const oldestReader = (\d+)`)
+)
+
+// laterSchema writes the source of a later version, and returns the file for go build.
+func laterSchema(root, dir string) (string, error) {
+	migrations := filepath.Join(root, "server", "store", "sqlite", "migrations")
+	ups, err := filepath.Glob(filepath.Join(migrations, "[0-9][0-9][0-9][0-9]_*.sql"))
+	if err != nil {
+		return "", err
+	}
+	next := 1
+	for _, name := range ups {
+		if !strings.HasSuffix(name, ".down.sql") {
+			next++
+		}
+	}
+	mappings := filepath.Join(root, "server", "store", "elastic", "schema.go")
+	source, err := os.ReadFile(mappings)
+	if err != nil {
+		return "", err
+	}
+	now := schemaVersion.FindSubmatch(source)
+	if now == nil {
+		return "", fmt.Errorf("%s has no schemaVersion", mappings)
+	}
+	changed := schemaVersion.ReplaceAll(source, fmt.Appendf(nil, "const schemaVersion = %s + 1", now[1]))
+	changed = oldestReader.ReplaceAll(changed, fmt.Appendf(nil, "const oldestReader = %s", now[1]))
+	files := map[string]string{}
+	for to, text := range map[string]string{
+		filepath.Join(migrations, fmt.Sprintf("%04d_notes.sql", next)):      "CREATE TABLE notes (text TEXT) STRICT;",
+		filepath.Join(migrations, fmt.Sprintf("%04d_notes.down.sql", next)): "DROP TABLE notes;",
+		mappings: string(changed),
+	} {
+		path := filepath.Join(dir, filepath.Base(to))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		files[to] = path
+	}
+	text, err := json.Marshal(map[string]any{"Replace": files})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// serverMachine is a machine with both versions of the server, of which a service manager
+// keeps one running.
+type serverMachine struct {
+	t                            *testing.T
+	dir, muster, etc, config     string
+	agents, admin                string // addresses
+	adminKey, token, pin, origin string
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	stopped bool
+	ended   chan struct{}
+	starts  int
+}
+
+// newServerMachine installs both versions. store is the text of the configuration about the
+// store, empty for the embedded one. A machine that is a replica of first gets its keys.
+func newServerMachine(t *testing.T, store string, first *serverMachine) *serverMachine {
+	t.Helper()
+	built, err := serverVersions()
+	check(t, err)
+	m := &serverMachine{t: t, dir: t.TempDir(), agents: freeAddress(t), admin: freeAddress(t)}
+	prefix := filepath.Join(m.dir, "usr")
+	m.etc, m.muster, m.config = filepath.Join(m.dir, "etc"), filepath.Join(prefix, "bin", "muster"), filepath.Join(m.dir, "server.yml")
+	check(t, os.MkdirAll(prefix, 0o755))
+	for _, version := range []string{oldServer, newServer} {
+		out, err := exec.CommandContext(t.Context(), built[version], "server", "install", "--prefix", prefix, "--sysconfdir", m.etc).CombinedOutput()
+		if err != nil {
+			t.Fatalf("install %s: %v\n%s", version, err, out)
+		}
+	}
+	check(t, os.WriteFile(m.config, fmt.Appendf(nil, "data: %s\nagents: {listen: %q}\nadmin: {listen: %q}\n%s", m.data(), m.agents, m.admin, store), 0o600))
+	if first != nil {
+		for _, folder := range []string{"tls", "trust"} {
+			check(t, os.CopyFS(filepath.Join(m.data(), folder), os.DirFS(filepath.Join(first.data(), folder))))
+		}
+		m.adminKey, m.token, m.pin = first.adminKey, first.token, first.pin
+	}
+	m.start()
+	return m
+}
+
+func (m *serverMachine) data() string { return filepath.Join(m.dir, "data") }
+
+// freeAddress returns an address of loopback that nothing listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start runs the server, and starts it again whenever it ends, until the test does.
+func (m *serverMachine) start() {
+	m.t.Helper()
+	log, err := os.Create(filepath.Join(m.dir, "log"))
+	check(m.t, err)
+	m.ended = make(chan struct{})
+	m.t.Cleanup(func() {
+		m.mu.Lock()
+		m.stopped = true
+		_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+		m.mu.Unlock()
+		<-m.ended
+		check(m.t, log.Close())
+		if m.t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			m.t.Logf("the log of %s:\n%s", m.dir, text)
+		}
+	})
+	first := make(chan struct{})
+	go func() {
+		defer close(m.ended)
+		for m.once(log) {
+			select {
+			case <-first:
+			default:
+				close(first)
+			}
+			_ = m.cmd.Wait() // the log has the reason
+			time.Sleep(300 * time.Millisecond)
+		}
+	}()
+	<-first
+	m.serves(oldServer)
+}
+
+// once starts the server, unless the test has ended.
+func (m *serverMachine) once(log *os.File) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped {
+		return false
+	}
+	m.starts++
+	m.cmd = exec.Command(m.muster, "server", "--config", m.config, "-o", "json")
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if err := m.cmd.Start(); err != nil {
+		m.t.Error(err)
+		return false
+	}
+	return true
+}
+
+func (m *serverMachine) kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.cmd.Process.Kill() // it may have ended already
+}
+
+// serves waits until the server answers in a version.
+func (m *serverMachine) serves(version string) {
+	m.t.Helper()
+	deadline := time.Now().Add(upgradeTime)
+	for {
+		err := m.readFirstKeys()
+		var s adminapi.Server
+		if err == nil {
+			s, err = getAdmin[adminapi.Server](m, "/api/v1/server")
+		}
+		if err == nil && s.Version == version {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%s does not serve %s: it serves %q, %v", m.dir, version, s.Version, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// readFirstKeys reads the keys of the first start.
+func (m *serverMachine) readFirstKeys() error {
+	if m.adminKey != "" {
+		return nil
+	}
+	key, err := os.ReadFile(filepath.Join(m.data(), "first-admin-key"))
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(m.data(), "first-enrollment-token"))
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(m.t.Context(), m.muster, "ca-pin", "--config", m.config).Output()
+	m.adminKey, m.token, m.pin = strings.TrimSpace(string(key)), strings.TrimSpace(string(token)), strings.TrimSpace(string(out))
+	return err
+}
+
+func (m *serverMachine) tls() *tls.Config {
+	m.t.Helper()
+	config, err := capin.TLSConfig(m.pin, "127.0.0.1")
+	check(m.t, err)
+	return config
+}
+
+// request asks the admin API.
+func (m *serverMachine) request(method, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(m.t.Context(), method, "https://"+m.admin+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "ApiKey "+m.adminKey)
+	req.Header.Set("kbn-xsrf", "muster")
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: m.tls(), DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	return c.Do(req)
+}
+
+func getAdmin[T any](m *serverMachine, path string) (T, error) {
+	var out T
+	resp, err := m.request(http.MethodGet, path, "")
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return out, errors.New(resp.Status)
+	}
+	return out, json.NewDecoder(resp.Body).Decode(&out)
+}
+
+// upgradeServers runs the command on the machine and returns how the upgrade ended.
+func (m *serverMachine) upgradeServers(to string) (u fleet.ServerUpgrade, said string) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), upgradeTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, m.muster, "server", "upgrade", "--to", to, "--config", m.config).CombinedOutput()
+	said = string(out)
+	m.t.Logf("muster server upgrade --to %s: %v\n%s", to, err, said)
+	return m.lastUpgrade(), said
+}
+
+func (m *serverMachine) lastUpgrade() (u fleet.ServerUpgrade) {
+	m.t.Helper()
+	out, err := exec.CommandContext(m.t.Context(), m.muster, "server", "upgrade", "--status", "-o", "json", "--config", m.config).Output()
+	check(m.t, err)
+	check(m.t, json.Unmarshal(out, &u))
+	return u
+}
+
+// forgets waits until the server has removed its record of the upgrade.
+func (m *serverMachine) forgets() {
+	m.t.Helper()
+	path := filepath.Join(m.data(), "server-upgrade")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		_, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%s is left: %v", path, err)
+		}
+	}
+}
+
+// herd is agents that are connected to the servers.
+type herd struct {
+	servers []*serverMachine
+	ids     map[string]bool
+}
+
+// newHerd enrols agents and lets them check in until the test ends.
+func newHerd(t *testing.T, n int, servers ...*serverMachine) *herd {
+	t.Helper()
+	h := &herd{servers: servers, ids: map[string]bool{}}
+	var urls []string
+	for _, m := range servers {
+		urls = append(urls, (&url.URL{Scheme: "https", Host: m.agents}).String())
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	var mu sync.Mutex
+	var enrolling sync.WaitGroup
+	slots := make(chan struct{}, 16)
+	for i := range n {
+		enrolling.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			host := fmt.Sprintf("host-%04d", i)
+			item, err := simagent.Enrol(ctx, urls[i%len(urls)], servers[0].tls(), servers[0].token, host, "1.0.0")
+			if err != nil {
+				t.Errorf("enrol %s: %v", host, err)
+				return
+			}
+			mu.Lock()
+			h.ids[item.ID] = true
+			mu.Unlock()
+			a := simagent.New(simagent.Options{
+				ID: item.ID, Key: item.AccessAPIKey, Host: host, Version: "1.0.0", Servers: urls, Home: i % len(urls), TLS: servers[0].tls(), ServersPoll: true,
+			})
+			running.Go(func() { a.Run(ctx) })
+		})
+	}
+	enrolling.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	h.connected(t, n)
+	return h
+}
+
+// connected waits until so many agents are parked at the servers.
+func (h *herd) connected(t *testing.T, n int) {
+	t.Helper()
+	deadline := time.Now().Add(upgradeTime)
+	for {
+		parked := 0
+		for _, m := range h.servers {
+			if s, err := getAdmin[adminapi.KibanaStatus](m, "/api/status"); err == nil && s.Limits != nil {
+				parked += s.Limits.AgentsParked
+			}
+		}
+		if parked >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d agents are connected", parked, n)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// complete checks that the servers know all agents, and that all are online.
+func (h *herd) complete(t *testing.T) {
+	t.Helper()
+	list, err := getAdmin[adminapi.AgentList](h.servers[0], "/api/fleet/agents?perPage=10000")
+	check(t, err)
+	found := 0
+	for _, a := range list.Items {
+		if h.ids[a.Id] && a.Status == "online" {
+			found++
+		}
+	}
+	if found != len(h.ids) {
+		t.Errorf("%d of %d agents are online", found, len(h.ids))
+	}
+}
+
+// upgraded checks how an upgrade of the servers ended, and what the command said.
+func upgraded(t *testing.T, u fleet.ServerUpgrade, said string, agents int) {
+	t.Helper()
+	down, ok := u.Downtime()
+	before, after := u.Agents()
+	if u.Phase != fleet.ServerDone || u.Problem != "" || !ok || before != agents || after < agents {
+		t.Errorf("the upgrade ended %s (%s), with %d agents before and %d after", u.Phase, u.Problem, before, after)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("from %s to %s in ", u.From, u.To), fmt.Sprintf("Without servers for %.1f s", down.Seconds()),
+		fmt.Sprintf("%d agents were connected before, and %d are now.", before, after), "Backup of the store: " + u.Backup,
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the command does not say %q", want)
+		}
+	}
+	t.Logf("without servers for %s; %d of %d agents are connected", down, after, before)
+}
+
+// One server on the embedded store is upgraded and brought back, with its schema, while a
+// thousand agents are connected.
+func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
+	const agents = 1000
+	m := newServerMachine(t, "", nil)
+	h := newHerd(t, agents, m)
+	for _, to := range []string{newServer, oldServer} {
+		u, said := m.upgradeServers(to)
+		upgraded(t, u, said, agents)
+		m.serves(to)
+		h.connected(t, agents)
+		h.complete(t)
+		if _, err := os.Stat(u.Backup); err != nil {
+			t.Errorf("the backup: %v", err)
+		}
+		m.forgets()
+	}
+	if m.starts != 1 {
+		t.Errorf("the service manager started the server %d times", m.starts)
+	}
+}
+
+// Two servers share a real Elasticsearch.
+func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
+	const agents = 1000
+	es := esnode.Start(t, esnode.Options{})
+	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
+	first := newServerMachine(t, store, nil)
+	second := newServerMachine(t, store, first)
+	h := newHerd(t, agents, first, second)
+	for _, to := range []string{newServer, oldServer} {
+		u, said := first.upgradeServers(to)
+		upgraded(t, u, said, agents)
+		if len(u.Servers) != 2 {
+			t.Errorf("the servers are %+v", u.Servers)
+		}
+		for _, m := range []*serverMachine{first, second} {
+			m.serves(to)
+			m.forgets()
+		}
+		h.connected(t, agents)
+		h.complete(t)
+	}
+}
