@@ -176,7 +176,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		machine = o.Machine
 	}
 	upgrade := selfupgrade.New(selfupgrade.Config{
-		Upgrades: db.ServerUpgrades(), Servers: db.Servers(), Leases: db.Leases(), Records: selfupgrade.Records{Disk: disk.OS{}, Data: o.Config.Data, Log: log}, Machine: machine,
+		Upgrades: db.ServerUpgrades(), Servers: db.Servers(), Leases: db.Leases(), Audit: db.Audit(), Records: selfupgrade.Records{Disk: disk.OS{}, Data: o.Config.Data, Log: log}, Machine: machine,
 		Self: selfupgrade.Me{ID: self.ID, Host: self.Host, Version: self.Version, Serving: true, Record: selfupgrade.Record{}}, Parked: parker.Count, Away: health.Away, Log: log, Now: now,
 	})
 	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))

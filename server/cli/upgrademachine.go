@@ -128,7 +128,7 @@ func (m *upgradeMachine) hold(ctx context.Context, s store.Store, records selfup
 		host = "unknown"
 	}
 	step, err := selfupgrade.New(selfupgrade.Config{
-		Upgrades: s.ServerUpgrades(), Servers: s.Servers(), Leases: s.Leases(), Records: records, Machine: m,
+		Upgrades: s.ServerUpgrades(), Servers: s.Servers(), Leases: s.Leases(), Audit: s.Audit(), Records: records, Machine: m,
 		Self: selfupgrade.Me{ID: id, Host: host, Version: m.version}, Log: m.log,
 	}).Hold(ctx)
 	if err == nil && step == selfupgrade.Replace {

@@ -189,7 +189,7 @@ func (m *machine) process(ctx context.Context) error {
 		return opening
 	}
 	config := selfupgrade.Config{
-		Upgrades: upgrades{m.w.store.ServerUpgrades(), m}, Servers: m.w.store.Servers(), Leases: m.w.store.Leases(),
+		Upgrades: upgrades{m.w.store.ServerUpgrades(), m}, Servers: m.w.store.Servers(), Leases: m.w.store.Leases(), Audit: m.w.store.Audit(),
 		Records: records, Machine: m, Self: selfupgrade.Me{ID: m.id, Host: m.id, Version: version}, Log: slog.New(slog.DiscardHandler),
 	}
 	// With a record it looks at the store as it is.

@@ -68,12 +68,14 @@ func Own(u *fleet.ServerUpgrade, me Me) Step {
 		s := u.Server(me.ID)
 		return s != nil && s.Reached.AtLeast(p)
 	}
+	// What was found in a check is reported once, and ends the upgrade.
+	checked := func(p fleet.ServerPhase) bool { return reached(p) || u.Server(me.ID) != nil && u.Server(me.ID).Problem != "" }
 	switch u.Phase {
 	case fleet.ServerCheck, fleet.ServerHold:
 		switch {
 		case !me.Serving:
 			return Serve
-		case !reached(fleet.ServerCheck):
+		case !checked(fleet.ServerCheck):
 			return Check
 		case u.Phase == fleet.ServerHold && !reached(fleet.ServerHold):
 			return Hold
@@ -84,7 +86,7 @@ func Own(u *fleet.ServerUpgrade, me Me) Step {
 			return Stop
 		case !reached(fleet.ServerStop):
 			return Stopped
-		case u.Phase != fleet.ServerStop && !reached(fleet.ServerRecheck):
+		case u.Phase != fleet.ServerStop && !checked(fleet.ServerRecheck):
 			return Recheck
 		case u.Phase == fleet.ServerMigrate && me.Record.Run == u.Run && me.Record.Failed != "" && u.Server(me.ID).Problem == "":
 			return Failed

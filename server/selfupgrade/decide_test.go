@@ -90,6 +90,20 @@ func TestEachServerDoesWhatThePhaseSays(t *testing.T) {
 	}
 }
 
+// The server that finds a problem also ends the upgrade, if no other does.
+func TestProblemOfACheckIsReportedOnce(t *testing.T) {
+	for _, phase := range []fleet.ServerPhase{fleet.ServerCheck, fleet.ServerRecheck} {
+		u := upgrade(phase, "", "")
+		u.Servers[0].Problem, u.Servers[0].Reached = "disk", fleet.ServerStop
+		if phase == fleet.ServerCheck {
+			u.Servers[0].Reached = ""
+		}
+		if got := Own(u, Me{ID: "a", Version: "1.0.0", Serving: phase == fleet.ServerCheck}); got != Wait {
+			t.Errorf("in phase %s the server does %q", phase, got)
+		}
+	}
+}
+
 func TestUpgradeGoesOnWhenAllServersHaveReachedThePhase(t *testing.T) {
 	problem := func(u *fleet.ServerUpgrade, text string) *fleet.ServerUpgrade {
 		u.Servers[1].Problem = text

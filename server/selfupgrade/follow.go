@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
@@ -80,6 +81,7 @@ type Config struct {
 	Upgrades store.Collection[fleet.ServerUpgrade]
 	Servers  store.Collection[fleet.Server]
 	Leases   store.Collection[fleet.Lease]
+	Audit    store.Audit
 	Records  Records
 	Machine  Machine
 	// Self has the server's id, its host and its version; Serving says whether it serves.
@@ -102,7 +104,8 @@ type Follower struct {
 	refuses  atomic.Pointer[string]
 	stopping chan struct{}
 	once     sync.Once
-	told     string // the last phase that was logged
+	// The last phase and the last error that were logged.
+	told, warned string
 }
 
 // New returns the follower of a server.
@@ -183,7 +186,11 @@ func (f *Follower) try(ctx context.Context) (Step, time.Duration) {
 func (f *Follower) pause(step Step, err error) time.Duration {
 	switch {
 	case err != nil:
-		f.Log.Debug("the upgrade of the servers: a round has failed, and is repeated", "error", err)
+		// A server that serves can do without; one that is held says why it goes on being held.
+		if text := err.Error(); !f.Self.Serving && text != f.warned {
+			f.warned = text
+			f.Log.Warn("this server does not serve: it is to follow the upgrade of the servers, and tries again", "error", err)
+		}
 		return retryPause
 	case step == Wait && f.told == "":
 		return idlePause
@@ -369,10 +376,29 @@ func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 	}
 	Apply(u, m, now)
 	err = f.Upgrades.Update(bounded, *u)
-	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		err = nil // a server has reported: the next round decides anew
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.Conflict:
+		return Wait, nil // a server has reported: the next round decides anew
+	case err == nil && u.Phase.Ended():
+		f.ended(bounded, u)
 	}
 	return Wait, err
+}
+
+// ended says how an upgrade has ended. The trail has its beginning in any case.
+func (f *Follower) ended(ctx context.Context, u *fleet.ServerUpgrade) {
+	text := fmt.Sprintf("upgraded the servers from %s to %s", u.From, u.To)
+	if u.Phase == fleet.ServerUndone {
+		text = fmt.Sprintf("did not upgrade the servers from %s to %s", u.From, u.To)
+	}
+	if d, ok := u.Downtime(); ok {
+		text += fmt.Sprintf(", which were away for %.1f s", d.Seconds())
+	}
+	f.Log.Info("upgrade of the servers has ended", "phase", u.Phase, "from", u.From, "to", u.To, "problem", u.Problem)
+	entry := fleet.AuditEntry{Actor: u.Actor, Verb: "server.upgrade", Subject: u.Run, Why: u.Problem, Text: text}
+	if err := audit.Record(ctx, f.Audit, f.Now.UTC(), entry); err != nil {
+		f.Log.Warn("the audit trail does not have the end of the upgrade of the servers", "error", err)
+	}
 }
 
 // work does what only one server does. It renews the lease meanwhile.
