@@ -13,6 +13,7 @@ package serverlayout
 
 import (
 	"context"
+	_ "embed" // the unit
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -96,6 +98,19 @@ func Of(d disk.Disk, program string, version func(ctx context.Context, program s
 // CurrentProgram returns the path of the program of the current version, through the pointer.
 func (l *Layout) CurrentProgram() string {
 	return filepath.Join(l.folder(), defaultLink, "bin", program)
+}
+
+//go:embed muster.service
+var unit string
+
+// Unit returns a unit of systemd that runs the current version with a configuration file;
+// empty means none.
+func (l *Layout) Unit(config string) string {
+	flag := ""
+	if config != "" {
+		flag = " --config " + config
+	}
+	return strings.NewReplacer("@PREFIX@", l.Prefix, "@SYSCONFDIR@", l.SysConfDir, "@CONFIG@", flag).Replace(unit)
 }
 
 // Installed is a version on this machine.

@@ -134,6 +134,21 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 	}
 }
 
+func TestUnitRunsTheCurrentVersion(t *testing.T) {
+	l := at(view(machine(t)))
+	for config, flag := range map[string]string{"": "", "/etc/muster/server.yml": " --config /etc/muster/server.yml"} {
+		unit := l.Unit(config)
+		for _, want := range []string{"ExecStart=/usr/bin/muster server" + flag, "ExecStartPre=-/usr/bin/muster server upgrade --resume" + flag, "ReadWritePaths=/etc/muster"} {
+			if !strings.Contains(unit, "\n"+want+"\n") {
+				t.Errorf("with the configuration %q the unit has no %s:\n%s", config, want, unit)
+			}
+		}
+		if strings.Contains(unit, "@") {
+			t.Errorf("the unit has a place that is not filled:\n%s", unit)
+		}
+	}
+}
+
 func TestNothingIsSwitchedToThatCannotRun(t *testing.T) {
 	fs := machine(t, "1.0.0", "1.1.0")
 	d := view(fs)

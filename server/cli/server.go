@@ -72,7 +72,7 @@ profiles:
 	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
 	f.BoolVar(&newStore, "new-store", false, "begin a new installation although the data folder has the CA of another")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
-	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerSchema())
+	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerUnit(), a.newServerSchema())
 	return cmd
 }
 

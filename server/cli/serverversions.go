@@ -181,3 +181,35 @@ major version, and of the same, a higher or the previous minor version.`,
 	cmd.AddCommand(list, use, remove)
 	return cmd
 }
+
+func (a *client) newServerUnit() *cobra.Command {
+	var l layoutFlags
+	var config string
+	cmd := &cobra.Command{
+		Use:   "unit",
+		Short: "Print a unit of systemd that runs the server of this installation",
+		Long: `Print a unit of systemd that runs the current version of the server, starts it again
+whenever it ends, and completes an upgrade of the servers that a crash has interrupted. It
+lets the server write to /var/lib/muster and to SYSCONFDIR/muster only: with another data
+folder, change StateDirectory.`,
+		Example: `  muster server unit --config /etc/muster/server.yml > /etc/systemd/system/muster.service
+  systemctl daemon-reload && systemctl enable --now muster`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, _, err := l.layout()
+			if err != nil {
+				return err
+			}
+			if config != "" {
+				if config, err = filepath.Abs(config); err != nil {
+					return err
+				}
+			}
+			text := layout.Unit(config)
+			return a.show(cmd.OutOrStdout(), map[string]string{"unit": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
+		},
+	}
+	l.flags(cmd.Flags())
+	cmd.Flags().StringVar(&config, "config", "", "the server's configuration file (default none)")
+	return cmd
+}

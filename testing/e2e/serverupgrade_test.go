@@ -470,3 +470,172 @@ func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 		h.complete(t)
 	}
 }
+
+// killIn kills the server when it says that a phase has begun.
+func (m *serverMachine) killIn(phase fleet.ServerPhase) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, "log")
+	before, err := os.ReadFile(path)
+	check(m.t, err)
+	for deadline := time.Now().Add(upgradeTime); ; time.Sleep(5 * time.Millisecond) {
+		now, err := os.ReadFile(path)
+		check(m.t, err)
+		if strings.Contains(string(now[len(before):]), `msg="upgrade of the servers" phase=`+string(phase)+" ") {
+			m.kill()
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%s does not come to the phase %s", m.dir, phase)
+		}
+	}
+}
+
+// begin begins an upgrade without following it.
+func (m *serverMachine) begin(to string) {
+	m.t.Helper()
+	out, err := exec.CommandContext(m.t.Context(), m.muster, "server", "upgrade", "--to", to, "--detach", "--config", m.config).CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("begin the upgrade to %s: %v\n%s", to, err, out)
+	}
+}
+
+// untilEnded waits until the upgrade has ended, and returns it.
+func (m *serverMachine) untilEnded() fleet.ServerUpgrade {
+	m.t.Helper()
+	for deadline := time.Now().Add(upgradeTime); ; time.Sleep(200 * time.Millisecond) {
+		out, err := exec.CommandContext(m.t.Context(), m.muster, "server", "upgrade", "--status", "-o", "json", "--config", m.config).CombinedOutput()
+		var u fleet.ServerUpgrade
+		if err == nil {
+			err = json.Unmarshal(out, &u)
+		}
+		if err == nil && u.Phase.Ended() {
+			return u
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("the upgrade does not end: %+v, %v\n%s", u, err, out)
+		}
+	}
+}
+
+// serverPhases are those in which a server can be killed.
+var serverPhases = []fleet.ServerPhase{
+	fleet.ServerCheck, fleet.ServerHold, fleet.ServerStop, fleet.ServerRecheck, fleet.ServerBackup, fleet.ServerMigrate, fleet.ServerSwitch, fleet.ServerStart, fleet.ServerVerify,
+}
+
+// The only server is killed in each phase, and continues when its service manager starts it.
+func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
+	const agents = 20
+	m := newServerMachine(t, "", nil)
+	h := newHerd(t, agents, m)
+	to := newServer
+	for i, phase := range serverPhases {
+		m.begin(to)
+		m.killIn(phase)
+		u := m.untilEnded()
+		if u.Phase != fleet.ServerDone || u.To != to {
+			t.Fatalf("killed in the phase %s, the upgrade to %s ended %s: %s", phase, to, u.Phase, u.Problem)
+		}
+		m.serves(to)
+		m.forgets()
+		h.connected(t, agents)
+		h.complete(t)
+		if m.starts != i+2 {
+			t.Errorf("killed in the phase %s, the server was started %d times", phase, m.starts)
+		}
+		d, _ := u.Downtime()
+		t.Logf("killed in the phase %s: to %s, without servers for %s", phase, to, d)
+		to = map[string]string{newServer: oldServer, oldServer: newServer}[to]
+	}
+}
+
+// One of two servers is killed in each phase.
+func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
+	const agents = 20
+	es := esnode.Start(t, esnode.Options{})
+	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
+	first := newServerMachine(t, store, nil)
+	second := newServerMachine(t, store, first)
+	h := newHerd(t, agents, first, second)
+	to := newServer
+	for i, phase := range serverPhases {
+		victim := []*serverMachine{first, second}[i%2]
+		first.begin(to)
+		victim.killIn(phase)
+		u := first.untilEnded()
+		if u.Phase != fleet.ServerDone || u.To != to || len(u.Servers) != 2 {
+			t.Fatalf("killed in the phase %s, the upgrade to %s ended %s: %s", phase, to, u.Phase, u.Problem)
+		}
+		for _, m := range []*serverMachine{first, second} {
+			m.serves(to)
+			m.forgets()
+		}
+		h.connected(t, agents)
+		h.complete(t)
+		d, _ := u.Downtime()
+		t.Logf("killed in the phase %s: to %s, without servers for %s", phase, to, d)
+		to = map[string]string{newServer: oldServer, oldServer: newServer}[to]
+	}
+}
+
+// brokenVersion is a version that knows its schema and cannot bring the store to it.
+const brokenVersion = `#!/bin/sh
+case "$*" in
+--version) echo muster version 1.1.1 ;;
+"server schema -o json") echo '{"sqlite": 1000, "elasticsearch": 1000}' ;;
+*) echo the disk is full; exit 1 ;;
+esac
+`
+
+// What fails before the schema has changed is undone, also on an operator's request.
+func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
+	const agents = 20
+	m := newServerMachine(t, "", nil)
+	h := newHerd(t, agents, m)
+	asBefore := func(what string, u fleet.ServerUpgrade, problem string) {
+		t.Helper()
+		if u.Phase != fleet.ServerUndone || !strings.Contains(u.Problem, problem) {
+			t.Errorf("%s: the upgrade ended %s: %s, want %q", what, u.Phase, u.Problem, problem)
+		}
+		m.serves(oldServer)
+		m.forgets()
+		h.connected(t, agents)
+		h.complete(t)
+		freeze := fmt.Sprintf(`{"name": "year's end", "from": %q, "to": %q}`, time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339))
+		resp, err := m.request(http.MethodPost, "/api/v1/freezes", freeze)
+		check(t, err)
+		check(t, resp.Body.Close())
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: an order is answered %s", what, resp.Status)
+		}
+	}
+
+	u, said := m.upgradeServers("1.2.0")
+	if !strings.Contains(said, "run `muster server install` of that version") {
+		t.Errorf("without the version the command says\n%s", said)
+	}
+	asBefore("the version is missing", u, "version 1.2.0 is not installed in")
+
+	// The backup cannot be written. The server has stopped by then.
+	stuck := filepath.Join(m.data(), "backups")
+	check(t, os.WriteFile(stuck, nil, 0o600))
+	u, said = m.upgradeServers(newServer)
+	if !strings.Contains(said, "has ended undone: the store could not be backed up") {
+		t.Errorf("without a backup the command says\n%s", said)
+	}
+	asBefore("the backup fails", u, "the store could not be backed up")
+	check(t, os.Remove(stuck))
+
+	// The new version cannot change the schema. The old one has closed the store by then.
+	broken := filepath.Join(m.dir, "usr", "lib", "muster", "1.1.1", "bin", "muster")
+	check(t, os.MkdirAll(filepath.Dir(broken), 0o755))
+	check(t, os.WriteFile(broken, []byte(brokenVersion), 0o755))
+	u, _ = m.upgradeServers("1.1.1")
+	asBefore("the schema cannot be changed", u, "the schema of the store could not be changed: "+broken+": exit status 1: the disk is full")
+
+	m.begin(newServer)
+	out, err := exec.CommandContext(t.Context(), m.muster, "server", "upgrade", "--undo", "--config", m.config).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "The upgrade from 1.0.0 to 1.1.0 was undone") {
+		t.Errorf("muster server upgrade --undo: %v\n%s", err, out)
+	}
+	asBefore("an operator has undone it", m.untilEnded(), "has asked to undo it")
+}
