@@ -72,8 +72,8 @@ func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
 // upgradeActor is who the audit trail names for commands about the upgrade of the servers.
 const upgradeActor = "muster server upgrade"
 
-func (c storeCommands) BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error) {
-	return selfupgrade.Begin(ctx, c.store, upgradeActor, to, time.Now().UTC())
+func (c storeCommands) BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
+	return selfupgrade.Begin(ctx, c.store, selfupgrade.Order{Actor: upgradeActor, To: to, WithoutBackup: withoutBackup}, time.Now().UTC())
 }
 
 func (c storeCommands) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {

@@ -22,7 +22,7 @@ import (
 func (a *client) newServerUpgrade() *cobra.Command {
 	var (
 		configFile, data, to         string
-		resume, status, undo, detach bool
+		resume, status, undo, detach, unbacked bool
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade",
@@ -34,7 +34,9 @@ same, a higher or the previous minor version.
 The servers check their machines, take no more orders from operators, answer their parked
 agents bit by bit and stop. One of them backs up the store and brings its schema to that of
 the version; each moves the pointer on its machine, replaces its own process, and serves
-again. Agents that cannot connect meanwhile try again. What fails before the schema changes
+again. The backup of an embedded store is a file for ` + "`muster restore`" + `; that of Elasticsearch
+is a copy of the indices with a prefix of its own, which a server can be pointed to. Remove
+it when you no longer need it. Agents that cannot connect meanwhile try again. What fails before the schema changes
 is undone as a whole; from there on the upgrade only goes forward. A server that dies on
 the way continues when its service manager starts it.
 
@@ -76,7 +78,7 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 			f := upgradeFollower{client: a, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), commands: c, redial: func(ctx context.Context) (control.Upgrades, func(), error) {
 				return upgradeCommands(ctx, config)
 			}}
-			return f.run(cmd.Context(), to, undo, detach)
+			return f.run(cmd.Context(), to, undo, detach, unbacked)
 		},
 	}
 	offlineFlags(cmd, &configFile, &data)
@@ -85,6 +87,7 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 	f.BoolVar(&resume, "resume", false, "complete the part of this machine in an upgrade that was interrupted")
 	f.BoolVar(&status, "status", false, "show the upgrade that is under way, or the last one")
 	f.BoolVar(&undo, "undo", false, "undo the upgrade that is under way, as long as the store has not changed")
+	f.BoolVar(&unbacked, "without-backup", false, "do not back up the store, which costs the time to copy all documents: you have a backup, or a snapshot of the indices")
 	f.BoolVar(&detach, "detach", false, "do not follow the upgrade to its end")
 	return cmd
 }
@@ -157,8 +160,8 @@ const (
 	upgradeSilence = 2 * time.Minute
 )
 
-func (f *upgradeFollower) run(ctx context.Context, to string, undo, detach bool) error {
-	u, err := f.begin(ctx, to, undo)
+func (f *upgradeFollower) run(ctx context.Context, to string, undo, detach, unbacked bool) error {
+	u, err := f.begin(ctx, to, undo, unbacked)
 	switch {
 	case err != nil:
 		return err
@@ -187,10 +190,10 @@ func wantedEnd(undo bool) fleet.ServerPhase {
 	return fleet.ServerDone
 }
 
-func (f *upgradeFollower) begin(ctx context.Context, to string, undo bool) (*fleet.ServerUpgrade, error) {
+func (f *upgradeFollower) begin(ctx context.Context, to string, undo, unbacked bool) (*fleet.ServerUpgrade, error) {
 	switch {
 	case to != "":
-		return f.commands.BeginUpgrade(ctx, to)
+		return f.commands.BeginUpgrade(ctx, to, unbacked)
 	case undo:
 		return f.commands.UndoUpgrade(ctx)
 	}

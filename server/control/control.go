@@ -44,7 +44,7 @@ type Commands interface {
 // Upgrades are the commands about the upgrade of all servers.
 type Upgrades interface {
 	// BeginUpgrade begins an upgrade of all servers to a version.
-	BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error)
+	BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error)
 	// UndoUpgrade undoes the upgrade that is under way.
 	UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error)
 	// Upgrade returns the upgrade that is under way or the last one, nil if there was none.
@@ -68,7 +68,8 @@ type pinMessage struct {
 }
 
 type upgradeRequest struct {
-	To string `json:"to"`
+	To            string `json:"to"`
+	WithoutBackup bool   `json:"without_backup,omitempty"`
 }
 
 type empty struct{}
@@ -98,7 +99,7 @@ func Handler(c Commands) http.Handler {
 		return pinMessage{Pin: pin}, err
 	}))
 	mux.HandleFunc("POST "+beginPath, handle(func(ctx context.Context, r upgradeRequest) (upgradeMessage, error) {
-		u, err := c.BeginUpgrade(ctx, r.To)
+		u, err := c.BeginUpgrade(ctx, r.To, r.WithoutBackup)
 		return upgradeMessage{u}, err
 	}))
 	mux.HandleFunc("POST "+undoPath, handle(func(ctx context.Context, _ empty) (upgradeMessage, error) {
@@ -191,9 +192,9 @@ func (c *Client) CAPin(ctx context.Context, forget bool) (string, error) {
 }
 
 // BeginUpgrade implements Upgrades.
-func (c *Client) BeginUpgrade(ctx context.Context, to string) (*fleet.ServerUpgrade, error) {
+func (c *Client) BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
 	var out upgradeMessage
-	err := c.call(ctx, beginPath, upgradeRequest{to}, &out)
+	err := c.call(ctx, beginPath, upgradeRequest{to, withoutBackup}, &out)
 	return out.Upgrade, err
 }
 

@@ -35,11 +35,11 @@ func (c *commands) CAPin(_ context.Context, forget bool) (string, error) {
 	return pin, nil
 }
 
-func (c *commands) BeginUpgrade(_ context.Context, to string) (*fleet.ServerUpgrade, error) {
+func (c *commands) BeginUpgrade(_ context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
 	if c.upgrade != nil {
 		return nil, errors.New("an upgrade is under way")
 	}
-	c.upgrade = &fleet.ServerUpgrade{To: to, Phase: fleet.ServerCheck}
+	c.upgrade = &fleet.ServerUpgrade{To: to, WithoutBackup: withoutBackup, Phase: fleet.ServerCheck}
 	return c.upgrade, nil
 }
 
@@ -95,10 +95,10 @@ func TestCommandsOverSocket(t *testing.T) {
 			if u, err := c.Upgrade(t.Context()); err != nil || u != nil {
 				t.Errorf("before an upgrade there is %+v, %v", u, err)
 			}
-			if u, err := c.BeginUpgrade(t.Context(), "1.1.0"); err != nil || u.To != "1.1.0" || u.Phase != fleet.ServerCheck {
+			if u, err := c.BeginUpgrade(t.Context(), "1.1.0", true); err != nil || u.To != "1.1.0" || !u.WithoutBackup || u.Phase != fleet.ServerCheck {
 				t.Errorf("the upgrade begins with %+v, %v", u, err)
 			}
-			if _, err := c.BeginUpgrade(t.Context(), "1.1.0"); err == nil || err.Error() != "an upgrade is under way" {
+			if _, err := c.BeginUpgrade(t.Context(), "1.1.0", false); err == nil || err.Error() != "an upgrade is under way" {
 				t.Errorf("a second upgrade: %v", err)
 			}
 			if u, err := c.UndoUpgrade(t.Context()); err != nil || u.Phase != fleet.ServerUndo {

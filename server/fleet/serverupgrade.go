@@ -82,6 +82,8 @@ type ServerUpgrade struct {
 	Actor     string      `json:"actor"`
 	// Intended is when the upgrade began to change how the servers behave; nil before.
 	Intended *time.Time `json:"intended_at,omitempty"`
+	// WithoutBackup means that the operator has a backup of the store.
+	WithoutBackup bool `json:"without_backup,omitempty"`
 	// Backup says where the store was backed up to, empty if it was not yet.
 	Backup string `json:"backup,omitempty"`
 	// Problem is what hinders the upgrade, or why it was undone.

@@ -246,7 +246,7 @@ func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet
 		w.mu.Lock()
 		w.points, w.times, w.kill = nil, map[string]int{}, kill
 		w.mu.Unlock()
-		if _, err := selfupgrade.Begin(t.Context(), s, "kim", to, time.Now().UTC()); err != nil {
+		if _, err := selfupgrade.Begin(t.Context(), s, selfupgrade.Order{Actor: "kim", To: to}, time.Now().UTC()); err != nil {
 			t.Fatal(err)
 		}
 		deadline := time.Now().Add(10 * time.Minute)

@@ -174,7 +174,7 @@ func Next(u *fleet.ServerUpgrade, me Me, running []fleet.Server, now time.Time) 
 	case fleet.ServerRecheck:
 		return before(u, fleet.ServerBackup, checkTime, strangers(u, running), now)
 	case fleet.ServerBackup:
-		if u.Backup != "" {
+		if u.Backup != "" || u.WithoutBackup {
 			return Move{Phase: fleet.ServerMigrate}
 		}
 		return Move{Work: fleet.ServerBackup}

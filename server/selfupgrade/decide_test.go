@@ -111,6 +111,8 @@ func TestUpgradeGoesOnWhenAllServersHaveReachedThePhase(t *testing.T) {
 	}
 	backedUp := upgrade(fleet.ServerBackup, fleet.ServerRecheck, fleet.ServerRecheck)
 	backedUp.Backup = "/backup"
+	unbacked := upgrade(fleet.ServerBackup, fleet.ServerRecheck, fleet.ServerRecheck)
+	unbacked.WithoutBackup = true
 	agents := upgrade(fleet.ServerVerify, fleet.ServerVerify, fleet.ServerVerify)
 	agents.Servers[0].Before, agents.Servers[1].After = 1000, 999
 	both := []fleet.Server{{ID: "a", Host: "srv-a"}, {ID: "b", Host: "srv-b"}}
@@ -134,6 +136,7 @@ func TestUpgradeGoesOnWhenAllServersHaveReachedThePhase(t *testing.T) {
 		{upgrade(fleet.ServerRecheck, fleet.ServerRecheck, fleet.ServerRecheck), "1.0.0", nil, 0, "backup"},
 		{upgrade(fleet.ServerBackup, fleet.ServerRecheck, fleet.ServerRecheck), "1.0.0", nil, time.Hour, "work backup"},
 		{backedUp, "1.0.0", nil, 0, "migrate"},
+		{unbacked, "1.0.0", nil, 0, "migrate"},
 		{upgrade(fleet.ServerMigrate, fleet.ServerRecheck, fleet.ServerRecheck), "1.0.0", nil, time.Hour, "work migrate"},
 		{upgrade(fleet.ServerMigrate, fleet.ServerRecheck, fleet.ServerRecheck), "1.1.0", nil, 0, "switch"},
 		{problem(upgrade(fleet.ServerMigrate, fleet.ServerRecheck, fleet.ServerRecheck), "no right"), "1.0.0", nil, 0, "undo: server on srv-b: no right"},

@@ -37,9 +37,16 @@ func running(ctx context.Context, servers store.Collection[fleet.Server], now ti
 	return slices.DeleteFunc(list, func(s fleet.Server) bool { return s.Away(now) }), err
 }
 
+// Order is what an operator wants.
+type Order struct {
+	Actor, To string
+	// WithoutBackup leaves out the backup of the store.
+	WithoutBackup bool
+}
+
 // Begin begins an upgrade of all servers that run. It fails with Conflict if one is under
 // way, and with Invalid if the version cannot follow theirs.
-func Begin(ctx context.Context, s store.Store, actor, to string, now time.Time) (*fleet.ServerUpgrade, error) {
+func Begin(ctx context.Context, s store.Store, o Order, now time.Time) (*fleet.ServerUpgrade, error) {
 	old, err := Current(ctx, s.ServerUpgrades())
 	if err != nil {
 		return nil, err
@@ -55,14 +62,14 @@ func Begin(ctx context.Context, s store.Store, actor, to string, now time.Time) 
 	if err != nil {
 		return nil, err
 	}
-	if from == to {
-		return nil, fleet.FieldError("to", "is %s, which all servers run already", to)
+	if from == o.To {
+		return nil, fleet.FieldError("to", "is %s, which all servers run already", o.To)
 	}
-	if err := manifest.CheckStep(from, to); err != nil {
+	if err := manifest.CheckStep(from, o.To); err != nil {
 		return nil, fleet.FieldError("to", "%s", err)
 	}
 	u := fleet.ServerUpgrade{
-		ID: fleet.ServerUpgradeID, Run: fleet.NewID(), From: from, To: to, Phase: fleet.ServerCheck, Since: now, StartedAt: now, Actor: actor,
+		ID: fleet.ServerUpgradeID, Run: fleet.NewID(), From: from, To: o.To, Phase: fleet.ServerCheck, Since: now, StartedAt: now, Actor: o.Actor, WithoutBackup: o.WithoutBackup,
 	}
 	var hosts []string
 	for i := range servers {
@@ -73,7 +80,7 @@ func Begin(ctx context.Context, s store.Store, actor, to string, now time.Time) 
 		u.Servers = append(u.Servers, fleet.UpgradingServer{ID: v.ID, Host: v.Host, Version: v.Version})
 		hosts = append(hosts, v.Host)
 	}
-	entry := fleet.AuditEntry{Actor: actor, Verb: "server.upgrade", Subject: u.Run, Text: fmt.Sprintf("began to upgrade the servers on %s from %s to %s", strings.Join(hosts, ", "), from, to)}
+	entry := fleet.AuditEntry{Actor: o.Actor, Verb: "server.upgrade", Subject: u.Run, Text: fmt.Sprintf("began to upgrade the servers on %s from %s to %s", strings.Join(hosts, ", "), from, o.To)}
 	if err := audit.Record(ctx, s.Audit(), now, entry); err != nil {
 		return nil, err
 	}

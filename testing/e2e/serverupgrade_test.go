@@ -438,8 +438,9 @@ func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
 		m.serves(to)
 		h.connected(t, agents)
 		h.complete(t)
-		if _, err := os.Stat(u.Backup); err != nil {
-			t.Errorf("the backup: %v", err)
+		restored := filepath.Join(m.dir, "restored before "+to)
+		if out, err := exec.CommandContext(t.Context(), m.muster, "restore", u.Backup, "--data", restored).CombinedOutput(); (err != nil) != (to == oldServer) {
+			t.Errorf("restore the backup: %v\n%s", err, out) // of the later version, the earlier one cannot read it
 		}
 		m.forgets()
 	}
@@ -461,6 +462,17 @@ func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 		upgraded(t, u, said, agents)
 		if len(u.Servers) != 2 {
 			t.Errorf("the servers are %+v", u.Servers)
+		}
+		var program struct{ Elasticsearch int }
+		out, err := exec.CommandContext(t.Context(), first.muster, "server", "schema", "-o", "json").Output()
+		check(t, err)
+		check(t, json.Unmarshal(out, &program))
+		if _, answer, err := es.Access().Do(t.Context(), http.MethodGet, "/muster-agents/_mapping", nil); err != nil || !strings.Contains(string(answer), fmt.Sprintf(`"muster_schema":%d}`, program.Elasticsearch)) {
+			t.Errorf("the schema of the indices is not %d, that of %s: %v", program.Elasticsearch, to, err)
+		}
+		copied := strings.TrimSuffix(strings.TrimPrefix(u.Backup, "the indices "), "*")
+		if status, answer, err := es.Access().Do(t.Context(), http.MethodGet, "/"+copied+"agents/_count", nil); err != nil || status != http.StatusOK || !strings.Contains(string(answer), `"count":1000,`) {
+			t.Errorf("the backup of the agents: %d %s, %v", status, answer, err)
 		}
 		for _, m := range []*serverMachine{first, second} {
 			m.serves(to)

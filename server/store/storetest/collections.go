@@ -296,7 +296,7 @@ func eachCollection(f func(name string, c kind)) {
 		make: func(i int) fleet.ServerUpgrade {
 			return fleet.ServerUpgrade{
 				ID: fmt.Sprint("upgrade-", i), Run: "r", From: "1.0.0", To: "1.1.0", Phase: fleet.ServerStop, Since: when(i), StartedAt: base, Actor: "kim",
-				Intended: atPtr(time.Minute), Backup: "/b", Problem: "<p>", EndedAt: atPtr(time.Hour),
+				Intended: atPtr(time.Minute), WithoutBackup: true, Backup: "/b", Problem: "<p>", EndedAt: atPtr(time.Hour),
 				Servers: []fleet.UpgradingServer{{ID: "s", Host: "srv-1", Version: "1.0.0", Reached: fleet.ServerHold, Problem: "p", StoppedAt: atPtr(time.Minute), ServedAt: atPtr(time.Hour), Before: 7, After: 6}},
 			}
 		},
