@@ -21,7 +21,7 @@ import (
 
 func (a *client) newServerUpgrade() *cobra.Command {
 	var (
-		configFile, data, to         string
+		configFile, data, to                   string
 		resume, status, undo, detach, unbacked bool
 	)
 	cmd := &cobra.Command{
@@ -248,10 +248,10 @@ func (f *upgradeFollower) follow(ctx context.Context, u *fleet.ServerUpgrade) (*
 }
 
 func printUpgrade(w io.Writer, u *fleet.ServerUpgrade, now time.Time) {
-	switch {
-	case u.Phase == fleet.ServerDone:
+	switch u.Phase {
+	case fleet.ServerDone:
 		fmt.Fprintf(w, "Upgraded %s from %s to %s", counted(len(u.Servers), "server"), u.From, u.To)
-	case u.Phase == fleet.ServerUndone:
+	case fleet.ServerUndone:
 		fmt.Fprintf(w, "The upgrade from %s to %s was undone", u.From, u.To)
 	default:
 		fmt.Fprintf(w, "The servers are being upgraded from %s to %s. Phase %s since %s: %s.\n", u.From, u.To, u.Phase, ago(&u.Since, now), phaseTexts[u.Phase])

@@ -41,18 +41,16 @@ type upgradeMachine struct {
 	close func() error // closes the store, once it is open
 }
 
-// program returns the path of this program, and the layout in which it is installed, nil for
-// one elsewhere.
-func (m *upgradeMachine) program() (string, *serverlayout.Layout, error) {
+// ownLayout returns the layout in which this program is installed, nil for one elsewhere.
+func ownLayout() (*serverlayout.Layout, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
 	}
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	l, err := serverlayout.Of(disk.OS{}, self, programVersion)
-	return self, l, err
+	return serverlayout.Of(disk.OS{}, self, programVersion)
 }
 
 // open opens the store when the server may serve. If the servers are being upgraded, it
@@ -139,7 +137,7 @@ func (m *upgradeMachine) hold(ctx context.Context, s store.Store, records selfup
 
 // replaceProcess replaces this process by the program of the machine's current version.
 func replaceProcess(ctx context.Context) error {
-	_, l, err := (&upgradeMachine{}).program()
+	l, err := ownLayout()
 	if err != nil {
 		return err
 	}
@@ -159,7 +157,7 @@ func replaceProcess(ctx context.Context) error {
 
 // Check implements selfupgrade.Machine.
 func (m *upgradeMachine) Check(ctx context.Context, to string) error {
-	_, l, err := m.program()
+	l, err := ownLayout()
 	switch {
 	case err != nil:
 		return err
@@ -295,7 +293,7 @@ func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade)
 
 // Migrate implements selfupgrade.Machine.
 func (m *upgradeMachine) Migrate(ctx context.Context, u fleet.ServerUpgrade) error {
-	_, l, err := m.program()
+	l, err := ownLayout()
 	if err != nil {
 		return err
 	}
@@ -344,7 +342,7 @@ func (m *upgradeMachine) migrateBy(ctx context.Context, program string) error {
 
 // Switch implements selfupgrade.Machine.
 func (m *upgradeMachine) Switch(ctx context.Context, to string) error {
-	_, l, err := m.program()
+	l, err := ownLayout()
 	if err != nil {
 		return err
 	}

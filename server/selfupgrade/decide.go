@@ -69,7 +69,9 @@ func Own(u *fleet.ServerUpgrade, me Me) Step {
 		return s != nil && s.Reached.AtLeast(p)
 	}
 	// What was found in a check is reported once, and ends the upgrade.
-	checked := func(p fleet.ServerPhase) bool { return reached(p) || u.Server(me.ID) != nil && u.Server(me.ID).Problem != "" }
+	checked := func(p fleet.ServerPhase) bool {
+		return reached(p) || u.Server(me.ID) != nil && u.Server(me.ID).Problem != ""
+	}
 	switch u.Phase {
 	case fleet.ServerCheck, fleet.ServerHold:
 		switch {

@@ -370,7 +370,7 @@ func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 	m := Next(u, me, others, now)
 	switch {
 	case m.Work != "":
-		return f.work(ctx, u, me, m.Work)
+		return f.work(ctx, u, m.Work)
 	case m.Phase == "":
 		return Wait, nil
 	}
@@ -402,30 +402,32 @@ func (f *Follower) ended(ctx context.Context, u *fleet.ServerUpgrade) {
 }
 
 // work does what only one server does. It renews the lease meanwhile.
-func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, me Me, work fleet.ServerPhase) (Step, error) {
-	ctx, cancel := context.WithTimeout(ctx, workTime)
+func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, work fleet.ServerPhase) (Step, error) {
+	working, cancel := context.WithTimeout(ctx, workTime)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	defer cancel()
 	renewing.Go(func() {
-		for sleep(ctx, lease.DefaultRenew) {
-			if _, err := f.lease.Hold(ctx, LeaseID); err != nil {
+		for sleep(working, lease.DefaultRenew) {
+			if _, err := f.lease.Hold(working, LeaseID); err != nil {
 				f.Log.Debug("the lease of the upgrade of the servers is not renewed", "error", err)
 			}
 		}
 	})
 	if work == fleet.ServerMigrate {
-		return f.migrate(ctx, u, me)
+		return f.migrate(working, u)
 	}
-	place, err := f.Machine.Backup(ctx, *u)
-	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	place, err := f.Machine.Backup(working, *u)
+	if err != nil && ctx.Err() != nil {
 		return Wait, err // this server is being stopped: another one does it
 	}
 	if err != nil {
 		Apply(u, Move{Phase: fleet.ServerUndo, Problem: fmt.Sprintf("the store could not be backed up: %v", err)}, f.Now.UTC())
 	}
 	u.Backup = place
-	if err = f.Upgrades.Update(ctx, *u); err != nil && fleet.KindOf(err) == fleet.Conflict {
+	bounded, done := context.WithTimeout(ctx, roundTime)
+	defer done()
+	if err = f.Upgrades.Update(bounded, *u); err != nil && fleet.KindOf(err) == fleet.Conflict {
 		err = nil // someone else has undone it, or has backed up
 	}
 	return Wait, err
@@ -433,7 +435,7 @@ func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, me Me, work
 
 // migrate changes the schema. Afterwards the process is replaced in any case: by the other
 // version, or by its own, which opens the store if the schema is as it was.
-func (f *Follower) migrate(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
+func (f *Follower) migrate(ctx context.Context, u *fleet.ServerUpgrade) (Step, error) {
 	r := Record{Run: u.Run, From: u.From, To: u.To, Phase: fleet.ServerMigrate}
 	if err := f.Records.Write(r); err != nil {
 		return Wait, err

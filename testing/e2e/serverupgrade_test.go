@@ -108,10 +108,10 @@ func laterSchema(root, dir string) (string, error) {
 // serverMachine is a machine with both versions of the server, of which a service manager
 // keeps one running.
 type serverMachine struct {
-	t                            *testing.T
-	dir, muster, etc, config     string
-	agents, admin                string // addresses
-	adminKey, token, pin, origin string
+	t                        *testing.T
+	dir, muster, etc, config string
+	agents, admin            string // addresses
+	adminKey, token, pin     string
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
