@@ -82,13 +82,16 @@ func (o written) human(w io.Writer) {
 	fmt.Fprintln(w, "Whoever reads it can pose as the server: keep it secret. To restore it: muster restore FILE --data FOLDER")
 }
 
+// backupFolder begins the name of the folder in which a backup is made.
+const backupFolder = ".muster-backup-"
+
 // writeBackup writes a backup to a new file.
 func writeBackup(ctx context.Context, path string, config app.Config, version string, packages bool) (out written, err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		return out, errors.Join(err, fmt.Errorf("%s exists already: name another file", path))
 	}
 	// A folder of its own is closed to others, and can be removed as a whole.
-	work, err := os.MkdirTemp(filepath.Dir(path), ".muster-backup-")
+	work, err := os.MkdirTemp(filepath.Dir(path), backupFolder)
 	if err != nil {
 		return out, fmt.Errorf("%s cannot be written: %w", path, err)
 	}

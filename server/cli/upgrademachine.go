@@ -248,6 +248,17 @@ func (m *upgradeMachine) Backup(ctx context.Context, u fleet.ServerUpgrade) (str
 	if _, err := os.Lstat(file); err == nil {
 		return file, nil
 	}
+	// Folders of a try that was killed have copies of the store. The data folder belongs to
+	// this process.
+	left, err := filepath.Glob(filepath.Join(dir, backupFolder+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			return "", err
+		}
+	}
 	out, err := writeBackup(ctx, file, m.config, m.version, false)
 	return out.File, err
 }

@@ -32,14 +32,17 @@ type world struct {
 	mu sync.Mutex
 	// points are the writes, times counts them by their kind, and kill is the point at which
 	// the process is killed: before or after a write, such as "after switch, time 2".
-	points       []string
-	times        map[string]int
-	kill         string
-	killed       string // what was killed
-	schema       int
-	machines     []*machine
-	migrateFails bool
-	backups      int
+	points []string
+	times  map[string]int
+	kill   string
+	killed string // what was killed
+
+	schema   int
+	machines []*machine
+	backups  int
+	// slow means that the backup lasts until it is stopped, and migrateFails that the schema
+	// cannot be changed.
+	slow, migrateFails bool
 }
 
 // machine runs one process at a time, as a service manager does.
@@ -104,6 +107,13 @@ func (m *machine) Check(_ context.Context, to string) error {
 }
 
 func (m *machine) Backup(ctx context.Context, _ fleet.ServerUpgrade) (place string, err error) {
+	if m.w.slow {
+		if _, err := selfupgrade.RequestUndo(ctx, m.w.store, "kim", time.Now().UTC()); err != nil {
+			m.w.t.Error(err)
+		}
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
 	return "/backup", m.point(ctx, "backup", func() error {
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
@@ -263,6 +273,9 @@ func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet
 		if u.Phase == fleet.ServerDone {
 			want = to
 		}
+		if kill == "" && u.Phase == fleet.ServerDone && w.backups != 1 {
+			t.Errorf("the store was backed up %d times", w.backups)
+		}
 		if w.schema != schemas[want] {
 			t.Errorf("it has ended %s with schema %d (killed: %s)", u.Phase, w.schema, w.killed)
 		}
@@ -270,6 +283,10 @@ func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet
 			if m.pointer != want {
 				t.Errorf("it has ended %s, and %s runs %s (killed: %s)", u.Phase, m.id, m.pointer, w.killed)
 			}
+		}
+		trail, _, err := s.Audit().List(t.Context(), store.AuditQuery{Subject: u.Run, Limit: 10})
+		if err != nil || len(trail) == 0 || len(trail) < 2 && w.killed == "" || trail[0].Verb != "server.upgrade" {
+			t.Errorf("the audit trail of the upgrade is %+v, %v", trail, err)
 		}
 		killed, points = w.killed != "", w.points
 	})
@@ -315,8 +332,9 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 		change func(*world)
 		want   string
 	}{
-		"the version is missing on one machine": {func(w *world) { w.machines[1].lacks = true }, "server on srv-b: version 1.1.0 is not installed"},
-		"the schema cannot be changed":          {func(w *world) { w.migrateFails = true }, "no right to change the schema"},
+		"the version is missing on one machine":      {func(w *world) { w.machines[1].lacks = true }, "server on srv-b: version 1.1.0 is not installed"},
+		"the schema cannot be changed":               {func(w *world) { w.migrateFails = true }, "no right to change the schema"},
+		"an operator undoes it during a long backup": {func(w *world) { w.slow = true }, "kim has asked to undo it"},
 		"a server does not take part": {func(w *world) {
 			if err := w.store.Servers().Create(w.t.Context(), fleet.Server{ID: "old", Host: "srv-old", Version: "1.0.0", SeenAt: time.Now().Add(time.Hour)}); err != nil {
 				w.t.Fatal(err)
@@ -325,6 +343,9 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, _, _ := upgraded(t, "1.0.0", "1.1.0", "", c.change)
+			if d := u.EndedAt.Sub(u.StartedAt); d > time.Minute {
+				t.Errorf("it took %s", d)
+			}
 			if u.Phase != fleet.ServerUndone || !strings.Contains(u.Problem, c.want) {
 				t.Errorf("it ended %s: %s, want %q", u.Phase, u.Problem, c.want)
 			}

@@ -143,9 +143,10 @@ func afterwards(u *fleet.ServerUpgrade, me Me) Step {
 	return Wait
 }
 
-// Refuses returns why a server takes no orders of operators, empty if it does.
+// Refuses returns why a server takes no orders of operators, empty if it does: from when the
+// upgrade is intended until all servers serve again.
 func Refuses(u *fleet.ServerUpgrade) string {
-	if u == nil || u.Phase.Ended() || !u.Phase.AtLeast(fleet.ServerHold) || u.Phase == fleet.ServerUndo {
+	if u == nil || !u.Phase.AtLeast(fleet.ServerHold) || u.Phase.AtLeast(fleet.ServerVerify) {
 		return ""
 	}
 	return fmt.Sprintf("the servers are being upgraded from %s to %s, and take no orders meanwhile: try again in a minute. `muster server upgrade --status`, on a server's machine, says how far it is", u.From, u.To)

@@ -168,7 +168,7 @@ func TestUpgradeGoesOnWhenAllServersHaveReachedThePhase(t *testing.T) {
 
 func TestOrdersAreRefusedWhileTheServersAreUpgraded(t *testing.T) {
 	for phase, want := range map[fleet.ServerPhase]bool{
-		fleet.ServerCheck: false, fleet.ServerHold: true, fleet.ServerVerify: true, fleet.ServerDone: false, fleet.ServerUndo: false, fleet.ServerUndone: false,
+		fleet.ServerCheck: false, fleet.ServerHold: true, fleet.ServerStart: true, fleet.ServerVerify: false, fleet.ServerDone: false, fleet.ServerUndo: false, fleet.ServerUndone: false,
 	} {
 		if got := Refuses(upgrade(phase, "", "")); (got != "") != want {
 			t.Errorf("in phase %s: %q", phase, got)

@@ -251,10 +251,14 @@ func (f *Follower) own(ctx context.Context, u *fleet.ServerUpgrade, me Me, step 
 		if step == Recheck {
 			phase = fleet.ServerRecheck
 		}
-		if err := f.Machine.Check(ctx, u.To); err != nil && ctx.Err() == nil {
-			return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = err.Error() })
+		err := f.Machine.Check(ctx, u.To)
+		switch {
+		case err == nil:
+			return reached(phase)
+		case ctx.Err() != nil:
+			return Wait, err
 		}
-		return reached(phase)
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = err.Error() })
 	case Hold:
 		return reached(fleet.ServerHold)
 	case Stop:
@@ -401,7 +405,8 @@ func (f *Follower) ended(ctx context.Context, u *fleet.ServerUpgrade) {
 	}
 }
 
-// work does what only one server does. It renews the lease meanwhile.
+// work does what only one server does. It renews the lease meanwhile, and stops when the
+// upgrade is undone.
 func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, work fleet.ServerPhase) (Step, error) {
 	working, cancel := context.WithTimeout(ctx, workTime)
 	var renewing sync.WaitGroup
@@ -411,6 +416,9 @@ func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, work fleet.
 		for sleep(working, lease.DefaultRenew) {
 			if _, err := f.lease.Hold(working, LeaseID); err != nil {
 				f.Log.Debug("the lease of the upgrade of the servers is not renewed", "error", err)
+			}
+			if now, err := Current(working, f.Upgrades); err == nil && now != nil && now.Phase == fleet.ServerUndo {
+				cancel()
 			}
 		}
 	})

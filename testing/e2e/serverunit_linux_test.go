@@ -56,6 +56,7 @@ func (m *serverUnit) upgradeIs(phase fleet.ServerPhase, to string) (u fleet.Serv
 // an upgrade, before and after the schema of the store has changed, and at the next boot the
 // server continues.
 func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
+	t.Parallel()
 	nspawn.Require(t)
 	built, err := serverVersions()
 	check(t, err)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -536,6 +537,7 @@ var serverPhases = []fleet.ServerPhase{
 
 // The only server is killed in each phase, and continues when its service manager starts it.
 func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
+	t.Parallel()
 	const agents = 20
 	m := newServerMachine(t, "", nil)
 	h := newHerd(t, agents, m)
@@ -562,6 +564,7 @@ func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 
 // One of two servers is killed in each phase.
 func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
+	t.Parallel()
 	const agents = 20
 	es := esnode.Start(t, esnode.Options{})
 	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
@@ -600,6 +603,7 @@ esac
 
 // What fails before the schema has changed is undone, also on an operator's request.
 func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
+	t.Parallel()
 	const agents = 20
 	m := newServerMachine(t, "", nil)
 	h := newHerd(t, agents, m)
@@ -650,4 +654,23 @@ func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
 		t.Errorf("muster server upgrade --undo: %v\n%s", err, out)
 	}
 	asBefore("an operator has undone it", m.untilEnded(), "has asked to undo it")
+
+	// Ctrl-C ends the command, and not the upgrade.
+	cmd := exec.CommandContext(t.Context(), m.muster, "server", "upgrade", "--to", newServer, "--config", m.config)
+	stderr, err := cmd.StderrPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	lines := bufio.NewReader(stderr)
+	_, err = lines.ReadString('\n')
+	check(t, err)
+	check(t, cmd.Process.Signal(syscall.SIGINT))
+	rest, err := io.ReadAll(lines)
+	check(t, err)
+	_ = cmd.Wait() // its exit code is checked
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(string(rest), "the upgrade to 1.1.0 goes on, and is in the phase") {
+		t.Errorf("the interrupted command ended with %d and said\n%s", code, rest)
+	}
+	if u := m.untilEnded(); u.Phase != fleet.ServerDone {
+		t.Errorf("after the command was interrupted, the upgrade ended %s: %s", u.Phase, u.Problem)
+	}
 }
