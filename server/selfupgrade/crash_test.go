@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
@@ -30,11 +32,11 @@ type world struct {
 	store store.Store
 
 	mu sync.Mutex
-	// points are the writes, times counts them by their kind, and kill is the point at which
-	// the process is killed: before or after a write, such as "after switch, time 2".
+	// points are the writes, times counts them by their kind, and kills are the points at
+	// which the process is killed: before or after a write, such as "after switch, time 2".
 	points []string
 	times  map[string]int
-	kill   string
+	kills  []string
 	killed string // what was killed
 
 	schema   int
@@ -81,10 +83,12 @@ func (m *machine) point(ctx context.Context, what string, write func() error) er
 func (m *machine) killed(point string) bool {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
-	if m.w.kill != point {
+	i := slices.Index(m.w.kills, point)
+	if i < 0 {
 		return false
 	}
-	m.w.kill, m.w.killed = "", m.id+" "+point
+	m.w.kills = slices.Delete(slices.Clone(m.w.kills), i, i+1)
+	m.w.killed += "; " + m.id + " " + point
 	m.dies(errKilled)
 	return true
 }
@@ -222,9 +226,9 @@ func (m *machine) process(ctx context.Context) error {
 	return nil
 }
 
-// upgraded runs an upgrade of two servers to a version, kills at a point, and returns how it
+// upgraded runs an upgrade of two servers to a version, kills at points, and returns how it
 // ended, whether something was killed, and the points.
-func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet.ServerUpgrade, killed bool, points []string) {
+func upgraded(t *testing.T, from, to string, kills []string, change func(*world)) (u fleet.ServerUpgrade, killed bool, points []string) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +258,7 @@ func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet
 		}
 		time.Sleep(3 * time.Second)
 		w.mu.Lock()
-		w.points, w.times, w.kill = nil, map[string]int{}, kill
+		w.points, w.times, w.kills = nil, map[string]int{}, kills
 		w.mu.Unlock()
 		if _, err := selfupgrade.Begin(t.Context(), s, selfupgrade.Order{Actor: "kim", To: to}, time.Now().UTC()); err != nil {
 			t.Fatal(err)
@@ -273,7 +277,7 @@ func upgraded(t *testing.T, from, to, kill string, change func(*world)) (u fleet
 		if u.Phase == fleet.ServerDone {
 			want = to
 		}
-		if kill == "" && u.Phase == fleet.ServerDone && w.backups != 1 {
+		if kills == nil && u.Phase == fleet.ServerDone && w.backups != 1 {
 			t.Errorf("the store was backed up %d times", w.backups)
 		}
 		if w.schema != schemas[want] {
@@ -317,11 +321,11 @@ func (w *world) settled(t *testing.T, u *fleet.ServerUpgrade) bool {
 }
 
 func TestServersAreUpgradedAndBroughtBack(t *testing.T) {
-	u, _, _ := upgraded(t, "1.0.0", "1.1.0", "", nil)
+	u, _, _ := upgraded(t, "1.0.0", "1.1.0", nil, nil)
 	if d, ok := u.Downtime(); u.Phase != fleet.ServerDone || !ok || d > 5*time.Second || u.Problem != "" || u.Backup != "/backup" || u.Intended == nil {
 		t.Errorf("the upgrade ended %s (%s) with %s, %v without servers, backed up to %q", u.Phase, u.Problem, d, ok, u.Backup)
 	}
-	u, _, _ = upgraded(t, "1.1.0", "1.0.0", "", nil)
+	u, _, _ = upgraded(t, "1.1.0", "1.0.0", nil, nil)
 	if u.Phase != fleet.ServerDone {
 		t.Errorf("the way back ended %s: %s", u.Phase, u.Problem)
 	}
@@ -342,7 +346,7 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 		}, "the servers on srv-old have not taken part"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u, _, _ := upgraded(t, "1.0.0", "1.1.0", "", c.change)
+			u, _, _ := upgraded(t, "1.0.0", "1.1.0", nil, c.change)
 			if d := u.EndedAt.Sub(u.StartedAt); d > time.Minute {
 				t.Errorf("it took %s", d)
 			}
@@ -357,7 +361,7 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 // document, of a server's record, of the backup, of the schema and of a pointer.
 func TestServerIsKilledAtEachWrite(t *testing.T) {
 	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {
-		_, _, points := upgraded(t, c.from, c.to, "", nil)
+		_, _, points := upgraded(t, c.from, c.to, nil, nil)
 		for _, write := range []string{
 			"write phase check", "write phase hold", "write phase stop", "write phase check_again", "backup", "write phase backup", "write phase migrate", "migrate",
 			"write phase switch", "switch", "write phase start", "write phase verify", "write phase done", "rename /data/server-upgrade", "remove /data/server-upgrade",
@@ -369,7 +373,7 @@ func TestServerIsKilledAtEachWrite(t *testing.T) {
 		for _, point := range points {
 			for _, when := range []string{"before ", "after "} {
 				t.Run("from "+c.from+" "+when+point, func(t *testing.T) {
-					u, killed, _ := upgraded(t, c.from, c.to, when+point, nil)
+					u, killed, _ := upgraded(t, c.from, c.to, []string{when + point}, nil)
 					if u.Phase != fleet.ServerDone {
 						t.Errorf("it ended %s: %s", u.Phase, u.Problem)
 					}
@@ -379,6 +383,88 @@ func TestServerIsKilledAtEachWrite(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// Servers are killed twice: what the first leaves must stand the second as well.
+func TestServersAreKilledAtTwoWrites(t *testing.T) {
+	const seed, pairs = 1, 50
+	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // not a secret
+	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {
+		_, _, points := upgraded(t, c.from, c.to, nil, nil)
+		pick := func() string {
+			return []string{"before ", "after "}[random.IntN(2)] + points[random.IntN(len(points))]
+		}
+		for range pairs {
+			kills := []string{pick(), pick()}
+			t.Run(fmt.Sprintf("from %s %s and %s", c.from, kills[0], kills[1]), func(t *testing.T) {
+				if u, _, _ := upgraded(t, c.from, c.to, kills, nil); u.Phase != fleet.ServerDone {
+					t.Errorf("it ended %s: %s", u.Phase, u.Problem)
+				}
+			})
+		}
+	}
+}
+
+// A server that was killed before it could record the upgrade, and starts when the others have
+// stopped, records it before it reports: it may find a newer schema at its next start.
+func TestServerThatIsHeldHasARecord(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		now := time.Now().UTC()
+		err = s.ServerUpgrades().Create(t.Context(), fleet.ServerUpgrade{
+			ID: fleet.ServerUpgradeID, Run: "r", From: "1.0.0", To: "1.1.0", Phase: fleet.ServerStop, Since: now, StartedAt: now,
+			Servers: []fleet.UpgradingServer{{ID: "a", Host: "a", Reached: fleet.ServerHold}, {ID: "b", Host: "b", Reached: fleet.ServerHold}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := selfupgrade.Records{Disk: disk.OS{}, Data: dir, Log: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		step, err := selfupgrade.New(selfupgrade.Config{
+			Upgrades: s.ServerUpgrades(), Servers: s.Servers(), Leases: s.Leases(), Audit: s.Audit(), Records: records, Machine: selfupgrade.NoMachine{},
+			Self: selfupgrade.Me{ID: "a", Host: "a", Version: "1.0.0"}, Log: slog.New(slog.DiscardHandler),
+		}).Hold(ctx)
+		if step != selfupgrade.Wait || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it was held until %q, %v", step, err)
+		}
+		u, err := selfupgrade.Current(t.Context(), s.ServerUpgrades())
+		if err != nil || u.Server("a").Reached != fleet.ServerStop {
+			t.Errorf("the upgrade is %+v, %v", u, err)
+		}
+		if r, err := records.Read(); err != nil || r != (selfupgrade.Record{Run: "r", From: "1.0.0", To: "1.1.0", Phase: fleet.ServerStop}) {
+			t.Errorf("the record is %+v, %v", r, err)
+		}
+	})
+}
+
+func TestRecordSaysWhichVersionMayRun(t *testing.T) {
+	stopped := selfupgrade.Record{Run: "r", From: "1.0.0", To: "1.1.0", Phase: fleet.ServerStop}
+	switched := stopped
+	switched.Phase = fleet.ServerSwitch
+	for _, c := range []struct {
+		record  selfupgrade.Record
+		version string
+		opening error
+		want    string
+	}{
+		{selfupgrade.Record{}, "1.0.0", store.ErrNewer, ""},
+		{stopped, "1.0.0", nil, ""},
+		{stopped, "1.0.0", errors.New("the disk is full"), ""},
+		{stopped, "1.0.0", fmt.Errorf("open: %w", store.ErrNewer), "1.1.0"},
+		{stopped, "1.1.0", store.ErrNewer, ""},
+		{switched, "1.0.0", nil, "1.1.0"},
+		{switched, "1.1.0", nil, ""},
+	} {
+		if got := c.record.AtStart(c.version, c.opening); got != c.want {
+			t.Errorf("%s with the record %+v and %v: %q, want %q", c.version, c.record, c.opening, got, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package elastic_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -303,6 +304,26 @@ func TestOpenRefusesForeignIndices(t *testing.T) {
 			t.Fatalf("status %d: %s: %v", status, answer, err)
 		}
 		refused(t, p, "newer Muster")
+
+		opts, err := options(p)
+		must(t, err)
+		if _, err := elastic.Open(t.Context(), opts); !errors.Is(err, store.ErrNewer) {
+			t.Errorf("error is %v, and no store.ErrNewer", err)
+		}
+		asIs := opts
+		asIs.AsIs = true
+		s, err := elastic.Open(t.Context(), asIs)
+		must(t, err)
+		_, err = s.Policies().Get(t.Context(), "p")
+		must(t, errors.Join(err, s.Close()))
+		refused(t, p, "newer Muster") // it was left as it is
+
+		if err := elastic.Downgrade(t.Context(), opts, 1); err == nil || !strings.Contains(err.Error(), "has no way back to 1") {
+			t.Errorf("error is %v, want one that there is no way back", err)
+		}
+		must(t, elastic.Downgrade(t.Context(), opts, elastic.NewestSchema()))
+		_, err = open(t, p).Policies().Get(t.Context(), "p")
+		must(t, err)
 	})
 	t.Run("of somebody else", func(t *testing.T) {
 		p := esnode.Shared(t)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
@@ -229,6 +230,33 @@ func TestNewerSchemaInTheLogIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRefusal(t, path, "newer Muster", "schema 999")
+	if _, err := Open(t.Context(), path, fast); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("the error is %v, and no store.ErrNewer", err)
+	}
+}
+
+// testing/e2e takes a file back whose schema has a way back.
+func TestSchemaWithoutAWayBackStays(t *testing.T) {
+	t.Parallel()
+	path := fileWithAgent(t)
+	newest := NewestSchema()
+	const want = "has no way back to"
+	if err := CheckDowngrade(newest - 1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error is %v, want %q", err, want)
+	}
+	if err := Downgrade(t.Context(), path, newest-1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error is %v, want %q", err, want)
+	}
+	if err := errors.Join(CheckDowngrade(newest), Downgrade(t.Context(), path, newest)); err != nil {
+		t.Error(err)
+	}
+	s := mustOpen(t, path)
+	if err := Downgrade(t.Context(), path, newest); !errors.Is(err, ErrInUse) {
+		t.Errorf("of a file in use the error is %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestDamagedFileIsRefused(t *testing.T) {
