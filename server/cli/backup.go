@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
@@ -246,7 +247,7 @@ func restore(ctx context.Context, path string, config app.Config, replace bool) 
 	}
 	if interrupted, err := backup.Interrupted(d, config.Data); err != nil || interrupted {
 		if err == nil {
-			out.Kept, err = backup.Finish(d, config.Data, time.Now())
+			out.Kept, err = finishRestore(config.Data)
 		}
 		return out, err
 	}
@@ -274,8 +275,17 @@ func restore(ctx context.Context, path string, config app.Config, replace bool) 
 	if err := backup.Commit(d, config.Data); err != nil {
 		return out, err
 	}
-	out.Kept, err = backup.Finish(d, config.Data, time.Now())
+	out.Kept, err = finishRestore(config.Data)
 	return out, err
+}
+
+// finishRestore puts what was restored into place. The server's record of an upgrade would
+// bring the store to another version at the next start.
+func finishRestore(data string) (kept string, err error) {
+	if err := (selfupgrade.Records{Disk: disk.OS{}, Data: data, Log: slog.Default()}).Remove(); err != nil {
+		return "", err
+	}
+	return backup.Finish(disk.OS{}, data, time.Now())
 }
 
 // prepareRestored verifies the embedded store of a backup and makes it one that a server
@@ -292,11 +302,14 @@ func prepareRestored(ctx context.Context, path string) (paused []string, err err
 	return paused, errors.Join(err, s.Close(), os.Remove(path+".lock"))
 }
 
-// beginGeneration lets a store whose documents were restored begin a new generation, and
-// pauses the rollouts that were running: what they install may have been found to be bad
-// since. It returns their ids.
+// beginGeneration lets a store whose documents were restored begin a new generation, ends an
+// upgrade of the servers that was under way, and pauses the rollouts that were running: what
+// they install may have been found to be bad since. It returns their ids.
 func beginGeneration(ctx context.Context, s store.Store) (paused []string, err error) {
 	if err := store.EndGeneration(ctx, s.Settings()); err != nil {
+		return nil, err
+	}
+	if err := selfupgrade.Restored(ctx, s.ServerUpgrades(), time.Now().UTC()); err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -330,7 +343,9 @@ func (a *client) newStoreRestored() *cobra.Command {
 		Long: `Run this after you have restored the documents by other means than ` + "`muster restore`" + `, such as
 a snapshot of Elasticsearch or of a machine, and before a server starts: agents may have
 received later orders than the store knows, and without a new generation would not get the
-next ones. All servers must be stopped. Rollouts that were running are paused.`,
+next ones. All servers must be stopped. Rollouts that were running are paused, and an upgrade
+of the servers is ended: run the command on each machine whose data folder has a file
+server-upgrade.`,
 		Example: "  muster store restored --config /etc/muster/server.yml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -351,6 +366,9 @@ next ones. All servers must be stopped. Rollouts that were running are paused.`,
 				return err
 			}
 			paused, err := beginGeneration(cmd.Context(), s)
+			if err == nil {
+				err = selfupgrade.Records{Disk: disk.OS{}, Data: config.Data, Log: slog.Default()}.Remove()
+			}
 			if err := errors.Join(err, s.Close()); err != nil {
 				return err
 			}

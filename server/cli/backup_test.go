@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
@@ -33,6 +35,12 @@ func TestBackupOfARunningServerIsRestoredOnAnEmptyMachine(t *testing.T) {
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web", "1.0.0").MustCheckin(nil)
 	running := o.run("rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes", "-o", "json")
+	// The servers are being upgraded, as when an upgrade makes its backup.
+	now := time.Now().UTC()
+	u := fleet.ServerUpgrade{ID: fleet.ServerUpgradeID, Run: "r", From: apptest.Version, To: "9.9.9", Phase: fleet.ServerHold, Since: now, StartedAt: now, Servers: []fleet.UpgradingServer{{ID: "other", Host: "srv-2"}}}
+	if err := s.Store.ServerUpgrades().Create(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "muster.tar")
 	got := asJSON[made](o, "backup", file, "--data", s.Data)
 	if !got.Store || !got.Packages || got.File != file || len(got.SHA256) != 64 || got.Files < 4 {
@@ -60,6 +68,9 @@ func TestBackupOfARunningServerIsRestoredOnAnEmptyMachine(t *testing.T) {
 		t.Errorf("the restore has left %v, %v", left, err)
 	}
 	again := apptest.StartOn(t, data)
+	if u, err := again.Store.ServerUpgrades().Get(t.Context(), u.ID); err != nil || u.Phase != fleet.ServerUndone || !strings.Contains(u.Problem, "restored from a backup") {
+		t.Errorf("after the restore the upgrade of the servers is %+v, %v", u, err)
+	}
 	if again.CAPin != s.CAPin || again.AdminKey != "" {
 		t.Errorf("the restored server has the CA %s, want %s; first key %q", again.CAPin, s.CAPin, again.AdminKey)
 	}
@@ -99,8 +110,15 @@ func TestDamagedBackupReplacesNothing(t *testing.T) {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
 	}
+	record := filepath.Join(data, "server-upgrade") // of an upgrade of the servers, in whose middle they were restored
+	if err := os.WriteFile(record, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	o.contains(o.run("restore", file, "--data", data, "--replace"), "Restored the backup of", "What it replaced is in "+filepath.Join(data, "before-restore-"),
 		"muster server --data "+data, "Push the packages again", "Enrol the agents again")
+	if _, err := os.Stat(record); !os.IsNotExist(err) {
+		t.Errorf("the record of the upgrade is left: %v", err)
+	}
 	second, stop := o.serve(data)
 	defer stop()
 	if second.CAPin != first.CAPin || second.AdminKeyFile != "" {

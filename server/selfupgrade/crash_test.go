@@ -166,7 +166,7 @@ func (m *machine) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		process, dies := context.WithCancelCause(ctx)
 		m.dies = dies
-		if err := m.process(process); err != nil && ctx.Err() == nil && !errors.Is(err, errKilled) {
+		if err := m.process(process); err != nil && process.Err() == nil {
 			m.w.t.Errorf("%s ended with: %v (killed: %s)", m.id, err, m.w.killed)
 		}
 		dies(nil)

@@ -1,6 +1,7 @@
 package selfupgrade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,7 +158,7 @@ func (f *Follower) Hold(ctx context.Context) (Step, error) {
 		step, err := f.round(ctx)
 		switch {
 		case err != nil && first && record.Run == "" || ctx.Err() != nil:
-			return Wait, err
+			return Wait, cmp.Or(err, ctx.Err())
 		case step == Serve || step == Replace:
 			return step, nil
 		}

@@ -142,3 +142,14 @@ func RequestUndo(ctx context.Context, s store.Store, actor string, now time.Time
 		}
 	}
 }
+
+// Restored ends the upgrade that was under way when a backup was made, such as the backup that
+// an upgrade makes: servers that start on it would go on with the upgrade.
+func Restored(ctx context.Context, upgrades store.Collection[fleet.ServerUpgrade], now time.Time) error {
+	u, err := Current(ctx, upgrades)
+	if err != nil || u == nil || u.Phase.Ended() {
+		return err
+	}
+	Apply(u, Move{Phase: fleet.ServerUndone, Problem: "the store was restored from a backup"}, now)
+	return upgrades.Update(ctx, *u)
+}
