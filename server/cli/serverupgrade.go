@@ -216,13 +216,13 @@ var phaseTexts = map[fleet.ServerPhase]string{
 
 // follow prints the phases until the upgrade ends.
 func (f *upgradeFollower) follow(ctx context.Context, u *fleet.ServerUpgrade) (*fleet.ServerUpgrade, error) {
-	run, told, answered := u.Run, "", time.Now()
+	run, printed, answered := u.Run, "", time.Now()
 	commands, done := f.commands, func() {}
 	defer func() { done() }()
 	for {
-		if line := fmt.Sprintf("%-12s %s", u.Phase, phaseTexts[u.Phase]); line != told && !u.Phase.Ended() && f.client.output != "json" {
+		if line := fmt.Sprintf("%-12s %s", u.Phase, phaseTexts[u.Phase]); line != printed && !u.Phase.Ended() && f.client.output != "json" {
 			fmt.Fprintf(f.err, "%6.1f s  %s\n", time.Since(u.StartedAt).Seconds(), line)
-			told = line
+			printed = line
 		}
 		if u.Phase.Ended() || u.Run != run {
 			return u, nil

@@ -106,7 +106,7 @@ type Follower struct {
 	stopping chan struct{}
 	once     sync.Once
 	// The last phase and the last error that were logged.
-	told, warned string
+	logged, warned string
 }
 
 // New returns the follower of a server.
@@ -193,7 +193,7 @@ func (f *Follower) pause(step Step, err error) time.Duration {
 			f.Log.Warn("this server does not serve: it is to follow the upgrade of the servers, and tries again", "error", err)
 		}
 		return retryPause
-	case step == Wait && f.told == "":
+	case step == Wait && f.logged == "":
 		return idlePause
 	}
 	return busyPause
@@ -235,10 +235,10 @@ func (f *Follower) say(u *fleet.ServerUpgrade) {
 	if u != nil && !u.Phase.Ended() {
 		phase = string(u.Phase)
 	}
-	if phase != f.told && phase != "" {
+	if phase != f.logged && phase != "" {
 		f.Log.Info("upgrade of the servers", "phase", phase, "from", u.From, "to", u.To, "problem", u.Problem)
 	}
-	f.told = phase
+	f.logged = phase
 }
 
 // own carries out a step of this server's own. It returns the step if the caller has to act.
