@@ -285,7 +285,9 @@ func TestForceGoesBackFromLockstep(t *testing.T) {
 		l := lockstep(t)
 		l.w.machine.set(func() { l.w.machine.fails["form 4.4"] = true })
 		l.m.Proceed("web", l.r.ID, agentapi.LockstepStart, "")
-		failureOf(t, l.ended())
+		if f := failureOf(t, l.ended()); f.Transient {
+			t.Errorf("it ended with %+v", f)
+		}
 		back := order("back", "4.3.0")
 		back.Force = true
 		if err := l.m.Upgrade(t.Context(), back); err != nil {
