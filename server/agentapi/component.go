@@ -24,8 +24,22 @@ type PolicyComponent struct {
 	// ServerConfig lets the server render the configuration. The package has to allow it
 	// as well.
 	ServerConfig bool `json:"server_config,omitempty"`
+	// Lockstep: the hosts of the policy must not run mixed versions of the component, so each
+	// runs only the version that is in force.
+	Lockstep bool `json:"lockstep,omitempty"`
+	// InForce is set by the server, in policies with Lockstep; nil: no version is in force yet,
+	// and each host runs what it has.
+	InForce *ComponentInForce `json:"in_force,omitempty"`
 	// Health is how an agent observes the component after an upgrade.
 	Health ComponentHealth `json:"health,omitzero"`
+}
+
+// ComponentInForce is the version of a component that all hosts of a policy run.
+type ComponentInForce struct {
+	Version string `json:"version"` // full
+	// Changing: a rollout in lockstep is under way, and has not decided yet whether all hosts go
+	// to its version or stay. What runs goes on, and what does not run must not be started.
+	Changing bool `json:"changing,omitempty"`
 }
 
 // ComponentArtifact pins what is installed. The package is the one with the component's name.
@@ -116,6 +130,9 @@ type ComponentReport struct {
 	// Lockstep means that the agent can upgrade the component in lockstep: it knows PROCEED,
 	// and what it has stopped stays stopped when the host boots.
 	Lockstep bool `json:"lockstep,omitempty"`
+	// Held means that the component is not started, or was stopped, since another version is in
+	// force, or the host does not know yet which one is; see PolicyComponent.InForce.
+	Held bool `json:"held,omitempty"`
 	// UpgradeDetails are those of the component's upgrade, as UpgradeDetails of the
 	// check-in are those of the agent's.
 	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
