@@ -1643,14 +1643,20 @@ type Component struct {
 
 	// Hash That of its build
 	Hash *string `json:"hash,omitempty"`
-	Id   string  `json:"id"`
+
+	// Held It is not started, since another version is in force for its policy, or its host does not know yet which one is; its message says why
+	Held *bool  `json:"held,omitempty"`
+	Id   string `json:"id"`
 
 	// Image Of a container
 	Image *string `json:"image,omitempty"`
 
 	// LastHealthyVersion The last version that stayed healthy after its upgrade
 	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
-	Message            string  `json:"message"`
+
+	// Lockstep Its agent can upgrade it in lockstep with other hosts
+	Lockstep *bool  `json:"lockstep,omitempty"`
+	Message  string `json:"message"`
 
 	// Name Muster only, as the rest: the name in the policy of a component that the agent runs, and that can be upgraded
 	//
@@ -1734,6 +1740,15 @@ type ComponentHealth struct {
 
 	// WaitSeconds How long
 	WaitSeconds *int `json:"wait_seconds,omitempty"`
+}
+
+// ComponentInForce The version that the hosts of the policy run, with lockstep. The server sets it: a request leaves it out, or repeats it. Absent: none is in force yet
+type ComponentInForce struct {
+	// Changing A rollout in lockstep is under way and has not decided yet: what does not run is not started
+	Changing *bool `json:"changing,omitempty"`
+
+	// Version Example: 2.4.0
+	Version string `json:"version"`
 }
 
 // ComponentList defines model for ComponentList.
@@ -3131,6 +3146,12 @@ type PolicyComponent struct {
 
 	// Health How an agent observes the component after an upgrade. Absent values are the agent's defaults
 	Health *ComponentHealth `json:"health,omitempty"`
+
+	// InForce The version that the hosts of the policy run, with lockstep. The server sets it: a request leaves it out, or repeats it. Absent: none is in force yet
+	InForce *ComponentInForce `json:"in_force,omitempty"`
+
+	// Lockstep The hosts of the policy must not run mixed versions: each runs only the version that is in force, which rollouts in lockstep change
+	Lockstep *bool `json:"lockstep,omitempty"`
 
 	// Name That of the component in its package
 	//

@@ -106,7 +106,24 @@ func componentOf(c adminapi.PolicyComponent) string {
 	if image := deref(deref(c.Artifact).Image); image != "" {
 		text += " from " + image
 	}
+	if deref(c.Lockstep) {
+		text += ", in lockstep: " + inForceOf(c)
+	}
 	return text
+}
+
+// inForceOf says which version of a component the hosts of its policy run.
+func inForceOf(c adminapi.PolicyComponent) string {
+	switch f := c.InForce; {
+	case f == nil:
+		return "no version is in force until a rollout in lockstep"
+	case deref(f.Changing) && f.Version == "":
+		return "a rollout in lockstep is bringing the first version"
+	case deref(f.Changing):
+		return f.Version + " is in force, and a rollout in lockstep is changing that"
+	default:
+		return f.Version + " is in force"
+	}
 }
 
 // exampleComponents is a file of components with every key explained.
@@ -132,6 +149,11 @@ func (a *client) newPoliciesUpdate() *cobra.Command {
 Where a component has no version and the file names one, that version is installed, by a
 rollout that the server starts. A version that is installed does not change: upgrade it
 with a rollout, or with muster components upgrade.
+
+A component with lockstep runs on all hosts of the policy in one version, the one that is in
+force. Only a rollout in lockstep changes it, and the first one begins that. A host that comes
+back with another version is held: it does not start the component, and the server upgrades
+it. The file cannot set which version is in force, and a change of the policy keeps it.
 
 A component that the file leaves out is managed no more. The agents stop a process of
 it; a systemd unit and a container go on. Where agents run one, the command says on how
@@ -254,7 +276,11 @@ func installs(p adminapi.Policy) (texts []string) {
 		return nil
 	}
 	for _, c := range deref(p.Components) {
-		if v := deref(c.Version); v != "" {
+		v := deref(c.Version)
+		if f := c.InForce; f != nil && f.Version != "" {
+			v = f.Version // it wins over the version of the file
+		}
+		if v != "" {
 			texts = append(texts, fmt.Sprintf("%s %s is installed where no version of it is, by an automatic rollout; a version that is installed does not change", c.Name, v))
 		}
 	}

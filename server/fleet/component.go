@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,4 +111,58 @@ func checkHealth(at string, h agentapi.ComponentHealth) error {
 		seen[c.Name] = true
 	}
 	return nil
+}
+
+// KeepInForce returns a new list of a policy's components. Which version of a component is in
+// force is the server's record: it stays for as long as the policy lists the component with
+// lockstep, and a new list may only repeat it.
+func KeepInForce(field string, old, list []agentapi.PolicyComponent) ([]agentapi.PolicyComponent, error) {
+	was, kept := Policy{Components: old}, slices.Clone(list)
+	for i := range kept {
+		c := &kept[i]
+		var has *agentapi.ComponentInForce
+		if o := was.Component(c.Name); o != nil {
+			has = o.InForce
+		}
+		if c.InForce != nil && (has == nil || *c.InForce != *has) {
+			return nil, FieldError(fmt.Sprintf("%s[%d].in_force", field, i), "is set by the server, from rollouts in lockstep: leave it out")
+		}
+		if c.InForce = nil; c.Lockstep {
+			c.InForce = has
+		}
+	}
+	return kept, nil
+}
+
+// Component returns a component of the policy, nil if the policy does not list it.
+func (p *Policy) Component(name string) *agentapi.PolicyComponent {
+	if i := slices.IndexFunc(p.Components, func(c agentapi.PolicyComponent) bool { return c.Name == name }); i >= 0 {
+		return &p.Components[i]
+	}
+	return nil
+}
+
+// InForce returns the version of a component that hosts of the policy have to run; ok is false
+// if the policy prescribes none, or while a rollout in lockstep changes it.
+func InForce(c agentapi.PolicyComponent) (version string, ok bool) {
+	if !c.Lockstep || c.InForce == nil || c.InForce.Changing || c.InForce.Version == "" {
+		return "", false
+	}
+	return c.InForce.Version, true
+}
+
+// CheckInForce returns an error if a host of a policy must not be brought to a version of a
+// component except in lockstep with the others: it would run another version than they do.
+func CheckInForce(c agentapi.PolicyComponent, version string) error {
+	if !c.Lockstep || c.InForce == nil {
+		return nil
+	}
+	if c.InForce.Changing {
+		return Errorf(Conflict, "a rollout in lockstep changes component %s for all hosts of the policy: wait until it has ended", c.Name)
+	}
+	if version == c.InForce.Version {
+		return nil
+	}
+	return Errorf(Invalid, "%s %s is in force for the policy, whose hosts must not run mixed versions: to bring all of them to %s, make a rollout in lockstep (strategy: {kind: lockstep})",
+		c.Name, c.InForce.Version, version)
 }

@@ -5,9 +5,11 @@ package policy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
@@ -98,11 +100,22 @@ func (s *Service) Copy(ctx context.Context, id, name string, description *string
 	}
 	p := base
 	p.ID, p.Name, p.Description = "", name, ""
+	p.Components = withoutInForce(base.Components)
 	p.RequiredVersions, p.Managed, p.Default, p.DefaultFleetServer, p.HasFleetServer, p.SpaceIDs, p.Revision = nil, false, false, false, nil, nil, 0
 	if description != nil {
 		p.Description = *description
 	}
 	return s.create(ctx, p, base, fmt.Sprintf("copied the policy %s to %s", base.Name, strings.TrimSpace(name)), actor)
+}
+
+// withoutInForce returns components of which no version is in force: agents of another policy
+// run what they have until a rollout in lockstep.
+func withoutInForce(list []agentapi.PolicyComponent) []agentapi.PolicyComponent {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].InForce = nil
+	}
+	return list
 }
 
 // Change is how a policy is changed.

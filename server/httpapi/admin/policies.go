@@ -231,7 +231,10 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 }
 
 func policyComponent(c agentapi.PolicyComponent, variables map[string]string) adminapi.PolicyComponent {
-	out := adminapi.PolicyComponent{Name: c.Name, Runtime: c.Runtime, Version: ptr(c.Version), ServerConfig: ptr(c.ServerConfig)}
+	out := adminapi.PolicyComponent{Name: c.Name, Runtime: c.Runtime, Version: ptr(c.Version), ServerConfig: ptr(c.ServerConfig), Lockstep: ptr(c.Lockstep)}
+	if f := c.InForce; f != nil {
+		out.InForce = &adminapi.ComponentInForce{Version: f.Version, Changing: ptr(f.Changing)}
+	}
 	if len(variables) > 0 {
 		out.Variables = &variables
 	}
@@ -333,6 +336,11 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 		if string(raw) != "null" {
 			if err := json.Unmarshal(raw, value.Interface()); err != nil {
 				return nil, fleet.FieldError("body."+name, "is not valid: %w", err)
+			}
+		}
+		if list, ok := value.Interface().(*[]agentapi.PolicyComponent); ok {
+			if *list, err = fleet.KeepInForce("body."+name, p.Components, *list); err != nil {
+				return nil, err
 			}
 		}
 		if old := reflect.ValueOf(field).Elem(); !reflect.DeepEqual(old.Interface(), value.Elem().Interface()) {

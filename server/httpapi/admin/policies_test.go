@@ -241,6 +241,46 @@ func getsRevision(t *testing.T, a *apptest.Agent, id string) agentapi.Action {
 	}
 }
 
+// The server keeps which version is in force: a request cannot set it, and does not lose it.
+func TestOperatorsSetLockstepAndTheServerWhatIsInForce(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	put := func(component string) apptest.Answer {
+		return s.Admin("PUT", "/api/fleet/agent_policies/default", `{"name":"Default policy","namespace":"default","components":[`+component+`]}`)
+	}
+	const web = `{"name":"web","runtime":"process","lockstep":true}`
+	inForce := func(what string, got apptest.Answer, want string) {
+		t.Helper()
+		c := (*apptest.Decode[adminapi.PolicyItem](t, got).Item.Components)[0]
+		has := "none"
+		if c.InForce != nil {
+			has = c.InForce.Version
+		}
+		if c.Lockstep == nil || !*c.Lockstep || has != want {
+			t.Errorf("%s: the component is %+v, in force is %s, want %s", what, c, has, want)
+		}
+	}
+	inForce("with lockstep", put(web), "none")
+	const forged = `{"name":"web","runtime":"process","lockstep":true,"in_force":{"version":"6.6.6"}}`
+	refused(t, "in_force of an operator", put(forged), 400, "[request body.components[0].in_force]: is set by the server")
+	refused(t, "in_force of a new policy", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","components":[`+forged+`]}`), 400, "components[0].in_force]: is set by the server")
+
+	p, err := s.Store.Policies().Get(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Components[0].InForce = &agentapi.ComponentInForce{Version: "1.1.0"}
+	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	inForce("after another change", put(`{"name":"web","runtime":"process","lockstep":true,"version":"2.0.0"}`), "1.1.0")
+	inForce("with what it has", put(`{"name":"web","runtime":"process","lockstep":true,"in_force":{"version":"1.1.0"}}`), "1.1.0")
+	refused(t, "with something else", put(`{"name":"web","runtime":"process","lockstep":true,"in_force":{"version":"1.1.0","changing":true}}`), 400, "components[0].in_force]: is set by the server")
+	inForce("a copy", s.Admin("POST", "/api/fleet/agent_policies/default/copy", `{"name":"copy"}`), "none")
+	put(`{"name":"web","runtime":"process"}`)
+	inForce("lockstep off and on again", put(web), "none")
+}
+
 func TestVariablesOfComponentsStayOnTheServer(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)

@@ -63,12 +63,19 @@ function OnePolicy({ policy: p }: { policy: Policy }) {
   );
 }
 
+/** What the hosts of the policy run of a component that must not run mixed versions. */
+function inForceText(c: PolicyComponent): string {
+  if (!c.in_force) return "in lockstep, no version in force yet";
+  if (c.in_force.changing) return "in lockstep, a rollout is changing it";
+  return `in lockstep, ${c.in_force.version} in force`;
+}
+
 function Row({ component: c }: { component: PolicyComponent }) {
   return (
     <Table.Tr>
       <Table.Th scope="row" fw={600}>{c.name}{c.artifact?.image ? <div className={classes.long}>{c.artifact.image}</div> : null}</Table.Th>
       <Table.Td>{c.runtime}</Table.Td>
-      <Table.Td className={classes.nowrap}>{c.version ? <span className="mono">{c.version}</span> : "any"}</Table.Td>
+      <Table.Td className={classes.nowrap}>{c.version ? <span className="mono">{c.version}</span> : "any"}{c.lockstep ? <div className={classes.long}>{inForceText(c)}</div> : null}</Table.Td>
       <Table.Td>{healthText(c)}</Table.Td>
       <Table.Td>{c.server_config ? "rendered by the server, where the package allows it" : "from the package"}</Table.Td>
     </Table.Tr>

@@ -2662,6 +2662,10 @@ export interface components {
              * @description When its version was started
              */
             since?: string;
+            /** @description Its agent can upgrade it in lockstep with other hosts */
+            lockstep?: boolean;
+            /** @description It is not started, since another version is in force for its policy, or its host does not know yet which one is; its message says why */
+            held?: boolean;
             upgrade_details?: components["schemas"]["UpgradeDetails"];
             /** @description The version of its active rollout, else of its upgrade under way, else the one that is installed */
             desired_version?: string;
@@ -3434,6 +3438,9 @@ export interface components {
             artifact?: components["schemas"]["PolicyArtifact"];
             /** @description The server may render configuration files. The package has to allow it too */
             server_config?: boolean;
+            /** @description The hosts of the policy must not run mixed versions: each runs only the version that is in force, which rollouts in lockstep change */
+            lockstep?: boolean;
+            in_force?: components["schemas"]["ComponentInForce"];
             /**
              * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
              * @example {
@@ -3444,6 +3451,13 @@ export interface components {
                 [key: string]: string;
             };
             health?: components["schemas"]["ComponentHealth"];
+        };
+        /** @description The version that the hosts of the policy run, with lockstep. The server sets it: a request leaves it out, or repeats it. Absent: none is in force yet */
+        ComponentInForce: {
+            /** @example 2.4.0 */
+            version: string;
+            /** @description A rollout in lockstep is under way and has not decided yet: what does not run is not started */
+            changing?: boolean;
         };
         PolicyArtifact: {
             /**
