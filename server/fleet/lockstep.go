@@ -119,6 +119,17 @@ func (s *Subject) CheckLockstep() error {
 	return Errorf(Invalid, "agent %s cannot upgrade component %s in lockstep: its version, or the runtime of the component, does not know how", s.Agent.ID, s.Component)
 }
 
+// Held reports whether the host says that it does not start the component; see
+// agentapi.ComponentReport.
+func (s *Subject) Held() bool { return s.component.Held }
+
+// HeldBy reports whether the host says that it does not start the component, and c, which is the
+// component in its policy, keeps it from starting the version that is installed.
+func (s *Subject) HeldBy(c agentapi.PolicyComponent) bool {
+	f := c.InForce
+	return s.Held() && c.Lockstep && f != nil && (f.Changing || f.Version != s.Version)
+}
+
 // HasStaged reports whether the host can install a version without loading it: it has staged
 // it, or keeps it from before.
 func (s *Subject) HasStaged(version string) bool {

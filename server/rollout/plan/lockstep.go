@@ -28,8 +28,8 @@ var (
 type LockstepWorld struct {
 	// Verified: the verdicts of the targets, and Others, were determined in this round.
 	Verified bool
-	// Others are the names of agents that match the selector, are no targets, and run another
-	// version.
+	// Others are the names of agents that run another version and are no targets, although they
+	// match the selector, or have a policy whose hosts must not run mixed versions.
 	Others []string
 	// Names are those of the targets' hosts, in their order. Missing names are agent ids.
 	Names []string
@@ -70,6 +70,28 @@ func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, 
 		return fleet.WhyNotStaged
 	}
 	return ""
+}
+
+// InForce returns which version is in force for a policy of the targets in a phase of a rollout to
+// a version. has is the policy's record; from is what the targets run before, empty if they do not
+// run the same version. It is in the store before the first order of the phase exists:
+//
+//   - Until the commit a host that does not run the component must not start it, whichever version
+//     it has: the others may go to the new one.
+//   - From the commit on all targets are stopped, so hosts with the new version may run it.
+//   - When everything is undone, no host has the new version.
+func InForce(l *fleet.Lockstep, to string, has *agentapi.ComponentInForce, from string) *agentapi.ComponentInForce {
+	switch {
+	case l.Committed():
+		return &agentapi.ComponentInForce{Version: to}
+	case l.Undo == nil && has != nil:
+		return &agentapi.ComponentInForce{Version: has.Version, Changing: true}
+	case l.Undo == nil:
+		return &agentapi.ComponentInForce{Version: from, Changing: true}
+	case has == nil || has.Version == "":
+		return nil
+	}
+	return &agentapi.ComponentInForce{Version: has.Version}
 }
 
 // lockstep does a round of a rollout in lockstep.
@@ -222,7 +244,7 @@ func (d *decision) refuseToBegin(away, faults []int) {
 	switch {
 	case len(faults) > 0:
 	case len(d.world.Lockstep.Others) > 0:
-		text = "other agents match the plan and run another version, so another rollout is needed: "
+		text = "other agents run another version, and match the plan or have a policy whose hosts must not run mixed versions, so another rollout is needed: "
 		list, all = d.world.Lockstep.Others, len(d.world.Lockstep.Others)
 	default:
 		text = "all targets are away: "
@@ -346,7 +368,7 @@ func (d *decision) verifyAgain() {
 	case len(faults) > 0:
 		d.undo("targets were lost while all were stopped: " + d.list(faults, d.faults))
 	case len(others) > 0:
-		d.undo("other agents came that match the plan and run another version: " + few(others, len(others)))
+		d.undo("other agents came that would run another version: " + few(others, len(others)))
 	default:
 		d.enter(fleet.LockstepBackup)
 	}

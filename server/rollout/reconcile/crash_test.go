@@ -69,6 +69,19 @@ func (m *mortal) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return mortalLocks{m.Store.PolicyLocks(), m}
 }
 
+func (m *mortal) Policies() store.Collection[fleet.Policy] {
+	return mortalPolicies{m.Store.Policies(), m}
+}
+
+type mortalPolicies struct {
+	store.Collection[fleet.Policy]
+	m *mortal
+}
+
+func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) error {
+	return one(s.m, "policy", func() error { return s.Collection.Update(ctx, p) })
+}
+
 func (m *mortal) Leases() store.Collection[fleet.Lease] { return mortalLeases{m.Store.Leases(), m} }
 
 // mortalLeases are not counted: a lease that was not renewed needs no repair.

@@ -22,6 +22,8 @@ type lockstepState struct {
 	names []string // of the targets' hosts, in their order
 	// proceeded is the phase whose orders this server has seen.
 	proceeded fleet.LockstepPhase
+	// inForce is the phase whose versions in force this server has written.
+	inForce fleet.LockstepPhase
 	// verified: the verdicts of the targets, and others, are of this round; verifyDue is when to
 	// verify again.
 	verified  bool
@@ -69,6 +71,60 @@ func (r *Reconciler) proceed(ctx context.Context, run *runState) error {
 	}
 	run.proceeded = l.Phase
 	return nil
+}
+
+// setInForce writes which version is in force for the policies of the targets, before the orders of
+// the phase exist.
+//
+// The rollout's document is read after the policy and before the policy is written. So a server
+// that has lost the rollout without noticing changes no policy: what the next server writes in a
+// later phase is newer than what this one has read.
+func (r *Reconciler) setInForce(ctx context.Context, run *runState) error {
+	l, p := run.rollout.Lockstep, &run.rollout.Plan
+	if r.policies == nil || !isLockstep(&run.rollout) || !l.Running() || !run.rollout.State.Active() || run.inForce == l.Phase {
+		return nil
+	}
+	for _, id := range run.rollout.Policies {
+		err := r.policies.SetInForce(ctx, id, p.Component, "rollout "+p.Name, func(c agentapi.PolicyComponent) (*agentapi.ComponentInForce, error) {
+			now, err := r.store.Rollouts().Get(ctx, run.rollout.ID)
+			if err != nil {
+				return nil, err
+			}
+			if !now.State.Active() || now.Lockstep == nil || now.Lockstep.Phase != l.Phase {
+				return nil, errChanged
+			}
+			from := ""
+			if c.InForce == nil {
+				if from, err = r.commonVersion(ctx, run, id); err != nil {
+					return nil, err
+				}
+			}
+			return plan.InForce(l, p.Version, c.InForce, from), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	run.inForce = l.Phase
+	return nil
+}
+
+// commonVersion returns the version that all targets of a policy have; empty if they have several,
+// or none.
+func (r *Reconciler) commonVersion(ctx context.Context, run *runState, policyID string) (string, error) {
+	versions := map[string]bool{}
+	err := r.store.Agents().Each(ctx, store.AgentFilter{PolicyID: policyID, ActiveOnly: true}, func(a fleet.Agent) {
+		if i, ok := run.byAgent[a.ID]; ok {
+			if s := run.targets[i].State; s.Waits() || s.InFlight() {
+				subject := a.Of(run.rollout.Plan.Component)
+				versions[subject.Version] = true
+			}
+		}
+	})
+	if err != nil || len(versions) != 1 {
+		return "", err
+	}
+	return slices.Collect(maps.Keys(versions))[0], nil
 }
 
 // madeOffer is an offer with the agents that have it.
@@ -146,10 +202,11 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 			return err
 		}
 	}
-	if run.others, err = r.otherAgents(ctx, run, again, now); err != nil {
+	others, known, err := r.otherAgents(ctx, run, again, now)
+	if err != nil {
 		return err
 	}
-	run.verified, run.dirty = true, true
+	run.others, run.verified, run.dirty = others, known, true
 	rest := max(snapshotInterval, snapshotRest*r.now.UTC().Sub(now))
 	if w := run.rollout.Waiting; len(w) > 0 && (w[0].Code == fleet.WhyWindow || w[0].Code == fleet.WhyFreeze) {
 		rest = max(rest, closedVerify)
@@ -158,43 +215,57 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 	return nil
 }
 
-// otherAgents returns the names of agents that match the selector, are no targets, were not left
-// out when the rollout was started, and run another version: the set of targets has changed.
-func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool, now time.Time) ([]string, error) {
+// otherAgents returns the names of agents that run another version and are no targets: the set of
+// targets has changed. These are agents that match the selector and were not left out when the
+// rollout was started, and all agents of the targets' policies that must not run mixed versions.
+//
+// An agent that is held does not run the component. known is false if one says so that does not
+// have its current policy yet: it may have started the component by an earlier one.
+func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool, now time.Time) (names []string, known bool, err error) {
 	p := &run.rollout.Plan
 	if err := r.readLeftOut(ctx, run); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	policies, err := r.policiesWith(ctx, p.Component)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	chosen, err := r.selector(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var names []string
+	known = true
 	err = store.EachWithComponent(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
 		s, online := a.Of(p.Component), now.Sub(a.LastActivity()) <= fleet.OfflineAfter
-		if i, ok := run.byAgent[a.ID]; ok {
-			// One that was left out because it was away, and is back.
-			back := again && online && run.targets[i].Code == plan.CodeOf(fleet.WhyLeftOut)
-			if back && s.Version != p.Version {
-				names = append(names, a.Hostname())
-			}
+		policy, listed := policies[a.PolicyID]
+		if !listed || a.UnenrollmentStartedAt != nil || s.Version == "" || s.Version == p.Version {
 			return
 		}
-		_, listed := policies[a.PolicyID]
+		c := policy.Component(p.Component)
+		differs := false
+		if i, ok := run.byAgent[a.ID]; ok {
+			// One that was left out because it was away, and is back.
+			differs = again && online && run.targets[i].Code == plan.CodeOf(fleet.WhyLeftOut)
+		} else {
+			switch {
+			case !online && p.Strategy.Away == fleet.AwayExclude:
+			case c.Lockstep && slices.Contains(run.rollout.Policies, a.PolicyID):
+				differs = true
+			case run.leftOut[a.ID], p.SourceVersion != "" && s.Version != p.SourceVersion:
+			default:
+				differs = chosen.MatchesAgent(a)
+			}
+		}
 		switch {
-		case !listed, run.leftOut[a.ID], a.UnenrollmentStartedAt != nil:
-		case s.Version == "" || s.Version == p.Version || p.SourceVersion != "" && s.Version != p.SourceVersion:
-		case !online && p.Strategy.Away == fleet.AwayExclude:
-		case chosen.MatchesAgent(a):
+		case !differs:
+		case !s.HeldBy(*c):
 			names = append(names, a.Hostname())
+		case again && online && a.PolicyRev < policy.PolicyRev:
+			known = false
 		}
 	})
 	slices.Sort(names)
-	return names, err
+	return names, known, err
 }
 
 // readLeftOut reads which agents the started preview left out.

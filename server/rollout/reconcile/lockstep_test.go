@@ -35,13 +35,21 @@ type inLockstep struct {
 	from, to       string
 	watchedSince   time.Time
 	done           []string // upgrade ids that have ended
+
+	// What the host knows of its policy, which a check-in brings; see followInForce.
+	policy    agentapi.PolicyComponent
+	policyRev int64
+	off       bool // it is switched off
+	cut       bool // when it is on again, one check-in is answered, and then its network is gone
+	held      bool // as it reports
+	stays     bool // its upgrade failed after the commit: it stays stopped
 }
 
 // runInLockstep gives all hosts the component web in 1.0.0, all of which have staged 1.1.0.
 func (w *world) runInLockstep() {
 	w.t.Helper()
 	w.runWeb()
-	w.must(w.store.Policies().Create(w.t.Context(), fleet.Policy{ID: "default", Name: "default", Components: []agentapi.PolicyComponent{{Name: "web", Runtime: "process"}}}))
+	w.must(w.store.Policies().Create(w.t.Context(), fleet.Policy{ID: "default", Name: "default", PolicyRev: 1, Components: []agentapi.PolicyComponent{{Name: "web", Runtime: "process"}}}))
 	for _, h := range w.hosts {
 		w.joinLockstep(h)
 	}
@@ -79,6 +87,72 @@ func (w *world) checkVersions() {
 	}
 	if len(runs) > 1 {
 		w.t.Fatalf("%s: hosts run mixed versions: %v", w.now.Format(time.TimeOnly), runs)
+	}
+}
+
+// followInForce is a model of the host's rule: it runs only the version that is in force. A host
+// that has booted runs nothing before its first check-in was answered. An answer brings the newest
+// revision of the policy.
+func (w *world) followInForce(h *host) {
+	w.t.Helper()
+	l := &h.inLockstep
+	p, err := w.store.Policies().Get(w.t.Context(), "default")
+	w.must(err)
+	if p.PolicyRev > l.policyRev {
+		l.policy, l.policyRev = *p.Component("web"), p.PolicyRev
+		w.ack(h, fleet.PolicyAt{ID: "default", Revision: p.PolicyRev}.ChangeID(), "")
+	}
+	if l.action != nil {
+		return
+	}
+	was, f := l.held, l.policy.InForce
+	switch {
+	case !l.policy.Lockstep || f == nil:
+		l.held = false
+	case l.running != "":
+		if l.held = !f.Changing && f.Version != l.running; l.held {
+			l.running = ""
+		}
+	case l.stays:
+	default:
+		if l.held = f.Changing || f.Version != h.web; !l.held {
+			l.running = h.web
+		}
+	}
+	if l.held != was {
+		w.checkin(h)
+	}
+}
+
+// switchOff switches a host off, for as long as d.
+func (w *world) switchOff(h *host, d time.Duration) {
+	l := &h.inLockstep
+	h.away, l.off, l.running, l.backAt = true, true, "", w.now.Add(d)
+	l.held = true // what it reports first when it is back
+}
+
+// oneInForce lets the policy require that its hosts run one version, which is 1.0.0 now.
+func (w *world) oneInForce() {
+	w.t.Helper()
+	p, err := w.store.Policies().Get(w.t.Context(), "default")
+	w.must(err)
+	p.Components[0].Lockstep, p.Components[0].InForce = true, &agentapi.ComponentInForce{Version: "1.0.0"}
+	p.PolicyRev++
+	w.must(w.store.Policies().Update(w.t.Context(), p))
+}
+
+// inForce describes the version in force.
+func (w *world) inForce() string {
+	w.t.Helper()
+	p, err := w.store.Policies().Get(w.t.Context(), "default")
+	w.must(err)
+	switch f := p.Components[0].InForce; {
+	case f == nil:
+		return "none"
+	case f.Changing:
+		return f.Version + ", changing"
+	default:
+		return f.Version
 	}
 }
 
@@ -140,9 +214,16 @@ func (w *world) liveInLockstep(h *host) {
 		if l.backAt.IsZero() || w.now.Before(l.backAt) {
 			return
 		}
-		h.away, l.backAt = false, time.Time{}
+		h.away, l.backAt, l.off = false, time.Time{}, false
+	}
+	if l.off {
+		return
 	}
 	w.checkin(h)
+	w.followInForce(h)
+	if l.cut {
+		l.cut, h.away, l.backAt = false, true, w.now.Add(time.Hour)
+	}
 	if l.action == nil {
 		return
 	}
@@ -167,6 +248,7 @@ func (w *world) do(h *host, p agentapi.LockstepPhase) {
 		if !p.Reaches(agentapi.LockstepSwitch) {
 			l.running = l.from // its own undo
 		}
+		l.stays = l.running == ""
 		w.endInLockstep(h, "the disk is full")
 		return
 	}
@@ -486,4 +568,137 @@ func TestLockstepCoordinatorKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLockstepWritesWhichVersionIsInForce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		has   bool // a version is in force before
+		fails agentapi.LockstepPhase
+		want  string
+	}{
+		{"all goes well", true, "", "1.0.0, changing→1.1.0"},
+		{"it is undone", true, agentapi.LockstepBackup, "1.0.0, changing→1.0.0"},
+		{"it is the first one", false, "", "1.0.0, changing→1.1.0"},
+		{"the first one is undone", false, agentapi.LockstepBackup, "1.0.0, changing→1.0.0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.runInLockstep()
+			w.oneInForce()
+			if !c.has {
+				p, err := w.store.Policies().Get(t.Context(), "default")
+				w.must(err)
+				p.Components[0].InForce = nil
+				w.must(w.store.Policies().Update(t.Context(), p))
+			}
+			w.hosts["agent-001"].inLockstep.fails = c.fails
+			w.start("r", together(nil))
+			var was []string
+			w.until("r", 20*time.Minute, func(r fleet.Rollout) bool {
+				if f := w.inForce(); r.Lockstep.Running() && (len(was) == 0 || was[len(was)-1] != f) && (len(was) > 0 || strings.Contains(f, "changing")) {
+					was = append(was, f)
+				}
+				return over(r)
+			})
+			if got := strings.Join(was, "→"); got != c.want {
+				t.Errorf("in force is %s, want %s", got, c.want)
+			}
+		})
+	}
+	t.Run("the targets have several versions", func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.runInLockstep()
+		w.oneInForce()
+		p, err := w.store.Policies().Get(t.Context(), "default")
+		w.must(err)
+		p.Components[0].InForce = nil
+		w.must(w.store.Policies().Update(t.Context(), p))
+		h := w.hosts["agent-000"]
+		h.web, h.inLockstep.running, h.inLockstep.stays = "0.9.0", "", true
+		w.checkin(h)
+		w.start("r", together(nil))
+		w.until("r", 10*time.Minute, func(r fleet.Rollout) bool { return r.Lockstep != nil && r.Lockstep.Phase == fleet.LockstepStop })
+		if f := w.inForce(); f != ", changing" {
+			t.Errorf("in force is %s", f)
+		}
+	})
+}
+
+// An agent of the policy that is no target would run another version beside the targets.
+func TestLockstepNeedsAllHostsOfAPolicyWithAVersionInForce(t *testing.T) {
+	w := newWorld(t, 3)
+	w.runInLockstep()
+	w.oneInForce()
+	w.start("r", together(func(p *fleet.Plan) { p.Select = fleet.Selector{Agents: []string{"agent-000", "agent-001"}} }))
+	r := w.until("r", 10*time.Minute, stopped)
+	if r.Stop.Kind != fleet.StopVerify || !slices.Equal(r.Lockstep.Failed, []string{"host-agent-002"}) {
+		t.Errorf("it is stopped by %+v: %+v", r.Stop, r.Lockstep)
+	}
+}
+
+// The coordinator is killed at every write, and a host that was left out boots at another instant
+// each time, and may lose its network again. It runs no other version than the others, or none.
+func TestHostThatComesBackAtAnyInstantRunsNoOtherVersion(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []agentapi.LockstepPhase{"", agentapi.LockstepBackup} {
+		ends := func(back int, cut bool) func(w *world) func(fleet.Rollout) bool {
+			return func(w *world) func(fleet.Rollout) bool {
+				w.runInLockstep()
+				w.oneInForce()
+				w.turn2()
+				late := w.hosts["agent-003"]
+				w.switchOff(late, time.Hour)
+				w.pass(fleet.OfflineAfter + time.Minute)
+				w.hosts["agent-001"].inLockstep.fails = fails
+				w.start("r", together(func(p *fleet.Plan) { p.Strategy.Away = fleet.AwayExclude }))
+				late.inLockstep.cut = cut
+				late.inLockstep.backAt = w.now.Add(time.Duration(back) * w.tick)
+				return func(r fleet.Rollout) bool {
+					if !over(r) {
+						return false
+					}
+					want := "1.0.0"
+					if r.Lockstep.Committed() {
+						want = "1.1.0"
+					}
+					if got := w.inForce(); got != want {
+						w.t.Errorf("back at tick %d: in the end %s is in force, want %s", back, got, want)
+					}
+					for id, h := range w.hosts {
+						if l := h.inLockstep; l.running != want && (h.web == want || l.running != "" || !l.held) && !h.away {
+							w.t.Errorf("back at tick %d: %s has %s, runs %q, held %v; in force is %s", back, id, h.web, l.running, l.held, want)
+						}
+					}
+					return true
+				}
+			}
+		}
+		_, writes, _ := liveAndDie(t, 0, false, ends(1000, false))
+		if writes < 20 {
+			t.Fatalf("only %d writes", writes)
+		}
+		for at := rollouttest.Slower; at <= writes; at += rollouttest.Slower {
+			if testing.Short() && at/rollouttest.Slower%3 != 0 {
+				continue
+			}
+			for _, after := range []bool{false, true} {
+				back := 1 + at*7%30
+				if after {
+					back = 1 + (at*7+15)%30
+				}
+				t.Run(fmt.Sprint(fails, at, after), func(t *testing.T) {
+					t.Parallel()
+					liveAndDie(t, at, after, ends(back, at/rollouttest.Slower%2 == 0))
+				})
+			}
+		}
+	}
+}
+
+// turn2 lets all hosts get their policy.
+func (w *world) turn2() {
+	w.t.Helper()
+	w.must(w.turn())
+	w.must(w.turn())
 }

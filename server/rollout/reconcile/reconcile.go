@@ -62,8 +62,8 @@ type Config struct {
 	Now     clock.Clock
 	// Holder names this server in leases.
 	Holder string
-	// Policies has the inactivity timeouts, which a plan's query may depend on; nil:
-	// there are none.
+	// Policies has the inactivity timeouts, which a plan's query may depend on, and keeps which
+	// versions of components are in force; nil: there are none.
 	Policies Policies
 	// Incidents opens incidents for targets that need a person; nil drops them.
 	Incidents IncidentReporter
@@ -114,6 +114,10 @@ func New(c Config) *Reconciler {
 type Policies interface {
 	// Timeouts returns the inactivity timeouts by policy.
 	Timeouts(ctx context.Context) (map[string]time.Duration, error)
+	// SetInForce changes which version of a component is in force for the hosts of a policy.
+	// decide gets the component as the store has it, and may be called several times; nobody
+	// changes the policy between its call and the write.
+	SetInForce(ctx context.Context, id, component, actor string, decide func(agentapi.PolicyComponent) (*agentapi.ComponentInForce, error)) error
 }
 
 // Renderer renders configuration files again for an offer; see package rollout.
@@ -335,6 +339,9 @@ func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
 // work does one round of a rollout, each step once.
 func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	defer r.publish(ctx, run)
+	if err := r.setInForce(ctx, run); err != nil {
+		return err
+	}
 	if err := r.makeOffers(ctx, run); err != nil {
 		return err
 	}

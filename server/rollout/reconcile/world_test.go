@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
@@ -130,7 +131,8 @@ func (w *world) processAt(s store.Store, now clock.Clock) *server {
 	p.flush = lastSeen.Flush
 	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
-	p.loop = reconcile.New(reconcile.Config{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health})
+	p.loop = reconcile.New(reconcile.Config{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
+		Policies: &policy.Service{Store: s, Events: events, Now: now}})
 	return p
 }
 
@@ -178,7 +180,7 @@ type host struct {
 // report is what the host says of its component.
 func (h *host) report(w *world) json.RawMessage {
 	b, err := json.Marshal([]agentapi.Component{{
-		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details, Lockstep: h.inLockstep.can},
+		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details, Lockstep: h.inLockstep.can, Held: h.inLockstep.held},
 	}})
 	w.must(err)
 	return b
