@@ -5,6 +5,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -282,12 +283,16 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 			return step{}, nil, err
 		}
 		back := checkRollback(o.Component, o.Version, s.Now.UTC())
+		inForce, err := s.checkInForce(ctx, o.Component, o.Version)
+		if err != nil {
+			return step{}, nil, err
+		}
 		do.check = func(a *fleet.Agent) error {
 			subject := a.Of(o.Component)
 			if subject.Version == o.Version {
 				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version)
 			}
-			if err := back(a); err != nil {
+			if err := cmp.Or(inForce(a), back(a)); err != nil {
 				return err
 			}
 			return subject.CheckState(o.Version, packages)
@@ -368,6 +373,9 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 	check := func(a *fleet.Agent) error {
 		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
 		if err == nil {
+			err = fleet.CheckInForce(listed[a.PolicyID], o.Version)
+		}
+		if err == nil {
 			subject := a.Of(o.Component)
 			err = subject.CheckRendered(o.UpgradeRequest)
 		}
@@ -385,6 +393,24 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 		return nil, err
 	}
 	return s.unlessHosted(ctx, o, check)
+}
+
+// checkInForce returns a function that reports why an agent must not be brought to a version of a
+// component: another one is in force for its policy. Upgrades in lockstep are not asked.
+func (s *Service) checkInForce(ctx context.Context, component, version string) (func(*fleet.Agent) error, error) {
+	refused := map[string]error{} // by policy
+	if component != "" {
+		policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range policies {
+			if c := p.Component(component); c != nil {
+				refused[p.ID] = fleet.CheckInForce(*c, version)
+			}
+		}
+	}
+	return func(a *fleet.Agent) error { return refused[a.PolicyID] }, nil
 }
 
 // unlessHosted refuses the agents of managed policies, unless the order has force.

@@ -207,3 +207,44 @@ func TestComponentsOfManagedPoliciesAreOrderedWithForceOnly(t *testing.T) {
 	w.wantVerdict("a", "Cannot upgrade agent a in hosted agent policy "+policy+": it is managed (is_managed)", false)
 	w.wantVerdict("a", "", true)
 }
+
+// Every way to a host is closed to another version than the one in force, except lockstep.
+func TestOtherVersionThanTheOneInForceIsRefused(t *testing.T) {
+	w := newComponentWorld(t, "a")
+	policy := fleet.Policy{ID: w.agent("a").PolicyID, Name: "Web", Components: []agentapi.PolicyComponent{{
+		Name: "web", Runtime: "systemd", Lockstep: true, InForce: &agentapi.ComponentInForce{Version: "2.4.0"},
+	}}}
+	w.must(w.store.Policies().Create(t.Context(), policy))
+	const refusal = "web 2.4.0 is in force for the policy, whose hosts must not run mixed versions: to bring all of them to 2.5.0, make a rollout in lockstep (strategy: {kind: lockstep})"
+	w.wantVerdict("a", refusal, false)
+	w.wantVerdict("a", refusal, true)
+	o := offer(w, "r-g1-1", "2.5.0", "a")
+	o.Component = &agentapi.ComponentData{Name: "web", Runtime: "systemd"}
+	if refused := w.offer(o); refused["a"] == nil || !strings.Contains(refused["a"].Error(), refusal) {
+		t.Errorf("the offer is refused with %v", refused)
+	}
+	back := order("2.3.0", "a")
+	back.Component, back.Rollback = "web", true
+	got, err := previewed(t.Context(), w.service.EachVerdict, back)
+	w.must(err)
+	if len(got) != 1 || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "in force") {
+		t.Errorf("the verdict of a rollback is %+v", got)
+	}
+
+	change := func(f agentapi.ComponentInForce) {
+		t.Helper()
+		p, err := w.store.Policies().Get(t.Context(), policy.ID)
+		w.must(err)
+		p.Components[0].InForce = &f
+		w.must(w.store.Policies().Update(t.Context(), p))
+	}
+	change(agentapi.ComponentInForce{Version: "2.4.0", Changing: true})
+	w.wantVerdict("a", "a rollout in lockstep changes component web", true)
+	o.ID, o.Component.Lockstep = "r-g1-2", &agentapi.LockstepData{Until: agentapi.LockstepDrain}
+	if refused := w.offer(o); len(refused) != 0 {
+		t.Errorf("the offer of a rollout in lockstep is refused with %v", refused)
+	}
+	w.must(w.service.Withdraw(t.Context(), action.Withdrawal{ID: action.WithdrawalID(o.ID, []string{"a"}), ActionID: o.ID, AgentIDs: []string{"a"}, Actor: "kim"}))
+	change(agentapi.ComponentInForce{Version: "2.5.0"})
+	w.wantVerdict("a", "", false)
+}

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -154,6 +155,13 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 		}
 		return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", subject.Agent.ID, o.Version)
 	}
+	inForce := func(*fleet.Agent) error { return nil }
+	if o.Component == nil || o.Component.Lockstep == nil {
+		var err error
+		if inForce, err = s.checkInForce(ctx, component, o.Version); err != nil {
+			return step{}, err
+		}
+	}
 	begin := func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) }
 	if component != "" {
 		begin = func(agent *fleet.Agent) { agent.BeginComponentUpgrade(component, o.ID, o.Version, now) }
@@ -165,7 +173,7 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 		return step{
 			check: func(agent *fleet.Agent) error {
 				subject := agent.Of(component)
-				if err := runs(&subject); err != nil {
+				if err := cmp.Or(runs(&subject), inForce(agent)); err != nil {
 					return err
 				}
 				return checkRollback(component, o.Version, now)(agent)
@@ -180,7 +188,7 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 	return step{
 		check: func(agent *fleet.Agent) error {
 			subject := agent.Of(component)
-			if err := runs(&subject); err != nil {
+			if err := cmp.Or(runs(&subject), inForce(agent)); err != nil {
 				return err
 			}
 			w := o.UpgradeRequest

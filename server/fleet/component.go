@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -151,6 +152,9 @@ func InForce(c agentapi.PolicyComponent) (version string, ok bool) {
 	return c.InForce.Version, true
 }
 
+// ErrInForce refuses an upgrade because another version is in force.
+var ErrInForce = errors.New("is in force for the policy")
+
 // CheckInForce returns an error if a host of a policy must not be brought to a version of a
 // component except in lockstep with the others: it would run another version than they do.
 func CheckInForce(c agentapi.PolicyComponent, version string) error {
@@ -163,6 +167,6 @@ func CheckInForce(c agentapi.PolicyComponent, version string) error {
 	if version == c.InForce.Version {
 		return nil
 	}
-	return Errorf(Invalid, "%s %s is in force for the policy, whose hosts must not run mixed versions: to bring all of them to %s, make a rollout in lockstep (strategy: {kind: lockstep})",
-		c.Name, c.InForce.Version, version)
+	return Errorf(Invalid, "%s %s %w, whose hosts must not run mixed versions: to bring all of them to %s, make a rollout in lockstep (strategy: {kind: lockstep})",
+		c.Name, c.InForce.Version, ErrInForce, version)
 }

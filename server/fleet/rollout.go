@@ -430,6 +430,7 @@ const (
 	WhyLeftOut      ReasonCode = "left_out_away"    // was away when the targets were verified
 	WhyUndone       ReasonCode = "undone"           // everything was undone
 	WhyBehind       ReasonCode = "behind"           // did not go along in time
+	WhyInForce      ReasonCode = "in_force"         // another version is in force for its policy
 )
 
 // Wait is something a rollout waits for.

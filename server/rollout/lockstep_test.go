@@ -95,3 +95,53 @@ func TestRolloutInLockstepIsBounded(t *testing.T) {
 	_, err = s.service.Create(t.Context(), springPlan(func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.LockstepStrategy} }), kim)
 	s.wantKind(err, fleet.Invalid, "body.plan.component")
 }
+
+// inForce lets the policy of the site require one version of web.
+func (s *site) inForce(version string, changing bool) {
+	s.t.Helper()
+	p, err := s.store.Policies().Get(s.t.Context(), fleet.DefaultPolicyID)
+	s.must(err)
+	p.Component("web").Lockstep, p.Component("web").InForce = true, &agentapi.ComponentInForce{Version: version, Changing: changing}
+	s.must(s.store.Policies().Update(s.t.Context(), p))
+}
+
+func TestOnlyLockstepChangesTheVersionInForce(t *testing.T) {
+	s := newSite(t, "a", "b")
+	s.inForce("1.0.0", false)
+	webTo2 := func(p *fleet.Plan) { p.Component, p.Version = "web", "2.0.0" }
+	_, err := s.service.Create(t.Context(), springPlan(webTo2), kim)
+	s.wantKind(err, fleet.Invalid, "policy default: web 1.0.0 is in force for the policy, whose hosts must not run mixed versions: to bring all of them to 2.0.0, make a rollout in lockstep (strategy: {kind: lockstep})")
+	pre, err := s.service.DryRun(t.Context(), springPlan(webTo2))
+	s.must(err)
+	if len(pre.Targets) != 0 || len(pre.Skipped) != 2 || !strings.Contains(pre.Skipped[0].Text, "in force") {
+		t.Errorf("the preview has %d targets and skips %+v", len(pre.Targets), pre.Skipped)
+	}
+	if pre, err = s.service.DryRun(t.Context(), springPlan(webTogether)); err != nil || len(pre.Targets) != 2 {
+		t.Errorf("in lockstep there are %d targets, %v", len(pre.Targets), err)
+	}
+
+	s.inForce("2.0.0", false) // a host that is behind may be brought to it
+	if pre, err = s.service.DryRun(t.Context(), springPlan(webTo2)); err != nil || len(pre.Targets) != 2 {
+		t.Errorf("to the version in force there are %d targets, %v", len(pre.Targets), err)
+	}
+	s.inForce("2.0.0", true)
+	_, err = s.service.Create(t.Context(), springPlan(webTo2), kim)
+	s.wantKind(err, fleet.Invalid, "a rollout in lockstep changes component web for all hosts of the policy: wait until it has ended")
+}
+
+func TestRollbackFromTheVersionInForceIsRefused(t *testing.T) {
+	s := newSite(t, "a")
+	r := s.create(func(p *fleet.Plan) { p.Component, p.Version = "web", "2.0.0" })
+	r, err := s.service.Start(t.Context(), r.ID, s.preview(r).Hash, false, kim)
+	s.must(err)
+	s.round()
+	s.phase(r, "a", agentapi.UpgradeWatching)
+	s.round()
+	s.reports("a", component("web", "2.0.0", nil), component("db", "1.0.0", nil))
+	s.round()
+	s.inForce("2.0.0", false)
+	_, err = s.service.Rollback(t.Context(), r.ID, rollout.ScopeAll, kim)
+	if err == nil || !strings.Contains(err.Error(), "another version is in force for its policy, which only a rollout in lockstep changes") {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -118,6 +118,9 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	if err := s.checkFree(ctx, &p); err != nil {
 		return fleet.Rollout{}, err
 	}
+	if err := s.checkInForce(ctx, &p); err != nil {
+		return fleet.Rollout{}, err
+	}
 	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: p, Automatic: req.Automatic}, req)
 }
 
@@ -135,6 +138,9 @@ func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Pl
 		return r, err
 	}
 	if err := s.checkFree(ctx, &p); err != nil {
+		return r, err
+	}
+	if err := s.checkInForce(ctx, &p); err != nil {
 		return r, err
 	}
 	return s.create(ctx, fleet.Rollout{ID: id, Group: group, Plan: p}, req)
@@ -213,6 +219,45 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan) error {
 	}
 	slices.Sort(ids)
 	return lockedError(p.Component, ids[0], held[ids[0]])
+}
+
+// checkInForce refuses a plan that would bring hosts to another version than the one that is in
+// force for their policy, except in lockstep. Their preview leaves them out too, but now the
+// operator can still change the plan.
+func (s *Service) checkInForce(ctx context.Context, p *fleet.Plan) error {
+	if p.Component == "" || p.Strategy.Kind == fleet.LockstepStrategy {
+		return nil
+	}
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	refused := map[string]error{} // by policy
+	for _, policy := range policies {
+		if c := policy.Component(p.Component); c != nil {
+			if err := fleet.CheckInForce(*c, p.Version); err != nil {
+				refused[policy.ID] = err
+			}
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	chosen, err := s.selector(ctx, &p.Select, s.Now.UTC())
+	if err != nil {
+		return err
+	}
+	first := ""
+	err = s.eachAgent(ctx, p.Component, func(a *fleet.Agent) {
+		subject := a.Of(p.Component)
+		if refused[a.PolicyID] != nil && (first == "" || a.PolicyID < first) && subject.Version != p.Version && chosen.MatchesAgent(a) {
+			first = a.PolicyID
+		}
+	})
+	if err != nil || first == "" {
+		return err
+	}
+	return fleet.FieldError("body.plan.strategy", "does not go with policy %s: %w", first, refused[first])
 }
 
 // selector compiles a selector for the current time.

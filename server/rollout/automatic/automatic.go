@@ -1,8 +1,9 @@
 // Package automatic upgrades the agents of policies that require versions, and installs the
-// components of policies where no version of them is yet. One server, the holder of a lease,
-// looks at each such policy from time to time, lets [Decide] or [Install] choose agents, and
-// starts a rollout for them. Everything else is the rollout's: batches, failure threshold,
-// freezes, exposure budget, and operators who pause or cancel it.
+// components of policies where no version of them is yet, or a host is held because another
+// version is in force. One server, the holder of a lease, looks at each such policy from time to
+// time, lets [Decide] or [Install] choose agents, and starts a rollout for them. Everything else is
+// the rollout's: batches, failure threshold, freezes, exposure budget, and operators who pause or
+// cancel it.
 package automatic
 
 import (
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
@@ -91,7 +93,7 @@ func (s *Service) Round(ctx context.Context) error {
 		if len(p.RequiredVersions) > 0 && !p.Managed {
 			requiring = append(requiring, p)
 		}
-		if !p.Managed && slices.ContainsFunc(p.Components, wanted) {
+		if !p.Managed && slices.ContainsFunc(p.Components, func(c agentapi.PolicyComponent) bool { return wanted(c) != "" }) {
 			installing = append(installing, p)
 		}
 	}

@@ -235,3 +235,74 @@ func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
 		t.Errorf("while it runs, there are %d rollouts", n)
 	}
 }
+
+// A host that is held runs nothing, so it is brought to the version in force by itself.
+func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
+	t.Parallel()
+	in := func(version string, changing bool) *agentapi.ComponentInForce {
+		return &agentapi.ComponentInForce{Version: version, Changing: changing}
+	}
+	held := func(name, version string) agentapi.ComponentReport {
+		return agentapi.ComponentReport{Name: name, Runtime: "process", Version: version, Held: true}
+	}
+	for _, c := range []struct {
+		name     string
+		inForce  *agentapi.ComponentInForce
+		reports  agentapi.ComponentReport
+		change   func(*fleet.Agent)
+		want     bool
+		wantDown bool
+	}{
+		{name: "it comes back with the old version", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), want: true},
+		{name: "it comes back with a higher version", inForce: in("2.0.0", false), reports: held("web", "3.0.0"), want: true, wantDown: true},
+		{name: "it has the version, and waits for its first check-in", inForce: in("2.0.0", false), reports: held("web", "2.0.0")},
+		{name: "it is not held", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: "1.0.0"}},
+		{name: "a rollout in lockstep is under way", inForce: in("2.0.0", true), reports: held("web", "1.0.0")},
+		{name: "no version is in force", reports: held("web", "1.0.0")},
+		{name: "it has none, and another one is in force than the policy names", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process"}, want: true},
+		{name: "the version failed on it", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
+			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
+			a.ObserveComponentAck("act", "no space", false)
+		}},
+		{name: "it goes there already", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
+			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 1)
+			p, err := w.db.Policies().Get(t.Context(), "web")
+			w.must(err)
+			p.RequiredVersions = nil
+			p.Components = []agentapi.PolicyComponent{{Name: "web", Runtime: "process", Version: "1.5.0", Lockstep: true, InForce: c.inForce}}
+			w.must(w.db.Policies().Update(t.Context(), p))
+			for _, v := range []string{"1.5.0", "2.0.0"} {
+				w.must(w.db.Packages().Create(t.Context(), fleet.Package{
+					File: "muster-component-web-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", Size: 700,
+					SHA512: strings.Repeat("cd", 64), Component: "web", Runtime: "process",
+				}))
+			}
+			raw, err := json.Marshal([]agentapi.Component{{ID: "component-web", ComponentReport: c.reports}})
+			w.must(err)
+			_, err = store.UpdateAgent(t.Context(), w.db.Agents(), "a00", func(a *fleet.Agent) bool {
+				a.Components = raw
+				if c.change != nil {
+					c.change(a)
+				}
+				return true
+			})
+			w.must(err)
+			w.must(w.Round(t.Context()))
+			list := w.rollouts()
+			if len(list) == 0 && !c.want {
+				return
+			}
+			if len(list) != 1 || !c.want {
+				t.Fatalf("rollouts are %+v", list)
+			}
+			if r := list[0]; r.Plan.Version != "2.0.0" || !slices.Equal(r.Plan.Select.Agents, []string{"a00"}) || r.Counts.Total != 1 || r.Plan.Force != c.wantDown {
+				t.Errorf("the rollout is %+v", r)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -14,21 +15,56 @@ import (
 // version is installed, a rollout of the component installs it. A version that is installed is
 // never changed automatically: that is an operator's rollout. An installation that failed is
 // left to an operator too.
+//
+// Where hosts must not run mixed versions, the version in force counts instead. A host that is held
+// because it has another one runs nothing, so it is brought to it. While a rollout in lockstep
+// changes the version in force, nothing is installed.
 
-// wanted reports whether the policy names a version of the component.
-func wanted(c agentapi.PolicyComponent) bool { return c.Version != "" }
+// wanted returns the version of the component that the policy's agents are to run; empty if the
+// policy leaves that to operators.
+func wanted(c agentapi.PolicyComponent) string {
+	if c.Lockstep && c.InForce != nil {
+		version, _ := fleet.InForce(c)
+		return version
+	}
+	return c.Version
+}
 
-// Install returns the agents on which a component is to be installed. catalog has its packages.
-func Install(c agentapi.PolicyComponent, agents []fleet.Agent, catalog fleet.Catalog) []string {
-	var ids []string
+// Install returns the agents on which the wanted version of a component is to be installed. down
+// are those that have a higher one, which needs force. catalog has the component's packages.
+func Install(c agentapi.PolicyComponent, agents []fleet.Agent, catalog fleet.Catalog) (ids, down []string) {
+	wish := fleet.UpgradeRequest{Version: wanted(c)}
 	for i := range agents {
 		s := agents[i].Of(c.Name)
-		if s.Reported && s.Version == "" && !s.Busy() && s.Status == fleet.UpgradeNone && len(ids) < maxAgents &&
-			s.CheckUpgrade(fleet.UpgradeRequest{Version: c.Version}, catalog) == nil {
-			ids = append(ids, agents[i].ID)
+		if !s.Reported || s.Busy() || !lacks(&s, c, wish.Version) {
+			continue
+		}
+		forced := wish
+		forced.Force = true
+		switch {
+		case s.CheckUpgrade(wish, catalog) == nil:
+			ids = append(ids, s.Agent.ID)
+		case isDown(wish.Version, s.Version) && s.CheckUpgrade(forced, catalog) == nil:
+			down = append(down, s.Agent.ID)
 		}
 	}
-	return ids
+	return ids[:min(len(ids), maxAgents)], down[:min(len(down), maxAgents)]
+}
+
+// lacks reports whether a component needs a version that did not fail on its host before.
+func lacks(s *fleet.Subject, c agentapi.PolicyComponent, version string) bool {
+	if s.Version == "" {
+		return s.Status == fleet.UpgradeNone
+	}
+	_, failed := s.FailedBefore(version)
+	failed = failed || s.Status != fleet.UpgradeNone && s.Target == version
+	return s.HeldBy(c) && !failed && !s.Stuck()
+}
+
+// isDown reports whether a version is lower than the one that is installed.
+func isDown(version, installed string) bool {
+	order, err := manifest.CompareVersions(version, installed)
+	return err == nil && installed != "" && order < 0
 }
 
 // install starts a rollout for each component of a policy that agents of it lack.
@@ -44,7 +80,7 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 		return err
 	}
 	for _, c := range p.Components {
-		if !wanted(c) {
+		if wanted(c) == "" {
 			continue
 		}
 		held, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, c.Name)
@@ -58,11 +94,17 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 		if err != nil {
 			return err
 		}
-		ids := Install(c, agents, catalog)
+		ids, down := Install(c, agents, catalog)
+		force := len(ids) == 0 // one rollout holds the component of the policy, so these come later
+		if force {
+			ids = down
+		}
 		if len(ids) == 0 {
 			continue
 		}
-		if _, err := s.tryStart(ctx, p, installation(p, c, ids)); err != nil {
+		plan := installation(p, c, ids)
+		plan.Force = force
+		if _, err := s.tryStart(ctx, p, plan); err != nil {
 			return err
 		}
 	}
@@ -71,7 +113,7 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 
 func installation(p *fleet.Policy, c agentapi.PolicyComponent, ids []string) fleet.Plan {
 	return spread(fleet.Plan{
-		Name: fmt.Sprintf("automatic installation of %s %s on policy %s", c.Name, c.Version, nameOf(p)), Component: c.Name, Version: c.Version,
+		Name: fmt.Sprintf("automatic installation of %s %s on policy %s", c.Name, wanted(c), nameOf(p)), Component: c.Name, Version: wanted(c),
 		Select: fleet.Selector{Agents: ids},
 	})
 }

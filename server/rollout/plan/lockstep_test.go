@@ -169,7 +169,7 @@ func TestLockstepVerifiesBeforeItBegins(t *testing.T) {
 		s := lockstepScenario(t, 1, nil)
 		s.world.Lockstep.Others = []string{"host-x"}
 		s.round()
-		s.stops(fleet.StopVerify, "other agents match the plan and run another version, so another rollout is needed: host-x", 0)
+		s.stops(fleet.StopVerify, "other agents run another version, and match the plan or have a policy whose hosts must not run mixed versions, so another rollout is needed: host-x", 0)
 	})
 	t.Run("a window delays only the phase drain", func(t *testing.T) {
 		s := lockstepScenario(t, 2, func(p *fleet.Plan) { p.Pace.Windows = []fleet.Window{{From: "22:00", To: "04:00"}} })
@@ -232,7 +232,7 @@ func TestLockstepUndoesEverythingBeforeTheCommit(t *testing.T) {
 		{"another agent came meanwhile", fleet.LockstepStop, func(s *simulation) {
 			s.reach(agentapi.LockstepStop, 0, 1, 2)
 			s.world.Lockstep.Others = []string{"host-x"}
-		}, "other agents came that match the plan and run another version: host-x"},
+		}, "other agents came that would run another version: host-x"},
 		{"they cannot be verified again", fleet.LockstepStop, func(s *simulation) {
 			s.reach(agentapi.LockstepStop, 0, 1, 2)
 			s.world.Lockstep.Verified = false

@@ -244,6 +244,11 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (fleet.Reas
 	if text := s.lockedBy(a.PolicyID); text != "" {
 		return fleet.WhyLocked, text
 	}
+	if p.Component != "" && p.Strategy.Kind != fleet.LockstepStrategy {
+		if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], p.Version); err != nil {
+			return fleet.WhyInForce, err.Error()
+		}
+	}
 	if err := s.checkUpgrade(a, subject); err != nil {
 		return plan.RefusalCode(err), err.Error()
 	}
