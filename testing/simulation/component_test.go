@@ -46,7 +46,9 @@ func (c *component) report() agentapi.Component {
 	if c.kept != "" {
 		r.Rollbacks = []string{c.kept}
 	}
-	r.Lockstep = c.together != nil
+	if r.Lockstep = c.together != nil; r.Lockstep {
+		r.Held = c.together.held
+	}
 	return r
 }
 

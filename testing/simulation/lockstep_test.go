@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
@@ -51,6 +52,19 @@ func (m *mortal) Rollouts() store.Rollouts { return mortalRollouts{m.Store.Rollo
 func (m *mortal) Targets() store.Targets   { return mortalTargets{m.Store.Targets(), m} }
 func (m *mortal) Actions() store.Actions   { return mortalActions{m.Store.Actions(), m} }
 func (m *mortal) Agents() store.Agents     { return mortalAgents{m.Store.Agents(), m} }
+
+func (m *mortal) Policies() store.Collection[fleet.Policy] {
+	return mortalPolicies{m.Store.Policies(), m}
+}
+
+type mortalPolicies struct {
+	store.Collection[fleet.Policy]
+	m *mortal
+}
+
+func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) error {
+	return s.m.write(func() error { return s.Collection.Update(ctx, p) })
+}
 
 type mortalRollouts struct {
 	store.Rollouts
@@ -103,7 +117,7 @@ func (sim *simulation) coordinator(m *mortal) *reconcile.Reconciler {
 	sim.must(err)
 	return reconcile.New(reconcile.Config{
 		Store: m, Actions: &action.Service{Store: m, Health: health, Feed: feed, Events: events, Log: sim.fleet.Log}, Events: events, Log: sim.fleet.Log,
-		Holder: fmt.Sprint("server-", sim.starts), Policies: sim.rollouts.Policies, Incidents: sim.incidents, Health: health,
+		Holder: fmt.Sprint("server-", sim.starts), Policies: &policy.Service{Store: m, Events: events}, Incidents: sim.incidents, Health: health,
 	})
 }
 
@@ -127,7 +141,7 @@ func newLockstepRun(sim *simulation, seed uint64) *lockstepRun {
 	sim.must(sim.fleet.PublishComponent(sim.ctx(), "web", "2.0.0", 20<<20))
 	p, err := sim.store.Policies().Get(sim.ctx(), fleet.DefaultPolicyID)
 	sim.must(err)
-	p.Components = append(p.Components, agentapi.PolicyComponent{Name: "web", Runtime: "process"})
+	p.Components = append(p.Components, agentapi.PolicyComponent{Name: "web", Runtime: "process", Lockstep: true})
 	sim.must(sim.store.Policies().Update(sim.ctx(), p))
 	hosts := make([]Host, lockstepHosts)
 	for i := range hosts {
@@ -213,7 +227,6 @@ func (run *lockstepRun) live() (r fleet.Rollout, violation string) {
 	run.t.Helper()
 	var m *mortal
 	var server *reconcile.Reconciler
-	leftOut := false
 	for end := time.Now().Add(4 * time.Hour); time.Now().Before(end); {
 		if m == nil || m.dead {
 			if m != nil {
@@ -227,14 +240,6 @@ func (run *lockstepRun) live() (r fleet.Rollout, violation string) {
 		}
 		run.must(run.fleet.Step(run.ctx()))
 		r = run.get(run.id)
-		if l := r.Lockstep; l.Running() && !leftOut {
-			leftOut = true
-			run.must(run.store.Targets().Each(run.ctx(), run.id, func(t fleet.Target) {
-				if t.Code == fleet.WhyLeftOut {
-					run.running.forget(t.AgentID)
-				}
-			}))
-		}
 		if l := r.Lockstep; l != nil && l.CommittedAt != nil && l.Undo != nil {
 			return r, "the document has a commit and an undo"
 		}
@@ -275,17 +280,17 @@ func TestLockstepOfManyHostsNeverRunsMixedVersions(t *testing.T) {
 				run.breakHosts(seed)
 				away := ""
 				run.start(func(p *fleet.Plan) {
-					if seed%3 == 2 { // one host is away for long, and is left out
+					if seed%3 != 0 { // one host is switched off, and on again at any time
 						p.Strategy.Away = fleet.AwayExclude
 						a := run.fleet.Agents()[run.random.IntN(lockstepHosts)]
 						away = a.ID
-						sim.must(a.SetOffline(sim.ctx(), true))
+						a.switchOff()
 						time.Sleep(fleet.OfflineAfter + time.Minute)
 						for range 3 {
 							sim.must(sim.fleet.Step(sim.ctx()))
 							time.Sleep(longStep)
 						}
-						a.after(2*time.Hour, func(ctx context.Context) error { return a.SetOffline(ctx, false) })
+						a.after(run.upTo(10*time.Minute), a.switchOn)
 					}
 				})
 				r, violation := run.live()
@@ -308,9 +313,7 @@ func (run *lockstepRun) judge(r fleet.Rollout, away string) {
 	}
 	run.must(run.store.Targets().Each(run.ctx(), r.ID, func(t fleet.Target) {
 		if t.AgentID == away {
-			if t.Code != fleet.WhyLeftOut {
-				run.t.Errorf("the host that was away is %s (%s)", t.State, t.Code)
-			}
+			run.judgeAway(r, t)
 			return
 		}
 		is, failsAt := run.running.version(t.AgentID), run.fleet.Agent(t.AgentID).components[0].together.fails
@@ -328,6 +331,25 @@ func (run *lockstepRun) judge(r fleet.Rollout, away string) {
 			run.t.Errorf("%s has succeeded, and fails in %q", t.AgentID, failsAt)
 		}
 	}))
+}
+
+// judgeAway checks the host that was switched off: it runs what the others run, or is held.
+func (run *lockstepRun) judgeAway(r fleet.Rollout, t fleet.Target) {
+	run.t.Helper()
+	p, err := run.store.Policies().Get(run.ctx(), fleet.DefaultPolicyID)
+	run.must(err)
+	want := "1.0.0"
+	if r.Lockstep.Committed() {
+		want = "2.0.0"
+	}
+	if f := p.Component("web").InForce; f == nil || f.Version != want || f.Changing {
+		run.t.Errorf("in force is %+v, want %s", f, want)
+	}
+	c, is := run.fleet.Agent(t.AgentID).components[0], run.running.version(t.AgentID)
+	run.t.Logf("%s, which was switched off, has %s, runs %q, held %v (%s)", t.AgentID, c.version, is, c.together.held, t.Code)
+	if c.version == want && is != want && c.together.fails == "" || c.version != want && (is != "" || !c.together.held) {
+		run.t.Errorf("%s, which was switched off, has %s, runs %q, held %v; %s is in force", t.AgentID, c.version, is, c.together.held, want)
+	}
 }
 
 // A rollout in which one barrier is missing must not pass.

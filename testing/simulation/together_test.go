@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // together is a model of the host's half of a rollout in lockstep, with the faults of the host.
@@ -22,6 +23,7 @@ type together struct {
 	until, reached agentapi.LockstepPhase
 	undo           string
 	busy           bool // a step is scheduled
+	held           bool // it is not started, as the policy requires
 	ended          []string
 
 	// fails is the phase that it cannot do. With start the new version runs, and is unwell.
@@ -60,13 +62,6 @@ func (r *running) set(host, version string) {
 	}
 }
 
-// forget removes a host that is no target.
-func (r *running) forget(host string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.by, host)
-}
-
 func (r *running) version(host string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,6 +88,50 @@ func (r *running) versions() map[string]int {
 var phaseTimes = map[agentapi.LockstepPhase]time.Duration{
 	agentapi.LockstepDrain: 20 * time.Second, agentapi.LockstepStop: 3 * time.Second, agentapi.LockstepBackup: 10 * time.Second,
 	agentapi.LockstepSwitch: 8 * time.Second, agentapi.LockstepStart: 2 * time.Second,
+}
+
+// switchOff switches the host off. When it is on again, it starts no component before its policy
+// says which version is in force.
+func (a *Agent) switchOff() {
+	a.down = true
+	for _, c := range a.components {
+		c.together.held = true
+		c.together.running.set(a.ID, "")
+	}
+}
+
+func (a *Agent) switchOn(ctx context.Context) error {
+	a.down = false
+	for _, c := range a.components {
+		if err := a.startInForce(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startInForce checks in, gets the policy with the answer, and starts the component if its version
+// is in force. While that is being changed, it tries again.
+func (a *Agent) startInForce(ctx context.Context, c *component) error {
+	l := c.together
+	if err := a.checkinIfConnected(ctx); err != nil || l.action != "" || !a.connected() {
+		return err
+	}
+	p, err := a.fleet.Store.Policies().Get(ctx, fleet.DefaultPolicyID)
+	if err != nil {
+		return err
+	}
+	if err := a.ack(ctx, fleet.PolicyAt{ID: p.ID, Revision: p.PolicyRev}.ChangeID(), ""); err != nil {
+		return err
+	}
+	switch f := p.Component(c.name).InForce; {
+	case f != nil && f.Changing:
+		a.after(time.Second, func(ctx context.Context) error { return a.startInForce(ctx, c) })
+	case f == nil || f.Version == c.version:
+		l.held = false
+		l.running.set(a.ID, c.version)
+	}
+	return a.checkinIfConnected(ctx)
 }
 
 func (a *Agent) upgradeTogether(ctx context.Context, c *component, act agentapi.Action, d agentapi.UpgradeData) error {
