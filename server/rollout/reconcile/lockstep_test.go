@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -701,4 +703,45 @@ func (w *world) turn2() {
 	w.t.Helper()
 	w.must(w.turn())
 	w.must(w.turn())
+}
+
+// latePolicies lets something happen while a server decides which version is in force.
+type latePolicies struct {
+	*policy.Service
+	w *world
+}
+
+func (l latePolicies) SetInForce(ctx context.Context, id, component, actor string, decide func(agentapi.PolicyComponent) (*agentapi.ComponentInForce, error)) error {
+	return l.Service.SetInForce(ctx, id, component, actor, func(c agentapi.PolicyComponent) (*agentapi.ComponentInForce, error) {
+		if l.w.beforeInForce != nil {
+			l.w.beforeInForce()
+		}
+		return decide(c)
+	})
+}
+
+// A server that has lost the rollout without noticing, and is slow, changes no policy.
+func TestServerThatLostTheRolloutSetsNoVersionInForce(t *testing.T) {
+	w := newWorld(t, 3)
+	w.runInLockstep()
+	w.oneInForce()
+	calls := 0
+	w.beforeInForce = func() {
+		if calls++; calls > 1 {
+			return
+		}
+		w.change("r", func(r *fleet.Rollout) { // as the next server
+			r.Lockstep.Phase, r.Lockstep.Undo = fleet.LockstepUndo, &fleet.Undo{At: w.now, In: fleet.LockstepDrain, Why: "it was cancelled"}
+		})
+	}
+	w.start("r", together(nil))
+	r := w.until("r", 20*time.Minute, func(r fleet.Rollout) bool {
+		if f := w.inForce(); f != "1.0.0" {
+			t.Errorf("after %d calls in force is %s", calls, f)
+		}
+		return over(r)
+	})
+	if r.State != fleet.RolloutFailed || calls < 2 {
+		t.Errorf("it is %s after %d calls", r.State, calls)
+	}
 }

@@ -50,6 +50,8 @@ type world struct {
 	tick    time.Duration
 	last    int64 // the last action
 	reports []fleet.Incident
+	// beforeInForce is called after a policy was read, before its version in force is decided.
+	beforeInForce func()
 }
 
 // server is one process: the state that a crash loses.
@@ -132,7 +134,7 @@ func (w *world) processAt(s store.Store, now clock.Clock) *server {
 	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
 	p.loop = reconcile.New(reconcile.Config{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
-		Policies: &policy.Service{Store: s, Events: events, Now: now}})
+		Policies: latePolicies{&policy.Service{Store: s, Events: events, Now: now}, w}})
 	return p
 }
 
