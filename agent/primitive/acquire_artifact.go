@@ -98,8 +98,7 @@ func (c *Change) DiscardDownload() error {
 // reuse takes a version that is on the host.
 func (c *Change) reuse(ctx context.Context, kept Installed) error {
 	kept.Files, kept.ConfigSHA256, kept.RenderedSHA256 = nil, "", ""
-	c.Journal.To, c.Journal.Reused = kept, true
-	if err := c.Save(); err != nil {
+	if err := c.take(kept, true); err != nil {
 		return err
 	}
 	p, err := install.CheckIntact(ctx, c.Disk, c.Dir, kept.Home)
@@ -174,7 +173,13 @@ func (c *Change) unpack(ctx context.Context, archive *install.Archive, expect *t
 	return err
 }
 
+// take records the version. One that is installed already stays as it is, also at boots, since what
+// the runtime knows of it is not made again.
 func (c *Change) take(to Installed, reused bool) error {
+	to.HeldAtBoot = c.Journal.Order.HeldAtBoot
+	if from := c.Journal.From; from != nil && from.Home == to.Home {
+		to.HeldAtBoot = from.HeldAtBoot
+	}
 	c.Journal.To, c.Journal.Reused = to, reused
 	return c.Save()
 }

@@ -120,6 +120,8 @@ type Order struct {
 	Migration string `json:"migration,omitempty"`
 	// ServerConfig: the component's policy lets the server render configuration.
 	ServerConfig bool `json:"server_config,omitempty"`
+	// HeldAtBoot is that of the version; see runtime.Release.
+	HeldAtBoot bool `json:"held_at_boot,omitempty"`
 }
 
 // Installed is a version that is on the host.
@@ -134,6 +136,8 @@ type Installed struct {
 	// ConfigSHA256 identifies all of them, RenderedSHA256 those that the server rendered.
 	ConfigSHA256   string `json:"config_sha256,omitempty"`
 	RenderedSHA256 string `json:"rendered_sha256,omitempty"`
+	// HeldAtBoot is that of the release; see runtime.Release. Only an installation changes it.
+	HeldAtBoot bool `json:"held_at_boot,omitempty"`
 }
 
 // Journal is what the actions record.
@@ -257,7 +261,7 @@ func Release(d disk.Disk, dir, name string, i Installed) (*runtime.Release, erro
 	if p.Component == nil || p.Component.Name != name {
 		return nil, fmt.Errorf("%s is no version of component %s", layout.Path(dir, i.Home), name)
 	}
-	return &runtime.Release{Name: name, Dir: dir, Home: layout.Path(dir, i.Home), Identity: p.Identity(), Component: *p.Component}, nil
+	return &runtime.Release{Name: name, Dir: dir, Home: layout.Path(dir, i.Home), Identity: p.Identity(), Component: *p.Component, HeldAtBoot: i.HeldAtBoot}, nil
 }
 
 // to and from are the two versions. from is nil if none was installed.

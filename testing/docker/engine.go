@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -177,6 +179,66 @@ func (e *Engine) end(s syscall.Signal) error {
 	}
 	e.cmd = nil
 	return e.client.Close() // its connections have ended
+}
+
+// PowerCut kills the engine and all that it has started, as the end of the host's power does. The
+// engine records nothing of it.
+func (e *Engine) PowerCut() error {
+	if err := e.end(syscall.SIGKILL); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(stopTimeout); ; time.Sleep(poll) {
+		left, err := e.processes()
+		if err != nil || len(left) == 0 {
+			// A host has them in memory.
+			return errors.Join(err, e.unmount(), os.RemoveAll(e.path("exec")), os.RemoveAll(e.path("pid")))
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the engine's processes %v do not end", left)
+		}
+		for _, pid := range left {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+		}
+	}
+}
+
+// processes returns what an engine that has ended has left: its containerd, and the shims of its
+// containers, which have its folder in their arguments, and their children.
+func (e *Engine) processes() ([]int, error) {
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	var own []int
+	parents := map[int]int{}
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(text), e.dir+"/") {
+			own = append(own, pid)
+		}
+		// pid (name) state parent
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok {
+			if f := strings.Fields(rest); len(f) > 1 && f[0] != "Z" {
+				parents[pid], _ = strconv.Atoi(f[1])
+			}
+		}
+	}
+	for pid, parent := range parents {
+		if slices.Contains(own, parent) && !slices.Contains(own, pid) {
+			own = append(own, pid)
+		}
+	}
+	return own, nil
 }
 
 // Close removes all containers, stops the engine and removes its files.

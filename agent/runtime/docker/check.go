@@ -36,6 +36,7 @@ func (a *Adapter) Check(ctx context.Context, r *runtime.Release) error {
 		func() error { return a.checkNetwork(ctx, s) },
 		func() error { return a.checkBinds(s, &r.Component) },
 		func() error { return a.checkPorts(ctx, s, r) },
+		func() error { return r.CheckBoot(a.disk) },
 		func() error {
 			img, err := a.image(ctx, s)
 			if err != nil || img == nil {

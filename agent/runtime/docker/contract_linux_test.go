@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive/primitivetest"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	engine "github.com/muster-fleet/muster/testing/docker"
@@ -77,7 +78,11 @@ func newHost(t *testing.T) runtimetest.Host {
 	return runtimetest.Host{
 		Agent: func() runtime.Adapter { return newAdapter(t, Options{Host: e.Host}) },
 		PowerCut: func() {
-			if err := errors.Join(e.Stop(), e.Start(context.Background())); err != nil {
+			err := e.PowerCut()
+			for _, component := range []string{"web", "database", "reloads"} { // they are in the host's memory
+				err = errors.Join(err, (&runtime.Release{Dir: filepath.Join(h.top, component)}).RemoveStarted(disk.OS{}))
+			}
+			if err := errors.Join(err, e.Start(context.Background())); err != nil {
 				t.Fatal(err)
 			}
 		},

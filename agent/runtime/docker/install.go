@@ -111,6 +111,9 @@ func (a *Adapter) create(ctx context.Context, r *runtime.Release, s *settings) e
 	if img == nil {
 		return fmt.Errorf("create container %s: image %s is not on this host", s.Container, s.Image)
 	}
+	if err := r.LetStart(a.disk); err != nil { // the engine wants it there already
+		return err
+	}
 	c, h := s.config(r, img.ID)
 	_, err = a.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: s.Container, Config: c, HostConfig: h})
 	if errdefs.IsConflict(err) && await(ctx, func() bool {
@@ -244,5 +247,5 @@ func (a *Adapter) Remove(ctx context.Context, r *runtime.Release) error {
 			return err
 		}
 	}
-	return nil
+	return r.RemoveStarted(a.disk)
 }

@@ -136,6 +136,9 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 	if !c.is(r) {
 		return fmt.Errorf("start container %s: it is not that of version %s: install it first", s.Container, r.Identity)
 	}
+	if err := r.LetStart(a.disk); err != nil {
+		return err
+	}
 	// First, since whoever finds a running container does not start it again.
 	if err := a.setRestart(ctx, c, s.restart()); err != nil {
 		return err

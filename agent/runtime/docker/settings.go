@@ -83,6 +83,9 @@ func (s *settings) config(r *runtime.Release, imageID string) (*container.Config
 		}
 		h.Binds = append(h.Binds, bind)
 	}
+	if r.HeldAtBoot {
+		h.Mounts = append(h.Mounts, startedMount(r))
+	}
 	return c, h
 }
 

@@ -106,9 +106,9 @@ func (c *component) supervise(a *Adapter, r *runtime.Release, s settings, rec re
 }
 
 // Resume supervises a component that is to run: it adopts its process, or starts it, and
-// tries that again as after a crash. A component that was stopped stays so. The agent calls
-// it when it starts, for each component that is installed, and after a Detach that no
-// re-execution followed.
+// tries that again as after a crash. A component that was stopped stays so, and one that is held
+// at boot is only adopted. The agent calls it when it starts, for each component that is
+// installed, and after a Detach that no re-execution followed.
 func (a *Adapter) Resume(_ context.Context, r *runtime.Release) error {
 	s, err := decode(r)
 	if err != nil {
@@ -117,7 +117,7 @@ func (a *Adapter) Resume(_ context.Context, r *runtime.Release) error {
 	c := a.component(r)
 	c.halt()
 	rec, err := a.readRecord(r)
-	if err != nil || !rec.Wanted {
+	if err != nil || !rec.Wanted || r.HeldAtBoot && (rec.Process == nil || !runs(*rec.Process)) {
 		return err
 	}
 	c.supervise(a, r, s, rec)

@@ -25,6 +25,8 @@ const (
 	// machine.
 	patience = time.Minute
 	poll     = 20 * time.Millisecond
+	// bootWait is how long a runtime that has booted may take to start what it starts by itself.
+	bootWait = 3 * time.Second
 	// maxCalls bounds the calls of one operation at which the agent is killed. No
 	// operation makes nearly as many.
 	maxCalls = 200
@@ -75,6 +77,7 @@ func Run(t *testing.T, newHost func(t *testing.T) Host) {
 		{"a program that was killed runs again and is counted", testKilledProgram},
 		{"an agent that starts finds what runs", testAgentRestarts},
 		{"a boot does not start what was stopped", testStoppedStays},
+		{"a boot does not start what is held, and a crash does not stop it", testHeldAtBoot},
 		{"Reload does not restart", testReload},
 		{"a call whose context has ended returns and may be repeated", testEndedContext},
 		{"two components do not disturb each other", testTwoComponents},
@@ -299,6 +302,63 @@ func testStoppedStays(_ *testing.T, h *host) {
 	h.doesNotRun(r)
 	h.ok("Start", h.agent.Start(h.ctx(), r))
 	h.runs(r)
+}
+
+// version returns a version of the component web, held at boot or not.
+func (h *host) version(version string, held bool) *runtime.Release {
+	r := h.Release("web", version)
+	r.HeldAtBoot = held
+	return r
+}
+
+func testHeldAtBoot(_ *testing.T, h *host) {
+	if h.PowerCut == nil {
+		return
+	}
+	last := h.installFirst("web", "1.0.0") // which is not held
+	for _, version := range []string{"2.0.0", "3.0.0"} {
+		next := h.version(version, true)
+		h.upgrade(next, last)
+		h.restartsByItself(next)
+		h.PowerCut()
+		h.staysDown(next)
+		// Until an agent starts it: then it is restarted as before.
+		h.ok("Start", h.agent.Start(h.ctx(), next))
+		h.restartsByItself(next)
+		last = next
+	}
+	free := h.version("4.0.0", false)
+	h.upgrade(free, last)
+	h.runs(free)
+	h.PowerCut()
+	h.bootAgent(free)
+	h.runs(free)
+}
+
+// restartsByItself kills the program of a component, and waits until the runtime has started it again.
+func (h *host) restartsByItself(r *runtime.Release) {
+	h.t.Helper()
+	before := h.runs(r)
+	h.kill(before)
+	h.eventually(r, "that it runs again", func(s runtime.Status) bool { return s.Running && s.PID != before.PID && s.Ready })
+}
+
+// bootAgent starts the agent of a host that has booted.
+func (h *host) bootAgent(r *runtime.Release) {
+	h.t.Helper()
+	h.restartAgent()
+	if s, ok := h.agent.(runtime.Supervisor); ok {
+		h.ok("Resume", s.Resume(h.ctx(), r))
+	}
+}
+
+// staysDown wants a component not to run after a boot, with and without an agent.
+func (h *host) staysDown(r *runtime.Release) {
+	h.t.Helper()
+	h.bootAgent(r)
+	for deadline := time.Now().Add(bootWait); time.Now().Before(deadline); time.Sleep(poll) {
+		h.doesNotRun(r)
+	}
 }
 
 func testRepeated(t *testing.T, h *host) {

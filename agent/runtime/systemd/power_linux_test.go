@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/runtime"
@@ -86,5 +87,60 @@ func inPhase(t *testing.T, phase string) {
 		t.Errorf("%s runs, want %s", got, want)
 	}
 	check(t, a.Remove(t.Context(), v2))
+	run(t, "sync")
+}
+
+// A unit that is held at boot is started again after a crash, and not by a boot, before and after
+// the agent has started it again.
+func TestUnitHeldAtBoot(t *testing.T) {
+	switch phase := os.Getenv(phaseVariable); phase {
+	case "":
+		phases(t, "install it", "find it stopped, and start it")
+		phases(t, "let it run", "find it stopped, and start it")
+		phases(t, "replace it by one that is not held", "find it started, and remove it")
+	default:
+		heldInPhase(t, phase)
+	}
+}
+
+func heldInPhase(t *testing.T, phase string) {
+	a := newAdapter()
+	held := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
+	held.HeldAtBoot = true
+	free := component{t, "web", plainUnit}.release("2.0.0", runsForEver)
+	restarts := func() {
+		t.Helper()
+		before := status(t, a, held)
+		check(t, syscall.Kill(before.PID, syscall.SIGKILL))
+		eventually(t, "that systemd starts it again", func() bool {
+			s := status(t, a, held)
+			return s.Ready && s.PID != before.PID && s.Restarts == before.Restarts+1
+		})
+	}
+	switch phase {
+	case "install it":
+		upgrade(t, a, held, nil)
+		check(t, a.Start(t.Context(), held))
+		restarts()
+	case "find it stopped, and start it":
+		if s := status(t, a, held); s.Running {
+			t.Errorf("the boot has started it: %+v", s)
+		}
+		run(t, "systemctl", "start", "web.service") // neither does anybody else
+		if s := status(t, a, held); s.Running {
+			t.Errorf("systemctl has started it: %+v", s)
+		}
+		check(t, a.Start(t.Context(), held))
+		restarts()
+	case "let it run":
+		restarts()
+	case "replace it by one that is not held":
+		check(t, a.Stop(t.Context(), held))
+		upgrade(t, a, free, held)
+		check(t, a.Start(t.Context(), free))
+	default:
+		eventually(t, "that the boot starts it", func() bool { return status(t, a, free).Ready })
+		check(t, a.Remove(t.Context(), free))
+	}
 	run(t, "sync")
 }

@@ -98,6 +98,9 @@ func (a *Adapter) Check(ctx context.Context, r *runtime.Release) error {
 	if err != nil {
 		return err
 	}
+	if err := r.CheckBoot(a.disk); err != nil {
+		return err
+	}
 	if err := a.checkUnit(r, s, d, st); err != nil {
 		return fmt.Errorf("unit %s of component %s %w", s.Unit, r.Name, err)
 	}
@@ -272,6 +275,9 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 	case st.load == foreign:
 		return fmt.Errorf("start %s: %s", s.Unit, st.why())
 	}
+	if err := r.LetStart(a.disk); err != nil {
+		return err
+	}
 	if err := a.release(r); err != nil {
 		return err
 	}
@@ -385,7 +391,7 @@ func (a *Adapter) Remove(ctx context.Context, r *runtime.Release) error {
 		return fmt.Errorf("remove the unit of %s: %w", r.Name, err)
 	}
 	_ = m.resetFailed(ctx, s.Unit) // as in Start
-	return nil
+	return r.RemoveStarted(a.disk)
 }
 
 // ReloadDaemon has systemd read its units again, unless it knows that of the release.

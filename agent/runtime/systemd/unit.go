@@ -58,9 +58,13 @@ func unreadPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir
 func heldPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "held") }
 
 // condition is what a unit gets besides its text: whatever asks systemd to start it, also a boot,
-// has no effect between Stop and Start.
+// has no effect between Stop and Start, and for a release that is held at boot before Start.
 func condition(r *runtime.Release) []byte {
-	return fmt.Appendf(nil, "\n# Added by the agent, which has stopped the unit while this file exists.\n[Unit]\nConditionPathExists=!%s\n", heldPath(r))
+	text := fmt.Appendf(nil, "\n# Added by the agent, which has stopped the unit while this file exists.\n[Unit]\nConditionPathExists=!%s\n", heldPath(r))
+	if r.HeldAtBoot {
+		text = fmt.Appendf(text, "# The agent makes this folder when it starts the unit, and a boot removes it.\nConditionPathExists=%s\n", r.StartedDir())
+	}
+	return text
 }
 
 // hold keeps systemd from starting the component's own unit, until release. A unit of the host is

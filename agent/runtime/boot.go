@@ -1,0 +1,49 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// memoryDir is a file system in memory on every Linux host. The agent may write there, which its unit
+// does not let it do in /run.
+const memoryDir = "/dev/shm"
+
+const opStarted = "held at boot"
+
+// StartedDir is a folder by which the service manager of a host recognizes whether an agent has started
+// a component since the last boot, which empties it: one that is HeldAtBoot cannot start without it.
+// It is empty, and only its existence counts.
+func (r *Release) StartedDir() string {
+	sum := sha256.Sum256([]byte(r.Dir))
+	return filepath.Join(memoryDir, "muster-"+hex.EncodeToString(sum[:8]))
+}
+
+// LetStart makes the folder of a release that is HeldAtBoot.
+func (r *Release) LetStart(d disk.Disk) error {
+	if !r.HeldAtBoot {
+		return nil
+	}
+	return d.MkdirAll(opStarted, r.StartedDir(), 0o700)
+}
+
+// RemoveStarted removes the folder of a component that is removed.
+func (r *Release) RemoveStarted(d disk.Disk) error { return d.RemoveAll(opStarted, r.StartedDir()) }
+
+// CheckBoot returns an error if the host cannot hold a release that is HeldAtBoot.
+func (r *Release) CheckBoot(d disk.Disk) error {
+	if !r.HeldAtBoot {
+		return nil
+	}
+	_, err := d.Lstat(opStarted, memoryDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("component %s: %w: the hosts of its policy must not run mixed versions (lockstep), and without %s this host cannot keep a boot from starting it", r.Name, ErrUnavailable, memoryDir)
+	}
+	return err
+}
