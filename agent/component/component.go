@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
@@ -68,6 +69,8 @@ type Manager struct {
 
 	// kick has Run look at the components at once.
 	kick chan struct{}
+	// confirmed means that the server has answered this agent; see Confirmed.
+	confirmed atomic.Bool
 	// stops is held for reading while a component is stopped for its upgrade, and for
 	// writing while none may be.
 	stops sync.RWMutex
@@ -101,6 +104,8 @@ type unit struct {
 	orders  orders
 	// staysStopped means that the installed version can be upgraded in lockstep.
 	staysStopped bool
+	// unseen means that this agent does not know yet whether it ran when the agent started.
+	unseen bool
 	// staging is the stage under way, or the last one if it failed; cancelStage ends it.
 	staging     *agentapi.UpgradeDetails
 	cancelStage context.CancelCauseFunc
@@ -134,7 +139,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		m.order = append(m.order, p.Name)
 		u := m.units[p.Name]
 		if u == nil {
-			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1), ordered: make(chan struct{}, 1)}
+			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1), ordered: make(chan struct{}, 1), unseen: true}
 			m.units[p.Name] = u
 			u.load()
 			added = append(added, u)
@@ -254,10 +259,23 @@ func (u *unit) resume(ctx context.Context) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if s, ok := adapter.(runtime.Supervisor); ok {
-		return s.Resume(ctx, r)
+	u.mu.Lock()
+	holds := r.HeldAtBoot || inForce(u.policy)
+	u.mu.Unlock()
+	if holds {
+		// What is being upgraded or looked at is held by whoever does that.
+		select {
+		case u.busy <- struct{}{}:
+			err = u.abideAt(ctx, true)
+			u.unlock()
+		default:
+		}
 	}
-	return nil
+	if s, ok := adapter.(runtime.Supervisor); ok {
+		r.HeldAtBoot = holds // also of a version that was installed before its policy said so
+		err = errors.Join(err, s.Resume(ctx, r))
+	}
+	return err
 }
 
 // Detach ends the supervision of components before the agent is replaced or ends. What runs
@@ -273,6 +291,9 @@ func (m *Manager) Detach() {
 // Resume takes up the supervision again after Detach.
 func (m *Manager) Resume(ctx context.Context) {
 	for _, u := range m.all() {
+		u.mu.Lock()
+		u.unseen = true
+		u.mu.Unlock()
 		if err := u.resume(ctx); err != nil {
 			m.Log.Error("a component is not supervised", "component", u.name, "error", err)
 		}
@@ -342,7 +363,7 @@ func (u *unit) report() agentapi.Component {
 		ID: "component-" + u.name, Type: u.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
 		ComponentReport: agentapi.ComponentReport{
 			Name: u.name, Runtime: u.policy.Runtime, Version: u.state.installed(), LastHealthyVersion: u.state.LastHealthy,
-			Rollbacks: u.state.keptVersions(), Lockstep: u.staysStopped,
+			Rollbacks: u.state.keptVersions(), Lockstep: u.staysStopped, Held: u.state.Held != "",
 		},
 	}
 	if i := u.state.Installed; i != nil {
@@ -376,6 +397,8 @@ func (u *unit) health() (probe.State, string) {
 		return probe.Starting, "it is being upgraded"
 	case u.state.Installed == nil:
 		return stopped, "no version is installed yet"
+	case u.state.Held != "":
+		return stopped, u.state.Held
 	}
 	return u.seen.health(&u.rules, u.seen.last.at)
 }

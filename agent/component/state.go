@@ -60,6 +60,13 @@ type state struct {
 	// Broken is why an upgrade that failed could not be undone. Until an operator acts the
 	// agent does nothing with the component.
 	Broken string `json:"broken,omitempty"`
+	// Held is why the installed version is not started though it is to run; empty: it is. Released
+	// is what was in force when an operator let it run nevertheless.
+	Held     string                     `json:"held,omitempty"`
+	Released *agentapi.ComponentInForce `json:"released,omitempty"`
+	// Undrain means that it was drained when it was held, so that its hook undrain is run once it
+	// runs again.
+	Undrain bool `json:"undrain,omitempty"`
 	// History are the last upgrades, for people on the host, oldest first.
 	History []probe.WorkloadEvent `json:"history,omitempty"`
 }
@@ -127,7 +134,7 @@ func (s *state) install(j *primitive.Journal, problem string, bytes int64, limit
 	s.forget(to.Home)
 	s.Runtime, s.Installed = j.Order.Runtime, &to
 	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now, problem}), maxCompleted)
-	s.Report, s.Broken = nil, ""
+	s.Report, s.Broken, s.Held = nil, "", ""
 	if problem != "" {
 		s.fail(j, problem, true, now)
 	} else {

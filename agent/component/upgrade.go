@@ -150,6 +150,7 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	defer release()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer u.abideAfter(ctx)
 	u.begin(r.ID, cancel)
 	defer u.end()
 	return u.upgrade(ctx, r)
@@ -211,7 +212,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	if r.Order.Runtime == "" {
 		r.Order.Runtime = policy.Runtime
 	}
-	r.Order.ServerConfig = policy.ServerConfig
+	r.Order.ServerConfig, r.Order.HeldAtBoot = policy.ServerConfig, policy.Lockstep
 	switch {
 	case problem != "":
 		return refused(errors.New(problem))
@@ -317,6 +318,7 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 	if r.Force {
 		j.Extras.AcceptState()
 	}
+	w.keepDown()
 	if err := w.run.Undo(); err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
 	}
@@ -534,6 +536,7 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	w.j.KeepDownload = f.Transient
 	w.phase = ""
 	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
+	w.keepDown()
 	if err := w.run.Fail(step, why); err != nil {
 		return w.broken(why, err)
 	}
@@ -542,6 +545,7 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 
 // undone completes an undoing that was interrupted.
 func (w *work) undone(ctx context.Context, f *Failure) error {
+	w.keepDown()
 	if err := w.run.Undo(); err != nil {
 		return w.broken(f.Err, err)
 	}

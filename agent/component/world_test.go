@@ -60,6 +60,8 @@ type machine struct {
 	config    map[string]string // that a running component has read
 	// held are the components that were stopped: no boot starts them.
 	held map[string]bool
+	// heldAtBoot are those whose installed version no boot starts.
+	heldAtBoot map[string]bool
 	// drained is what the hooks have made of a component.
 	drained map[string]bool
 	// wrongs are what no component may do: to run with state of another form than its own, or in
@@ -144,7 +146,7 @@ func newWorld(t *testing.T) *world {
 	w.disk.SyncAll()
 	w.machine = &machine{
 		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{}, config: map[string]string{},
-		held: map[string]bool{}, drained: map[string]bool{},
+		held: map[string]bool{}, heldAtBoot: map[string]bool{}, drained: map[string]bool{},
 		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
 	}
 	public, private, err := trust.GenerateKey(nil)
@@ -181,7 +183,7 @@ func (w *world) reboot(left *simdisk.FS) {
 	m.set(func() {
 		m.running = map[string]string{}
 		for name, home := range m.installed {
-			if !m.fails["start "+versionOf(home)] && !m.held[name] {
+			if !m.fails["start "+versionOf(home)] && !m.held[name] && !m.heldAtBoot[name] {
 				m.run(w.look(), name, home)
 			}
 		}
@@ -457,7 +459,7 @@ func (m model) Install(ctx context.Context, to, _ *runtime.Release) error {
 		if home := w.running[to.Name]; home != "" {
 			return fmt.Errorf("installed while %s runs", home)
 		}
-		w.installed[to.Name] = to.Home
+		w.installed[to.Name], w.heldAtBoot[to.Name] = to.Home, to.HeldAtBoot
 		return nil
 	})
 }
@@ -473,7 +475,7 @@ func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string)
 		if from == nil {
 			delete(w.installed, to.Name)
 		} else {
-			w.installed[to.Name] = from.Home
+			w.installed[to.Name], w.heldAtBoot[to.Name] = from.Home, from.HeldAtBoot
 		}
 		return nil
 	})
@@ -612,7 +614,7 @@ func (m *machine) clone() *machine {
 	defer m.mu.Unlock()
 	return &machine{
 		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
-		held: maps.Clone(m.held), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet, server: m.server,
+		held: maps.Clone(m.held), heldAtBoot: maps.Clone(m.heldAtBoot), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet, server: m.server,
 		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls), printed: slices.Clone(m.printed),
 	}
 }

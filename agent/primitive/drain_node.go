@@ -62,11 +62,11 @@ func (c *Change) undoDrain(ctx context.Context) error {
 	if err != nil || from == nil || !c.Journal.Extras.Drained {
 		return err
 	}
-	return c.undrain(ctx, from)
+	return c.Undrain(ctx, from)
 }
 
-// undrain runs the hook undrain of a version, if it has one.
-func (c *Change) undrain(ctx context.Context, r *runtime.Release) error {
+// Undrain runs the hook undrain of a version that runs, if it has one.
+func (c *Change) Undrain(ctx context.Context, r *runtime.Release) error {
 	h := r.Component.Hooks
 	if h == nil || h.Undrain == nil {
 		return nil

@@ -16,7 +16,7 @@ func (c *Change) undrainNode() steps.Step {
 			if err != nil {
 				return err
 			}
-			return c.undrain(ctx, to)
+			return c.Undrain(ctx, to)
 		},
 	}
 }
