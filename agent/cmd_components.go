@@ -242,8 +242,8 @@ func componentsReleaseCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "release NAME (--undo | --forward)",
-		Short: "End a component's upgrade in lockstep whose server is lost for good",
-		Long: `End a component's upgrade in lockstep whose server is lost for good.
+		Short: "End a component's upgrade in lockstep, or start a held one, whose server is lost for good",
+		Long: `End a component's upgrade in lockstep, or start a held one, whose server is lost for good.
 
 A component that is upgraded in lockstep waits, drained or stopped, until its server lets all
 hosts begin the next phase. Without the server nobody knows how far the others are, and
@@ -251,8 +251,11 @@ components of different versions may then run at the same time. So look at the o
 first, with "muster-agent components status NAME", and end all upgrades the same way. A server
 that comes back continues its rollout, and needs no release.
 
+A component is held, and not started, while its server has not said that its version is the one in
+force. Released with --forward, it runs until the server's policy puts another version in force.
+
   --undo     the version before runs again; refused once this host may have begun to switch
-  --forward  the upgrade goes on to its end
+  --forward  the upgrade goes on to its end, or the held component is started
 
 The command asks for the component's name before it does anything.`,
 		Args: cobra.ExactArgs(1),
@@ -269,17 +272,17 @@ The command asks for the component's name before it does anything.`,
 			if err := client.Release(c.Context(), probe.ReleaseRequest{Component: args[0], Undo: undo}); err != nil {
 				return explainNotRunning(err, top)
 			}
-			what := "goes on to its end"
+			what := "Its upgrade goes on to its end, or it is held no longer"
 			if undo {
-				what = "is being undone"
+				what = "Its upgrade is being undone"
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "The upgrade of %s %s. See `muster-agent components status %s`.\n", args[0], what, args[0])
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s is released. %s. See `muster-agent components status %s`.\n", args[0], what, args[0])
 			return err
 		},
 	}
 	topFlag(c, &top)
 	c.Flags().BoolVar(&undo, "undo", false, "undo the upgrade")
-	c.Flags().BoolVar(&forward, "forward", false, "let the upgrade go on to its end")
+	c.Flags().BoolVar(&forward, "forward", false, "let the upgrade go on to its end, or start the held component")
 	c.MarkFlagsMutuallyExclusive("undo", "forward")
 	c.MarkFlagsOneRequired("undo", "forward")
 	return c

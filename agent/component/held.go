@@ -116,6 +116,7 @@ func (m *Manager) ReleaseHeld(ctx context.Context, name string) error {
 	if err := u.lock(ctx); err != nil {
 		return err
 	}
+	defer m.lookSoon() // once it is unlocked
 	defer u.unlock()
 	if u.held() == "" {
 		return fmt.Errorf("component %s is not held", name)

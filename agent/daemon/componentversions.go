@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -118,10 +120,21 @@ func busy(err error) error {
 	return err
 }
 
-// releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it.
+// releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it, or
+// starts a component that is held.
 func (d *daemon) releaseComponent(req probe.ReleaseRequest) error {
 	if err := d.workloads.Known(req.Component); err != nil {
 		return err
+	}
+	upgraded := slices.ContainsFunc(d.queue.Lockstep(), func(i queue.Item) bool { return i.Component() == req.Component })
+	if !upgraded && !req.Undo && d.workloads.IsHeld(req.Component) {
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		if err := d.workloads.ReleaseHeld(ctx, req.Component); err != nil {
+			return err
+		}
+		d.log.Warn("a held component was released on this host", "component", req.Component)
+		return nil
 	}
 	if err := d.queue.Release(req.Component, req.Undo); err != nil {
 		return err

@@ -138,6 +138,9 @@ type daemon struct {
 	upgrade  *agentapi.UpgradeDetails // as reported, or nil
 	staging  *agentapi.UpgradeDetails // the stage that runs, or the last one if it failed
 	watching chan struct{}            // closed when the watch ends; nil if there is none
+	// answered is closed once the server has answered a check-in of this process; see answerOnce.
+	answered   chan struct{}
+	answerOnce sync.Once
 	// versions are those on the host, and rollbacks those it can be rolled back to, as last
 	// checked.
 	versions  []probe.Version
@@ -187,6 +190,7 @@ func (a Agent) build() (*daemon, error) {
 	d := &daemon{
 		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
 		stages: make(chan upgrade.Request, 1), componentStages: make(chan component.Request, agentapi.MaxComponents), recheck: make(chan struct{}, 1),
+		answered: make(chan struct{}),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -248,7 +252,8 @@ func (d *daemon) buildGateway() {
 	client := d.client()
 	d.loop = &gateway.Loop{
 		Server: client, Muster: d.Muster, Report: d.report, Deliver: d.deliver, Changes: d.changes,
-		URL: client.Address, Rand: d.Rand, Log: d.log,
+		Answered: func() { d.answerOnce.Do(func() { close(d.answered) }) },
+		URL:      client.Address, Rand: d.Rand, Log: d.log,
 	}
 	d.acks = &gateway.AckSender{Server: client, Outbox: d.queue, Rand: d.Rand, Log: d.log}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -49,6 +50,7 @@ type machine struct {
 	client *http.Client
 
 	components []Component
+	runtimes   map[string]runtime.Adapter
 	sw         *gateway.Switch
 	level      slog.LevelVar
 	execErr    error
@@ -161,7 +163,7 @@ func (m *machine) options() Options {
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
 		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
-		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components,
+		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
 	}
 }
 

@@ -115,8 +115,16 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 	var followed []agentapi.PolicyComponent
 	busy := map[string]bool{}
 	ended := make(chan string)
+	answered := d.answered
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
+		// Before the policy is read: the answer was stored with the policy that it had.
+		confirmed := false
+		select {
+		case <-answered:
+			confirmed, answered = true, nil
+		default:
+		}
 		if list := d.queue.Settings().Components; !reflect.DeepEqual(list, followed) {
 			if err := d.workloads.Follow(ctx, list); err != nil {
 				d.log.Error("not every component of the policy is followed", "error", err)
@@ -128,6 +136,9 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 					parts.Go(func() { _ = d.stageComponent(ctx, r) }) // it is reported
 				}
 			}
+		}
+		if confirmed {
+			d.workloads.Confirmed()
 		}
 		again := time.Now().Add(time.Hour)
 		names := d.queue.Components()
@@ -158,6 +169,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		timer := time.NewTimer(time.Until(again))
 		select {
 		case <-changed:
+		case <-answered:
 		case name := <-ended:
 			delete(busy, name)
 		case r := <-d.componentStages:

@@ -75,6 +75,9 @@ type Loop struct {
 	// sent after it has returned. After an error the token is not confirmed, and
 	// the server sends the actions again.
 	Deliver func(agentapi.CheckinResponse) error
+	// Answered is called after an answer was stored, unless it is that of a poll which a newer one
+	// has replaced: that is answered without what waits for the agent. nil: nothing is.
+	Answered func()
 	// Changes wakes the loop.
 	Changes *Changes
 	// URL returns the server's URL, for Fleet.
@@ -286,6 +289,9 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 		r.fleet.Reset()
 		r.unauthorized = 0
 		l.update(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
+		if newest && l.Answered != nil {
+			l.Answered()
+		}
 		if newest {
 			r.paused = now
 			if now.Sub(res.poll.started) < heldFor {

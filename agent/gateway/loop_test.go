@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,9 +79,10 @@ func parked(ctx context.Context, d time.Duration) (agentapi.CheckinResponse, err
 
 // phases reports the last phase that the test set.
 type phases struct {
-	mu      sync.Mutex
-	now     string
-	changes Changes
+	mu       sync.Mutex
+	now      string
+	changes  Changes
+	answered atomic.Int64
 }
 
 func (p *phases) set(s string) {
@@ -109,7 +111,7 @@ func inBubbleOf(t *testing.T, muster bool, s *script, test func(l *Loop, p *phas
 		p := &phases{}
 		l := &Loop{
 			Server: s, Muster: muster, URL: func() string { return "" }, Report: p.report, Changes: &p.changes, Rand: func() float64 { return 0.5 },
-			Deliver: func(agentapi.CheckinResponse) error { return nil },
+			Deliver: func(agentapi.CheckinResponse) error { return nil }, Answered: func() { p.answered.Add(1) },
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -118,6 +120,35 @@ func inBubbleOf(t *testing.T, muster bool, s *script, test func(l *Loop, p *phas
 		test(l, p)
 		cancel()
 		<-done
+	})
+}
+
+// A poll that a newer one replaces is answered without what waits for the agent.
+func TestOnlyTheNewestPollCountsAsAnswered(t *testing.T) {
+	s := &script{}
+	s.answer = func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
+		if n > 0 {
+			return parked(ctx, time.Minute)
+		}
+		for s.count() < 2 { // as Muster's server does
+			if err := backoff.Sleep(ctx, time.Second); err != nil {
+				return agentapi.CheckinResponse{}, err
+			}
+		}
+		return agentapi.CheckinResponse{}, nil
+	}
+	inBubble(t, s, func(_ *Loop, p *phases) {
+		time.Sleep(10 * time.Second)
+		p.set("held")
+		time.Sleep(30 * time.Second)
+		if n := p.answered.Load(); s.count() != 2 || n != 0 {
+			t.Errorf("%d polls, and %d count as answered", s.count(), n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := p.answered.Load(); n != 1 {
+			t.Errorf("%d count as answered, want that of the newer poll", n)
+		}
 	})
 }
 

@@ -185,7 +185,8 @@ type StageRequest struct {
 // server.
 type ReleaseRequest struct {
 	Component string `json:"component"`
-	// Undo undoes the upgrade; otherwise it goes on to its end.
+	// Undo undoes the upgrade; otherwise it goes on to its end, or a component that is held is
+	// started.
 	Undo bool `json:"undo,omitempty"`
 }
 
