@@ -164,7 +164,7 @@ func TestHostThatComesBackWithTheVersionBefore(t *testing.T) {
 		b.m.Confirmed()
 		b.sees("", why)
 		b.w.machine.set(func() { b.w.machine.fails["install"] = true })
-		failureOf(t, b.m.Upgrade(t.Context(), order("fails", "1.1.0")))
+		_ = failureOf(t, b.m.Upgrade(t.Context(), order("fails", "1.1.0")))
 		b.sees("", why) // as before it
 		b.w.machine.set(func() { clear(b.w.machine.fails) })
 		if err := b.m.Upgrade(t.Context(), order("switch", "1.1.0")); err != nil {
@@ -290,7 +290,7 @@ func TestFailedUpgradeInLockstepStaysStopped(t *testing.T) {
 		b.w.machine.set(func() { b.w.machine.fails["install"] = true })
 		b.begins("1.1.0", agentapi.LockstepBackup)
 		b.m.Proceed("web", b.r.ID, agentapi.LockstepStart, "")
-		failureOf(t, b.ended())
+		_ = failureOf(t, b.ended())
 		for _, version := range []string{"1.0.0", "1.1.0"} {
 			b.force(version, false)
 			b.boots()
