@@ -149,6 +149,9 @@ func (u *unit) abideAt(ctx context.Context, start bool) error {
 	u.mu.Unlock()
 	concerned := inForce(p) || s.Held != "" || s.Released != nil || s.Undrain || s.Installed != nil && s.Installed.HeldAtBoot && unseen
 	if s.Installed == nil || s.Broken != "" || !concerned {
+		u.mu.Lock()
+		u.unseen = unseen && (s.Installed == nil || s.Broken != "") // what is down now, somebody else has stopped
+		u.mu.Unlock()
 		return nil
 	}
 	if s.Released != nil && (p.InForce == nil || *p.InForce != *s.Released) {

@@ -233,6 +233,29 @@ func TestComponentStoppedByHandIsNotHeld(t *testing.T) {
 	})
 }
 
+// Nor does a policy that begins to say lockstep start it.
+func TestComponentStoppedByHandBeforeLockstepIsNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.publish("1.0.0", nil)
+		w.policy = w.policy[:1]
+		b := &bound{&together{t: t, w: w}}
+		b.starts()
+		if err := b.m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		b.starts()
+		b.sees("1.0.0", "")
+		w.machine.set(func() { delete(w.machine.running, "web") })
+		w.policy[0].Lockstep = true
+		b.force("1.0.0", false)
+		b.m.Confirmed()
+		b.sees("", "")
+		b.boots() // its version is not held at boot, since it is older than that policy
+		b.sees("1.0.0", "")
+	})
+}
+
 func TestHeldComponentIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := boundHost(t)

@@ -16,7 +16,10 @@ func TestUnitOfTheHostIsRefusedWhereNoBootMayStartIt(t *testing.T) {
 		held    bool
 		refused bool
 	}{
-		{"systemd", false, true, true}, {"systemd", true, true, false}, {"docker", false, true, false}, {"process", false, true, false},
+		{"systemd", false, true, true},
+		{"systemd", true, true, false},
+		{"docker", false, true, false},
+		{"process", false, true, false},
 		{"systemd", false, false, false},
 	} {
 		r := &runtime.Release{Name: "web", Identity: manifest.Identity{Version: "1.0.0"}, Component: manifest.Component{Runtime: c.runtime, Settings: map[string]any{"unit": "web.service"}}}
