@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -146,11 +145,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		r.StagedVersions = d.stagedVersions()
 	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
-	if d.workloads.AwaitsServer() {
-		// A component is down until the server has answered, so this asks for the answer as soon as
-		// servers give one that has nothing to say.
-		r.PollTimeout = min(d.Config.Checkin.PollTimeout, config.MinPollTimeout).String()
-	}
+	r.AwaitsAnswer = d.workloads.AwaitsServer()
 	return r
 }
 

@@ -146,6 +146,9 @@ type CheckinRequest struct {
 	// run yet: full versions of the agent, and those of components as <name> <version>. nil is
 	// that of an agent that does not know STAGE.
 	StagedVersions []string `json:"staged_versions,omitzero"`
+	// AwaitsAnswer means that a component is down until the server has answered, so that the
+	// answer is to come at once, with whatever there is.
+	AwaitsAnswer bool `json:"awaits_answer,omitempty"`
 	// HeaderVersion is the server's: the UserAgentVersion of the request.
 	HeaderVersion string `json:"-"`
 }

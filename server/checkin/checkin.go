@@ -41,6 +41,9 @@ const (
 	// most phases show, and 100,000 agents send 3,300 check-ins a second, of which one
 	// core handles 18,000.
 	shortPoll = 30 * time.Second
+	// awaitedPoll is how long an agent is parked that awaits an answer: long enough to compare its
+	// policy and its actions. An agent awaits one once after its start.
+	awaitedPoll = time.Second
 
 	// MaxActions bounds the actions of one answer; the next answer has the rest.
 	MaxActions = 100
@@ -122,7 +125,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	has := agent.ReportedPolicy(req.AgentPolicyID, req.PolicyRevisionIdx)
 	// FingerprintOf does not parse the body. If it has cut out anything but the token, the
 	// fingerprint is not that of the check-in.
-	if received.Token == "" || received.Token == req.AckToken {
+	if (received.Token == "" || received.Token == req.AckToken) && !req.AwaitsAnswer {
 		var state uint64
 		if !written && !short && req.UpgradeDetails == nil {
 			state = agent.CheckinState()
@@ -132,6 +135,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	poll := s.pollTime(asked)
 	if short {
 		poll = min(poll, shortPoll)
+	}
+	if req.AwaitsAnswer {
+		poll = min(poll, awaitedPoll)
 	}
 	s.park(w, r, Wait{AgentID: agent.ID, Policy: has, After: after}, poll)
 	return nil

@@ -457,6 +457,24 @@ func TestPollTimeout(t *testing.T) {
 	}
 }
 
+// An agent that has to know its policy before it starts a component is answered within a second,
+// and what it sends again is no repetition that waits for longer.
+func TestAgentThatAwaitsAnAnswerIsNotParkedForLong(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		d := &deadlines{}
+		w.service.Parker = d
+		err := w.service.Handle(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(),
+			agentapi.CheckinRequest{Status: "online", PollTimeout: "5m", AwaitsAnswer: true}, checkin.Received{Fingerprint: checkin.Fingerprint{1}})
+		if err != nil || d.park > time.Second {
+			t.Errorf("it is parked for %s, error %v", d.park, err)
+		}
+		if w.service.HandleDuplicate(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent().ID, checkin.Fingerprint{1}, "") {
+			t.Error("its check-in is repeated")
+		}
+	}
+}
+
 // Metadata is only sent when it has changed. What it says of the version precedes the
 // User-Agent, which omits pre-releases and builds.
 func TestVersionOfUserAgentIsTakenWithoutMetadata(t *testing.T) {
