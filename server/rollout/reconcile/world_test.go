@@ -133,8 +133,10 @@ func (w *world) processAt(s store.Store, now clock.Clock) *server {
 	p.flush = lastSeen.Flush
 	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
-	p.loop = reconcile.New(reconcile.Config{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
-		Policies: latePolicies{&policy.Service{Store: s, Events: events, Now: now}, w}})
+	p.loop = reconcile.New(reconcile.Config{
+		Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
+		Policies: latePolicies{&policy.Service{Store: s, Events: events, Now: now}, w},
+	})
 	return p
 }
 
