@@ -115,6 +115,8 @@ type UpgradeOrder struct {
 	Why                              string
 	// Actor is the name of the admin key.
 	Actor string
+	// stages means that nothing that runs is changed; see StageOrder.
+	stages bool
 }
 
 // maxWhy bounds a reason, in bytes, as in rollouts.
@@ -372,7 +374,7 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 	}
 	check := func(a *fleet.Agent) error {
 		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
-		if err == nil {
+		if err == nil && !o.stages {
 			err = fleet.CheckInForce(listed[a.PolicyID], o.Version)
 		}
 		if err == nil {

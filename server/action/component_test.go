@@ -223,6 +223,13 @@ func TestOtherVersionThanTheOneInForceIsRefused(t *testing.T) {
 	if refused := w.offer(o); refused["a"] == nil || !strings.Contains(refused["a"].Error(), refusal) {
 		t.Errorf("the offer is refused with %v", refused)
 	}
+	// A rollout in lockstep needs it on the hosts.
+	w.change("a", func(a *fleet.Agent) { a.StagedVersions = []string{} })
+	w.must(w.service.EachStageVerdict(t.Context(), action.StageOrder{Component: "web", UpgradeRequest: order("2.5.0").UpgradeRequest, AgentIDs: []string{"a"}}, func(v action.Verdict) {
+		if v.Err != nil {
+			t.Errorf("the verdict of a stage is %+v", v)
+		}
+	}))
 	back := order("2.3.0", "a")
 	back.Component, back.Rollback = "web", true
 	got, err := previewed(t.Context(), w.service.EachVerdict, back)

@@ -54,7 +54,7 @@ func (s *Service) Stage(ctx context.Context, o StageOrder) (fleet.Action, error)
 // agent can stage versions.
 func (s *Service) stageStep(ctx context.Context, o StageOrder) (step, fleet.Catalog, error) {
 	do, catalog, err := s.upgradeStep(ctx, UpgradeOrder{
-		Component: o.Component, UpgradeRequest: o.UpgradeRequest, AgentIDs: o.AgentIDs, Selected: o.Selected, Actor: o.Actor,
+		Component: o.Component, UpgradeRequest: o.UpgradeRequest, AgentIDs: o.AgentIDs, Selected: o.Selected, Actor: o.Actor, stages: true,
 	})
 	if err != nil {
 		return step{}, nil, err
