@@ -266,7 +266,7 @@ func (u *unit) resume(ctx context.Context) error {
 		// What is being upgraded or looked at is held by whoever does that.
 		select {
 		case u.busy <- struct{}{}:
-			err = u.abideAt(ctx, true)
+			err = u.enforceAt(ctx, true)
 			u.unlock()
 		default:
 		}

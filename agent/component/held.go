@@ -29,18 +29,18 @@ type facts struct {
 	released *agentapi.ComponentInForce
 }
 
-// verb is what is to be done with a component.
-type verb int
+// action is what is to be done with a component.
+type action int
 
 const (
-	leaveIt verb = iota
+	leaveIt action = iota
 	stopIt
 	holdIt // it does not run, and must not
 	startIt
 )
 
 // decide decides what is to be done, and for stopIt and holdIt why.
-func (f facts) decide() (do verb, why string) {
+func (f facts) decide() (do action, why string) {
 	why = f.forbids()
 	switch {
 	case f.runs && (why == "" || f.upgraded):
@@ -124,7 +124,7 @@ func (m *Manager) ReleaseHeld(ctx context.Context, name string) error {
 	if err := u.change(func(s *state) { s.Released = u.policy.InForce }); err != nil { // change locks u.mu
 		return err
 	}
-	return u.abide(ctx)
+	return u.enforce(ctx)
 }
 
 // held returns why the component is held, empty if it is not.
@@ -139,11 +139,11 @@ func (u *unit) facts() facts {
 	return facts{policy: u.policy, installed: u.state.installed(), confirmed: u.m.confirmed.Load(), released: u.state.Released}
 }
 
-// abide does with the component what the version in force asks for. The caller has locked u.
-func (u *unit) abide(ctx context.Context) error { return u.abideAt(ctx, false) }
+// enforce stops, holds or starts the component by the version that is in force. The caller has locked u.
+func (u *unit) enforce(ctx context.Context) error { return u.enforceAt(ctx, false) }
 
-// abideAt is abide; when the agent starts it only holds what does not run, which takes no time.
-func (u *unit) abideAt(ctx context.Context, start bool) error {
+// enforceAt is enforce; when the agent starts it only holds what does not run, which takes no time.
+func (u *unit) enforceAt(ctx context.Context, start bool) error {
 	u.mu.Lock()
 	p, s, unseen, f := u.policy, u.state, u.unseen, u.facts()
 	u.mu.Unlock()
@@ -241,16 +241,16 @@ func (u *unit) hold(why string) error {
 	return u.change(func(s *state) { s.Held = why })
 }
 
-// abideAfter is abide once an upgrade has ended.
-func (u *unit) abideAfter(ctx context.Context) {
-	if err := u.abide(context.WithoutCancel(ctx)); err != nil {
+// enforceAfter is enforce once an upgrade has ended.
+func (u *unit) enforceAfter(ctx context.Context) {
+	if err := u.enforce(context.WithoutCancel(ctx)); err != nil {
 		u.m.Log.Warn("whether a component may run is decided at the next look", "component", u.name, "error", err)
 	}
 }
 
-// keepDown has the undoing of an upgrade not start the version before where that must not run: other
-// hosts may have gone on without this one. abide starts it once it may run.
-func (w *work) keepDown() {
+// keepStopped has the undoing of an upgrade not start the version before where that must not run: other
+// hosts may have gone on without this one. enforce starts it once it may run.
+func (w *work) keepStopped() {
 	u, j := w.u, w.j
 	if j.From == nil {
 		return

@@ -26,7 +26,7 @@ func TestVersionInForceDecides(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		f    facts // installed is 1.0.0, and the policy says lockstep
-		do   verb
+		do   action
 		why  string
 	}{
 		{"it runs, and is in force", facts{policy: agentapi.PolicyComponent{InForce: same}, runs: true}, leaveIt, goesOn},

@@ -34,15 +34,15 @@ func (m *Manager) Proceed(component, id string, until agentapi.LockstepPhase, un
 	u.mu.Lock()
 	u.orders = orders{id, until, undo}
 	u.mu.Unlock()
-	u.obeyUndo(id)
+	u.stopIfUndone(id)
 	select {
 	case u.ordered <- struct{}{}:
 	default: // a call before has not been seen yet
 	}
 }
 
-// obeyUndo ends the upgrade under way if it is to be undone.
-func (u *unit) obeyUndo(id string) {
+// stopIfUndone ends the upgrade under way if it is to be undone.
+func (u *unit) stopIfUndone(id string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.running == id && u.orders.id == id && u.orders.undo != "" {

@@ -75,7 +75,7 @@ func (u *unit) look(ctx context.Context) bool {
 	default:
 		return false
 	}
-	if err := u.abide(ctx); err != nil && ctx.Err() == nil {
+	if err := u.enforce(ctx); err != nil && ctx.Err() == nil {
 		u.m.Log.Warn("a component is not as the version in force asks", "component", u.name, "error", err)
 	}
 	adapter, r, err := u.current()

@@ -150,7 +150,7 @@ func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	defer release()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer u.abideAfter(ctx)
+	defer u.enforceAfter(ctx)
 	u.begin(r.ID, cancel)
 	defer u.end()
 	return u.upgrade(ctx, r)
@@ -160,7 +160,7 @@ func (u *unit) begin(id string, cancel context.CancelCauseFunc) {
 	u.mu.Lock()
 	u.running, u.cancel = id, cancel
 	u.mu.Unlock()
-	u.obeyUndo(id)
+	u.stopIfUndone(id)
 }
 
 func (u *unit) end() {
@@ -318,7 +318,7 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 	if r.Force {
 		j.Extras.AcceptState()
 	}
-	w.keepDown()
+	w.keepStopped()
 	if err := w.run.Undo(); err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
 	}
@@ -536,7 +536,7 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	w.j.KeepDownload = f.Transient
 	w.phase = ""
 	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
-	w.keepDown()
+	w.keepStopped()
 	if err := w.run.Fail(step, why); err != nil {
 		return w.broken(why, err)
 	}
@@ -545,7 +545,7 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 
 // undone completes an undoing that was interrupted.
 func (w *work) undone(ctx context.Context, f *Failure) error {
-	w.keepDown()
+	w.keepStopped()
 	if err := w.run.Undo(); err != nil {
 		return w.broken(f.Err, err)
 	}

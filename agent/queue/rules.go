@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -263,20 +264,18 @@ func (s *state) proceed(a agentapi.Action, now time.Time) Result {
 		return Result{Message: "there is nothing to undo"}
 	case i < 0:
 		return Result{Error: fmt.Sprintf("no upgrade %s of component %s is under way in lockstep", data.UpgradeID, data.Component)}
-	case !data.Undo && s.Pending[i].Undo != "":
-		return Result{Error: "the upgrade is being undone"}
 	case !data.Undo:
-		if data.Until.Reaches(s.Pending[i].Until) {
-			s.Pending[i].Until = data.Until
+		if err := s.Pending[i].goOn(data.Until); err != nil {
+			return Result{Error: err.Error()}
 		}
 		return Result{Message: fmt.Sprintf("may go on until %q", s.Pending[i].Until)}
-	case s.Pending[i].Until.Reaches(agentapi.LockstepSwitch):
-		return Result{Error: fmt.Sprintf("the upgrade can no longer be undone: it may have begun %q", agentapi.LockstepSwitch)}
 	case s.Pending[i].idle():
 		s.finish(s.Pending[i].Action.ID, Result{Error: undone(data.Reason)}, now)
 		return Result{Message: "undone before it began"}
 	}
-	s.Pending[i].Undo = undone(data.Reason)
+	if err := s.Pending[i].undo(undone(data.Reason)); err != nil {
+		return Result{Error: err.Error()}
+	}
 	return Result{Message: "is being undone"}
 }
 
@@ -286,15 +285,29 @@ func (s *state) release(component string, undo bool) error {
 	switch {
 	case i < 0:
 		return fmt.Errorf("component %s is not being upgraded in lockstep", component)
-	case undo && s.Pending[i].Until.Reaches(agentapi.LockstepSwitch):
-		return fmt.Errorf("the upgrade of component %s can no longer be undone: it may have begun %q, and other hosts have", component, agentapi.LockstepSwitch)
 	case undo:
-		s.Pending[i].Undo = "undone on the host"
-	case s.Pending[i].Undo != "":
-		return fmt.Errorf("the upgrade of component %s is being undone", component)
-	default:
-		s.Pending[i].Until = agentapi.LockstepStart
+		return s.Pending[i].undo("undone on the host")
 	}
+	return s.Pending[i].goOn(agentapi.LockstepStart)
+}
+
+// goOn lets an upgrade in lockstep go on until a phase. A PROCEED may come after a later one.
+func (i *Item) goOn(until agentapi.LockstepPhase) error {
+	if i.Undo != "" {
+		return errors.New("the upgrade is being undone")
+	}
+	if until.Reaches(i.Until) {
+		i.Until = until
+	}
+	return nil
+}
+
+// undo has an upgrade in lockstep undone, unless other hosts may have switched.
+func (i *Item) undo(why string) error {
+	if i.Until.Reaches(agentapi.LockstepSwitch) {
+		return fmt.Errorf("the upgrade can no longer be undone: it may have begun %q", agentapi.LockstepSwitch)
+	}
+	i.Undo = why
 	return nil
 }
 

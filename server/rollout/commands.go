@@ -400,14 +400,10 @@ func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, req Reque
 
 // named lists agents for a sentence.
 func named(agents []string, none string) string {
-	const most = 5
-	switch {
-	case len(agents) == 0:
+	if len(agents) == 0 {
 		return none
-	case len(agents) <= most:
-		return strings.Join(agents, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(agents[:most], ", "), len(agents)-most)
+	return plan.Few(agents, len(agents))
 }
 
 func because(text string, req Request) string {

@@ -175,7 +175,7 @@ func Next(u *fleet.ServerUpgrade, me Me, running []fleet.Server, now time.Time) 
 	case fleet.ServerStop:
 		return before(u, fleet.ServerRecheck, stopTime, nil, now)
 	case fleet.ServerRecheck:
-		return before(u, fleet.ServerBackup, checkTime, strangers(u, running), now)
+		return before(u, fleet.ServerBackup, checkTime, others(u, running), now)
 	case fleet.ServerBackup:
 		if u.Backup != "" || u.WithoutBackup {
 			return Move{Phase: fleet.ServerMigrate}
@@ -255,8 +255,8 @@ func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
-// strangers returns the hosts of running servers that do not take part.
-func strangers(u *fleet.ServerUpgrade, running []fleet.Server) []string {
+// others returns the hosts of running servers that do not take part.
+func others(u *fleet.ServerUpgrade, running []fleet.Server) []string {
 	var out []string
 	for i := range running {
 		if u.Server(running[i].ID) == nil {

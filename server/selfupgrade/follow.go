@@ -209,7 +209,7 @@ func (f *Follower) round(ctx context.Context) (Step, error) {
 		return Wait, err
 	}
 	f.refuses.Store(new(Refuses(u)))
-	f.say(u)
+	f.logPhase(u)
 	me := f.Self
 	if me.Record, err = f.Records.Read(); err != nil {
 		return Wait, err
@@ -229,8 +229,8 @@ func (f *Follower) round(ctx context.Context) (Step, error) {
 	return f.lead(ctx, u, me)
 }
 
-// say logs each phase once.
-func (f *Follower) say(u *fleet.ServerUpgrade) {
+// logPhase logs each phase once.
+func (f *Follower) logPhase(u *fleet.ServerUpgrade) {
 	phase := ""
 	if u != nil && !u.Phase.Ended() {
 		phase = string(u.Phase)
@@ -390,7 +390,7 @@ func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 	return Wait, err
 }
 
-// ended says how an upgrade has ended. The trail has its beginning in any case.
+// ended records how an upgrade has ended. The trail has its beginning in any case.
 func (f *Follower) ended(ctx context.Context, u *fleet.ServerUpgrade) {
 	text := fmt.Sprintf("upgraded the servers from %s to %s", u.From, u.To)
 	if u.Phase == fleet.ServerUndone {

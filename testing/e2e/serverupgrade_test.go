@@ -321,16 +321,16 @@ func (m *serverMachine) forgets() {
 	}
 }
 
-// herd is agents that are connected to the servers.
-type herd struct {
+// simulatedFleet is agents that are connected to the servers.
+type simulatedFleet struct {
 	servers []*serverMachine
 	ids     map[string]bool
 }
 
-// newHerd enrols agents and lets them check in until the test ends.
-func newHerd(t *testing.T, n int, servers ...*serverMachine) *herd {
+// newSimulatedFleet enrols agents and lets them check in until the test ends.
+func newSimulatedFleet(t *testing.T, n int, servers ...*serverMachine) *simulatedFleet {
 	t.Helper()
-	h := &herd{servers: servers, ids: map[string]bool{}}
+	h := &simulatedFleet{servers: servers, ids: map[string]bool{}}
 	var urls []string
 	for _, m := range servers {
 		urls = append(urls, (&url.URL{Scheme: "https", Host: m.agents}).String())
@@ -372,7 +372,7 @@ func newHerd(t *testing.T, n int, servers ...*serverMachine) *herd {
 }
 
 // connected waits until so many agents are parked at the servers.
-func (h *herd) connected(t *testing.T, n int) {
+func (h *simulatedFleet) connected(t *testing.T, n int) {
 	t.Helper()
 	deadline := time.Now().Add(upgradeTime)
 	for {
@@ -393,7 +393,7 @@ func (h *herd) connected(t *testing.T, n int) {
 }
 
 // complete checks that the servers know all agents, and that all are online.
-func (h *herd) complete(t *testing.T) {
+func (h *simulatedFleet) complete(t *testing.T) {
 	t.Helper()
 	list, err := getAdmin[adminapi.AgentList](h.servers[0], "/api/fleet/agents?perPage=10000")
 	check(t, err)
@@ -432,7 +432,7 @@ func upgraded(t *testing.T, u fleet.ServerUpgrade, said string, agents int) {
 func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
 	const agents = 1000
 	m := newServerMachine(t, "", nil)
-	h := newHerd(t, agents, m)
+	h := newSimulatedFleet(t, agents, m)
 	for _, to := range []string{newServer, oldServer} {
 		u, said := m.upgradeServers(to)
 		upgraded(t, u, said, agents)
@@ -457,7 +457,7 @@ func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
 	first := newServerMachine(t, store, nil)
 	second := newServerMachine(t, store, first)
-	h := newHerd(t, agents, first, second)
+	h := newSimulatedFleet(t, agents, first, second)
 	for _, to := range []string{newServer, oldServer} {
 		u, said := first.upgradeServers(to)
 		upgraded(t, u, said, agents)
@@ -540,7 +540,7 @@ func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	t.Parallel()
 	const agents = 20
 	m := newServerMachine(t, "", nil)
-	h := newHerd(t, agents, m)
+	h := newSimulatedFleet(t, agents, m)
 	to := newServer
 	for i, phase := range serverPhases {
 		m.begin(to)
@@ -570,7 +570,7 @@ func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
 	first := newServerMachine(t, store, nil)
 	second := newServerMachine(t, store, first)
-	h := newHerd(t, agents, first, second)
+	h := newSimulatedFleet(t, agents, first, second)
 	to := newServer
 	for i, phase := range serverPhases {
 		victim := []*serverMachine{first, second}[i%2]
@@ -606,7 +606,7 @@ func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
 	t.Parallel()
 	const agents = 20
 	m := newServerMachine(t, "", nil)
-	h := newHerd(t, agents, m)
+	h := newSimulatedFleet(t, agents, m)
 	asBefore := func(what string, u fleet.ServerUpgrade, problem string) {
 		t.Helper()
 		if u.Phase != fleet.ServerUndone || !strings.Contains(u.Problem, problem) {

@@ -251,7 +251,7 @@ func (d *decision) refuseToBegin(away, faults []int) {
 		list, all = d.names(away), len(away)
 	}
 	d.phase.Failed = atMost(list, all)
-	d.stop(stopped{kind: fleet.StopVerify, text: text + few(list, all)})
+	d.stop(stopped{kind: fleet.StopVerify, text: text + Few(list, all)})
 	for _, i := range faults {
 		d.step.Reasons[i] = d.targets[i].Verdict
 	}
@@ -368,7 +368,7 @@ func (d *decision) verifyAgain() {
 	case len(faults) > 0:
 		d.undo("targets were lost while all were stopped: " + d.list(faults, d.faults))
 	case len(others) > 0:
-		d.undo("other agents came that would run another version: " + few(others, len(others)))
+		d.undo("other agents came that would run another version: " + Few(others, len(others)))
 	default:
 		d.enter(fleet.LockstepBackup)
 	}
@@ -519,11 +519,12 @@ func atMost(names []string, all int) []string {
 
 // list lists targets for a sentence.
 func (d *decision) list(which []int, describe func([]int) []string) string {
-	return few(describe(which), len(which))
+	return Few(describe(which), len(which))
 }
 
-// few lists the first names for a sentence.
-func few(names []string, all int) string {
+// Few lists the first of all names for a sentence, and how many more there are. names may end
+// before all do.
+func Few(names []string, all int) string {
 	const most = 5
 	names = names[:min(len(names), most)]
 	text := strings.Join(names, ", ")

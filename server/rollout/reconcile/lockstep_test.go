@@ -170,7 +170,7 @@ func (w *world) beginLockstep(h *host, a agentapi.Action) bool {
 		return true
 	}
 	l.action, l.until, l.reached, l.undo, l.from, l.to = &a, d.Component.Lockstep.Until, "", "", h.web, d.Version
-	w.tell(h, agentapi.UpgradeReplacing)
+	w.report(h, agentapi.UpgradeReplacing)
 	return true
 }
 
@@ -194,7 +194,7 @@ func (w *world) proceed(h *host, a agentapi.Action) {
 	w.ack(h, a.ID, "")
 }
 
-func (w *world) tell(h *host, s agentapi.UpgradeState) {
+func (w *world) report(h *host, s agentapi.UpgradeState) {
 	l := &h.inLockstep
 	h.details = w.details(h, *l.action, s)
 	h.details.Metadata.Lockstep = &agentapi.LockstepReport{Until: l.until, Reached: l.reached}
@@ -203,7 +203,7 @@ func (w *world) tell(h *host, s agentapi.UpgradeState) {
 // endInLockstep ends the upgrade as failed.
 func (w *world) endInLockstep(h *host, text string) {
 	l := &h.inLockstep
-	w.tell(h, agentapi.UpgradeFailed)
+	w.report(h, agentapi.UpgradeFailed)
 	h.details.Metadata.ErrorMsg, h.details.Metadata.FailedState = text, agentapi.UpgradeReplacing
 	w.ack(h, l.action.ID, text)
 	l.done, l.action = append(l.done, l.action.ID), nil
@@ -261,7 +261,7 @@ func (w *world) do(h *host, p agentapi.LockstepPhase) {
 		if l.running != l.to {
 			l.running, l.watchedSince = l.to, w.now
 			h.upgrades++
-			w.tell(h, agentapi.UpgradeWatching)
+			w.report(h, agentapi.UpgradeWatching)
 			return
 		}
 		switch {
@@ -279,11 +279,11 @@ func (w *world) do(h *host, p agentapi.LockstepPhase) {
 		return
 	}
 	l.reached = p
-	w.tell(h, agentapi.UpgradeReplacing)
+	w.report(h, agentapi.UpgradeReplacing)
 	if l.forgets == p {
 		h.details = nil
 		w.checkin(h)
-		w.tell(h, agentapi.UpgradeReplacing)
+		w.report(h, agentapi.UpgradeReplacing)
 	}
 	if l.leaves == p {
 		w.checkin(h)
