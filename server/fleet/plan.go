@@ -29,6 +29,10 @@ type Plan struct {
 	SourceURI string     `json:"source_uri,omitempty"`
 	Force     bool       `json:"force,omitempty"` // UpgradeRequest.Force
 
+	// Variables are for the templates of the component's configuration files: over those of
+	// the policy, below the upgrade manifest's overrides.
+	Variables map[string]string `json:"variables,omitempty"`
+
 	Migration Migration `json:"migration,omitzero"`
 	Select    Selector  `json:"select,omitzero"`
 	// LateJoiners decides whether agents that match Select only after the start join:

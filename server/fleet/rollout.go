@@ -32,6 +32,11 @@ type Rollout struct {
 	// Group is the group that this rollout is a member of, or rolls a member of back.
 	Group string `json:"group,omitempty"`
 
+	// Fleet is the declared fleet that this rollout carries out, by name, and SpecHash the
+	// rollout hash of its spec; empty: it is an operator's, or another service's.
+	Fleet    string `json:"fleet,omitempty"`
+	SpecHash string `json:"spec_hash,omitempty"`
+
 	// Generation increases with every operator change and with every stop. Action ids
 	// contain it, so that the actions of a stale executor are refused.
 	Generation int64 `json:"generation"`
@@ -43,6 +48,9 @@ type Rollout struct {
 	// although the threshold was crossed, and forgives the failures up to then.
 	Approved *Decision `json:"approved,omitempty"`
 	Forced   *Decision `json:"forced,omitempty"`
+	// Promoted lets it proceed without what it waits for because of its own progress: the
+	// observation of canaries, soak and approval. Windows, freezes and the exposure budget hold.
+	Promoted *Decision `json:"promoted,omitempty"`
 	Forgiven int       `json:"forgiven,omitempty"` // failures that no longer count against the threshold
 	// Orders are the orders not yet carried out, oldest first.
 	Orders []Order `json:"orders,omitempty"`

@@ -62,6 +62,7 @@ type Store interface {
 	Previews() Collection[fleet.Preview]
 	Leases() Collection[fleet.Lease]
 	RolloutGroups() Collection[fleet.RolloutGroup]
+	DeclaredFleets() Collection[fleet.DeclaredFleet]
 	PolicyLocks() Collection[fleet.PolicyLock]
 	ExposureRules() Collection[fleet.ExposureRule]
 	Freezes() Collection[fleet.Freeze]

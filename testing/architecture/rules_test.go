@@ -41,7 +41,7 @@ var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/..."
 // domain is the part of the server without HTTP, databases or other technology.
 var domain = []string{
 	"server/access/...", "server/action/...", "server/artifact/...", "server/audit", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/configfile", "server/enrollment/...", "server/event/...",
-	"server/fleet/...", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/selfupgrade", "server/store",
+	"server/fleet/...", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/selfupgrade", "server/spec/...", "server/store",
 	"server/upgrademanifest/...", "server/webhook/...",
 }
 
@@ -128,6 +128,11 @@ var bans = []ban{
 		from: []string{"server/fleet", "server/kql"}, deep: true,
 		to:     []string{"net", "net/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
 		reason: "they depend only on their arguments, so that previews, simulations and tests have the same results as production",
+	},
+	{
+		from: []string{"server/spec"}, deep: true,
+		to:     []string{"net/http/...", "os/exec", "database/...", "log", "log/slog", "context", "//server/store/..."},
+		reason: "hashes and conversions depend only on the object, so that no update of a server starts a rollout",
 	},
 	{
 		from: []string{"server/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout/...", "//server/upgrademanifest"},

@@ -107,6 +107,10 @@ func (s *Store) RolloutGroups() store.Collection[fleet.RolloutGroup] {
 	return small(s, "rollout group", func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) DeclaredFleets() store.Collection[fleet.DeclaredFleet] {
+	return small(s, "declared fleet", func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision })
+}
+
 func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return small(s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision })
 }

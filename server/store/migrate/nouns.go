@@ -52,6 +52,7 @@ var nouns = []noun{
 	of("previews", store.Store.Previews, func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }),
 	of("policy locks", store.Store.PolicyLocks, func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }),
 	of("rollout groups", store.Store.RolloutGroups, func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }),
+	of("declared fleets", store.Store.DeclaredFleets, func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision }),
 	of("exposure rules", store.Store.ExposureRules, func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision }),
 	of("freezes", store.Store.Freezes, func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision }),
 	of("incidents", store.Store.Incidents, func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision }),

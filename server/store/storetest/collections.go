@@ -201,6 +201,15 @@ func eachCollection(f func(name string, c kind)) {
 			v.Members[0].State, v.Plan.DesiredVersions["db"], *v.StartedAt, v.Stop.Text = fleet.MemberFailed, "2", base, "modified"
 		},
 	}.visit(f, "rollout groups")
+	noun[fleet.DeclaredFleet]{
+		of: store.Store.DeclaredFleets,
+		make: func(i int) fleet.DeclaredFleet {
+			return fleet.DeclaredFleet{Name: fmt.Sprint("fleet-", i), Doc: json.RawMessage(`{"apiVersion":"muster.dev/v1alpha9","spec":{"new":[1.0,"<"]}}`)}
+		},
+		head:   func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision },
+		change: func(v *fleet.DeclaredFleet, n int) { v.Doc = json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)) },
+		mutate: func(v *fleet.DeclaredFleet) { v.Doc[2] = 'X' },
+	}.visit(f, "declared fleets")
 	noun[fleet.PolicyLock]{
 		of: store.Store.PolicyLocks,
 		make: func(i int) fleet.PolicyLock {
