@@ -32,17 +32,16 @@ func (s *Spec) Parts() []Part {
 	return parts
 }
 
-// Plan returns the plan of the rollout that brings the agents of the object to a part. It is not
-// resolved.
+// Plan returns the plan of the rollout that brings the agents of the object to a part. It has the
+// defaults of this version of the API in its strategy, and is not resolved.
 func (f *Fleet) Plan(p Part) fleet.Plan {
 	s := &f.Spec
 	plan := fleet.Plan{
 		Name: "fleet " + f.Metadata.Name, Component: p.Component, Version: p.Version, Variables: maps.Clone(s.Configuration.Variables[p.Component]),
-		Select: s.Selector, Strategy: s.Strategy, Limits: s.Limits, Failure: s.Failure, Health: s.Health, Pace: s.Pace,
+		Select: s.Selector, Strategy: withDefaults(s.Strategy), Limits: s.Limits, Failure: s.Failure, Health: s.Health, Pace: s.Pace,
 	}
 	if p.Manifest != nil {
 		plan.Profile, plan.UpgradeID = p.Manifest.Profile, p.Manifest.ID
 	}
-	plan.Strategy.Kind = cmp.Or(plan.Strategy.Kind, fleet.Rolling)
 	return plan
 }
