@@ -251,6 +251,141 @@ func (e FailurePolicy) Valid() bool {
 	}
 }
 
+// Defines values for FleetCanaryRulePick.
+const (
+	FleetPickRandom     FleetCanaryRulePick = "random"
+	FleetPickStratified FleetCanaryRulePick = "stratified"
+)
+
+// Valid indicates whether the value is a known member of the FleetCanaryRulePick enum.
+func (e FleetCanaryRulePick) Valid() bool {
+	switch e {
+	case FleetPickRandom:
+		return true
+	case FleetPickStratified:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetChangeAction.
+const (
+	FleetApplied   FleetChangeAction = "apply"
+	FleetDeleted   FleetChangeAction = "delete"
+	FleetResumed   FleetChangeAction = "resume"
+	FleetSuspended FleetChangeAction = "suspend"
+)
+
+// Valid indicates whether the value is a known member of the FleetChangeAction enum.
+func (e FleetChangeAction) Valid() bool {
+	switch e {
+	case FleetApplied:
+		return true
+	case FleetDeleted:
+		return true
+	case FleetResumed:
+		return true
+	case FleetSuspended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetConditionStatus.
+const (
+	ConditionFalse   FleetConditionStatus = "False"
+	ConditionTrue    FleetConditionStatus = "True"
+	ConditionUnknown FleetConditionStatus = "Unknown"
+)
+
+// Valid indicates whether the value is a known member of the FleetConditionStatus enum.
+func (e FleetConditionStatus) Valid() bool {
+	switch e {
+	case ConditionFalse:
+		return true
+	case ConditionTrue:
+		return true
+	case ConditionUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetConditionType.
+const (
+	ConditionDegraded    FleetConditionType = "Degraded"
+	ConditionProgressing FleetConditionType = "Progressing"
+	ConditionPromoting   FleetConditionType = "Promoting"
+	ConditionReady       FleetConditionType = "Ready"
+	ConditionStalled     FleetConditionType = "Stalled"
+)
+
+// Valid indicates whether the value is a known member of the FleetConditionType enum.
+func (e FleetConditionType) Valid() bool {
+	switch e {
+	case ConditionDegraded:
+		return true
+	case ConditionProgressing:
+		return true
+	case ConditionPromoting:
+		return true
+	case ConditionReady:
+		return true
+	case ConditionStalled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetStrategyAway.
+const (
+	FleetAwayExclude FleetStrategyAway = "exclude"
+	FleetAwayRefuse  FleetStrategyAway = "refuse"
+)
+
+// Valid indicates whether the value is a known member of the FleetStrategyAway enum.
+func (e FleetStrategyAway) Valid() bool {
+	switch e {
+	case FleetAwayExclude:
+		return true
+	case FleetAwayRefuse:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetStrategyKind.
+const (
+	FleetAllAtOnce FleetStrategyKind = "all_at_once"
+	FleetCanary    FleetStrategyKind = "canary"
+	FleetLockstep  FleetStrategyKind = "lockstep"
+	FleetRings     FleetStrategyKind = "rings"
+	FleetRolling   FleetStrategyKind = "rolling"
+)
+
+// Valid indicates whether the value is a known member of the FleetStrategyKind enum.
+func (e FleetStrategyKind) Valid() bool {
+	switch e {
+	case FleetAllAtOnce:
+		return true
+	case FleetCanary:
+		return true
+	case FleetLockstep:
+		return true
+	case FleetRings:
+		return true
+	case FleetRolling:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for GroupMemberState.
 const (
 	MemberCancelled      GroupMemberState = "cancelled"
@@ -953,6 +1088,57 @@ func (e WatchStage) Valid() bool {
 	}
 }
 
+// Defines values for FleetDryRun.
+const (
+	FleetDryRunAll FleetDryRun = "All"
+)
+
+// Valid indicates whether the value is a known member of the FleetDryRun enum.
+func (e FleetDryRun) Valid() bool {
+	switch e {
+	case FleetDryRunAll:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetValidate.
+const (
+	FleetValidateStrict FleetValidate = "strict"
+	FleetValidateWarn   FleetValidate = "warn"
+)
+
+// Valid indicates whether the value is a known member of the FleetValidate enum.
+func (e FleetValidate) Valid() bool {
+	switch e {
+	case FleetValidateStrict:
+		return true
+	case FleetValidateWarn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for FleetVersion.
+const (
+	FleetVersionMusterDevv1alpha1 FleetVersion = "muster.dev/v1alpha1"
+	FleetVersionMusterDevv1alpha2 FleetVersion = "muster.dev/v1alpha2"
+)
+
+// Valid indicates whether the value is a known member of the FleetVersion enum.
+func (e FleetVersion) Valid() bool {
+	switch e {
+	case FleetVersionMusterDevv1alpha1:
+		return true
+	case FleetVersionMusterDevv1alpha2:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListPoliciesParamsSortOrder.
 const (
 	ListPoliciesParamsSortOrderAsc  ListPoliciesParamsSortOrder = "asc"
@@ -1073,6 +1259,141 @@ func (e ListAgentsParamsSortOrder) Valid() bool {
 	case ListAgentsParamsSortOrderAsc:
 		return true
 	case ListAgentsParamsSortOrderDesc:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListFleetsParamsApiVersion.
+const (
+	ListFleetsParamsApiVersionMusterDevv1alpha1 ListFleetsParamsApiVersion = "muster.dev/v1alpha1"
+	ListFleetsParamsApiVersionMusterDevv1alpha2 ListFleetsParamsApiVersion = "muster.dev/v1alpha2"
+)
+
+// Valid indicates whether the value is a known member of the ListFleetsParamsApiVersion enum.
+func (e ListFleetsParamsApiVersion) Valid() bool {
+	switch e {
+	case ListFleetsParamsApiVersionMusterDevv1alpha1:
+		return true
+	case ListFleetsParamsApiVersionMusterDevv1alpha2:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateFleetParamsDryRun.
+const (
+	CreateFleetParamsDryRunAll CreateFleetParamsDryRun = "All"
+)
+
+// Valid indicates whether the value is a known member of the CreateFleetParamsDryRun enum.
+func (e CreateFleetParamsDryRun) Valid() bool {
+	switch e {
+	case CreateFleetParamsDryRunAll:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateFleetParamsValidate.
+const (
+	CreateFleetParamsValidateStrict CreateFleetParamsValidate = "strict"
+	CreateFleetParamsValidateWarn   CreateFleetParamsValidate = "warn"
+)
+
+// Valid indicates whether the value is a known member of the CreateFleetParamsValidate enum.
+func (e CreateFleetParamsValidate) Valid() bool {
+	switch e {
+	case CreateFleetParamsValidateStrict:
+		return true
+	case CreateFleetParamsValidateWarn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeleteFleetParamsDryRun.
+const (
+	DeleteFleetParamsDryRunAll DeleteFleetParamsDryRun = "All"
+)
+
+// Valid indicates whether the value is a known member of the DeleteFleetParamsDryRun enum.
+func (e DeleteFleetParamsDryRun) Valid() bool {
+	switch e {
+	case DeleteFleetParamsDryRunAll:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetFleetParamsApiVersion.
+const (
+	GetFleetParamsApiVersionMusterDevv1alpha1 GetFleetParamsApiVersion = "muster.dev/v1alpha1"
+	GetFleetParamsApiVersionMusterDevv1alpha2 GetFleetParamsApiVersion = "muster.dev/v1alpha2"
+)
+
+// Valid indicates whether the value is a known member of the GetFleetParamsApiVersion enum.
+func (e GetFleetParamsApiVersion) Valid() bool {
+	switch e {
+	case GetFleetParamsApiVersionMusterDevv1alpha1:
+		return true
+	case GetFleetParamsApiVersionMusterDevv1alpha2:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ApplyFleetParamsDryRun.
+const (
+	ApplyFleetParamsDryRunAll ApplyFleetParamsDryRun = "All"
+)
+
+// Valid indicates whether the value is a known member of the ApplyFleetParamsDryRun enum.
+func (e ApplyFleetParamsDryRun) Valid() bool {
+	switch e {
+	case ApplyFleetParamsDryRunAll:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ApplyFleetParamsValidate.
+const (
+	ApplyFleetParamsValidateStrict ApplyFleetParamsValidate = "strict"
+	ApplyFleetParamsValidateWarn   ApplyFleetParamsValidate = "warn"
+)
+
+// Valid indicates whether the value is a known member of the ApplyFleetParamsValidate enum.
+func (e ApplyFleetParamsValidate) Valid() bool {
+	switch e {
+	case ApplyFleetParamsValidateStrict:
+		return true
+	case ApplyFleetParamsValidateWarn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DiffFleetParamsValidate.
+const (
+	DiffFleetParamsValidateStrict DiffFleetParamsValidate = "strict"
+	DiffFleetParamsValidateWarn   DiffFleetParamsValidate = "warn"
+)
+
+// Valid indicates whether the value is a known member of the DiffFleetParamsValidate enum.
+func (e DiffFleetParamsValidate) Valid() bool {
+	switch e {
+	case DiffFleetParamsValidateStrict:
+		return true
+	case DiffFleetParamsValidateWarn:
 		return true
 	default:
 		return false
@@ -1528,6 +1849,9 @@ type BulkRollbackRequest struct {
 	Agents          AgentSelection `json:"agents"`
 	BatchSize       *int           `json:"batchSize,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
 }
 
 // BulkTagRequest defines model for BulkTagRequest.
@@ -1584,7 +1908,10 @@ type BulkUpgradeRequest struct {
 
 	// StartTime Not before
 	StartTime *time.Time `json:"start_time,omitempty"`
-	Version   string     `json:"version"`
+
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+	Version  string  `json:"version"`
 
 	// Why For the audit trail
 	Why *string `json:"why,omitempty"`
@@ -1816,6 +2143,9 @@ type ComponentUpgradeRequest struct {
 	// StartTime Not before
 	StartTime *time.Time `json:"start_time,omitempty"`
 
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+
 	// Version Example: 2.5.0
 	Version string `json:"version"`
 
@@ -1892,6 +2222,21 @@ type ConfigTemplate struct {
 	//
 	// Example: 2.0.0/web.conf.tmpl
 	Template string `json:"template"`
+}
+
+// ConversionReview defines model for ConversionReview.
+type ConversionReview struct {
+	// ApiVersion Example: apiextensions.k8s.io/v1
+	ApiVersion string `json:"apiVersion"`
+
+	// Kind Always ConversionReview
+	Kind string `json:"kind"`
+
+	// Request uid, desiredAPIVersion, objects
+	Request *map[string]interface{} `json:"request,omitempty"`
+
+	// Response uid, result, convertedObjects
+	Response *map[string]interface{} `json:"response,omitempty"`
 }
 
 // CopyPolicyRequest defines model for CopyPolicyRequest.
@@ -1975,8 +2320,11 @@ type CreateGroupRequest struct {
 // CreateRolloutRequest defines model for CreateRolloutRequest.
 type CreateRolloutRequest struct {
 	// Plan What a rollout does. Absent fields have defaults.
-	Plan Plan    `json:"plan"`
-	Why  *string `json:"why,omitempty"`
+	Plan Plan `json:"plan"`
+
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+	Why      *string `json:"why,omitempty"`
 }
 
 // CreateWebhookRequest defines model for CreateWebhookRequest.
@@ -2286,6 +2634,348 @@ type FailureRule struct {
 	Retries *int `json:"retries,omitempty"`
 }
 
+// Fleet Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout.
+type Fleet struct {
+	// ApiVersion Version of the API that the object is written for: muster.dev/v1alpha2
+	//
+	// Example: muster.dev/v1alpha2
+	ApiVersion string `json:"apiVersion"`
+
+	// Kind Always Fleet
+	//
+	// Example: Fleet
+	Kind string `json:"kind"`
+
+	// Metadata Name, labels and annotations are written by users, the rest by the server, with the same meanings as in Kubernetes
+	Metadata FleetMetadata `json:"metadata"`
+
+	// Spec What an operator declares. selector, agent, components, configuration and strategy start a rollout when they change; everything else takes effect in the rollout under way, or in the next one.
+	Spec FleetSpec `json:"spec"`
+
+	// Status How far the server is. Only the server writes it.
+	Status *FleetStatus `json:"status,omitempty"`
+}
+
+// FleetCanaryRule The first batch, with the kinds canary and rings. It is observed for twice health.wait.
+type FleetCanaryRule struct {
+	// Approval The rest waits for the approval of an operator
+	Approval *bool `json:"approval,omitempty"`
+
+	// Over Labels whose combinations stratified covers; default: os, arch, version
+	Over *[]string `json:"over,omitempty"`
+
+	// Percent Canaries as a percentage of all agents
+	Percent *float64 `json:"percent,omitempty"`
+
+	// Pick How canaries are chosen: at random (default), or so that they cover the combinations of the labels in over
+	Pick *FleetCanaryRulePick `json:"pick,omitempty"`
+
+	// Size Number of canaries; default: 10, unless percent is given
+	Size *int `json:"size,omitempty"`
+}
+
+// FleetCanaryRulePick How canaries are chosen: at random (default), or so that they cover the combinations of the labels in over
+type FleetCanaryRulePick string
+
+// FleetChange One change of an object
+type FleetChange struct {
+	// Action What was done
+	Action FleetChangeAction `json:"action"`
+
+	// At When it was made
+	At time.Time `json:"at"`
+
+	// By Name of the admin key
+	//
+	// Example: gitops
+	By string `json:"by"`
+
+	// Changed Paths of the fields that were changed
+	Changed []string `json:"changed"`
+
+	// Generation metadata.generation after the change
+	Generation *int64 `json:"generation,omitempty"`
+
+	// Hash Rollout hash of the spec after the change
+	Hash *string `json:"hash,omitempty"`
+
+	// Rollouts Rollouts that carried out this hash and still exist, oldest first
+	Rollouts []FleetRolloutRef `json:"rollouts"`
+
+	// Text The change in a sentence
+	Text string `json:"text"`
+
+	// Uid metadata.uid: another one is of an object that was deleted
+	Uid *string `json:"uid,omitempty"`
+
+	// Why The reason that was given
+	Why *string `json:"why,omitempty"`
+}
+
+// FleetChangeAction What was done
+type FleetChangeAction string
+
+// FleetComponent The version of one component, by version or by manifest
+type FleetComponent struct {
+	// Manifest An upgrade manifest on the server, which provides version, packages and migration
+	Manifest *FleetManifest `json:"manifest,omitempty"`
+
+	// Name Name of the component as in the policies of the agents
+	//
+	// Example: web
+	Name string `json:"name"`
+
+	// Version Full version of a package on the server
+	//
+	// Example: 2.5.0
+	Version *string `json:"version,omitempty"`
+}
+
+// FleetCondition A condition as in Kubernetes
+type FleetCondition struct {
+	// LastTransitionTime When status last changed
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+
+	// Message Why
+	Message string `json:"message"`
+
+	// ObservedGeneration The generation that it is about
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+
+	// Reason Why
+	Reason string `json:"reason"`
+
+	// Status Whether it holds
+	Status FleetConditionStatus `json:"status"`
+
+	// Type Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is past its canaries and their approval, so that a change of the spec waits for its end; Degraded: agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody does what message says
+	Type FleetConditionType `json:"type"`
+}
+
+// FleetConditionStatus Whether it holds
+type FleetConditionStatus string
+
+// FleetConditionType Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is past its canaries and their approval, so that a change of the spec waits for its end; Degraded: agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody does what message says
+type FleetConditionType string
+
+// FleetConfiguration What hosts get besides versions. A change starts a rollout.
+type FleetConfiguration struct {
+	// Variables Variables for the templates of components' configuration files, by component and name. They are over those of the policies, and below those of upgrade manifests.
+	Variables *map[string]map[string]string `json:"variables,omitempty"`
+}
+
+// FleetDesired The version of the agents themselves, by version or by manifest; without it the object leaves the agents' own version alone. A change starts a rollout.
+type FleetDesired struct {
+	// Manifest An upgrade manifest on the server, which provides version, packages and migration
+	Manifest *FleetManifest `json:"manifest,omitempty"`
+
+	// Version Full version of a package on the server. It may be published later: the rollout starts then.
+	//
+	// Example: 1.2.0
+	Version *string `json:"version,omitempty"`
+}
+
+// FleetDiff What applying an object would do
+type FleetDiff struct {
+	// After Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout.
+	After Fleet `json:"after"`
+
+	// Before Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout.
+	Before *Fleet `json:"before,omitempty"`
+
+	// Changed Paths of the fields that differ, such as spec.agent.version
+	Changed []string `json:"changed"`
+
+	// HashAfter Rollout hash of the object in the body
+	HashAfter string `json:"hashAfter"`
+
+	// HashBefore Rollout hash of the stored object; absent if there is none
+	HashBefore *string `json:"hashBefore,omitempty"`
+
+	// Previews What the rollout of each part would do, in order; empty if none starts
+	Previews []FleetPreview `json:"previews"`
+
+	// Reason Why a rollout starts, or why none does, in a sentence
+	Reason string `json:"reason"`
+
+	// StartsRollout Whether a rollout starts, now or after what waitsFor names
+	StartsRollout bool `json:"startsRollout"`
+
+	// WaitsFor What the rollout would wait for: the id of a rollout that is promoting, or that the object is paused; absent: nothing
+	WaitsFor *string `json:"waitsFor,omitempty"`
+}
+
+// FleetFailure When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way.
+type FleetFailure struct {
+	// Count Pause at this many failed agents; default without percent: 3
+	Count *int `json:"count,omitempty"`
+
+	// Percent Pause above this percentage of the upgrades attempted
+	Percent *float64 `json:"percent,omitempty"`
+
+	// Retries How often an agent that failed without harm is tried again; default: 0
+	Retries *int `json:"retries,omitempty"`
+}
+
+// FleetHealth When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way.
+type FleetHealth struct {
+	// MaxCrashes How many ends of its process are a crash loop; default: 3
+	MaxCrashes *int `json:"max_crashes,omitempty"`
+
+	// SilentAfter How long an agent may be silent, or longer if it usually is; default: 2m0s
+	//
+	// Example: 2m0s
+	SilentAfter *string `json:"silent_after,omitempty"`
+
+	// StaleAfter How long an upgrade may show no sign of life; default: 5m0s
+	//
+	// Example: 5m0s
+	StaleAfter *string `json:"stale_after,omitempty"`
+
+	// Wait How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
+	//
+	// Example: 10m0s
+	Wait *string `json:"wait,omitempty"`
+}
+
+// FleetHistory defines model for FleetHistory.
+type FleetHistory struct {
+	Items []FleetChange `json:"items"`
+	Total int           `json:"total"`
+}
+
+// FleetLabelLimit The most agents with the same value of a label that are upgraded at one time
+type FleetLabelLimit struct {
+	// Label Name of the label
+	//
+	// Example: site
+	Label string `json:"label"`
+
+	// Max Number of agents for each of its values
+	Max int `json:"max"`
+}
+
+// FleetLimits How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way.
+type FleetLimits struct {
+	// MaxParallel The most agents that are upgraded at one time; default: 500
+	MaxParallel *int `json:"max_parallel,omitempty"`
+
+	// Per Bounds for each value of a label, such as the site
+	Per *[]FleetLabelLimit `json:"per,omitempty"`
+}
+
+// FleetList defines model for FleetList.
+type FleetList struct {
+	// ApiVersion Example: muster.dev/v1alpha2
+	ApiVersion string  `json:"apiVersion"`
+	Items      []Fleet `json:"items"`
+
+	// Kind Always FleetList
+	Kind     string            `json:"kind"`
+	Metadata FleetListMetadata `json:"metadata"`
+}
+
+// FleetListMetadata defines model for FleetListMetadata.
+type FleetListMetadata struct {
+	// Total Number of objects that match, also beyond limit
+	Total int `json:"total"`
+}
+
+// FleetManifest An upgrade manifest on the server, which provides version, packages and migration
+type FleetManifest struct {
+	// Id Id of the manifest within its profile
+	//
+	// Example: 2026-11
+	Id string `json:"id"`
+
+	// Profile Profile of the manifest, the folder that it is in
+	//
+	// Example: edge
+	Profile string `json:"profile"`
+}
+
+// FleetMetadata Name, labels and annotations are written by users, the rest by the server, with the same meanings as in Kubernetes
+type FleetMetadata struct {
+	// Annotations Notes of tools. Only muster.dev/force-rollout has a meaning: a change of its value starts a rollout although the spec is the same.
+	Annotations *map[string]string `json:"annotations,omitempty"`
+
+	// CreationTimestamp When the object was created
+	CreationTimestamp *time.Time `json:"creationTimestamp,omitempty"`
+
+	// Generation Number of changes of the spec and of the annotation muster.dev/force-rollout
+	Generation *int64 `json:"generation,omitempty"`
+
+	// Labels Labels by which objects are listed. They start no rollout.
+	Labels *map[string]string `json:"labels,omitempty"`
+
+	// Name Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends. It cannot change.
+	//
+	// Example: web
+	Name string `json:"name"`
+
+	// ResourceVersion Identifies the stored state: every write changes it. If given, it must be that of the stored object, so that no change of somebody else is lost.
+	ResourceVersion *string `json:"resourceVersion,omitempty"`
+
+	// Uid Id of this object, which an object that is created later under the same name does not have. If given, it must be that of the stored object.
+	Uid *string `json:"uid,omitempty"`
+}
+
+// FleetPace When agents are offered the version. It starts no rollout, and takes effect in the one under way.
+type FleetPace struct {
+	// Emergency Skip soak, windows, freezes and observation; limits, failure and the exposure budget still hold
+	Emergency *bool `json:"emergency,omitempty"`
+
+	// OfferFor How long an offer waits for an agent that is away; default: 168h0m0s
+	//
+	// Example: 168h0m0s
+	OfferFor *string `json:"offer_for,omitempty"`
+
+	// PauseOnSuccess Pause after each batch that succeeded
+	PauseOnSuccess *bool `json:"pause_on_success,omitempty"`
+
+	// Soak Time between the end of a batch and the next, as a Go duration; default: 0s
+	//
+	// Example: 1h0m0s
+	Soak *string `json:"soak,omitempty"`
+
+	// WaitFor How long every other wait may last, such as that for an approval; default: 168h0m0s
+	//
+	// Example: 168h0m0s
+	WaitFor *string `json:"wait_for,omitempty"`
+
+	// Windows Periods in which offers are made; default: always
+	Windows *[]FleetWindow `json:"windows,omitempty"`
+}
+
+// FleetPreview What the rollout of one part would do to the fleet as it is now
+type FleetPreview struct {
+	// Batches Number of batches
+	Batches int `json:"batches"`
+
+	// DurationText The same for people
+	//
+	// Example: 2h30m0s
+	DurationText *string `json:"durationText,omitempty"`
+
+	// Error Why no rollout could start now, such as a version that is not published
+	Error *string `json:"error,omitempty"`
+
+	// Part agent, or the name of a component
+	Part string `json:"part"`
+
+	// Seconds How long it would take, estimated from past upgrades
+	Seconds *float64 `json:"seconds,omitempty"`
+
+	// Skipped Number of agents that match and are left out
+	Skipped int `json:"skipped"`
+
+	// Targets Number of agents that would be upgraded
+	Targets int `json:"targets"`
+
+	// Version The version that it would bring
+	Version *string `json:"version,omitempty"`
+}
+
 // FleetProxy defines model for FleetProxy.
 type FleetProxy struct {
 	Certificate            *string                 `json:"certificate,omitempty"`
@@ -2309,6 +2999,73 @@ type FleetProxyList struct {
 	Page    int          `json:"page"`
 	PerPage int          `json:"perPage"`
 	Total   int          `json:"total"`
+}
+
+// FleetRingRule The order of agents, with the kind rings. Lower rings come first.
+type FleetRingRule struct {
+	// By Label whose value is the number of the ring; default: ring
+	By *string `json:"by,omitempty"`
+
+	// Default Ring of agents without the label
+	Default *int `json:"default,omitempty"`
+
+	// Force Upgrade a ring even if lower rings do not run this version
+	Force *bool `json:"force,omitempty"`
+
+	// Only Rings that take part; default: all
+	Only *[]int `json:"only,omitempty"`
+}
+
+// FleetRollout The last rollout that was created for the object
+type FleetRollout struct {
+	// Component The component that it upgrades; absent: the agents themselves
+	Component *string `json:"component,omitempty"`
+
+	// Id Id of the rollout
+	Id string `json:"id"`
+
+	// Number 0 for the rollout of a hash; further ones bring agents that joined later, or that run something else, to the same hash
+	Number *int         `json:"number,omitempty"`
+	State  RolloutState `json:"state"`
+
+	// Version The version that it brings
+	Version *string `json:"version,omitempty"`
+
+	// Waiting What it waits for, in a sentence
+	Waiting *string `json:"waiting,omitempty"`
+}
+
+// FleetRolloutRef defines model for FleetRolloutRef.
+type FleetRolloutRef struct {
+	Id    string       `json:"id"`
+	State RolloutState `json:"state"`
+}
+
+// FleetSchema A JSON schema: type, description, properties, required, items, enum
+type FleetSchema map[string]interface{}
+
+// FleetSelector The agents of the object: those that match every given field. An empty selector is refused: use all. An agent that two objects select for the same thing belongs to the older one. A change starts a rollout.
+type FleetSelector struct {
+	// Agents Ids of agents
+	Agents *[]string `json:"agents,omitempty"`
+
+	// All All agents
+	All *bool `json:"all,omitempty"`
+
+	// Exclude Labels of agents, with values none of which the agent may have
+	Exclude *map[string][]string `json:"exclude,omitempty"`
+
+	// ExcludeAgents Ids of agents that are left out
+	ExcludeAgents *[]string `json:"exclude_agents,omitempty"`
+
+	// Kuery A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. It is evaluated again and again: agents that match later get the version then.
+	Kuery *string `json:"kuery,omitempty"`
+
+	// Labels Labels of agents, with values one of which the agent must have
+	Labels *map[string][]string `json:"labels,omitempty"`
+
+	// Policies Ids of policies, one of which the agent must have
+	Policies *[]string `json:"policies,omitempty"`
 }
 
 // FleetServerHost defines model for FleetServerHost.
@@ -2359,6 +3116,148 @@ type FleetSettingsItem struct {
 type FleetSetup struct {
 	IsInitialized  bool                     `json:"isInitialized"`
 	NonFatalErrors []map[string]interface{} `json:"nonFatalErrors"`
+}
+
+// FleetSpec What an operator declares. selector, agent, components, configuration and strategy start a rollout when they change; everything else takes effect in the rollout under way, or in the next one.
+type FleetSpec struct {
+	// Agent The version of the agents themselves, by version or by manifest; without it the object leaves the agents' own version alone. A change starts a rollout.
+	Agent *FleetDesired `json:"agent,omitempty"`
+
+	// Components Components to upgrade, or to install for the first time, after the agents and one after the other in this order. A change starts a rollout.
+	Components *[]FleetComponent `json:"components,omitempty"`
+
+	// Configuration What hosts get besides versions. A change starts a rollout.
+	Configuration *FleetConfiguration `json:"configuration,omitempty"`
+
+	// Failure When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way.
+	Failure *FleetFailure `json:"failure,omitempty"`
+
+	// ForcePromote Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash has no effect. It starts no rollout.
+	//
+	// Example: 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
+	ForcePromote *string `json:"forcePromote,omitempty"`
+
+	// Health When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way.
+	Health *FleetHealth `json:"health,omitempty"`
+
+	// Limits How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way.
+	Limits *FleetLimits `json:"limits,omitempty"`
+
+	// Pace When agents are offered the version. It starts no rollout, and takes effect in the one under way.
+	Pace *FleetPace `json:"pace,omitempty"`
+
+	// Paused Pause the rollout under way, and start none. Default: false. It starts no rollout.
+	Paused *bool `json:"paused,omitempty"`
+
+	// Selector The agents of the object: those that match every given field. An empty selector is refused: use all. An agent that two objects select for the same thing belongs to the older one. A change starts a rollout.
+	Selector FleetSelector `json:"selector"`
+
+	// Strategy How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change starts a rollout.
+	Strategy *FleetStrategy `json:"strategy,omitempty"`
+}
+
+// FleetStatus How far the server is. Only the server writes it.
+type FleetStatus struct {
+	// Agents Number of agents that belong to the object
+	Agents *int `json:"agents,omitempty"`
+
+	// Conditions Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object
+	Conditions *[]FleetCondition `json:"conditions,omitempty"`
+
+	// LastCompletedRolloutHash Hash of the last rollout that reached its end; absent before the first
+	LastCompletedRolloutHash *string `json:"lastCompletedRolloutHash,omitempty"`
+
+	// ObservedGeneration The generation that the rest of the status is about
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+
+	// RequestedRolloutHash Hash that is being rolled out, or was last. A change of the spec does not change it while the rollout is promoting.
+	RequestedRolloutHash *string `json:"requestedRolloutHash,omitempty"`
+
+	// Rollout The last rollout that was created for the object
+	Rollout *FleetRollout `json:"rollout,omitempty"`
+
+	// Sequence Number of hashes requested so far
+	Sequence *int64 `json:"sequence,omitempty"`
+
+	// Suspended Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed.
+	Suspended *FleetSuspension `json:"suspended,omitempty"`
+
+	// Versions How many of the agents run each version, by part (agent, or the name of a component) and version; an empty version means that none is installed
+	Versions *map[string]map[string]int `json:"versions,omitempty"`
+}
+
+// FleetStrategy How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change starts a rollout.
+type FleetStrategy struct {
+	// Away With lockstep: what happens to agents that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out (exclude)
+	Away *FleetStrategyAway `json:"away,omitempty"`
+
+	// BatchPercent Size of a batch as a percentage of all agents, rounded up; default: 10
+	BatchPercent *float64 `json:"batch_percent,omitempty"`
+
+	// BatchSize Agents in a batch; default: batch_percent
+	BatchSize *int `json:"batch_size,omitempty"`
+
+	// Canary The first batch, with the kinds canary and rings. It is observed for twice health.wait.
+	Canary *FleetCanaryRule `json:"canary,omitempty"`
+
+	// Deadline With all_at_once: nothing is offered after this time
+	Deadline *time.Time `json:"deadline,omitempty"`
+
+	// ForceContinue With all_at_once: failures never pause the rollout
+	ForceContinue *bool `json:"force_continue,omitempty"`
+
+	// Kind rolling: batch after batch (default); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
+	Kind *FleetStrategyKind `json:"kind,omitempty"`
+
+	// Patience With lockstep: how long a phase may take, as a Go duration
+	//
+	// Example: 10m0s
+	Patience *string `json:"patience,omitempty"`
+
+	// Rings The order of agents, with the kind rings. Lower rings come first.
+	Rings *FleetRingRule `json:"rings,omitempty"`
+
+	// SkipValidation With all_at_once: running the version is enough, without a health wait
+	SkipValidation *bool `json:"skip_validation,omitempty"`
+}
+
+// FleetStrategyAway With lockstep: what happens to agents that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out (exclude)
+type FleetStrategyAway string
+
+// FleetStrategyKind rolling: batch after batch (default); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
+type FleetStrategyKind string
+
+// FleetSuspension Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed.
+type FleetSuspension struct {
+	// At When the order was given
+	At time.Time `json:"at"`
+
+	// By Name of the admin key
+	By string `json:"by"`
+
+	// Why The operator's reason
+	Why *string `json:"why,omitempty"`
+}
+
+// FleetWindow A period of local time on some weekdays. If to is not after from, it ends on the next day.
+type FleetWindow struct {
+	// Days mon … sun; default: every day
+	Days *[]string `json:"days,omitempty"`
+
+	// From Local time at which it begins
+	//
+	// Example: 22:00
+	From string `json:"from"`
+
+	// To Local time at which it ends
+	//
+	// Example: 04:00
+	To string `json:"to"`
+
+	// Zone Time zone; default: UTC
+	//
+	// Example: Europe/Berlin
+	Zone *string `json:"zone,omitempty"`
 }
 
 // Freeze defines model for Freeze.
@@ -3054,6 +3953,9 @@ type Plan struct {
 	Strategy  Strategy   `json:"strategy"`
 	UpgradeId *string    `json:"upgrade_id,omitempty"`
 
+	// Variables With component: variables for the templates of its configuration files, over those of the policy and below those of an upgrade manifest
+	Variables *map[string]string `json:"variables,omitempty"`
+
 	// Version Example: 1.1.0
 	Version *string `json:"version,omitempty"`
 }
@@ -3478,6 +4380,15 @@ type RollbackPreviewRequest struct {
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 }
 
+// RollbackRequest defines model for RollbackRequest.
+type RollbackRequest struct {
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
+}
+
 // RollbackRolloutRequest defines model for RollbackRolloutRequest.
 type RollbackRolloutRequest struct {
 	// Scope failed: targets that failed; all: also targets that succeeded
@@ -3517,6 +4428,9 @@ type Rollout struct {
 	// Exposure How much of the exposure budget a version uses
 	Exposure *Exposure `json:"exposure,omitempty"`
 
+	// Fleet Name of the Fleet object that this rollout carries out
+	Fleet *string `json:"fleet,omitempty"`
+
 	// Forced Who did something, when and why
 	Forced *Decision `json:"forced,omitempty"`
 
@@ -3552,12 +4466,18 @@ type Rollout struct {
 	// Previews Hashes of the stored previews, newest last
 	Previews *[]string `json:"previews,omitempty"`
 
+	// Promoted Who did something, when and why
+	Promoted *Decision `json:"promoted,omitempty"`
+
 	// RollbackOf The rollout whose targets this one rolls back
 	RollbackOf   *string `json:"rollback_of,omitempty"`
 	RolledBackBy *string `json:"rolled_back_by,omitempty"`
 
 	// RunningSince Absent while it does not run; deadlines of waits are measured from it
 	RunningSince *time.Time `json:"running_since,omitempty"`
+
+	// SpecHash Rollout hash of the spec of that object
+	SpecHash *string `json:"spec_hash,omitempty"`
 
 	// Staging How far the targets have staged the version
 	Staging   *RolloutStaging `json:"staging,omitempty"`
@@ -3873,8 +4793,11 @@ type StartRolloutRequest struct {
 	// Hash Hash of the preview
 	//
 	// Example: sha256:…
-	Hash string  `json:"hash"`
-	Why  *string `json:"why,omitempty"`
+	Hash string `json:"hash"`
+
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+	Why      *string `json:"why,omitempty"`
 }
 
 // StatusSummary The number of agents in each status
@@ -4389,6 +5312,9 @@ type UpgradeRequest struct {
 	// SourceUri URL to download the package from; default: this server
 	SourceUri *string `json:"source_uri,omitempty"`
 
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+
 	// Version Example: 1.1.0
 	Version string `json:"version"`
 
@@ -4561,6 +5487,18 @@ type AgentId = string
 
 // ComponentName defines model for componentName.
 type ComponentName = string
+
+// FleetDryRun defines model for fleetDryRun.
+type FleetDryRun string
+
+// FleetName defines model for fleetName.
+type FleetName = string
+
+// FleetValidate defines model for fleetValidate.
+type FleetValidate string
+
+// FleetVersion defines model for fleetVersion.
+type FleetVersion string
 
 // GroupId defines model for groupId.
 type GroupId = string
@@ -4866,6 +5804,96 @@ type StreamEventsParams struct {
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
 }
 
+// ListFleetsParams defines parameters for ListFleets.
+type ListFleetsParams struct {
+	// LabelSelector Only objects with all of these labels, as in app=web,stage=prod
+	LabelSelector *string `form:"labelSelector,omitempty" json:"labelSelector,omitempty"`
+
+	// Offset How many objects to leave out
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Limit The most objects to return; default: all
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// ApiVersion Version of the API in which objects are returned
+	ApiVersion *ListFleetsParamsApiVersion `form:"apiVersion,omitempty" json:"apiVersion,omitempty"`
+}
+
+// ListFleetsParamsApiVersion defines parameters for ListFleets.
+type ListFleetsParamsApiVersion string
+
+// CreateFleetParams defines parameters for CreateFleet.
+type CreateFleetParams struct {
+	// DryRun All: check everything, and store nothing
+	DryRun *CreateFleetParamsDryRun `form:"dryRun,omitempty" json:"dryRun,omitempty"`
+
+	// Validate What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn)
+	Validate *CreateFleetParamsValidate `form:"validate,omitempty" json:"validate,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// CreateFleetParamsDryRun defines parameters for CreateFleet.
+type CreateFleetParamsDryRun string
+
+// CreateFleetParamsValidate defines parameters for CreateFleet.
+type CreateFleetParamsValidate string
+
+// DeleteFleetParams defines parameters for DeleteFleet.
+type DeleteFleetParams struct {
+	// DryRun All: check everything, and store nothing
+	DryRun *DeleteFleetParamsDryRun `form:"dryRun,omitempty" json:"dryRun,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// DeleteFleetParamsDryRun defines parameters for DeleteFleet.
+type DeleteFleetParamsDryRun string
+
+// GetFleetParams defines parameters for GetFleet.
+type GetFleetParams struct {
+	// ApiVersion Version of the API in which objects are returned
+	ApiVersion *GetFleetParamsApiVersion `form:"apiVersion,omitempty" json:"apiVersion,omitempty"`
+}
+
+// GetFleetParamsApiVersion defines parameters for GetFleet.
+type GetFleetParamsApiVersion string
+
+// ApplyFleetParams defines parameters for ApplyFleet.
+type ApplyFleetParams struct {
+	// DryRun All: check everything, and store nothing
+	DryRun *ApplyFleetParamsDryRun `form:"dryRun,omitempty" json:"dryRun,omitempty"`
+
+	// Validate What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn)
+	Validate *ApplyFleetParamsValidate `form:"validate,omitempty" json:"validate,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// ApplyFleetParamsDryRun defines parameters for ApplyFleet.
+type ApplyFleetParamsDryRun string
+
+// ApplyFleetParamsValidate defines parameters for ApplyFleet.
+type ApplyFleetParamsValidate string
+
+// DiffFleetParams defines parameters for DiffFleet.
+type DiffFleetParams struct {
+	// Validate What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn)
+	Validate *DiffFleetParamsValidate `form:"validate,omitempty" json:"validate,omitempty"`
+}
+
+// DiffFleetParamsValidate defines parameters for DiffFleet.
+type DiffFleetParamsValidate string
+
+// ListFleetHistoryParams defines parameters for ListFleetHistory.
+type ListFleetHistoryParams struct {
+	Offset *int `form:"offset,omitempty" json:"offset,omitempty"`
+	Limit  *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // DeleteFreezeParams defines parameters for DeleteFreeze.
 type DeleteFreezeParams struct {
 	// Why For the audit trail
@@ -5023,6 +6051,9 @@ type ReassignAgentJSONRequestBody = ReassignRequest
 // RequestDiagnosticsJSONRequestBody defines body for RequestDiagnostics for application/json ContentType.
 type RequestDiagnosticsJSONRequestBody = DiagnosticsRequest
 
+// RollbackAgentJSONRequestBody defines body for RollbackAgent for application/json ContentType.
+type RollbackAgentJSONRequestBody = RollbackRequest
+
 // UnenrollAgentJSONRequestBody defines body for UnenrollAgent for application/json ContentType.
 type UnenrollAgentJSONRequestBody = UnenrollRequest
 
@@ -5067,6 +6098,18 @@ type PreviewComponentUpgradeJSONRequestBody = ComponentUpgradeRequest
 
 // SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
 type SetExposureJSONRequestBody = SetExposureRequest
+
+// CreateFleetJSONRequestBody defines body for CreateFleet for application/json ContentType.
+type CreateFleetJSONRequestBody = Fleet
+
+// ApplyFleetJSONRequestBody defines body for ApplyFleet for application/json ContentType.
+type ApplyFleetJSONRequestBody = Fleet
+
+// DiffFleetJSONRequestBody defines body for DiffFleet for application/json ContentType.
+type DiffFleetJSONRequestBody = Fleet
+
+// ResumeFleetJSONRequestBody defines body for ResumeFleet for application/json ContentType.
+type ResumeFleetJSONRequestBody = WhyRequest
 
 // CreateFreezeJSONRequestBody defines body for CreateFreeze for application/json ContentType.
 type CreateFreezeJSONRequestBody = CreateFreezeRequest
@@ -5163,3 +6206,6 @@ type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest
 
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = CreateWebhookRequest
+
+// ConvertFleetsJSONRequestBody defines body for ConvertFleets for application/json ContentType.
+type ConvertFleetsJSONRequestBody = ConversionReview
