@@ -447,7 +447,7 @@ export interface paths {
         put?: never;
         /**
          * Roll an agent back to its previous version
-         * @description Without a body. The agent goes back to the newest previous version that is still on the host or, while an upgrade is being watched, to the version before that upgrade. The field rollback of the agent names it, or the reason why there is none.
+         * @description The agent goes back to the newest previous version that is still on the host or, while an upgrade is being watched, to the version before that upgrade. The field rollback of the agent names it, or the reason why there is none.
          */
         post: operations["rollbackAgent"];
         delete?: never;
@@ -1962,6 +1962,181 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/fleets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the objects of kind Fleet, by name */
+        get: operations["listFleets"];
+        put?: never;
+        /**
+         * Create an object of kind Fleet
+         * @description As PUT, but refused with 409 if there is an object with this name.
+         */
+        post: operations["createFleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Get an object
+         * @description The spec is the one that was written, without defaults of the server.
+         */
+        get: operations["getFleet"];
+        /**
+         * Create an object, or replace its labels, annotations and spec
+         * @description The body is JSON, or YAML if Content-Type is application/yaml, and of any version of the API. The answer is of the same version. If nothing differs from the stored object, nothing is written and resourceVersion stays. If the body has metadata.uid or metadata.resourceVersion, it must be that of the stored object, otherwise the call is refused with 409. Status in the body is ignored. All errors of the body are reported at once, one on each line, with their paths. Warnings are headers Warning: 299, as those of Kubernetes.
+         */
+        put: operations["applyFleet"];
+        post?: never;
+        /**
+         * Delete an object
+         * @description Agents keep the versions that they run. A rollout under way is cancelled, unless it is promoting: then it goes on to its end.
+         */
+        delete: operations["deleteFleet"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview what applying an object would do
+         * @description The body is as that of PUT. Nothing is stored.
+         */
+        post: operations["diffFleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume an object that an order has suspended */
+        post: operations["resumeFleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List who changed an object, how and why, newest first
+         * @description It is read from the audit trail, and so remains when the object is deleted.
+         */
+        get: operations["listFleetHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleet-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the JSON schema of objects of kind Fleet, with a description of every field */
+        get: operations["getFleetSchema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleet-export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what policies and active rollouts demand as objects of kind Fleet
+         * @description For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Agents that belong to an object are left out.
+         */
+        get: operations["exportFleets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/convert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Convert objects between the versions of the API, for a Kubernetes API server
+         * @description Body and answer are a ConversionReview of apiextensions.k8s.io/v1. The call needs no credentials: it reads and changes nothing but its body.
+         */
+        post: operations["convertFleets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollout_preview": {
         parameters: {
             query?: never;
@@ -2829,6 +3004,8 @@ export interface components {
             source_uri?: string;
             /** @description Also if the agent is upgrading already, runs this version, runs a later one, or the version failed on its host before */
             force?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             /** @description Also during a freeze; needs why */
             override_freeze?: boolean;
             /** @description Also if more agents would have the version than the exposure budget allows; needs why */
@@ -2847,6 +3024,8 @@ export interface components {
             version: string;
             source_uri?: string;
             force?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             skipRateLimitCheck?: boolean;
             /** @description Spread the starts over this time */
             rollout_duration_seconds?: number;
@@ -2893,9 +3072,17 @@ export interface components {
         ActionsCreated: {
             actionIds: string[];
         };
+        RollbackRequest: {
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
+            /** @description For the audit trail */
+            why?: string;
+        };
         BulkRollbackRequest: {
             agents: components["schemas"]["AgentSelection"];
             batchSize?: number;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             includeInactive?: boolean;
         };
         RollbackPreviewRequest: {
@@ -3404,6 +3591,8 @@ export interface components {
             force?: boolean;
             /** @description Go back to this version with its configuration, which the hosts have kept (rollbacks of the component), without a package; neither freezes nor the exposure budget hold */
             rollback?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             /** @description Spread the starts over this time */
             rollout_duration_seconds?: number;
             /**
@@ -3571,6 +3760,8 @@ export interface components {
         };
         CreateRolloutRequest: {
             plan: components["schemas"]["Plan"];
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             why?: string;
         };
         RolloutPreviewRequest: {
@@ -3584,6 +3775,8 @@ export interface components {
             hash: string;
             /** @description Start even if the fleet has changed since the preview */
             accept_drift?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             why?: string;
         };
         PauseRolloutRequest: {
@@ -3628,6 +3821,10 @@ export interface components {
             source_uri?: string;
             /** @description Also agents that run a later version */
             force?: boolean;
+            /** @description With component: variables for the templates of its configuration files, over those of the policy and below those of an upgrade manifest */
+            variables?: {
+                [key: string]: string;
+            };
             migration?: components["schemas"]["Migration"];
             select?: components["schemas"]["Selector"];
             /**
@@ -3973,6 +4170,496 @@ export interface components {
             member: string;
             why?: string;
         };
+        /** @description Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout. */
+        Fleet: {
+            /**
+             * @description Version of the API that the object is written for: muster.dev/v1alpha2
+             * @example muster.dev/v1alpha2
+             */
+            apiVersion: string;
+            /**
+             * @description Always Fleet
+             * @example Fleet
+             */
+            kind: string;
+            metadata: components["schemas"]["FleetMetadata"];
+            spec: components["schemas"]["FleetSpec"];
+            status?: components["schemas"]["FleetStatus"];
+        };
+        /** @description Name, labels and annotations are written by users, the rest by the server, with the same meanings as in Kubernetes */
+        FleetMetadata: {
+            /**
+             * @description Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends. It cannot change.
+             * @example web
+             */
+            name: string;
+            /** @description Labels by which objects are listed. They start no rollout. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Notes of tools. Only muster.dev/force-rollout has a meaning: a change of its value starts a rollout although the spec is the same. */
+            annotations?: {
+                [key: string]: string;
+            };
+            /** @description Id of this object, which an object that is created later under the same name does not have. If given, it must be that of the stored object. */
+            uid?: string;
+            /** @description Identifies the stored state: every write changes it. If given, it must be that of the stored object, so that no change of somebody else is lost. */
+            resourceVersion?: string;
+            /**
+             * Format: int64
+             * @description Number of changes of the spec and of the annotation muster.dev/force-rollout
+             */
+            generation?: number;
+            /**
+             * Format: date-time
+             * @description When the object was created
+             */
+            creationTimestamp?: string;
+        };
+        /** @description What an operator declares. selector, agent, components, configuration and strategy start a rollout when they change; everything else takes effect in the rollout under way, or in the next one. */
+        FleetSpec: {
+            selector: components["schemas"]["FleetSelector"];
+            agent?: components["schemas"]["FleetDesired"];
+            /** @description Components to upgrade, or to install for the first time, after the agents and one after the other in this order. A change starts a rollout. */
+            components?: components["schemas"]["FleetComponent"][];
+            configuration?: components["schemas"]["FleetConfiguration"];
+            strategy?: components["schemas"]["FleetStrategy"];
+            limits?: components["schemas"]["FleetLimits"];
+            failure?: components["schemas"]["FleetFailure"];
+            health?: components["schemas"]["FleetHealth"];
+            pace?: components["schemas"]["FleetPace"];
+            /**
+             * @description Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash has no effect. It starts no rollout.
+             * @example 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
+             */
+            forcePromote?: string;
+            /** @description Pause the rollout under way, and start none. Default: false. It starts no rollout. */
+            paused?: boolean;
+        };
+        /** @description The agents of the object: those that match every given field. An empty selector is refused: use all. An agent that two objects select for the same thing belongs to the older one. A change starts a rollout. */
+        FleetSelector: {
+            /** @description All agents */
+            all?: boolean;
+            /** @description Ids of agents */
+            agents?: string[];
+            /** @description A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. It is evaluated again and again: agents that match later get the version then. */
+            kuery?: string;
+            /** @description Ids of policies, one of which the agent must have */
+            policies?: string[];
+            /** @description Labels of agents, with values one of which the agent must have */
+            labels?: {
+                [key: string]: string[];
+            };
+            /** @description Labels of agents, with values none of which the agent may have */
+            exclude?: {
+                [key: string]: string[];
+            };
+            /** @description Ids of agents that are left out */
+            exclude_agents?: string[];
+        };
+        /** @description The version of the agents themselves, by version or by manifest; without it the object leaves the agents' own version alone. A change starts a rollout. */
+        FleetDesired: {
+            /**
+             * @description Full version of a package on the server. It may be published later: the rollout starts then.
+             * @example 1.2.0
+             */
+            version?: string;
+            manifest?: components["schemas"]["FleetManifest"];
+        };
+        /** @description An upgrade manifest on the server, which provides version, packages and migration */
+        FleetManifest: {
+            /**
+             * @description Profile of the manifest, the folder that it is in
+             * @example edge
+             */
+            profile: string;
+            /**
+             * @description Id of the manifest within its profile
+             * @example 2026-11
+             */
+            id: string;
+        };
+        /** @description The version of one component, by version or by manifest */
+        FleetComponent: {
+            /**
+             * @description Name of the component as in the policies of the agents
+             * @example web
+             */
+            name: string;
+            /**
+             * @description Full version of a package on the server
+             * @example 2.5.0
+             */
+            version?: string;
+            manifest?: components["schemas"]["FleetManifest"];
+        };
+        /** @description What hosts get besides versions. A change starts a rollout. */
+        FleetConfiguration: {
+            /** @description Variables for the templates of components' configuration files, by component and name. They are over those of the policies, and below those of upgrade manifests. */
+            variables?: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            };
+        };
+        /** @description How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change starts a rollout. */
+        FleetStrategy: {
+            /**
+             * @description rolling: batch after batch (default); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
+             * @enum {string}
+             */
+            kind?: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
+            /** @description Agents in a batch; default: batch_percent */
+            batch_size?: number;
+            /**
+             * Format: double
+             * @description Size of a batch as a percentage of all agents, rounded up; default: 10
+             */
+            batch_percent?: number;
+            canary?: components["schemas"]["FleetCanaryRule"];
+            rings?: components["schemas"]["FleetRingRule"];
+            /** @description With all_at_once: failures never pause the rollout */
+            force_continue?: boolean;
+            /** @description With all_at_once: running the version is enough, without a health wait */
+            skip_validation?: boolean;
+            /**
+             * Format: date-time
+             * @description With all_at_once: nothing is offered after this time
+             */
+            deadline?: string;
+            /**
+             * @description With lockstep: what happens to agents that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out (exclude)
+             * @enum {string}
+             */
+            away?: "refuse" | "exclude";
+            /**
+             * @description With lockstep: how long a phase may take, as a Go duration
+             * @example 10m0s
+             */
+            patience?: string;
+        };
+        /** @description The first batch, with the kinds canary and rings. It is observed for twice health.wait. */
+        FleetCanaryRule: {
+            /** @description Number of canaries; default: 10, unless percent is given */
+            size?: number;
+            /**
+             * Format: double
+             * @description Canaries as a percentage of all agents
+             */
+            percent?: number;
+            /**
+             * @description How canaries are chosen: at random (default), or so that they cover the combinations of the labels in over
+             * @enum {string}
+             */
+            pick?: "random" | "stratified";
+            /** @description Labels whose combinations stratified covers; default: os, arch, version */
+            over?: string[];
+            /** @description The rest waits for the approval of an operator */
+            approval?: boolean;
+        };
+        /** @description The order of agents, with the kind rings. Lower rings come first. */
+        FleetRingRule: {
+            /** @description Label whose value is the number of the ring; default: ring */
+            by?: string;
+            /** @description Ring of agents without the label */
+            default?: number;
+            /** @description Rings that take part; default: all */
+            only?: number[];
+            /** @description Upgrade a ring even if lower rings do not run this version */
+            force?: boolean;
+        };
+        /** @description How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way. */
+        FleetLimits: {
+            /** @description The most agents that are upgraded at one time; default: 500 */
+            max_parallel?: number;
+            /** @description Bounds for each value of a label, such as the site */
+            per?: components["schemas"]["FleetLabelLimit"][];
+        };
+        /** @description The most agents with the same value of a label that are upgraded at one time */
+        FleetLabelLimit: {
+            /**
+             * @description Name of the label
+             * @example site
+             */
+            label: string;
+            /** @description Number of agents for each of its values */
+            max: number;
+        };
+        /** @description When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way. */
+        FleetFailure: {
+            /** @description Pause at this many failed agents; default without percent: 3 */
+            count?: number;
+            /**
+             * Format: double
+             * @description Pause above this percentage of the upgrades attempted
+             */
+            percent?: number;
+            /** @description How often an agent that failed without harm is tried again; default: 0 */
+            retries?: number;
+        };
+        /** @description When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way. */
+        FleetHealth: {
+            /**
+             * @description How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
+             * @example 10m0s
+             */
+            wait?: string;
+            /**
+             * @description How long an upgrade may show no sign of life; default: 5m0s
+             * @example 5m0s
+             */
+            stale_after?: string;
+            /**
+             * @description How long an agent may be silent, or longer if it usually is; default: 2m0s
+             * @example 2m0s
+             */
+            silent_after?: string;
+            /** @description How many ends of its process are a crash loop; default: 3 */
+            max_crashes?: number;
+        };
+        /** @description When agents are offered the version. It starts no rollout, and takes effect in the one under way. */
+        FleetPace: {
+            /**
+             * @description Time between the end of a batch and the next, as a Go duration; default: 0s
+             * @example 1h0m0s
+             */
+            soak?: string;
+            /** @description Pause after each batch that succeeded */
+            pause_on_success?: boolean;
+            /** @description Periods in which offers are made; default: always */
+            windows?: components["schemas"]["FleetWindow"][];
+            /**
+             * @description How long an offer waits for an agent that is away; default: 168h0m0s
+             * @example 168h0m0s
+             */
+            offer_for?: string;
+            /**
+             * @description How long every other wait may last, such as that for an approval; default: 168h0m0s
+             * @example 168h0m0s
+             */
+            wait_for?: string;
+            /** @description Skip soak, windows, freezes and observation; limits, failure and the exposure budget still hold */
+            emergency?: boolean;
+        };
+        /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
+        FleetWindow: {
+            /** @description mon … sun; default: every day */
+            days?: string[];
+            /**
+             * @description Local time at which it begins
+             * @example 22:00
+             */
+            from: string;
+            /**
+             * @description Local time at which it ends
+             * @example 04:00
+             */
+            to: string;
+            /**
+             * @description Time zone; default: UTC
+             * @example Europe/Berlin
+             */
+            zone?: string;
+        };
+        /** @description How far the server is. Only the server writes it. */
+        FleetStatus: {
+            /**
+             * Format: int64
+             * @description The generation that the rest of the status is about
+             */
+            observedGeneration?: number;
+            /** @description Hash that is being rolled out, or was last. A change of the spec does not change it while the rollout is promoting. */
+            requestedRolloutHash?: string;
+            /** @description Hash of the last rollout that reached its end; absent before the first */
+            lastCompletedRolloutHash?: string;
+            /**
+             * Format: int64
+             * @description Number of hashes requested so far
+             */
+            sequence?: number;
+            rollout?: components["schemas"]["FleetRollout"];
+            /** @description Number of agents that belong to the object */
+            agents?: number;
+            /** @description How many of the agents run each version, by part (agent, or the name of a component) and version; an empty version means that none is installed */
+            versions?: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+            suspended?: components["schemas"]["FleetSuspension"];
+            /** @description Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object */
+            conditions?: components["schemas"]["FleetCondition"][];
+        };
+        /** @description The last rollout that was created for the object */
+        FleetRollout: {
+            /** @description Id of the rollout */
+            id: string;
+            /** @description The component that it upgrades; absent: the agents themselves */
+            component?: string;
+            /** @description The version that it brings */
+            version?: string;
+            state: components["schemas"]["RolloutState"];
+            /** @description 0 for the rollout of a hash; further ones bring agents that joined later, or that run something else, to the same hash */
+            number?: number;
+            /** @description What it waits for, in a sentence */
+            waiting?: string;
+        };
+        /** @description Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed. */
+        FleetSuspension: {
+            /** @description Name of the admin key */
+            by: string;
+            /**
+             * Format: date-time
+             * @description When the order was given
+             */
+            at: string;
+            /** @description The operator's reason */
+            why?: string;
+        };
+        /** @description A condition as in Kubernetes */
+        FleetCondition: {
+            /**
+             * @description Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is past its canaries and their approval, so that a change of the spec waits for its end; Degraded: agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody does what message says
+             * @enum {string}
+             */
+            type: "Ready" | "Progressing" | "Promoting" | "Degraded" | "Stalled";
+            /**
+             * @description Whether it holds
+             * @enum {string}
+             */
+            status: "True" | "False" | "Unknown";
+            /** @description Why */
+            reason: string;
+            /** @description Why */
+            message: string;
+            /**
+             * Format: date-time
+             * @description When status last changed
+             */
+            lastTransitionTime: string;
+            /**
+             * Format: int64
+             * @description The generation that it is about
+             */
+            observedGeneration?: number;
+        };
+        FleetList: {
+            /** @example muster.dev/v1alpha2 */
+            apiVersion: string;
+            /** @description Always FleetList */
+            kind: string;
+            metadata: components["schemas"]["FleetListMetadata"];
+            items: components["schemas"]["Fleet"][];
+        };
+        FleetListMetadata: {
+            /** @description Number of objects that match, also beyond limit */
+            total: number;
+        };
+        /** @description What applying an object would do */
+        FleetDiff: {
+            before?: components["schemas"]["Fleet"];
+            after: components["schemas"]["Fleet"];
+            /** @description Rollout hash of the stored object; absent if there is none */
+            hashBefore?: string;
+            /** @description Rollout hash of the object in the body */
+            hashAfter: string;
+            /** @description Paths of the fields that differ, such as spec.agent.version */
+            changed: string[];
+            /** @description Whether a rollout starts, now or after what waitsFor names */
+            startsRollout: boolean;
+            /** @description Why a rollout starts, or why none does, in a sentence */
+            reason: string;
+            /** @description What the rollout would wait for: the id of a rollout that is promoting, or that the object is paused; absent: nothing */
+            waitsFor?: string;
+            /** @description What the rollout of each part would do, in order; empty if none starts */
+            previews: components["schemas"]["FleetPreview"][];
+        };
+        /** @description What the rollout of one part would do to the fleet as it is now */
+        FleetPreview: {
+            /** @description agent, or the name of a component */
+            part: string;
+            /** @description The version that it would bring */
+            version?: string;
+            /** @description Number of agents that would be upgraded */
+            targets: number;
+            /** @description Number of batches */
+            batches: number;
+            /** @description Number of agents that match and are left out */
+            skipped: number;
+            /**
+             * Format: double
+             * @description How long it would take, estimated from past upgrades
+             */
+            seconds?: number;
+            /**
+             * @description The same for people
+             * @example 2h30m0s
+             */
+            durationText?: string;
+            /** @description Why no rollout could start now, such as a version that is not published */
+            error?: string;
+        };
+        FleetHistory: {
+            items: components["schemas"]["FleetChange"][];
+            total: number;
+        };
+        /** @description One change of an object */
+        FleetChange: {
+            /**
+             * Format: date-time
+             * @description When it was made
+             */
+            at: string;
+            /**
+             * @description Name of the admin key
+             * @example gitops
+             */
+            by: string;
+            /**
+             * @description What was done
+             * @enum {string}
+             */
+            action: "apply" | "delete" | "suspend" | "resume";
+            /** @description The change in a sentence */
+            text: string;
+            /** @description metadata.uid: another one is of an object that was deleted */
+            uid?: string;
+            /**
+             * Format: int64
+             * @description metadata.generation after the change
+             */
+            generation?: number;
+            /** @description Rollout hash of the spec after the change */
+            hash?: string;
+            /** @description Paths of the fields that were changed */
+            changed: string[];
+            /** @description The reason that was given */
+            why?: string;
+            /** @description Rollouts that carried out this hash and still exist, oldest first */
+            rollouts: components["schemas"]["FleetRolloutRef"][];
+        };
+        FleetRolloutRef: {
+            id: string;
+            state: components["schemas"]["RolloutState"];
+        };
+        /** @description A JSON schema: type, description, properties, required, items, enum */
+        FleetSchema: {
+            [key: string]: unknown;
+        };
+        ConversionReview: {
+            /** @example apiextensions.k8s.io/v1 */
+            apiVersion: string;
+            /** @description Always ConversionReview */
+            kind: string;
+            /** @description uid, desiredAPIVersion, objects */
+            request?: {
+                [key: string]: unknown;
+            };
+            /** @description uid, result, convertedObjects */
+            response?: {
+                [key: string]: unknown;
+            };
+        };
         /** @enum {string} */
         RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
         Rollout: {
@@ -3989,12 +4676,17 @@ export interface components {
             rolled_back_by?: string;
             /** @description The group that this rollout is a member of, or rolls a member of back */
             group?: string;
+            /** @description Name of the Fleet object that this rollout carries out */
+            fleet?: string;
+            /** @description Rollout hash of the spec of that object */
+            spec_hash?: string;
             /** Format: int64 */
             generation: number;
             stop?: components["schemas"]["Stop"];
             pause_asked?: components["schemas"]["Decision"];
             approved?: components["schemas"]["Decision"];
             forced?: components["schemas"]["Decision"];
+            promoted?: components["schemas"]["Decision"];
             /** @description Failures that no longer count against the threshold */
             forgiven?: number;
             /** @description Commands on targets that are not executed yet */
@@ -5229,6 +5921,14 @@ export interface components {
         groupId: string;
         /** @description The name of the component */
         componentName: string;
+        /** @description metadata.name of the object */
+        fleetName: string;
+        /** @description Version of the API in which objects are returned */
+        fleetVersion: "muster.dev/v1alpha1" | "muster.dev/v1alpha2";
+        /** @description All: check everything, and store nothing */
+        fleetDryRun: "All";
+        /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+        fleetValidate: "strict" | "warn";
         webhookId: string;
         /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
         kuery: string;
@@ -5880,7 +6580,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RollbackRequest"];
+            };
+        };
         responses: {
             /** @description The action that was created */
             200: {
@@ -8507,6 +9211,324 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleets: {
+        parameters: {
+            query?: {
+                /** @description Only objects with all of these labels, as in app=web,stage=prod */
+                labelSelector?: string;
+                /** @description How many objects to leave out */
+                offset?: number;
+                /** @description The most objects to return; default: all */
+                limit?: number;
+                /** @description Version of the API in which objects are returned */
+                apiVersion?: components["parameters"]["fleetVersion"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: components["parameters"]["fleetDryRun"];
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: components["parameters"]["fleetValidate"];
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The object */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleet: {
+        parameters: {
+            query?: {
+                /** @description Version of the API in which objects are returned */
+                apiVersion?: components["parameters"]["fleetVersion"];
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    applyFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: components["parameters"]["fleetDryRun"];
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: components["parameters"]["fleetValidate"];
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The object that was replaced */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            /** @description The object that was created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: components["parameters"]["fleetDryRun"];
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object as it was */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    diffFleet: {
+        parameters: {
+            query?: {
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: components["parameters"]["fleetValidate"];
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The difference */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetDiff"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resumeFleet: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The object */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleetHistory: {
+        parameters: {
+            query?: {
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The changes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetHistory"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleetSchema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The schema */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSchema"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    exportFleets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    convertFleets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConversionReview"];
+            };
+        };
+        responses: {
+            /** @description The converted objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConversionReview"];
                 };
             };
             default: components["responses"]["Error"];
