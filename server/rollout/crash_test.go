@@ -104,6 +104,12 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 		prepare func(d *harness) fleet.Rollout
 		ask     func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error)
 	}{
+		"create for a declared fleet": {
+			func(d *harness) fleet.Rollout { return fleet.Rollout{ID: "web-7"} },
+			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
+				return s.CreateDeclared(ctx, r.ID, "web", "a1b2", springPlan(), kim)
+			},
+		},
 		"start": {
 			func(d *harness) fleet.Rollout { return d.create() },
 			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {

@@ -112,38 +112,40 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.complete(ctx, &p); err != nil {
-		return fleet.Rollout{}, err
-	}
-	if err := s.checkFree(ctx, &p); err != nil {
-		return fleet.Rollout{}, err
-	}
-	if err := s.checkInForce(ctx, &p); err != nil {
-		return fleet.Rollout{}, err
-	}
 	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: p, Automatic: req.Automatic}, req)
 }
 
 // CreateMember creates the draft of a member of a group under an id that the group has
 // chosen. A repeated call returns the same rollout.
 func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Plan, req Request) (fleet.Rollout, error) {
-	r, err := s.Store.Rollouts().Get(ctx, id)
+	return s.createAs(ctx, fleet.Rollout{ID: id, Group: group, Plan: p}, req)
+}
+
+// CreateDeclared creates the draft of a rollout that carries out a declared fleet, under an id
+// that the fleet has chosen. specHash is the rollout hash of its spec. A repeated call returns
+// the same rollout, whatever its state.
+func (s *Service) CreateDeclared(ctx context.Context, id, fleetName, specHash string, p fleet.Plan, req Request) (fleet.Rollout, error) {
+	if err := req.check(); err != nil {
+		return fleet.Rollout{}, err
+	}
+	return s.createAs(ctx, fleet.Rollout{ID: id, Fleet: fleetName, SpecHash: specHash, Plan: p, Automatic: req.Automatic}, req)
+}
+
+// createAs creates a draft with the id, the owner and the plan of r, or returns the rollout that
+// has the id. One of another owner is a conflict.
+func (s *Service) createAs(ctx context.Context, r fleet.Rollout, req Request) (fleet.Rollout, error) {
+	known, err := s.Store.Rollouts().Get(ctx, r.ID)
 	switch {
-	case err == nil && r.State == fleet.RolloutDraft && r.Pin == nil:
-		return r, s.record(ctx, &r, "create", req, "created the draft of "+plan.Title(&r), r.CreatedAt)
-	case err == nil || fleet.KindOf(err) != fleet.NotFound:
-		return r, err
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		return s.create(ctx, r, req)
+	case err != nil:
+		return known, err
+	case known.Group != r.Group || known.Fleet != r.Fleet || known.SpecHash != r.SpecHash:
+		return known, fleet.Errorf(fleet.Conflict, "%s exists already, and was made for something else", plan.Title(&known))
+	case known.State == fleet.RolloutDraft && known.Pin == nil:
+		return known, s.record(ctx, &known, "create", req, "created the draft of "+plan.Title(&known), known.CreatedAt)
 	}
-	if p, err = s.Resolve(ctx, p); err != nil {
-		return r, err
-	}
-	if err := s.checkFree(ctx, &p); err != nil {
-		return r, err
-	}
-	if err := s.checkInForce(ctx, &p); err != nil {
-		return r, err
-	}
-	return s.create(ctx, fleet.Rollout{ID: id, Group: group, Plan: p}, req)
+	return known, nil
 }
 
 // Resolve returns the plan complete and checked, as a rollout of it would be stored.
@@ -152,7 +154,17 @@ func (s *Service) Resolve(ctx context.Context, p fleet.Plan) (fleet.Plan, error)
 	return p, err
 }
 
+// create completes the plan of a rollout, checks it against the fleet, and stores the draft.
 func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fleet.Rollout, error) {
+	if err := s.complete(ctx, &r.Plan); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.checkFree(ctx, &r.Plan); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.checkInForce(ctx, &r.Plan); err != nil {
+		return fleet.Rollout{}, err
+	}
 	now := s.Now.UTC()
 	r.State, r.CreatedAt, r.CreatedBy = fleet.RolloutDraft, now, req.Actor
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
