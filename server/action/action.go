@@ -52,6 +52,8 @@ type Service struct {
 	Locks Locks
 	// Guards may be nil; then there are no freezes and no exposure budget.
 	Guards Guards
+	// Owners may be nil; then no agent belongs to a declared fleet.
+	Owners Owners
 	// Release answers the parked poll of an agent. It may be nil; then the poll ends by
 	// itself.
 	Release func(agentID string)
@@ -113,6 +115,8 @@ type UpgradeOrder struct {
 	// or of the exposure budget. They need Why.
 	OverrideFreeze, OverrideExposure bool
 	Why                              string
+	// TakeOver is the declared fleet whose agents are meant, as in Claim.
+	TakeOver string
 	// Actor is the name of the admin key.
 	Actor string
 	// stages means that nothing that runs is changed; see StageOrder.
@@ -595,6 +599,13 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	}
 	expires, err := s.CheckGuards(ctx, o)
 	if err != nil {
+		return fleet.Action{}, err
+	}
+	suspend, err := s.claim(ctx, o.claim(), o.AgentIDs, do)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	if err := s.takeOver(ctx, suspend, o.claim()); err != nil {
 		return fleet.Action{}, err
 	}
 	start := now

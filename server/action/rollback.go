@@ -15,6 +15,8 @@ import (
 type RollbackOrder struct {
 	AgentIDs []string
 	Selected bool // as in UpgradeOrder
+	// TakeOver is the declared fleet whose agents are meant, as in Claim, and Why the reason.
+	TakeOver, Why string
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -61,7 +63,18 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 		first    error // why
 		versions []string
 	)
-	err := s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
+	claim := Claim{TakeOver: o.TakeOver, Actor: o.Actor, Why: o.Why}
+	suspend, err := CheckOwned(ctx, s.Owners, claim, func(f func(*fleet.Agent)) error {
+		return s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
+			if v.Err == nil {
+				f(&v.Agent)
+			}
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
 		if v.Err != nil {
 			refused = append(refused, fleet.Result{AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error()})
 			if first == nil {
@@ -82,6 +95,9 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 	}
 	if len(versions) == 0 {
 		return nil, noneCan(len(refused), first)
+	}
+	if err := s.takeOver(ctx, suspend, claim); err != nil {
+		return nil, err
 	}
 	manifest.SortVersions(versions)
 	var actions []fleet.Action
@@ -136,6 +152,7 @@ func (s *Service) rollback(ctx context.Context, o RollbackOrder, to *rollbackTo,
 		Expiration: &to.expires, Data: event.Data(agentapi.UpgradeData{Version: to.version, Rollback: true}),
 	}
 	return s.order(ctx, a, to.agents, refused, step{
+		why: o.Why,
 		check: func(agent *fleet.Agent) error {
 			goes, err := agent.CheckRollback(now)
 			if err == nil && goes.Version != to.version {

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
@@ -65,6 +66,7 @@ type services struct {
 	rollouts   *rollout.Service
 	configs    *configfile.Renderer
 	groups     *group.Service
+	declared   *declare.Service
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
@@ -128,7 +130,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if err != nil {
 		return nil, err
 	}
-	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
+	owners := declare.NewOwners(declare.Config{Store: db, Policies: policies, Events: events, Log: log, Now: now})
+	actions := &action.Service{Store: db, Feed: feed, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {
@@ -148,9 +151,11 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler,
+		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners,
 		Events: events, Log: log, Now: now,
 	}
+	declared := declare.New(declare.Config{Store: db, Rollouts: rollouts, Policies: policies, Events: events, Log: log, Now: now})
+	declared.Rewrite(ctx)
 	groups := group.New(group.Config{
 		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Events: events, Log: log, Now: now,
@@ -190,7 +195,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
 	}, nil
 }
 

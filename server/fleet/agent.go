@@ -297,4 +297,6 @@ const (
 	EventPolicyCreated   = "policy.created"
 	EventPolicyUpdated   = "policy.updated"
 	EventPolicyDeleted   = "policy.deleted"
+	// EventFleetChanged is about a declared fleet, by name. Its data has what was done to it.
+	EventFleetChanged = "fleet.changed"
 )

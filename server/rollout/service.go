@@ -39,6 +39,8 @@ type Service struct {
 	Policies Policies
 	// Renderer renders configuration files of components; nil: there are none.
 	Renderer Renderer
+	// Owners may be nil; then no agent belongs to a declared fleet.
+	Owners action.Owners
 }
 
 // Reconciler executes the documents of rollouts.
@@ -77,6 +79,8 @@ type Request struct {
 	Actor, Why string
 	// Automatic marks what it creates as the server's own work.
 	Automatic bool
+	// TakeOver is the declared fleet whose agents a rollout is for, as in action.Claim.
+	TakeOver string
 }
 
 // maxWhy bounds a reason, in bytes, because documents, audit entries and notifications
@@ -163,6 +167,9 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 		return fleet.Rollout{}, err
 	}
 	if err := s.checkInForce(ctx, &r.Plan); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.checkOwned(ctx, &r, req); err != nil {
 		return fleet.Rollout{}, err
 	}
 	now := s.Now.UTC()

@@ -88,6 +88,9 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 		// agents that have changed since are refused one by one.
 		pre, err = s.GetPreview(ctx, r.Pin.Hash)
 	}
+	if err == nil && r.Pin == nil { // the agents of an interrupted start were free
+		err = s.checkOwned(ctx, &r, req)
+	}
 	if err != nil {
 		return r, err
 	}

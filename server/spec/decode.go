@@ -125,6 +125,9 @@ func (d *Document) Into(v any, mode Mode) (spec json.RawMessage, warnings []stri
 	return spec, w.warnings, nil
 }
 
+// JSON returns the object without what was dropped.
+func (d *Document) JSON() []byte { return d.root.json() }
+
 // Decode reads an object of this version; see Document.Into.
 func Decode(body []byte, mode Mode) (f Fleet, spec json.RawMessage, warnings []string, err error) {
 	d, err := Read(body)

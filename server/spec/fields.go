@@ -1,5 +1,10 @@
 package spec
 
+import (
+	"regexp"
+	"strings"
+)
+
 // triggers says of every field of the spec whether a change of it starts a rollout. A path has
 // the names of JSON, and [] for the elements of a list; a map is one field. A test compares the
 // table with the types.
@@ -120,3 +125,26 @@ func isEmpty(v any) bool {
 	}
 	return v == nil
 }
+
+// Triggering returns those of the paths, as of Differences, at which a change starts a rollout.
+func Triggering(paths []string) []string {
+	var starting []string
+	for _, path := range paths {
+		name, inSpec := strings.CutPrefix(path, "spec.")
+		name = index.ReplaceAllString(name, "[]")
+		for field, starts := range triggers {
+			// A path can also name an object that has the field, or an entry of a map.
+			below := strings.HasPrefix(field, name+".") || strings.HasPrefix(field, name+"[]") || strings.HasPrefix(name, field+".") || strings.HasPrefix(name, field+"[]")
+			if inSpec && starts && (field == name || below) {
+				starting = append(starting, path)
+				break
+			}
+		}
+		if path == "metadata.annotations."+ForceRolloutAnnotation {
+			starting = append(starting, path)
+		}
+	}
+	return starting
+}
+
+var index = regexp.MustCompile(`\[\d+\]`)

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
+	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/webhook"
@@ -57,6 +58,7 @@ type Handlers struct {
 	Rollouts   *rollout.Service
 	Configs    *configfile.Renderer
 	Groups     *group.Service
+	Declared   *declare.Service
 	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
@@ -148,6 +150,8 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
 	h.routeGroups(authed.Group("/api/v1"))
+	h.routeFleets(authed.Group("/api/v1"))
+	e.POST("/convert", h.limited, on(h.convertFleets)) // of a Kubernetes API server, which has no key
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.

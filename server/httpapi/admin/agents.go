@@ -179,7 +179,7 @@ func (h *Handlers) upgradeAgent(c *gin.Context) error {
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), action.UpgradeOrder{
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true,
-		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
 	})
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 	o := action.UpgradeOrder{
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
-		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
 	}
 	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
 		return err
@@ -317,6 +317,14 @@ func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
 		}
 	case refused != nil:
 		return refused
+	}
+	if out.Refused == nil {
+		switch refused := h.Actions.CheckOwners(ctx, o); {
+		case fleet.KindOf(refused) == fleet.Conflict:
+			out.Refused = ptr(refused.Error())
+		case refused != nil:
+			return refused
+		}
 	}
 	c.JSON(http.StatusOK, out)
 	return nil

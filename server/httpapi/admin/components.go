@@ -113,7 +113,7 @@ func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, err er
 	o = action.UpgradeOrder{
 		Component: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), Rollback: isSet(req.Rollback),
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
-		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), Actor: actor(c),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
 	}
 	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	return o, err

@@ -14,7 +14,11 @@ import (
 
 func (h *Handlers) rollbackAgent(c *gin.Context) error {
 	id := c.Param("agentId")
-	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: []string{id}, Actor: actor(c)})
+	var req adminapi.RollbackRequest
+	if err := decodeOptional(c, &req); err != nil {
+		return err
+	}
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: []string{id}, TakeOver: deref(req.TakeOver), Why: deref(req.Why), Actor: actor(c)})
 	if err != nil {
 		return err
 	}
@@ -34,7 +38,7 @@ func (h *Handlers) bulkRollback(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, Actor: actor(c)})
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, TakeOver: deref(req.TakeOver), Actor: actor(c)})
 	if err != nil {
 		return err
 	}

@@ -116,9 +116,11 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 func (h *Handlers) createRollout(c *gin.Context) error {
 	var req struct {
 		whyBody
-		Plan fleet.Plan `json:"plan"`
+		Plan     fleet.Plan `json:"plan"`
+		TakeOver string     `json:"take_over"`
 	}
 	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+		w.TakeOver = req.TakeOver
 		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
 	})
 }
@@ -197,8 +199,10 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 		whyBody
 		Hash        string `json:"hash"`
 		AcceptDrift bool   `json:"accept_drift"`
+		TakeOver    string `json:"take_over"`
 	}
 	err := runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+		w.TakeOver = req.TakeOver
 		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
 	})
 	var drift *rollout.DriftError

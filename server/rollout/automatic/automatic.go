@@ -246,10 +246,17 @@ func (s *Service) finishDrafts(ctx context.Context) error {
 // members reads the agents of a policy, except those that are inactive or gone.
 func (s *Service) members(ctx context.Context, p fleet.Policy, catalog fleet.Catalog, inactivity time.Duration, now time.Time) ([]Member, error) {
 	var members []Member
-	err := s.Store.Agents().Each(ctx, store.AgentFilter{PolicyID: p.ID, ActiveOnly: true}, func(a fleet.Agent) {
+	owned, err := s.owned(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	err = s.Store.Agents().Each(ctx, store.AgentFilter{PolicyID: p.ID, ActiveOnly: true}, func(a fleet.Agent) {
 		switch a.Facts().StatusAt(now, inactivity) {
 		case fleet.StatusInactive, fleet.StatusUnenrolled, fleet.StatusUninstalled:
 		default:
+			if owned(&a) {
+				return
+			}
 			members = append(members, memberOf(&a, p.RequiredVersions, catalog))
 		}
 	})
@@ -273,6 +280,16 @@ func (s *Service) members(ctx context.Context, p fleet.Policy, catalog fleet.Cat
 		m.Attempts, m.LastAttempt = attempts(targets, m.Failed)
 	}
 	return members, nil
+}
+
+// owned returns a function that reports whether a declared fleet decides about a component of an
+// agent, or about the agent itself: the requirements of its policy do not matter then.
+func (s *Service) owned(ctx context.Context, component string) (func(*fleet.Agent) bool, error) {
+	if s.Rollouts.Owners == nil {
+		return func(*fleet.Agent) bool { return false }, nil
+	}
+	of, err := s.Rollouts.Owners.Of(ctx, component)
+	return func(a *fleet.Agent) bool { return of != nil && of(a) != "" }, err
 }
 
 func memberOf(a *fleet.Agent, required []fleet.RequiredVersion, catalog fleet.Catalog) Member {

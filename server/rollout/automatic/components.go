@@ -3,6 +3,7 @@ package automatic
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -94,7 +95,12 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 		if err != nil {
 			return err
 		}
-		ids, down := Install(c, agents, catalog)
+		owned, err := s.owned(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		free := slices.DeleteFunc(slices.Clone(agents), func(a fleet.Agent) bool { return owned(&a) })
+		ids, down := Install(c, free, catalog)
 		force := len(ids) == 0 // one rollout holds the component of the policy, so these come later
 		if force {
 			ids = down
