@@ -2736,13 +2736,13 @@ type FleetCondition struct {
 	// LastTransitionTime When status last changed
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 
-	// Message Why
+	// Message Why, in a sentence
 	Message string `json:"message"`
 
 	// ObservedGeneration The generation that it is about
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 
-	// Reason Why
+	// Reason Why, in one word in CamelCase
 	Reason string `json:"reason"`
 
 	// Status Whether it holds
@@ -2966,7 +2966,7 @@ type FleetPreview struct {
 	// Seconds How long it would take, estimated from past upgrades
 	Seconds *float64 `json:"seconds,omitempty"`
 
-	// Skipped Number of agents that match and are left out
+	// Skipped Number of agents that match and are left out, such as those that run the version
 	Skipped int `json:"skipped"`
 
 	// Targets Number of agents that would be upgraded
@@ -3025,8 +3025,10 @@ type FleetRollout struct {
 	Id string `json:"id"`
 
 	// Number 0 for the rollout of a hash; further ones bring agents that joined later, or that run something else, to the same hash
-	Number *int         `json:"number,omitempty"`
-	State  RolloutState `json:"state"`
+	Number *int `json:"number,omitempty"`
+
+	// State State of a rollout
+	State RolloutState `json:"state"`
 
 	// Version The version that it brings
 	Version *string `json:"version,omitempty"`
@@ -3037,7 +3039,9 @@ type FleetRollout struct {
 
 // FleetRolloutRef defines model for FleetRolloutRef.
 type FleetRolloutRef struct {
-	Id    string       `json:"id"`
+	Id string `json:"id"`
+
+	// State State of a rollout
 	State RolloutState `json:"state"`
 }
 
@@ -3392,7 +3396,9 @@ type GroupProgress struct {
 	Name   string  `json:"name"`
 
 	// RollbackId The rollout that rolls it back
-	RollbackId   *string          `json:"rollback_id,omitempty"`
+	RollbackId *string `json:"rollback_id,omitempty"`
+
+	// RolloutState State of a rollout
 	RolloutState *RolloutState    `json:"rollout_state,omitempty"`
 	State        GroupMemberState `json:"state"`
 
@@ -3920,7 +3926,7 @@ type Plan struct {
 	// Failure Crossing either threshold pauses the rollout
 	Failure *FailureRule `json:"failure,omitempty"`
 
-	// Force Also agents that run a later version
+	// Force Also agents that run a later version, or on whose host this one failed before
 	Force  *bool       `json:"force,omitempty"`
 	Health *HealthRule `json:"health,omitempty"`
 
@@ -4483,7 +4489,9 @@ type Rollout struct {
 	Staging   *RolloutStaging `json:"staging,omitempty"`
 	StartedAt *time.Time      `json:"started_at,omitempty"`
 	StartedBy *string         `json:"started_by,omitempty"`
-	State     RolloutState    `json:"state"`
+
+	// State State of a rollout
+	State RolloutState `json:"state"`
 
 	// Stop Why the rollout is paused
 	Stop *Stop `json:"stop,omitempty"`
@@ -4646,7 +4654,7 @@ type RolloutStaging struct {
 	Waiting int `json:"waiting"`
 }
 
-// RolloutState defines model for RolloutState.
+// RolloutState State of a rollout
 type RolloutState string
 
 // RotateAdminKeyRequest defines model for RotateAdminKeyRequest.

@@ -12,6 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	declared "github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/spec/declare"
 )
 
 // Handlers of rollouts encode the types of the domain, without a copy of each: their JSON
@@ -39,6 +41,9 @@ func TestDomainTypesEncodeAsInTheSpecification(t *testing.T) {
 		{fleet.Output{}, adminapi.Output{}},
 		{explain.Explanation{}, adminapi.Explanation{}},
 		{plan.UpgradeManifest{}, adminapi.UpgradeManifest{}},
+		{declared.Fleet{}, adminapi.Fleet{}},
+		{declare.Change{}, adminapi.FleetChange{}},
+		{declare.PartPreview{}, adminapi.FleetPreview{}},
 	} {
 		domain, wire := reflect.TypeOf(pair.domain), reflect.TypeOf(pair.wire)
 		for _, bad := range differ(domain.Name(), domain, wire) {

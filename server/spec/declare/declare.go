@@ -142,7 +142,7 @@ func (o Object) stored() (fleet.DeclaredFleet, error) {
 func (s *Service) Get(ctx context.Context, name string) (Object, error) {
 	d, err := s.Store.DeclaredFleets().Get(ctx, name)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
-		return Object{}, fleet.Errorf(fleet.NotFound, "there is no fleet %s: `muster fleets list` shows those there are", name)
+		return Object{}, fleet.Errorf(fleet.NotFound, "there is no fleet %s: `muster get fleets` shows those there are", name)
 	}
 	if err != nil {
 		return Object{}, err

@@ -3819,7 +3819,7 @@ export interface components {
             artifacts?: components["schemas"]["Artifact"][];
             /** @description URL that hosts download packages from instead of this server */
             source_uri?: string;
-            /** @description Also agents that run a later version */
+            /** @description Also agents that run a later version, or on whose host this one failed before */
             force?: boolean;
             /** @description With component: variables for the templates of its configuration files, over those of the policy and below those of an upgrade manifest */
             variables?: {
@@ -4528,9 +4528,9 @@ export interface components {
              * @enum {string}
              */
             status: "True" | "False" | "Unknown";
-            /** @description Why */
+            /** @description Why, in one word in CamelCase */
             reason: string;
-            /** @description Why */
+            /** @description Why, in a sentence */
             message: string;
             /**
              * Format: date-time
@@ -4584,7 +4584,7 @@ export interface components {
             targets: number;
             /** @description Number of batches */
             batches: number;
-            /** @description Number of agents that match and are left out */
+            /** @description Number of agents that match and are left out, such as those that run the version */
             skipped: number;
             /**
              * Format: double
@@ -4660,7 +4660,10 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @enum {string} */
+        /**
+         * @description State of a rollout
+         * @enum {string}
+         */
         RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
         Rollout: {
             id: string;
