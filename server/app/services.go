@@ -130,7 +130,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if err != nil {
 		return nil, err
 	}
-	owners := declare.NewOwners(declare.Config{Store: db, Policies: policies, Events: events, Log: log, Now: now})
+	declarations := declare.Config{Store: db, Policies: policies, Events: events, Log: log, Now: now}
+	owners := declare.NewOwners(declarations)
 	actions := &action.Service{Store: db, Feed: feed, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
@@ -154,7 +155,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners,
 		Events: events, Log: log, Now: now,
 	}
-	declared := declare.New(declare.Config{Store: db, Rollouts: rollouts, Policies: policies, Events: events, Log: log, Now: now})
+	declarations.Rollouts = rollouts
+	declared := declare.New(declarations)
 	declared.Rewrite(ctx)
 	groups := group.New(group.Config{
 		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},

@@ -110,6 +110,9 @@ func checkParts(ps *Problems, s *Spec) {
 	}
 	if s.Agent != nil {
 		checkDesired(ps, "spec.agent", *s.Agent)
+		if s.Strategy.Kind == fleet.LockstepStrategy {
+			ps.add("spec.strategy.kind", "is lockstep, which upgrades components only: declare agent in another object")
+		}
 	}
 	if len(s.Components) > maxComponents {
 		ps.add("spec.components", "are %d, want at most %d", len(s.Components), maxComponents)
@@ -182,6 +185,9 @@ func checkPlans(ps *Problems, f *Fleet) {
 		parts = []Part{{}}
 	}
 	for _, part := range parts {
+		if part.Component == "" && f.Spec.Strategy.Kind == fleet.LockstepStrategy && f.Spec.Agent != nil {
+			continue // refused above
+		}
 		p := f.Plan(part)
 		p.Name, p.Version, p.Profile, p.UpgradeID = "fleet", placeholder, "", ""
 		artifact := fleet.Artifact{Checksum: "sha256:" + strings.Repeat("0", 64)}

@@ -323,21 +323,28 @@ type node struct {
 	items []*node        // values of an object's members, or elements of a list
 }
 
-// parse parses JSON, if the text begins with a brace, or YAML.
+// parse parses JSON or YAML. JSON is parsed as such, since YAML reads some of its texts differently.
 func parse(text []byte) (*node, error) {
-	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && trimmed[0] == '{' {
-		dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
-		n, err := parseJSON(dec)
-		if err == nil {
-			if _, more := dec.ReadToken(); !errors.Is(more, io.EOF) {
-				err = errors.New("there is text after the object")
-			}
+	if trimmed := bytes.TrimSpace(text); len(trimmed) == 0 || trimmed[0] != '{' {
+		return parseYAML(text)
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
+	n, err := parseJSON(dec)
+	if err == nil {
+		if _, more := dec.ReadToken(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is text after the object")
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the object is not JSON: %w", err)
-		}
+	}
+	if err == nil {
 		return n, nil
 	}
+	if n, noYAML := parseYAML(text); noYAML == nil { // YAML has braces too
+		return n, nil
+	}
+	return nil, fmt.Errorf("the object is not JSON: %w", err)
+}
+
+func parseYAML(text []byte) (*node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/automatic"
+	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -304,5 +305,25 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 				t.Errorf("the rollout is %+v", r)
 			}
 		})
+	}
+}
+
+// The policy requires 1.1.0 for half of 20 agents; an object has the first 15.
+func TestAgentsOfADeclaredFleetAreLeftToIt(t *testing.T) {
+	w := newWorld(t, 20)
+	log, clock := slog.New(slog.DiscardHandler), w.Now
+	w.Rollouts.Owners = declare.NewOwners(declare.Config{Store: w.db, Events: &event.Stream{Store: w.db.Events(), Log: log, Now: clock}, Log: log, Now: clock})
+	w.must(w.db.DeclaredFleets().Create(t.Context(), fleet.DeclaredFleet{Name: "web", Doc: json.RawMessage(
+		`{"apiVersion":"muster.dev/v1alpha2","kind":"Fleet","metadata":{"name":"web","uid":"u"},"spec":{"selector":{"kuery":"agent.id < a15"},"agent":{"version":"1.0.0"}}}`,
+	)}))
+	w.must(w.Round(t.Context()))
+	list := w.rollouts()
+	if len(list) != 1 {
+		t.Fatalf("%d rollouts were started", len(list))
+	}
+	for _, id := range list[0].Plan.Select.Agents {
+		if id < "a15" {
+			t.Errorf("%s belongs to an object, and is upgraded to %s", id, list[0].Plan.Version)
+		}
 	}
 }
