@@ -22,7 +22,7 @@ func TestMembersAreUpgradedInOrder(t *testing.T) {
 	p.Members[0].Soak = fleet.Duration(10 * time.Minute)
 	g := w.start(p)
 	g = w.until(g.ID, func(g fleet.RolloutGroup) bool { return g.Members[0].State == fleet.MemberCompleted })
-	if got := w.versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0" {
+	if got := w.Versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0" {
 		t.Errorf("after the first member they run %s", got)
 	}
 	st, err := w.groups.Status(t.Context(), g.ID)
@@ -32,18 +32,18 @@ func TestMembersAreUpgradedInOrder(t *testing.T) {
 	}
 	soaked := *st.Until
 	g = w.until(g.ID, func(g fleet.RolloutGroup) bool { return g.Members[1].State == fleet.MemberRunning })
-	if w.now.Before(soaked) {
-		t.Errorf("the second began at %s, want not before %s", w.now, soaked)
+	if w.Now.Before(soaked) {
+		t.Errorf("the second began at %s, want not before %s", w.Now, soaked)
 	}
 	g = w.until(g.ID, over)
 	if g.State != fleet.GroupCompleted || w.members(g) != "db=completed app=completed" || g.EndedAt == nil || g.Stop != nil {
 		t.Errorf("it ended %s with %s, stopped by %+v", g.State, w.members(g), g.Stop)
 	}
-	if got := w.versions(); got != "a1=1.1.0 a2=1.1.0 d1=1.1.0 d2=1.1.0" {
+	if got := w.Versions(); got != "a1=1.1.0 a2=1.1.0 d1=1.1.0 d2=1.1.0" {
 		t.Errorf("they run %s", got)
 	}
 	for i := range g.Members {
-		if r := w.rollout(g.Members[i].RolloutID); r.ID != group.RolloutID(g.ID, i) || r.Group != g.ID || r.CreatedBy != "group spring" {
+		if r := w.Rollout(g.Members[i].RolloutID); r.ID != group.RolloutID(g.ID, i) || r.Group != g.ID || r.CreatedBy != "group spring" {
 			t.Errorf("rollout %d is %s of %s by %s", i, r.ID, r.Group, r.CreatedBy)
 		}
 	}
@@ -65,15 +65,15 @@ func TestMembersAreUpgradedInOrder(t *testing.T) {
 func TestPartialOKKeepsWhatIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fourHosts...)
-	w.hosts["a1"].bad, w.hosts["a2"].bad = true, true
+	w.Hosts["a1"].Bad, w.Hosts["a2"].Bad = true, true
 	g := w.until(w.start(dbThenApp(fleet.PartialOK)).ID, over)
 	if g.State != fleet.GroupPartial || w.members(g) != "db=completed app=failed" || g.Stop == nil || g.Stop.Member != "app" || g.Members[1].Error == "" {
 		t.Errorf("it ended %s with %s, stopped by %+v", g.State, w.members(g), g.Stop)
 	}
-	if got := w.versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0" {
+	if got := w.Versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0" {
 		t.Errorf("they run %s", got)
 	}
-	if r := w.rollout(g.Members[1].RolloutID); !r.State.Ended() {
+	if r := w.Rollout(g.Members[1].RolloutID); !r.State.Ended() {
 		t.Errorf("the rollout that failed is %s", r.State)
 	}
 }
@@ -81,7 +81,7 @@ func TestPartialOKKeepsWhatIsDone(t *testing.T) {
 func TestRollbackAllPutsBackInReverseOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, append(fourHosts, "web/w1")...)
-	w.hosts["a2"].bad = true
+	w.Hosts["a2"].Bad = true
 	p := dbThenApp(fleet.RollbackAll)
 	p.DesiredVersions["web"] = "1.1.0"
 	web := p.Members[1]
@@ -93,14 +93,14 @@ func TestRollbackAllPutsBackInReverseOrder(t *testing.T) {
 		t.Errorf("it is rolled back because of %+v", g.RollingBack)
 	}
 	g = w.until(g.ID, func(g fleet.RolloutGroup) bool { return g.Members[1].State == fleet.MemberRolledBack })
-	if got := w.versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0 w1=1.0.0" {
+	if got := w.Versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.1.0 d2=1.1.0 w1=1.0.0" {
 		t.Errorf("when the second is back, they run %s", got)
 	}
 	g = w.until(g.ID, over)
 	if g.State != fleet.GroupRolledBack || w.members(g) != "db=rolled_back app=rolled_back web=cancelled" {
 		t.Errorf("it ended %s with %s, stopped by %+v", g.State, w.members(g), g.Stop)
 	}
-	if got := w.versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.0.0 d2=1.0.0 w1=1.0.0" {
+	if got := w.Versions(); got != "a1=1.0.0 a2=1.0.0 d1=1.0.0 d2=1.0.0 w1=1.0.0" {
 		t.Errorf("they run %s", got)
 	}
 	if _, n, err := w.db.PolicyLocks().List(t.Context(), 0, 0); err != nil || n != 0 {
@@ -142,22 +142,22 @@ func TestManualPolicyAsksAnOperator(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, append(fourHosts, "db/d3")...)
 			for _, id := range []string{"d1", "d2", "d3"} {
-				w.hosts[id].bad = true
+				w.Hosts[id].Bad = true
 			}
 			g := w.start(dbThenApp(fleet.ManualPolicy))
 			g = w.until(g.ID, paused)
 			if g.Stop.Kind != fleet.GroupStopFailure || g.Stop.Member != "db" {
 				t.Fatalf("it stopped by %+v", g.Stop)
 			}
-			for _, h := range w.hosts {
-				h.bad = false // only the first was offered the version
+			for _, h := range w.Hosts {
+				h.Bad = false // only the first was offered the version
 			}
 			w.must(c.answer(w, g))
 			g = w.until(g.ID, over)
 			if g.State != c.end || w.members(g) != c.want {
 				t.Errorf("it ended %s with %s, stopped by %+v", g.State, w.members(g), g.Stop)
 			}
-			if got := strings.Count(w.versions(), "1.1.0"); got != c.upgraded {
+			if got := strings.Count(w.Versions(), "1.1.0"); got != c.upgraded {
 				t.Errorf("%d hosts are upgraded, want %d", got, c.upgraded)
 			}
 		})
@@ -174,7 +174,7 @@ func TestPausedGroupPausesItsRollout(t *testing.T) {
 	for range 60 {
 		w.must(w.turn())
 	}
-	r := w.rollout(group.RolloutID(g.ID, 0))
+	r := w.Rollout(group.RolloutID(g.ID, 0))
 	if g = w.group(g.ID); g.State != fleet.GroupPaused || r.State != fleet.RolloutPaused || r.Stop.By != "kim" {
 		t.Errorf("after ten minutes the group is %s and its rollout %s by %+v", g.State, r.State, r.Stop)
 	}
@@ -194,7 +194,7 @@ func TestRefusedStartPausesTheGroup(t *testing.T) {
 		solve  func(w *world, g fleet.RolloutGroup)
 	}{
 		"another fleet": {
-			func(w *world) { w.enrol("app", "a3") }, fleet.GroupStopDrift, "the fleet has changed",
+			func(w *world) { w.Enrol("app", "a3") }, fleet.GroupStopDrift, "the fleet has changed",
 			func(w *world, g fleet.RolloutGroup) {},
 		},
 		"a lock": {
@@ -252,9 +252,9 @@ func TestPlanMayAcceptDriftOfLaterMembers(t *testing.T) {
 	p.AcceptDrift = true
 	g := w.start(p)
 	w.must(w.turn())
-	w.enrol("app", "a3")
-	if g = w.until(g.ID, over); g.State != fleet.GroupCompleted || w.hosts["a3"].version != "1.1.0" {
-		t.Errorf("it ended %s, stopped by %+v; a3 runs %s", g.State, g.Stop, w.hosts["a3"].version)
+	w.Enrol("app", "a3")
+	if g = w.until(g.ID, over); g.State != fleet.GroupCompleted || w.Hosts["a3"].Version != "1.1.0" {
+		t.Errorf("it ended %s, stopped by %+v; a3 runs %s", g.State, g.Stop, w.Hosts["a3"].Version)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestStartNeedsTheFleetAsPreviewed(t *testing.T) {
 	if len(pre.Members) != 2 || pre.Members[0].Targets != 2 || pre.Members[1].Name != "app" || pre.AtLeast != pre.Members[0].AtLeast+pre.Members[1].AtLeast {
 		t.Errorf("the preview is %+v", pre)
 	}
-	w.enrol("app", "a3")
+	w.Enrol("app", "a3")
 	_, err = w.groups.Start(t.Context(), g.ID, pre.Hash, false, kim)
 	w.wantError(err, fleet.Conflict, group.ErrDrift, "", "changed since the preview, of app")
 	g, err = w.groups.Start(t.Context(), g.ID, pre.Hash, true, kim)
@@ -379,7 +379,7 @@ func TestCommandsOfOtherStatesAreRefused(t *testing.T) {
 	// A group that has ended can still be rolled back.
 	_, err = w.groups.Rollback(ctx, g.ID, kim)
 	w.must(err)
-	if g = w.until(g.ID, over); g.State != fleet.GroupRolledBack || strings.Contains(w.versions(), "1.1.0") {
-		t.Errorf("it is %s, and hosts run %s", g.State, w.versions())
+	if g = w.until(g.ID, over); g.State != fleet.GroupRolledBack || strings.Contains(w.Versions(), "1.1.0") {
+		t.Errorf("it is %s, and hosts run %s", g.State, w.Versions())
 	}
 }
