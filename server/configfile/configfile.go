@@ -47,7 +47,7 @@ type Templates struct {
 	Component string
 	// Hash is the manifest's content hash, which covers the templates.
 	Hash string
-	// Overrides are the manifest's variables. They override those of policies.
+	// Overrides are the manifest's variables. They override those of policies and of plans.
 	Overrides map[string]string
 
 	files []file // by path
@@ -209,7 +209,7 @@ func explain(name string, v Values, err error) error {
 	if strings.Contains(m[3], "no entry for key") {
 		hint = `: set it, or use {{index}}, which is empty then`
 		if strings.HasPrefix(strings.TrimPrefix(m[2], "$"), ".Vars") {
-			hint = ": set it in variables of the component in the host's policy, or in variable_overrides of the manifest"
+			hint = ": set it in variables of the component in the host's policy, in variables of the plan, or in variable_overrides of the manifest"
 		}
 	}
 	return fmt.Errorf("%s: %s: %s (host %s)%s", m[1], m[2], m[3], host, hint)

@@ -94,7 +94,8 @@ func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) 
 }
 
 // RenderFor returns the files of the plan's component for an agent of a policy, sorted by
-// path; none if the plan has no templates. It refuses what the host would refuse, as far as
+// path; none if the plan has no templates. Of variables, those of the plan override those of the
+// policy, and the overrides of the manifest override both. It refuses what the host would refuse, as far as
 // the server knows.
 func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
 	if p.UpgradeID == "" {
@@ -117,7 +118,7 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 			return nil, err
 		}
 	}
-	files, err := shared.templates.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], shared.templates.Overrides))
+	files, err := shared.templates.Render(ValuesOf(a, name, p.Version, policy.ComponentVariables[name], p.Variables, shared.templates.Overrides))
 	if err != nil {
 		return nil, fleet.Errorf(fleet.Invalid, "%w", err)
 	}

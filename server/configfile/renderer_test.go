@@ -119,6 +119,24 @@ func TestHostGetsFilesOfPolicyManifestAndItself(t *testing.T) {
 	}
 }
 
+func TestVariablesOfThePlanAreOverThePolicysAndBelowTheManifests(t *testing.T) {
+	w := newWorld(t)
+	a, p := host("web-01", "x86_64", "10.0.0.7"), plan
+	p.Variables = map[string]string{"port": "8443", "workers": "9"}
+	got, err := w.renderer.RenderFor(t.Context(), p, w.policy, &a)
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].Content, "listen 10.0.0.7:8443\nworkers 4\n") {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	// The same templates of another plan, and of none.
+	p.Variables = map[string]string{"port": "81"}
+	if got, err = w.renderer.RenderFor(t.Context(), p, w.policy, &a); err != nil || !strings.Contains(got[0].Content, "listen 10.0.0.7:81\n") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err = w.render(a); err != nil || !strings.Contains(got[0].Content, "listen 10.0.0.7:80\n") || w.policy.ComponentVariables["web"]["port"] != "80" {
+		t.Errorf("%+v, %v, the policy has %v", got, err, w.policy.ComponentVariables)
+	}
+}
+
 func TestPlanWithoutTemplatesRendersNothing(t *testing.T) {
 	w := newWorld(t)
 	w.write("edge/1.0.0.yaml", "component: web\nversion: 1.0.0\n")

@@ -150,7 +150,8 @@ func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet
 	p.Name, p.Description = "Rollback of "+r.Plan.Name, fmt.Sprintf("puts back %s of rollout %s", map[Scope]string{ScopeAll: "all", ScopeFailed: "what failed"}[scope], r.ID)
 	p.Profile, p.UpgradeID, p.ManifestHash = "", "", ""
 	p.Version, p.SourceVersion, p.SourceURI, p.Artifacts = "", "", "", nil
-	p.Force = true // every target goes to a lower version
+	p.Variables = nil // it writes no files
+	p.Force = true    // every target goes to a lower version
 	p.LateJoiners, p.Stage = fleet.LateIgnore, ""
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
 	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}

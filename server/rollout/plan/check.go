@@ -42,7 +42,7 @@ var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
-		checkWords, checkComponent, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLockstep, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
+		checkWords, checkComponent, checkVariables, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLockstep, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
 	} {
 		if err := check(p); err != nil {
 			return err
@@ -79,6 +79,16 @@ func checkComponent(p *fleet.Plan) error {
 	}
 	if err := manifest.ValidComponentName(p.Component); err != nil {
 		return fleet.FieldError(field("component"), "%w", err)
+	}
+	return nil
+}
+
+func checkVariables(p *fleet.Plan) error {
+	if len(p.Variables) > 0 && p.Component == "" {
+		return fleet.FieldError(field("variables"), "are for the configuration files of a component: name it in component, or leave them out")
+	}
+	if err := fleet.CheckVariables(p.Variables); err != nil {
+		return fleet.FieldError(field("variables"), "%w", err)
 	}
 	return nil
 }

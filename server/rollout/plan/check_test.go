@@ -93,6 +93,15 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 		{"a component by itself", component(fleet.Artifact{Runtime: fleet.RuntimeSelf, Checksum: sum("sha512:")}), "artifacts[0].runtime", "the agents' own", ErrRuntime},
 		{"a component by nothing", component(fleet.Artifact{Checksum: sum("sha512:")}), "artifacts[0].runtime", "is missing", ""},
 		{"a component without a proper name", func(p *fleet.Plan) { p.Component = "Web Server" }, "component", "Web Server", ""},
+		{"variables for agents", func(p *fleet.Plan) { p.Variables = map[string]string{"port": "80"} }, "variables", "name it in component", ""},
+		{"variables of a component", func(p *fleet.Plan) {
+			component(fleet.Artifact{Runtime: fleet.RuntimeProcess, Checksum: sum("sha512:")})(p)
+			p.Variables = map[string]string{"port": "80"}
+		}, "", "", ""},
+		{"a variable that no template can name", func(p *fleet.Plan) { p.Component, p.Variables = "web", map[string]string{"a-b": ""} }, "variables", `have the name "a-b"`, ""},
+		{"a variable like a book", func(p *fleet.Plan) {
+			p.Component, p.Variables = "web", map[string]string{"a": strings.Repeat("x", fleet.MaxVariableBytes+1)}
+		}, "variables", "have 4097 bytes in a", ""},
 		{"a checksum of nothing", artifact(fleet.Artifact{Checksum: "md5:ab"}), "artifacts[0].checksum", "want sha256:", ""},
 		{"a short checksum", artifact(fleet.Artifact{Checksum: "sha256:abcd"}), "artifacts[0].checksum", "64 hex digits", ""},
 		{"a size below nothing", artifact(fleet.Artifact{Checksum: sum("sha256:"), Size: -1}), "artifacts[0].size", "is -1", ""},

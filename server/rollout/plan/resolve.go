@@ -24,7 +24,7 @@ type UpgradeManifest struct {
 	// Component is the component that is upgraded; empty: the agents themselves.
 	Component string `json:"component,omitempty"`
 	// ConfigFiles are its configuration files that the server renders for each host, with
-	// VariableOverrides over the variables of policies.
+	// VariableOverrides over the variables of policies and plans.
 	ConfigFiles       []fleet.ConfigTemplate `json:"config_files,omitempty"`
 	VariableOverrides map[string]string      `json:"variable_overrides,omitempty"`
 	// ContentHash is sha256:… of the file's raw bytes, and of the templates if it has any.

@@ -332,6 +332,11 @@ func TestThePreviewIsPinned(t *testing.T) {
 			t.Errorf("%s has the same hash", name)
 		}
 	}
+	withVariable := draft(t, nil)
+	withVariable.Plan.Variables = map[string]string{"port": "81"}
+	if pre := compute(t, withVariable, as, nil); pre.Hash == first.Hash {
+		t.Error("a variable has the same hash")
+	}
 	if want := "sha256:"; !strings.HasPrefix(first.Hash, want) || len(first.Hash) != len(want)+64 {
 		t.Errorf("hash %q", first.Hash)
 	}
