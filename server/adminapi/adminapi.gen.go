@@ -634,6 +634,7 @@ func (e MigrationType) Valid() bool {
 
 // Defines values for OrderKind.
 const (
+	OrderAdjust   OrderKind = "adjust"
 	OrderRetry    OrderKind = "retry"
 	OrderReturn   OrderKind = "return"
 	OrderSkip     OrderKind = "skip"
@@ -643,6 +644,8 @@ const (
 // Valid indicates whether the value is a known member of the OrderKind enum.
 func (e OrderKind) Valid() bool {
 	switch e {
+	case OrderAdjust:
+		return true
 	case OrderRetry:
 		return true
 	case OrderReturn:
@@ -3959,7 +3962,9 @@ type Plan struct {
 	Strategy  Strategy   `json:"strategy"`
 	UpgradeId *string    `json:"upgrade_id,omitempty"`
 
-	// Variables With component: variables for the templates of its configuration files, over those of the policy and below those of an upgrade manifest
+	// Variables For the templates of the component's configuration files, as .Vars: over those of the policy, below variable_overrides of the upgrade manifest
+	//
+	// Example: {"port":"8443"}
 	Variables *map[string]string `json:"variables,omitempty"`
 
 	// Version Example: 1.1.0
@@ -4434,7 +4439,7 @@ type Rollout struct {
 	// Exposure How much of the exposure budget a version uses
 	Exposure *Exposure `json:"exposure,omitempty"`
 
-	// Fleet Name of the Fleet object that this rollout carries out
+	// Fleet The declared fleet that this rollout carries out
 	Fleet *string `json:"fleet,omitempty"`
 
 	// Forced Who did something, when and why
@@ -4482,7 +4487,7 @@ type Rollout struct {
 	// RunningSince Absent while it does not run; deadlines of waits are measured from it
 	RunningSince *time.Time `json:"running_since,omitempty"`
 
-	// SpecHash Rollout hash of the spec of that object
+	// SpecHash The rollout hash of the fleet's spec, 64 hex digits
 	SpecHash *string `json:"spec_hash,omitempty"`
 
 	// Staging How far the targets have staged the version
@@ -6172,6 +6177,9 @@ type ForceRolloutJSONRequestBody = WhyRequest
 
 // PauseRolloutJSONRequestBody defines body for PauseRollout for application/json ContentType.
 type PauseRolloutJSONRequestBody = PauseRolloutRequest
+
+// PromoteRolloutJSONRequestBody defines body for PromoteRollout for application/json ContentType.
+type PromoteRolloutJSONRequestBody = WhyRequest
 
 // ResumeRolloutJSONRequestBody defines body for ResumeRollout for application/json ContentType.
 type ResumeRolloutJSONRequestBody = WhyRequest

@@ -38,6 +38,12 @@ rest of this rollout: only the exposure budget and operators can pause it then.
 		long: "Approve the batches after the canaries, in a rollout whose plan requires an approval.",
 	},
 	{
+		name: "promote", short: "Continue a rollout without observation, soak and approval", done: "Promoted rollout %s.", states: []string{"paused", "running"}, needsWhy: true,
+		long: `Promote a rollout: it waits no more for its canaries, their observation and approval, or a
+soak. If failures paused it, it resumes, and failures so far no longer count; later ones
+do. A deadline, windows, freezes, the exposure budget and an operator's pause hold.`,
+	},
+	{
 		name: "cancel", short: "Cancel a rollout; upgrades under way still end", done: "Cancelling rollout %s. Upgrades under way still end.",
 		states: []string{"running", "paused"},
 		long: `Cancel a rollout: it offers no more upgrades and withdraws offers that no agent has
@@ -65,7 +71,12 @@ func (a *client) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", nameAndID(got.Item)) })
+			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
+				fmt.Fprintf(w, v.done+"\n", nameAndID(got.Item))
+				if got.Item.State == adminapi.RolloutPaused {
+					fmt.Fprintf(w, "It stays paused. Resume it with `muster rollouts resume %s`.\n", got.Item.Id)
+				}
+			})
 		},
 	}
 	whyFlag(cmd, &why)

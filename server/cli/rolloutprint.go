@@ -124,6 +124,9 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("state", "%s", r.State)
+	if r.Fleet != nil {
+		row("fleet", "%s, which declares it", *r.Fleet)
+	}
 	row("version", "%s", firstOf(targetVersion(r), "-"))
 	row("strategy", "%s", spaced(string(r.Plan.Strategy.Kind)))
 	row("created", "%s by %s", ago(&r.CreatedAt, now), r.CreatedBy)
@@ -145,6 +148,9 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		if stop.Withdrawn > 0 {
 			row("", "%s withdrawn", counted(stop.Withdrawn, "offer"))
 		}
+	}
+	if p := r.Promoted; p != nil {
+		row("promoted", "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", ago(&p.At, now), p.By, deref(p.Why)), ": "))
 	}
 	if r.PauseAsked != nil && r.State == adminapi.RolloutRunning {
 		row("pauses", "when this batch has ended, requested by %s", r.PauseAsked.By)

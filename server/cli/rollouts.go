@@ -167,9 +167,9 @@ func (a *client) newRolloutsList() *cobra.Command {
 					return
 				}
 				now := time.Now()
-				table(w, "ID\tNAME\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED", func(add func(...any)) {
+				table(w, "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED", func(add func(...any)) {
 					for _, r := range got.Items {
-						add(r.Id, r.Plan.Name, targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r, now))
+						add(r.Id, r.Plan.Name, firstOf(deref(r.Fleet), "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r, now))
 					}
 				})
 				if got.Total > len(got.Items) {

@@ -89,6 +89,9 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	o.fails(6, []string{"rollouts", "watch", id}, "("+id+") is paused", "alarms in fra", "muster rollouts resume")
 	o.fails(2, []string{"rollouts", "force", id}, "--why is missing")
 	o.fails(1, []string{"rollouts", "approve", id}, "canaries")
+	o.fails(2, []string{"rollouts", "promote", id}, "--why is missing")
+	o.contains(o.run("rollouts", "promote", id, "--why", "OPS-8"), "Promoted rollout", "It stays paused. Resume it with `muster rollouts resume "+id+"`")
+	o.contains(o.run("rollouts", "status", id), "promoted", ": OPS-8")
 	o.fails(2, []string{"rollouts", "retry", id}, "--all-failed")
 	o.fails(1, []string{"rollouts", "retry", id, "--all-failed"}, "no target")
 	apptest.Eventually(t, "the offer to be withdrawn, so that the agent can be skipped", func() string {

@@ -25,6 +25,8 @@ type RolloutEventData struct {
 	Waiting      []Wait `json:"waiting,omitempty"`
 	RollbackOf   string `json:"rollback_of,omitempty"`
 	RolledBackBy string `json:"rolled_back_by,omitempty"`
+	// Fleet is the declared fleet that the rollout carries out; empty: none.
+	Fleet string `json:"fleet,omitempty"`
 }
 
 // TargetEventData is the data of an event about one agent of a rollout.
@@ -54,7 +56,7 @@ type TargetEventData struct {
 func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 	d := RolloutEventData{
 		Name: r.Plan.Name, Component: r.Plan.Component, Version: r.Plan.Version, Strategy: r.Plan.Strategy.Kind, State: r.State, Counts: r.Counts,
-		Batch: -1, Batches: len(r.Batches), Stop: r.Stop, Waiting: r.Waiting, RollbackOf: r.RollbackOf, RolledBackBy: r.RolledBackBy,
+		Batch: -1, Batches: len(r.Batches), Stop: r.Stop, Waiting: r.Waiting, RollbackOf: r.RollbackOf, RolledBackBy: r.RolledBackBy, Fleet: r.Fleet,
 		Seconds: secondsBetween(r.StartedAt, r.EndedAt, now),
 	}
 	for i := range r.Batches {

@@ -122,6 +122,15 @@ func (s *Service) Approve(ctx context.Context, id string, req Request) (fleet.Ro
 	return s.command(ctx, id, req, command{verb: "approve", decide: approve})
 }
 
+// Promote lets the rollout go on without what it waits for because of its own progress: its
+// canaries, their observation and approval, and soak. Canaries in flight need not end first. If
+// failures stopped it, it continues: those so far are forgiven, later ones still count. Every
+// other stop, the plan's deadline, windows, freezes and the exposure budget hold. It needs a
+// reason. A repeated call changes nothing; one after a later stop by failures is refused.
+func (s *Service) Promote(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "promote", event: fleet.EventRolloutResumed, decide: promote})
+}
+
 // Cancel makes no more offers; upgrades that have begun continue to their end.
 func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
@@ -287,6 +296,45 @@ func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	return continueRollout(r, "forced it: failures no longer pause it", req, now)
 }
 
+// promote lets the rollout go on without what it waits for because of its own progress. After
+// failures it continues as by force, but later ones still count; any other pause stays.
+func promote(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+	switch {
+	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
+		return "", refuse(r, "promote")
+	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval", plan.Title(r))
+	case r.Promoted != nil && r.State == fleet.RolloutPaused && r.Stop != nil && failuresStopped(r.Stop.Kind):
+		return "", fleet.Errorf(fleet.Conflict, "%s was promoted already (%s), and has stopped since: %s. Look at the failures, then resume it with a reason", plan.Title(r), r.Promoted.By, r.Stop.Text)
+	case r.Promoted != nil:
+		return "", nil
+	}
+	if err := req.needWhy("promoted, %s waits no more for its canaries, their observation and approval, or a soak; say why", plan.Title(r)); err != nil {
+		return "", err
+	}
+	if err := checkDeadline(r, now); err != nil {
+		return "", err
+	}
+	d := req.decision(now)
+	r.Promoted = &d
+	const text = "promoted it: it waits no more for canaries, soak and approval"
+	switch {
+	case r.State == fleet.RolloutRunning:
+		return text, nil
+	case r.Stop != nil && failuresStopped(r.Stop.Kind):
+		return continueRollout(r, text, req, now)
+	case r.Stop != nil:
+		return text + ". It stays paused: " + r.Stop.Text, nil
+	}
+	return text + ". It stays paused", nil
+}
+
+// failuresStopped reports whether a stop is because of failures, or because canaries showed
+// nothing.
+func failuresStopped(k fleet.StopKind) bool {
+	return k == fleet.StopThreshold || k == fleet.StopCanary
+}
+
 // checkDeadline refuses to continue after the plan's deadline, since the rollout would
 // stop again at once.
 func checkDeadline(r *fleet.Rollout, now time.Time) error {
@@ -318,6 +366,8 @@ func approve(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		return "", refuse(r, "approve")
 	case r.Approved != nil:
 		return "", nil
+	case r.Promoted != nil:
+		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: %s was promoted by %s", plan.Title(r), r.Promoted.By)
 	case !plan.NeedsApproval(&r.Plan):
 		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: the plan of %s asks for no approval", plan.Title(r))
 	}

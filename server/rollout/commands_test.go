@@ -23,6 +23,7 @@ var verbs = []verb{
 	{"resume", resume},
 	{"force", force},
 	{"approve", approve},
+	{"promote", promote},
 	{"cancel", cancel},
 	{"retry", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) }},
 	{"skip", func(r *fleet.Rollout, w Request, now time.Time) (string, error) {
@@ -56,6 +57,10 @@ func TestCommandsInEveryState(t *testing.T) {
 		r.Batches[0].EndedAt = nil
 	}
 	approved := func(r *fleet.Rollout) { r.Approved = &fleet.Decision{By: "kim"} }
+	promoted := func(r *fleet.Rollout) { r.Promoted = &fleet.Decision{By: "kim"} }
+	promotedThen := func(kind fleet.StopKind) func(*fleet.Rollout) {
+		return func(r *fleet.Rollout) { promoted(r); rollouttest.StoppedBy(kind)(r) }
+	}
 	forced := func(r *fleet.Rollout) { r.Forced = &fleet.Decision{By: "kim"} }
 	pauseAsked := func(r *fleet.Rollout) { r.PauseAsked = &fleet.Decision{By: "kim"} }
 	noneFailed := func(r *fleet.Rollout) { r.Counts = fleet.Counts{Total: 10, Pending: 10} }
@@ -70,20 +75,21 @@ func TestCommandsInEveryState(t *testing.T) {
 		want  map[string]string
 	}{
 		{fleet.RolloutDraft, nil, map[string]string{
-			"pause": started, "pause now": started, "resume": started, "force": started, "approve": started, "cancel": started, "retry": started, "skip": started,
+			"pause": started, "pause now": started, "resume": started, "force": started, "approve": started, "promote": started, "cancel": started, "retry": started, "skip": started,
 		}},
 		{fleet.RolloutRunning, nil, map[string]string{
-			"pause": "running", "pause now": "paused", "resume": "-", "force": "running", "approve": "!asks for no approval", "cancel": "cancelling", "retry": "running", "skip": "running",
+			"pause": "running", "pause now": "paused", "resume": "-", "force": "running", "approve": "!asks for no approval", "promote": "running", "cancel": "cancelling", "retry": "running", "skip": "running",
 		}},
 		{fleet.RolloutRunning, pauseAsked, map[string]string{"pause": "-", "pause now": "paused", "resume": "running"}},
+		{fleet.RolloutRunning, promoted, map[string]string{"promote": "-", "approve": "!was promoted by kim"}},
 		{fleet.RolloutRunning, forced, map[string]string{"force": "-"}},
 		{fleet.RolloutRunning, noneFailed, map[string]string{"retry": "!no target of"}},
 		{fleet.RolloutRunning, needsApprovalNow, map[string]string{"approve": "running"}},
 		{fleet.RolloutRunning, canariesRun, map[string]string{"approve": "!are not done"}},
 		{fleet.RolloutRunning, approved, map[string]string{"approve": "-"}},
-		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it"}},
+		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it", "promote": "!nothing is offered after it"}},
 		{fleet.RolloutRunning, lockstepIn(fleet.LockstepVerify), map[string]string{
-			"pause": "running", "pause now": "paused", "resume": "-", "force": "!nothing can be forced", "cancel": "cancelling", "retry": "!no target can try again", "skip": "running",
+			"pause": "running", "pause now": "paused", "resume": "-", "force": "!nothing can be forced", "promote": "!cannot be promoted", "cancel": "cancelling", "retry": "!no target can try again", "skip": "running",
 		}},
 		{fleet.RolloutPaused, lockstepIn(fleet.LockstepVerify), map[string]string{"resume": "running", "force": "!nothing can be forced", "cancel": "cancelling", "skip": "paused"}},
 		{fleet.RolloutRunning, lockstepIn(fleet.LockstepBackup), map[string]string{
@@ -96,16 +102,23 @@ func TestCommandsInEveryState(t *testing.T) {
 		}},
 		{fleet.RolloutCompleted, lockstepIn(fleet.LockstepSettle), map[string]string{"cancel": too}},
 		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopOperator), map[string]string{
-			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "cancel": "cancelling", "retry": "paused", "skip": "paused",
+			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "promote": "paused", "cancel": "cancelling", "retry": "paused", "skip": "paused",
 		}},
-		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "cancel": "cancelling"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "promote": "running", "cancel": "cancelling"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopCanary), map[string]string{"promote": "running"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopSuccess), map[string]string{"promote": "paused"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopExposure), map[string]string{"promote": "paused"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopDeadline), map[string]string{"promote": "paused"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopRollback), map[string]string{"promote": "paused"}},
+		{fleet.RolloutPaused, promotedThen(fleet.StopOperator), map[string]string{"promote": "-"}},
+		{fleet.RolloutPaused, promotedThen(fleet.StopThreshold), map[string]string{"promote": "!has stopped since", "resume": "running"}},
 		{fleet.RolloutPaused, func(r *fleet.Rollout) { rollouttest.StoppedBy(fleet.StopDeadline)(r); late(r) }, map[string]string{"resume": "!nothing is offered after it", "cancel": "cancelling"}},
 		{fleet.RolloutCancelling, nil, map[string]string{
-			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "cancel": "-", "retry": too, "skip": too,
+			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": "-", "retry": too, "skip": too,
 		}},
 		{fleet.RolloutCancelled, nil, map[string]string{"cancel": "-", "pause": too, "resume": too, "retry": too}},
 		{fleet.RolloutCompleted, nil, map[string]string{
-			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "cancel": too, "retry": too, "skip": too,
+			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": too, "retry": too, "skip": too,
 		}},
 		{fleet.RolloutFailed, nil, map[string]string{"cancel": too, "retry": too}},
 		{fleet.RolloutRolledBack, nil, map[string]string{"cancel": too, "resume": too}},

@@ -1,11 +1,47 @@
 package rollout_test
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
+
+func TestRolloutStoppedByFailuresIsPromotedOnce(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b", "c", "d")
+	r := d.start(func(p *fleet.Plan) {
+		p.Strategy = fleet.Strategy{Kind: fleet.Canary, BatchSize: 2, Canary: &fleet.CanaryRule{Size: 1, Approval: true}}
+	})
+	canary := d.targets(r.ID)[0].AgentID
+	d.end(r.ID, canary, fleet.TargetFailed)
+	d.edit(r.ID, func(r *fleet.Rollout) {
+		r.State, r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopCanary, Text: "1 of 1 canaries failed", By: "muster", At: d.now}
+	})
+	_, err := d.service.Promote(t.Context(), r.ID, rollout.Request{Actor: "kim", Why: " "})
+	d.wantKind(err, fleet.Invalid, "body.why")
+	for range 2 {
+		got, err := d.service.Promote(t.Context(), r.ID, kim)
+		d.must(err)
+		if p := got.Promoted; got.State != fleet.RolloutRunning || got.Stop != nil || got.Forgiven != 1 || got.Forced != nil || p == nil || p.By != "kim" || p.Why != kim.Why || !p.At.Equal(d.now) || !plan.Promoting(&got) {
+			t.Errorf("it is %+v", got)
+		}
+	}
+	if orders := d.rollout(r.ID).Orders; len(orders) != 1 || orders[0].Kind != fleet.OrderReturn {
+		t.Errorf("orders are %+v", orders)
+	}
+	if got := d.trail(r.ID); !slices.Equal(got, []string{"rollout.create", "rollout.start", "rollout.promote"}) {
+		t.Errorf("the trail is %v", got)
+	}
+	if got := d.events(); !slices.Equal(got[2:], []string{fleet.EventRolloutResumed}) {
+		t.Errorf("events are %v", got)
+	}
+}
 
 func TestDeclaredRolloutIsCreatedOnceUnderItsID(t *testing.T) {
 	d := newHarness(t)
@@ -30,6 +66,20 @@ func TestDeclaredRolloutIsCreatedOnceUnderItsID(t *testing.T) {
 	}
 	if got := d.trail("web-7"); !slices.Equal(got, []string{"rollout.create", "rollout.start"}) {
 		t.Errorf("the trail is %v", got)
+	}
+
+	why, err := d.service.Why(ctx, "a", "", "", time.Time{})
+	d.must(err)
+	if len(why.Chain) < 3 || !strings.Contains(why.Chain[0].Text, "is running, to 1.2.0") || why.Chain[1].Text != "the declared fleet web made the rollout, and decides what its agents run" {
+		t.Errorf("why a runs its version: %+v", why)
+	}
+	list, err := d.store.Events().After(ctx, 0, 10)
+	d.must(err)
+	for _, e := range list {
+		var data fleet.RolloutEventData
+		if err := json.Unmarshal(e.Data, &data); err != nil || data.Fleet != "web" {
+			t.Errorf("event %s has %s, %v", e.Type, e.Data, err)
+		}
 	}
 
 	_, err = d.service.CreateDeclared(ctx, "web-7", "web", "c3d4", springPlan(), kim)

@@ -191,6 +191,9 @@ func init() { // in init, since run refers to the table and is called by it
 		"approve": func(s *rollout.Service) func(arguments, string) (fleet.Rollout, error) {
 			return func(a arguments, id string) (fleet.Rollout, error) { return s.Approve(a.sim.ctx(), id, a.by()) }
 		},
+		"promote": func(s *rollout.Service) func(arguments, string) (fleet.Rollout, error) {
+			return func(a arguments, id string) (fleet.Rollout, error) { return s.Promote(a.sim.ctx(), id, a.by()) }
+		},
 		"cancel": func(s *rollout.Service) func(arguments, string) (fleet.Rollout, error) {
 			return func(a arguments, id string) (fleet.Rollout, error) { return s.Cancel(a.sim.ctx(), id, a.by()) }
 		},

@@ -198,6 +198,7 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	one.POST("/resume", h.command((*rollout.Service).Resume))
 	one.POST("/force", h.command((*rollout.Service).Force))
 	one.POST("/approve", h.command((*rollout.Service).Approve))
+	one.POST("/promote", h.command((*rollout.Service).Promote))
 	one.POST("/cancel", h.command((*rollout.Service).Cancel))
 	one.POST("/retry", on(h.retryTargets))
 	one.POST("/skip", on(h.skipTargets))

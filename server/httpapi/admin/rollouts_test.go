@@ -107,6 +107,7 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 		return ""
 	})
 	do("POST /api/v1/rollouts/{rolloutId}/approve", nil, id)
+	do("POST /api/v1/rollouts/{rolloutId}/promote", map[string]any{"why": "it is needed today"}, id)
 	do("POST /api/v1/rollouts/{rolloutId}/cancel", nil, id)
 	do("POST /api/v1/rollouts/{rolloutId}/rollback", map[string]any{"scope": "all", "why": "no good"}, rolledOut(t, s, f.ID))
 	do("GET /api/v1/agents/{agentId}/why", nil, g.ID)

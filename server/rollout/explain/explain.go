@@ -120,7 +120,7 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 	m.blocked = blocked
 	t = targetAt(t, at, now)
 	e := explanationOf(r, t.AgentID, at)
-	e.add(stateReason(r, m))
+	e.addState(r, m)
 	waits := !t.State.Ended() && m.State == fleet.RolloutRunning
 	if waits {
 		for _, w := range m.Waiting {
@@ -174,6 +174,14 @@ func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
 }
 
 func (e *Explanation) add(r Reason) { e.Chain = append(e.Chain, r) }
+
+// addState adds the state of the rollout, and who declared it.
+func (e *Explanation) addState(r *fleet.Rollout, m moment) {
+	e.add(stateReason(r, m))
+	if r.Fleet != "" {
+		e.add(Reason{Text: fmt.Sprintf("the declared fleet %s made the rollout, and decides what its agents run", r.Fleet)})
+	}
+}
 
 // stateReason returns the most general reason: the state of the rollout.
 func stateReason(r *fleet.Rollout, m moment) Reason {
@@ -450,7 +458,7 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 // Skipped explains why a rollout skipped an agent, by its pinned preview.
 func Skipped(r *fleet.Rollout, a *fleet.Agent, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
 	e := explanationOf(r, out.AgentID, at)
-	e.add(stateReason(r, momentAt(r, trail, at, now)))
+	e.addState(r, momentAt(r, trail, at, now))
 	text := plan.ReasonText(out.Code)
 	if out.Text != "" {
 		text = out.Text
@@ -466,7 +474,7 @@ func Skipped(r *fleet.Rollout, a *fleet.Agent, out fleet.SkippedAgent, trail []f
 // the rollout's selector matches it now.
 func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Preview, at, now time.Time) Explanation {
 	e := explanationOf(r, a.ID, at)
-	e.add(stateReason(r, momentAt(r, nil, at, now)))
+	e.addState(r, momentAt(r, nil, at, now))
 	why := "the rollout's select does not choose it"
 	next := "Change the select of a new rollout, or upgrade the agent by itself."
 	switch {

@@ -327,12 +327,18 @@ func (d *decision) checkOpen() {
 // advance updates which batches have started, ended and been cleared. It pauses if the
 // plan or an operator requires a pause.
 func (d *decision) advance() {
+	d.noteEnds()
 	for d.gates = nil; d.at < len(d.counts); d.at++ {
 		b := &d.out.Batches[d.at]
 		if b.ClearedAt != nil {
 			continue
 		}
-		if !d.ended() {
+		ended := d.ended(d.at)
+		if !ended && b.Kind == fleet.BatchCanary && d.given.Promoted != nil {
+			b.ClearedAt = d.moment() // the others need not wait for them; noteEnds sets the rest
+			continue
+		}
+		if !ended {
 			if d.closed == 0 && d.overdue() {
 				return
 			}
@@ -357,11 +363,20 @@ func (d *decision) advance() {
 	d.pauseAsAsked()
 }
 
-// ended reports whether the current batch has ended, and sets when it began and ended.
-// Offline agents do not prevent its end. A target that becomes pending again restarts
-// it.
-func (d *decision) ended() bool {
-	b, c := &d.out.Batches[d.at], &d.counts[d.at]
+// noteEnds sets when batches began and ended that were cleared before: canaries of a rollout
+// that was promoted.
+func (d *decision) noteEnds() {
+	for at := range min(d.at, len(d.counts)) {
+		if d.out.Batches[at].EndedAt == nil {
+			d.ended(at)
+		}
+	}
+}
+
+// ended reports whether a batch has ended, and sets when it began and ended. Offline agents
+// do not prevent its end. A target that becomes pending again restarts it.
+func (d *decision) ended(at int) bool {
+	b, c := &d.out.Batches[at], &d.counts[at]
 	if b.EndedAt != nil && c[Pending] > 0 {
 		b.StartedAt, b.EndedAt = d.moment(), nil
 	}
@@ -369,7 +384,7 @@ func (d *decision) ended() bool {
 	if b.StartedAt == nil && (c[Pending] == 0 || c.inFlight() > 0 || c.attempted() > 0) {
 		b.StartedAt = d.moment()
 	}
-	if b.EndedAt == nil && b.StartedAt != nil && c[Pending] == 0 && c.inFlight() == 0 && !d.lacksEvidence() {
+	if b.EndedAt == nil && b.StartedAt != nil && c[Pending] == 0 && c.inFlight() == 0 && !d.lacksEvidence(at) {
 		b.EndedAt = d.moment()
 	}
 	return b.EndedAt != nil
@@ -554,8 +569,9 @@ func (d *decision) setReason(from, to int, code Code) {
 // becomes a gate if their results cross one.
 func (d *decision) stayPaused() {
 	d.out.PauseAsked, d.out.RunningSince = nil, nil
+	d.noteEnds()
 	if d.at < len(d.counts) {
-		d.ended()
+		d.ended(d.at)
 	}
 	if given := d.given.Stop; given == nil || !given.Kind.Gate() && given.Kind != fleet.StopRollback {
 		if s := d.failed(); s.kind != "" {

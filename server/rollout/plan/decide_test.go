@@ -317,6 +317,128 @@ func TestAgentsThatAreAway(t *testing.T) {
 	})
 }
 
+func TestPromotedRollouts(t *testing.T) {
+	promote := func(s *simulation) { s.r.Promoted = &fleet.Decision{By: "ann", At: s.now, Why: "it is urgent"} }
+
+	t.Run("wait for no observation, soak or approval", func(t *testing.T) {
+		p := withCanaries()
+		p.Strategy.Canary.Approval, p.Pace.Soak = true, fleet.Duration(time.Hour)
+		s := scenario(t, p, 1, 1, 1)
+		s.offers(0)
+		s.finish()
+		s.offers()
+		s.waitsFor(fleet.WhyApproval, "an operator must approve")
+		promote(s)
+		s.offers(1)
+		s.finish()
+		s.offers(2) // the soak between later batches neither
+		s.finish()
+		s.settle()
+		s.is(fleet.RolloutCompleted)
+	})
+	t.Run("do not wait for canaries in flight, or for those that are not offered yet", func(t *testing.T) {
+		p := withCanaries()
+		p.Limits.MaxParallel = 2
+		s := scenario(t, p, 3, 2)
+		s.offers(0, 1)
+		s.settle()
+		promote(s)
+		s.settle()
+		if b := s.r.Batches[0]; b.ClearedAt == nil || b.EndedAt != nil || b.StartedAt == nil {
+			t.Errorf("the batch of canaries is %+v", b)
+		}
+		s.put(Succeeded, 0)
+		s.offers(2) // canaries before the others, and never more than the limit
+		s.put(Succeeded, 1)
+		s.offers(3)
+		if s.r.Batches[0].EndedAt != nil {
+			t.Error("the canaries have ended while one is in flight")
+		}
+		s.wait(time.Minute)
+		s.put(Succeeded, 2)
+		s.offers(4)
+		if end := s.r.Batches[0].EndedAt; end == nil || !end.Equal(s.now) {
+			t.Errorf("the canaries ended at %v, want %v", end, s.now)
+		}
+		s.finish()
+		s.settle()
+		s.is(fleet.RolloutCompleted)
+	})
+	t.Run("do not stop at a failed canary, but at the threshold", func(t *testing.T) {
+		s := scenario(t, withCanaries(), 3, 3)
+		s.offers(0, 1, 2)
+		promote(s)
+		s.put(Failed, 0)
+		s.offers(3, 4, 5)
+		s.put(Failed, 1, 3)
+		s.round()
+		s.stops(fleet.StopThreshold, "3 of 3 failed, the plan stops at 3", 3)
+	})
+	t.Run("do not count the failures before", func(t *testing.T) {
+		s := scenario(t, withCanaries(), 2, 4)
+		s.offers(0, 1)
+		s.put(Failed, 0, 1)
+		s.round()
+		s.stops(fleet.StopCanary, "2 of 2 canaries failed", 0)
+		promote(s)
+		s.resume()
+		s.offers(2, 3, 4, 5)
+		s.put(Failed, 2, 3, 4)
+		s.round()
+		s.stops(fleet.StopThreshold, "3 of 5 failed besides the 2 that were forgiven", 1)
+	})
+	t.Run("go on although no canary was upgraded", func(t *testing.T) {
+		s := scenario(t, withCanaries(), 2, 1)
+		for i := range 2 {
+			s.targets[i].Online = false
+		}
+		s.settle()
+		s.is(fleet.RolloutRunning)
+		promote(s)
+		s.offers(2)
+		s.finish()
+		s.settle()
+		s.waitsFor(fleet.WhyAway, "2 agents are away")
+		s.targets[0].Online = true
+		s.offers(0)
+	})
+	t.Run("wait for windows, freezes, the budget and a pause that the plan requires", func(t *testing.T) {
+		p := withCanaries()
+		p.Pace.Windows = []fleet.Window{{From: "20:00", To: "22:00"}}
+		s := scenario(t, p, 1, 1)
+		promote(s)
+		s.offers()
+		s.waitsFor(fleet.WhyWindow, "")
+		s.now = afternoon.Add(6 * time.Hour)
+		s.world.Freezes = []fleet.Freeze{{Name: "quarter", From: afternoon, To: afternoon.Add(7 * time.Hour)}}
+		s.offers()
+		s.waitsFor(fleet.WhyFreeze, "quarter")
+		s.world.Freezes = nil
+		s.world.Exposure = &Room{Exposure: fleet.Exposure{Version: "2.0.0", Fleet: 10, Limit: 1, NeededHours: 5}}
+		s.offers(0)
+
+		p = withCanaries()
+		p.Pace.PauseOnSuccess = true
+		s = scenario(t, p, 1, 1)
+		s.offers(0)
+		s.finish()
+		promote(s)
+		s.round()
+		s.stops(fleet.StopSuccess, "batch 1 of 2 is done, and the plan pauses after each", 0)
+	})
+	t.Run("end at the deadline", func(t *testing.T) {
+		deadline := afternoon.Add(time.Hour)
+		p := fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.AllAtOnce, Deadline: &deadline}}
+		p.Limits.MaxParallel = 1
+		s := scenario(t, p, 2)
+		promote(s)
+		s.offers(0)
+		s.wait(time.Hour)
+		s.round()
+		s.stops(fleet.StopDeadline, "nothing is offered after it", 1)
+	})
+}
+
 func TestCanaries(t *testing.T) {
 	t.Run("are watched for twice the health wait before anybody else comes", func(t *testing.T) {
 		p := withCanaries()

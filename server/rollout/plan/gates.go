@@ -95,7 +95,7 @@ func Tolerated(r *fleet.Rollout) bool {
 		return false // a small rollout can fail as a whole below any count
 	}
 	for i := range r.Batches {
-		if b := &r.Batches[i]; b.Kind == fleet.BatchCanary && b.Counts.Bad() > r.Forgiven && !toleratesCanaries(rule) {
+		if b := &r.Batches[i]; b.Kind == fleet.BatchCanary && b.Counts.Bad() > r.Forgiven && !toleratesCanaries(rule) && r.Promoted == nil {
 			return false
 		}
 	}
@@ -125,9 +125,9 @@ func failureCount(rule *fleet.FailureRule) (limit int, counted bool) {
 }
 
 // failedCanaries returns the number of failures among the canaries that are observed
-// now.
+// now. Those of a promoted rollout are not: their failures count like all others.
 func (d *decision) failedCanaries() int {
-	if d.at == len(d.counts) || d.out.Batches[d.at].Kind != fleet.BatchCanary {
+	if d.at == len(d.counts) || d.out.Batches[d.at].Kind != fleet.BatchCanary || d.given.Promoted != nil {
 		return 0
 	}
 	return d.counts[d.at].bad()
@@ -225,8 +225,8 @@ func (l *roomLeft) take(s *Target) {
 // gatesAfter returns the waits between the current batch, which has ended, and the next
 // one, most important first.
 func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
-	if d.isLast() {
-		return nil, stopped{} // no batch follows
+	if d.isLast() || d.given.Promoted != nil {
+		return nil, stopped{} // no batch follows, or it waits for nothing
 	}
 	b, c, pace := &d.out.Batches[d.at], &d.counts[d.at], &d.plan.Pace
 	if s = d.unproven(); s.kind != "" {
@@ -265,11 +265,11 @@ func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
 	return append([]fleet.Wait{approval}, waits...), stopped{}
 }
 
-// lacksEvidence reports whether the current batch is of canaries that are all away. It
-// then does not end before one comes back, or none can any more.
-func (d *decision) lacksEvidence() bool {
-	c := &d.counts[d.at]
-	if d.out.Batches[d.at].Kind != fleet.BatchCanary || c.attempted() > 0 || d.plan.Pace.Emergency {
+// lacksEvidence reports whether a batch is of canaries that are all away. It then does not
+// end before one comes back, or none can any more.
+func (d *decision) lacksEvidence(at int) bool {
+	c := &d.counts[at]
+	if d.out.Batches[at].Kind != fleet.BatchCanary || c.attempted() > 0 || d.plan.Pace.Emergency || d.given.Promoted != nil {
 		return false
 	}
 	return c[Held] > 0 || d.out.State == fleet.RolloutPaused
@@ -308,7 +308,7 @@ func (d *decision) overdue() bool {
 			return false
 		}
 	}
-	if d.ended() {
+	if d.ended(d.at) {
 		d.more = true
 		return false
 	}

@@ -12,7 +12,9 @@ func TestPromoting(t *testing.T) {
 	cleared := func(kind fleet.BatchKind) fleet.Batch {
 		return fleet.Batch{Kind: kind, StartedAt: &afternoon, EndedAt: &afternoon, ClearedAt: &afternoon}
 	}
-	under := func(kind fleet.BatchKind) fleet.Batch { return fleet.Batch{Kind: kind, StartedAt: &afternoon, EndedAt: &afternoon} }
+	under := func(kind fleet.BatchKind) fleet.Batch {
+		return fleet.Batch{Kind: kind, StartedAt: &afternoon, EndedAt: &afternoon}
+	}
 	canary := fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{}}}
 	rings := fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Rings, Canary: &fleet.CanaryRule{}}}
 	approval := fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{Approval: true}}}

@@ -260,7 +260,8 @@ func (s *simulation) judgeRest(before *fleet.Rollout, step *Step) {
 }
 
 func checkBatch(s *simulation, b *fleet.Batch) {
-	if b.EndedAt != nil && (b.StartedAt == nil || b.EndedAt.Before(*b.StartedAt)) || b.ClearedAt != nil && (b.EndedAt == nil || b.ClearedAt.Before(*b.EndedAt)) {
+	early := b.Kind == fleet.BatchCanary && s.r.Promoted != nil // the others did not wait for its end
+	if b.EndedAt != nil && (b.StartedAt == nil || b.EndedAt.Before(*b.StartedAt)) || !early && b.ClearedAt != nil && (b.EndedAt == nil || b.ClearedAt.Before(*b.EndedAt)) {
 		s.Fatalf("batch %d started %v, ended %v, was cleared %v", b.Index, b.StartedAt, b.EndedAt, b.ClearedAt)
 	}
 }
@@ -397,6 +398,11 @@ func (s *simulation) operator(command int) {
 	case command == 8 && r.State.Active() && rapid.IntRange(0, 5).Draw(s.draw, "force") == 0:
 		r.Forced = word
 		if r.State == fleet.RolloutPaused {
+			s.resume()
+		}
+	case command == 10 && r.Promoted == nil && (r.State == fleet.RolloutRunning || r.State == fleet.RolloutPaused):
+		r.Promoted = word
+		if r.Stop != nil && (r.Stop.Kind == fleet.StopThreshold || r.Stop.Kind == fleet.StopCanary) {
 			s.resume()
 		}
 	case command == 9:
