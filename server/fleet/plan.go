@@ -2,8 +2,9 @@ package fleet
 
 import "time"
 
-// Plan is an operator's specification of a rollout. It does not change once the rollout
-// is started. Absent values mean the defaults below.
+// Plan is an operator's specification of a rollout. Once the rollout is started, only Limits,
+// Failure, Health and Pace may change; the pinned preview keeps the hash of the plan as it was
+// started. Absent values mean the defaults below.
 type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`

@@ -199,7 +199,8 @@ const (
 	OrderRetry    OrderKind = "retry"    // failed, withdrawn or expired → pending
 	OrderSkip     OrderKind = "skip"     // pending, held or failed → skipped
 	OrderWithdraw OrderKind = "withdraw" // by a stop: takes back offers that have not begun
-	OrderReturn   OrderKind = "return"   // by resume or force: withdrawn by a stop → pending, in the same position
+	OrderReturn   OrderKind = "return"   // by resume, force or promote: withdrawn by a stop → pending, in the same position
+	OrderAdjust   OrderKind = "adjust"   // by adjust: what targets have from the plan is determined again
 )
 
 // Batch is a stage of a rollout.

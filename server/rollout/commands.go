@@ -131,6 +131,16 @@ func (s *Service) Promote(ctx context.Context, id string, req Request) (fleet.Ro
 	return s.command(ctx, id, req, command{verb: "promote", event: fleet.EventRolloutResumed, decide: promote})
 }
 
+// Adjust gives an active rollout other limits and rules, complete as in a new plan. It takes
+// effect with the next round, also for targets in flight; a rollout that has stopped does not
+// resume by it. What was started is still identified by the hash of the pinned preview, which
+// covers the plan as it was then. If nothing differs, nothing is written.
+func (s *Service) Adjust(ctx context.Context, id string, limits fleet.Limits, failure fleet.FailureRule, health fleet.HealthRule, pace fleet.Pace, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "adjust", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		return adjust(r, limits, failure, health, pace, req, now)
+	}})
+}
+
 // Cancel makes no more offers; upgrades that have begun continue to their end.
 func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
@@ -327,6 +337,26 @@ func promote(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		return text + ". It stays paused: " + r.Stop.Text, nil
 	}
 	return text + ". It stays paused", nil
+}
+
+func adjust(r *fleet.Rollout, limits fleet.Limits, failure fleet.FailureRule, health fleet.HealthRule, pace fleet.Pace, req Request, now time.Time) (string, error) {
+	switch {
+	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
+		return "", refuse(r, "adjust")
+	case r.RollbackOf != "":
+		return "", fleet.Errorf(fleet.Conflict, "%s is a rollback, and goes by the limits of the rollout that it rolls back: it cannot be adjusted", plan.Title(r))
+	}
+	p, changes, err := plan.Adjust(r.Plan, limits, failure, health, pace)
+	if err != nil || len(changes) == 0 {
+		return "", err
+	}
+	before := r.Plan
+	r.Plan = p
+	text := "adjusted " + strings.Join(changes, ", ")
+	if plan.SameTargets(&before, &p) || ordered(r, fleet.OrderAdjust, nil) { // one that waits goes by the plan as it is then
+		return text, nil
+	}
+	return text, addOrder(r, fleet.OrderAdjust, nil, req, now)
 }
 
 // failuresStopped reports whether a stop is because of failures, or because canaries showed

@@ -133,6 +133,18 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 				return s.Rollback(ctx, r.ID, rollout.ScopeAll, kim)
 			},
 		},
+		"adjust": {
+			func(d *harness) fleet.Rollout { return d.start() },
+			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
+				return s.Adjust(ctx, r.ID, fleet.Limits{Per: []fleet.LabelLimit{{Label: "site", Max: 1}}}, r.Plan.Failure, r.Plan.Health, r.Plan.Pace, kim)
+			},
+		},
+		"promote": {
+			func(d *harness) fleet.Rollout { return d.start() },
+			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
+				return s.Promote(ctx, r.ID, kim)
+			},
+		},
 		"pause at once": {
 			func(d *harness) fleet.Rollout { return d.start() },
 			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {

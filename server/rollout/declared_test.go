@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
 func TestRolloutStoppedByFailuresIsPromotedOnce(t *testing.T) {
@@ -100,5 +101,63 @@ func TestDeclaredRolloutIsCreatedOnceUnderItsID(t *testing.T) {
 		if back.Fleet != "" || back.SpecHash != "" {
 			t.Errorf("the rollback is of fleet %q", back.Fleet)
 		}
+	})
+}
+
+func TestAdjustedRolloutIsWrittenIfSomethingDiffers(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b", "c", "d")
+	r := d.create()
+	adjust := func(id string, change func(*fleet.Plan)) (fleet.Rollout, error) {
+		p := d.rollout(id).Plan
+		change(&p)
+		return d.service.Adjust(t.Context(), id, p.Limits, p.Failure, p.Health, p.Pace, kim)
+	}
+	fewer := func(p *fleet.Plan) { p.Limits.MaxParallel = 1 }
+	_, err := adjust(r.ID, fewer)
+	d.wantKind(err, fleet.Conflict, "has not been started, so there is nothing to adjust")
+	r, err = d.service.Start(t.Context(), r.ID, d.preview(r).Hash, false, kim)
+	d.must(err)
+
+	r = d.rollout(r.ID)
+	_, err = adjust(r.ID, func(p *fleet.Plan) { p.Limits.MaxParallel = 0 }) // the default
+	d.must(err)
+	if got := d.rollout(r.ID); got.Revision != r.Revision {
+		t.Errorf("nothing differed, and it was written: %+v", got)
+	}
+	for range 2 {
+		got, err := adjust(r.ID, fewer)
+		d.must(err)
+		if got.Plan.Limits.MaxParallel != 1 || got.Pin.Hash != r.Pin.Hash || got.Generation != r.Generation+1 || len(got.Orders) != 0 || got.State != fleet.RolloutRunning {
+			t.Errorf("it is %+v", got)
+		}
+	}
+	d.edit(r.ID, func(r *fleet.Rollout) { r.State = fleet.RolloutPaused; rollouttest.StoppedBy(fleet.StopThreshold)(r) })
+	perSite := func(p *fleet.Plan) { p.Limits.Per = []fleet.LabelLimit{{Label: "site", Max: 1}} }
+	_, err = adjust(r.ID, perSite)
+	d.must(err)
+	got, err := adjust(r.ID, func(p *fleet.Plan) { p.Limits.Per = nil })
+	d.must(err)
+	if got.State != fleet.RolloutPaused || got.Stop == nil || len(got.Orders) != 1 || got.Orders[0].Kind != fleet.OrderAdjust || got.Orders[0].Agents != nil {
+		t.Errorf("it is %s with the orders %+v", got.State, got.Orders)
+	}
+	entries, _, err := d.service.Trail(t.Context(), r.ID, 0, 10)
+	d.must(err)
+	if len(entries) != 5 || entries[2].Verb != "rollout.adjust" || entries[2].Text != "kim adjusted limits.max_parallel from 500 to 1" || entries[2].Why != kim.Why {
+		t.Errorf("the trail is %+v", entries)
+	}
+	_, err = adjust(r.ID, func(p *fleet.Plan) { p.Health.MaxCrashes = -1 })
+	d.wantKind(err, fleet.Invalid, "body.plan.health.max_crashes")
+	_, err = d.service.Cancel(t.Context(), r.ID, kim)
+	d.must(err)
+	_, err = adjust(r.ID, perSite)
+	d.wantKind(err, fleet.Conflict, "it is too late to adjust")
+
+	t.Run("but not a rollback", func(t *testing.T) {
+		d.end(r.ID, "a", fleet.TargetSucceeded)
+		back, err := d.service.Rollback(t.Context(), r.ID, rollout.ScopeAll, kim)
+		d.must(err)
+		_, err = adjust(back.ID, fewer)
+		d.wantKind(err, fleet.Conflict, "it cannot be adjusted")
 	})
 }

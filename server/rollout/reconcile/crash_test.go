@@ -298,6 +298,20 @@ func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 			}))
 			return func(r fleet.Rollout) bool { return stopped(r) && len(r.Orders) == 0 }
 		}},
+		{"other limits amid a rollout, on a label that its targets have no values of", func(w *world) func(fleet.Rollout) bool {
+			w.start("r", rolling(func(p *fleet.Plan) {
+				p.Strategy.BatchSize, p.Limits.MaxParallel, p.Health.Wait = 4, 1, fleet.Duration(20*time.Second)
+			}))
+			return func(r fleet.Rollout) bool {
+				if r.Generation == 1 && r.Counts.Succeeded == 1 {
+					w.adjust("r", func(p *fleet.Plan) { p.Limits = fleet.Limits{Per: []fleet.LabelLimit{{Label: "os", Max: 2}}} })
+				}
+				if n := r.Counts.InFlight(); n > 2 {
+					w.t.Errorf("%d agents with one os are upgraded at one time, 2 may be", n)
+				}
+				return over(r)
+			}
+		}},
 		{"a pause at once, and resuming with what it withdrew", func(w *world) func(fleet.Rollout) bool {
 			w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize, p.Health.Wait = 2, fleet.Duration(20*time.Second) }))
 			for _, h := range w.hosts {

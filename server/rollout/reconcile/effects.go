@@ -23,6 +23,7 @@ var errChanged = errors.New("the rollout was changed during the round")
 type update struct {
 	index  int32
 	target fleet.Target
+	quiet  bool // nothing about it is worth an event
 }
 
 // carryOut executes a step: it moves targets, stops, offers, withdraws, and writes the
@@ -116,6 +117,9 @@ func (r *Reconciler) write(ctx context.Context, run *runState, changes []update)
 
 // note adds the event of an update, if it has one.
 func (run *runState) note(c update, now time.Time) {
+	if c.quiet {
+		return
+	}
 	was := run.targets[c.index].State.Name()
 	typ := fleet.EventTargetPhase
 	switch s := c.target.State; {

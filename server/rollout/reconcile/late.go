@@ -108,14 +108,10 @@ func (r *Reconciler) selector(ctx context.Context, p *fleet.Plan) (s plan.Select
 }
 
 func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
-	t := fleet.Target{
+	return fleet.Target{
 		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.RingOfAgent(&r.Plan, a),
-		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label("site"),
+		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label("site"), Values: limitValues(&r.Plan, a),
 	}
-	for _, limit := range r.Plan.Limits.Per {
-		t.Values = append(t.Values, a.Label(limit.Label))
-	}
-	return t
 }
 
 // lock locks the policies of agents to the rollout, and leaves out agents whose policy

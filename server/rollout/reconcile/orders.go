@@ -41,9 +41,69 @@ func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Or
 		return r.withdraw(ctx, run, run.orderTargets(o, func(t *plan.Target) bool { return t.State == plan.Offered }), withdrawal{
 			why: cmp.Or(o.Why, "the rollout was paused"), state: fleet.TargetWithdrawn, code: plan.StopReason(run.rollout.Stop),
 		})
+	case fleet.OrderAdjust:
+		return r.adjust(ctx, run)
 	}
 	r.log.Warn("order not understood", "rollout", run.rollout.ID, "order", o.ID, "kind", o.Kind)
 	return nil
+}
+
+// adjust determines again what the documents of targets have from the plan: their values of the
+// labels in its limits, and when offers that are held for them expire. Targets that have ended
+// are included, since an operator may retry them. It writes only what differs, so a server that
+// goes on after a crash does the rest.
+func (r *Reconciler) adjust(ctx context.Context, run *runState) error {
+	p := &run.rollout.Plan
+	all := make([]int32, len(run.targets))
+	for i := range all {
+		all[i] = int32(i)
+	}
+	var groups plan.GroupNumbers
+	for part := range slices.Chunk(all, chunk) {
+		if err := r.renewLease(ctx, run); err != nil { // perhaps nothing is written for long
+			return err
+		}
+		changes, err := r.documents(ctx, run, part)
+		if err != nil {
+			return err
+		}
+		agents, err := r.agents(ctx, run, part)
+		if err != nil {
+			return err
+		}
+		var differ []update
+		for _, c := range changes {
+			t := &c.target
+			values, until := limitValues(p, agents[t.AgentID]), t.ExpiresAt
+			if since := plan.HeldSince(t); until != nil && !since.IsZero() {
+				until = new(since.Add(plan.OfferFor(p)))
+			}
+			if !slices.Equal(values, t.Values) || !plan.SameTime(until, t.ExpiresAt) {
+				t.Values, t.ExpiresAt, c.quiet = values, until, true
+				differ = append(differ, c)
+			}
+			run.targets[c.index].Groups = groups.Of(t, p)
+		}
+		if err := r.write(ctx, run, differ); err != nil {
+			return err
+		}
+	}
+	run.groups = groups
+	return nil
+}
+
+// limitValues returns the values that an agent has of the labels in the plan's limits, in their
+// order; none of an agent that was deleted.
+func limitValues(p *fleet.Plan, a *fleet.Agent) []string {
+	var values []string
+	for _, limit := range p.Limits.Per {
+		value := ""
+		if a != nil {
+			value = a.Label(limit.Label)
+		}
+		values = append(values, value)
+	}
+	return values
 }
 
 // orderTargets returns the targets that an order applies to.

@@ -293,7 +293,7 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 			return nil, err
 		}
 		if err := plan.CheckKnown(&run.rollout); err != nil {
-			r.newer[h.ID] = true // a plan does not change once it is started
+			r.newer[h.ID] = true // the strategy of a plan does not change once it is started
 			r.log.Warn("this server leaves a rollout alone", "rollout", h.ID, "reason", err)
 			return nil, r.leases.Release(ctx, leaseID(h.ID)) // for a newer server
 		}
@@ -312,6 +312,9 @@ func (r *Reconciler) reread(ctx context.Context, run *runState) error {
 	fresh, err := r.store.Rollouts().Get(ctx, run.rollout.ID)
 	if err != nil {
 		return err
+	}
+	if fresh.Plan.Health != run.rollout.Plan.Health {
+		run.assessAll() // by the other rule, also those that were to be looked at later
 	}
 	run.rollout, run.dirty = fresh, true
 	return nil
@@ -397,7 +400,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 			if changed {
 				r.inRollback(run, &t, a)
 				run.inUndo(&t, run.targets[i].State)
-				moved = append(moved, update{i, t})
+				moved = append(moved, update{index: i, target: t})
 			}
 			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a, &run.rollout.Plan)
 			if !back.Equal(f.back) || !watched.Equal(f.watched) {
@@ -455,6 +458,10 @@ func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 
 // decide lets package plan decide what to do next, and does it.
 func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool) error {
+	if len(run.rollout.Orders) > 0 { // given during this round; what they order comes first
+		r.Signal()
+		return nil
+	}
 	now := r.now.UTC()
 	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
 		return nil
