@@ -146,6 +146,17 @@ func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rol
 	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
 }
 
+// Replace is Cancel for the rollout of a declared fleet whose spec has changed. It refuses one that is
+// promoting, which goes on to its end.
+func (s *Service) Replace(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "cancel", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		if plan.Promoting(r) {
+			return "", fleet.Errorf(fleet.Conflict, "%s is promoting, and is not replaced before its end", plan.Title(r))
+		}
+		return cancel(r, req, now)
+	}})
+}
+
 // Retry makes failed, withdrawn and expired targets pending again; without agents, all
 // that failed. Resume does so for offers that a stop withdrew; Retry with agents also
 // for those that an operator withdrew.

@@ -134,13 +134,19 @@ type Status struct {
 // RolloutStatus is the rollout of an object.
 type RolloutStatus struct {
 	ID string `json:"id"`
+	// Hash is the rollout hash that it carries out, and Sequence the one it was requested with.
+	Hash     string `json:"hash,omitempty"`
+	Sequence int64  `json:"sequence,omitempty"`
 	// Component is what it upgrades; empty: the agents themselves.
-	Component string             `json:"component,omitempty"`
-	Version   string             `json:"version,omitempty"`
-	State     fleet.RolloutState `json:"state"`
-	// Number is 0 for the rollout of a hash, and counts those that brought later agents to it.
+	Component string `json:"component,omitempty"`
+	Version   string `json:"version,omitempty"`
+	// Number is 0 for the rollout of all agents, and counts those that brought later ones to the
+	// same versions.
 	Number int `json:"number,omitempty"`
-	// Waiting is what it waits for, in a sentence; empty: nothing.
+	// State is that of the rollout. It is a draft also before the rollout exists, and completed
+	// also if there was nothing to do for it.
+	State fleet.RolloutState `json:"state"`
+	// Waiting is what it waits for, or why it is paused, in a sentence; empty: neither.
 	Waiting string `json:"waiting,omitempty"`
 }
 

@@ -1,0 +1,204 @@
+package reconcile
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/spec"
+)
+
+// maxBehind bounds the agents that one rollout brings to a version afterwards, because its plan
+// names them. The others follow in later ones.
+const maxBehind = 10_000
+
+// Members is what a census of the agents found of one object.
+type Members struct {
+	// Generation is the object's when they were counted.
+	Generation int64
+	Agents     int
+	Versions   map[string]map[string]int
+	// Parts are in the order of the object's parts.
+	Parts []PartMembers
+}
+
+// PartMembers is what a census found of one part of an object.
+type PartMembers struct {
+	spec.Part
+	// Version is the version to reach; Problem is why it is not known, such as an upgrade
+	// manifest that is gone.
+	Version, Problem string
+	// Behind are agents that can be brought to the version now. Down means that some of them run a
+	// higher version, which needs force.
+	Behind []string
+	Down   bool
+	// The others that do not run it: are away, failed to reach it, are being upgraded, or refuse
+	// it; Refusal is why one of them does.
+	Away, Failed, Busy, Refused int
+	Refusal                     string
+	// Taken are agents that belong to an older object, whose name is Owner.
+	Taken int
+	Owner string
+}
+
+// Wish is what an object desires of a part, with what it takes to judge agents.
+type Wish struct {
+	spec.Part
+	Version, Problem string
+	// SourceURI is where the packages are, if not on the server.
+	SourceURI string
+	Catalog   fleet.Catalog
+}
+
+// Census counts the members of objects. Each agent is given to Add once.
+type Census struct {
+	counts []*count
+	// byPolicy are the objects that select by policy, by policy; others are all the rest. Both
+	// are the oldest first.
+	byPolicy map[string][]*count
+	others   []*count
+	timeouts map[string]time.Duration
+	now      time.Time
+	owners   map[string]*count // of the parts of one agent; kept to save allocations
+}
+
+type count struct {
+	name    string
+	chosen  plan.Selector
+	wishes  []Wish
+	members *Members
+	age     int
+}
+
+// NewCensus returns a census of objects, of which the oldest come first. wishes has those of each
+// object, at its index.
+func NewCensus(objects []*spec.Fleet, wishes [][]Wish, timeouts map[string]time.Duration, now time.Time) (*Census, error) {
+	c := &Census{byPolicy: map[string][]*count{}, timeouts: timeouts, now: now, owners: map[string]*count{}}
+	for i, f := range objects {
+		chosen, err := plan.NewSelector(&f.Spec.Selector, plan.QueryTime{Now: now, Timeouts: timeouts})
+		if err != nil {
+			return nil, err
+		}
+		n := &count{name: f.Metadata.Name, chosen: chosen, wishes: wishes[i], age: i, members: &Members{
+			Generation: f.Metadata.Generation, Versions: map[string]map[string]int{}, Parts: make([]PartMembers, len(wishes[i])),
+		}}
+		for p, w := range wishes[i] {
+			n.members.Parts[p] = PartMembers{Part: w.Part, Version: w.Version, Problem: w.Problem}
+			n.members.Versions[w.Name()] = map[string]int{}
+		}
+		c.counts = append(c.counts, n)
+		if len(f.Spec.Selector.Policies) == 0 {
+			c.others = append(c.others, n)
+		}
+		for _, policy := range f.Spec.Selector.Policies {
+			if list := c.byPolicy[policy]; len(list) == 0 || list[len(list)-1] != n {
+				c.byPolicy[policy] = append(list, n)
+			}
+		}
+	}
+	return c, nil
+}
+
+// Of returns the members of the object at an index.
+func (c *Census) Of(i int) *Members { return c.counts[i].members }
+
+// Add counts an agent.
+func (c *Census) Add(a *fleet.Agent) {
+	candidate := plan.Candidate{Agent: a}
+	clear(c.owners)
+	some, rest := c.byPolicy[a.PolicyID], c.others
+	for len(some)+len(rest) > 0 {
+		var n *count
+		if len(rest) == 0 || len(some) > 0 && some[0].age < rest[0].age {
+			n, some = some[0], some[1:]
+		} else {
+			n, rest = rest[0], rest[1:]
+		}
+		if n.chosen.Matches(&candidate) {
+			c.add(n, a)
+		}
+	}
+}
+
+func (c *Census) add(n *count, a *fleet.Agent) {
+	counted := false
+	for i := range n.wishes {
+		w, p := &n.wishes[i], &n.members.Parts[i]
+		subject := a.Of(w.Component)
+		if !subject.Reported {
+			continue
+		}
+		if owner := c.owners[w.Component]; owner != nil {
+			p.Taken++
+			p.Owner = owner.name
+			continue
+		}
+		c.owners[w.Component] = n
+		counted = true
+		n.members.Versions[w.Name()][subject.Version]++
+		c.judge(w, p, &subject)
+	}
+	if counted {
+		n.members.Agents++
+	}
+}
+
+// judge counts an agent that belongs to the object under what can be done for it.
+func (c *Census) judge(w *Wish, p *PartMembers, s *fleet.Subject) {
+	if w.Problem != "" || s.Version == w.Version && !s.Busy() {
+		return
+	}
+	_, failed := s.FailedBefore(w.Version)
+	up := fleet.UpgradeRequest{Version: w.Version, SourceURI: w.SourceURI}
+	down := up
+	down.Force = true
+	switch s.Agent.Facts().StatusAt(c.now, c.timeouts[s.Agent.PolicyID]) {
+	case fleet.StatusInactive, fleet.StatusUnenrolled, fleet.StatusUninstalled, fleet.StatusOrphaned, fleet.StatusOffline, fleet.StatusUnenrolling:
+		p.Away++
+		return
+	default:
+	}
+	switch {
+	case failed || s.Status != fleet.UpgradeNone && s.Status != fleet.UpgradeStarted && s.Target == w.Version:
+		p.Failed++
+	case s.Busy():
+		p.Busy++
+	case s.CheckUpgrade(up, w.Catalog) == nil:
+		p.behind(s, false)
+	case isDown(w.Version, s.Version) && s.CheckUpgrade(down, w.Catalog) == nil:
+		p.behind(s, true)
+	default:
+		p.Refused++
+		if p.Refusal == "" {
+			p.Refusal = s.CheckUpgrade(up, w.Catalog).Error()
+		}
+	}
+}
+
+// reached reports whether all agents run the version. Where an upgrade manifest may render
+// configuration files, only a preview finds out.
+func (p *PartMembers) reached() bool {
+	return p.Manifest == nil && len(p.Behind)+p.Away+p.Failed+p.Busy+p.Refused == 0
+}
+
+func (p *PartMembers) behind(s *fleet.Subject, down bool) {
+	if len(p.Behind) < maxBehind {
+		p.Behind = append(p.Behind, s.Agent.ID)
+	}
+	p.Down = p.Down || down
+}
+
+// isDown reports whether a version is lower than the one that is installed.
+func isDown(version, installed string) bool {
+	return installed != "" && fleet.VersionKey(version) < fleet.VersionKey(installed)
+}
+
+// part returns the members of a part, nil if the object has no such part.
+func (m *Members) part(component string) *PartMembers {
+	i := slices.IndexFunc(m.Parts, func(p PartMembers) bool { return p.Component == component })
+	if i < 0 {
+		return nil
+	}
+	return &m.Parts[i]
+}
