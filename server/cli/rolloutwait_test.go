@@ -102,6 +102,8 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	until := now.Add(90 * time.Minute)
 	r := rolloutIn(adminapi.RolloutRunning)
 	r.Waiting = &[]adminapi.Wait{{Code: "approval", Text: "an operator must approve", Until: &until}}
+	why := "OPS-9"
+	r.Fleet, r.Promoted = new("edge"), &adminapi.Decision{By: "ann", At: now, Why: &why}
 	batches := make([]adminapi.Batch, 40)
 	for i := range batches {
 		batches[i] = adminapi.Batch{Index: i, Kind: adminapi.BatchRegular, Counts: adminapi.Counts{Total: 3}}
@@ -113,7 +115,7 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	r.Batches = &batches
 	var b bytes.Buffer
 	printRollout(&b, r, now, batchesWatched)
-	for _, want := range []string{"an operator must approve, 1 h 30 min", "under way", "not started", "… and 28 more batches", "`muster rollouts approve r1`"} {
+	for _, want := range []string{"fleet          edge, which declares it", " by ann: OPS-9", "an operator must approve, 1 h 30 min", "under way", "not started", "… and 28 more batches", "`muster rollouts approve r1`"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

@@ -1169,6 +1169,7 @@ func TestToleratedFailures(t *testing.T) {
 		good, failed   int
 		forgiven       int
 		forced, canary bool
+		promoted       bool
 		want           bool
 	}{
 		"none":                              {good: 3, want: true},
@@ -1182,12 +1183,17 @@ func TestToleratedFailures(t *testing.T) {
 		"all of one":                        {failed: 1},
 		"a canary":                          {good: 9, failed: 1, canary: true},
 		"a canary that the count tolerates": {rule: count(2), good: 9, failed: 1, canary: true, want: true},
+		"a canary of a promoted rollout":    {good: 9, failed: 1, canary: true, promoted: true, want: true},
+		"too many of a promoted rollout":    {good: 9, failed: 3, canary: true, promoted: true},
 		"forgiven":                          {good: 1, failed: 5, forgiven: 5, want: true},
 		"forced":                            {good: 1, failed: 5, forced: true, want: true},
 	} {
 		r := fleet.Rollout{Plan: fleet.Plan{Failure: c.rule}, Forgiven: c.forgiven, Counts: fleet.Counts{Total: c.good + c.failed, Succeeded: c.good, Failed: c.failed}}
 		if c.forced {
 			r.Forced = &fleet.Decision{By: "kim"}
+		}
+		if c.promoted {
+			r.Promoted = &fleet.Decision{By: "kim"}
 		}
 		if c.canary {
 			r.Batches = []fleet.Batch{{Kind: fleet.BatchCanary, Counts: fleet.Counts{Total: c.failed, Failed: c.failed}}}

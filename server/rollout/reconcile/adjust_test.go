@@ -1,13 +1,17 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // adjust changes the plan of a rollout as the service does.
@@ -76,22 +80,39 @@ func TestAdjustedLimitsHoldFromTheNextRound(t *testing.T) {
 	}
 }
 
-// No event about the agents precedes the round.
+// The reconciler looks at them in the next round, although no event is about them and it had
+// planned to look later.
 func TestAdjustedHealthRuleJudgesTargetsInFlight(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 2)
-	w.start("r", rolling(func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(time.Hour) }))
-	w.until("r", 5*time.Minute, func(r fleet.Rollout) bool { return r.Counts.Verifying == 2 })
-	w.pass(5 * time.Minute)
-	if r := w.rollout("r"); r.Counts.Verifying != 2 {
-		t.Fatalf("within the hour they are %+v", r.Counts)
-	}
-	w.adjust("r", func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(2 * time.Minute) })
-	w.tick = time.Millisecond
-	w.must(w.turn())
-	if r := w.rollout("r"); r.Counts.Succeeded != 2 {
-		t.Errorf("after the next round they are %+v", r.Counts)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := bubble(t, 2)
+		_, stop := r.run(&mortal{Store: r.store})
+		defer r.running.Wait()
+		defer stop()
+		r.now = time.Now().UTC()
+		r.start("r", rolling(func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(time.Hour) }))
+		r.offeredWithin("r", 2, 5*time.Second)
+		for _, id := range r.order {
+			now := time.Now().UTC()
+			_, err := store.UpdateAgent(t.Context(), r.store.Agents(), id, func(a *fleet.Agent) bool {
+				a.Version, a.VersionSince, a.UpgradedAt, a.UpgradeStartedAt = "1.1.0", &now, &now, nil
+				return true
+			})
+			r.must(err)
+			time.Sleep(10 * time.Millisecond)
+			r.must(r.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: id, At: time.Now().UTC(), Status: "online"}}))
+		}
+		within := func(limit time.Duration, what string, ok func(fleet.Counts) bool) {
+			t.Helper()
+			for began := time.Now(); !ok(r.rollout("r").Counts); time.Sleep(50 * time.Millisecond) {
+				if time.Since(began) > limit {
+					t.Fatalf("%s: after %s they are %+v", what, limit, r.rollout("r").Counts)
+				}
+			}
+		}
+		within(time.Minute, "both run the version", func(c fleet.Counts) bool { return c.Verifying == 2 })
+		r.adjust("r", func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(time.Second) })
+		within(2*reconcile.RoundInterval, "the shorter wait is over", func(c fleet.Counts) bool { return c.Succeeded == 2 })
+	})
 }
 
 func TestAdjustedFailureRuleStopsAtFailuresOfBefore(t *testing.T) {
@@ -135,5 +156,51 @@ func TestAdjustedTimeOfOffersHoldsForThoseThatAreHeld(t *testing.T) {
 	r := w.until("r", time.Minute, over)
 	if r.Counts.Expired != 1 || r.Counts.Succeeded != 1 {
 		t.Errorf("it is %s with %+v", r.State, r.Counts)
+	}
+}
+
+// meddled is a store in which somebody else writes right after a rollout is written.
+type meddled struct {
+	store.Store
+	after func()
+}
+
+func (m *meddled) Rollouts() store.Rollouts { return meddledRollouts{m.Store.Rollouts(), m} }
+
+type meddledRollouts struct {
+	store.Rollouts
+	m *meddled
+}
+
+func (s meddledRollouts) Update(ctx context.Context, r fleet.Rollout) error {
+	err := s.Rollouts.Update(ctx, r)
+	if after := s.m.after; err == nil && after != nil {
+		s.m.after = nil
+		after()
+	}
+	return err
+}
+
+// The limits of a plan are never compared with values of other labels.
+func TestLimitsAdjustedAmidARoundHoldOnceTheValuesAreKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	m := &meddled{Store: w.store}
+	w.server.loop = w.process(m).loop
+	w.start("r", rolling(func(p *fleet.Plan) { p.Limits.Per = []fleet.LabelLimit{{Label: "site", Max: 1}} }))
+	w.change("r", func(r *fleet.Rollout) { r.Orders = []fleet.Order{{ID: "o", Kind: fleet.OrderReturn}} })
+	fired := false
+	m.after = func() { // when the order is carried out, and before anything is decided
+		fired = true
+		w.adjust("r", func(p *fleet.Plan) { p.Limits.Per = []fleet.LabelLimit{{Label: "os", Max: 1}} })
+	}
+	r := w.until("r", 20*time.Minute, func(r fleet.Rollout) bool {
+		if r.Counts.InFlight() > 1 {
+			t.Fatalf("%d agents with one os are upgraded at one time", r.Counts.InFlight())
+		}
+		return over(r)
+	})
+	if !fired || r.Counts.Succeeded != 4 {
+		t.Errorf("the other write is %t, it is %s with %+v", fired, r.State, r.Counts)
 	}
 }

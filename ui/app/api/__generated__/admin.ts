@@ -1607,6 +1607,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollouts/{rolloutId}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue a rollout without observation, soak and approval
+         * @description The rollout waits no more for its canaries, their observation and approval, or a soak. If failures paused it, it resumes, and failures so far no longer count; later ones do. A deadline, windows, freezes, the exposure budget and an operator's pause hold. why is required.
+         */
+        post: operations["promoteRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rollouts/{rolloutId}/cancel": {
         parameters: {
             query?: never;
@@ -3821,7 +3843,12 @@ export interface components {
             source_uri?: string;
             /** @description Also agents that run a later version, or on whose host this one failed before */
             force?: boolean;
-            /** @description With component: variables for the templates of its configuration files, over those of the policy and below those of an upgrade manifest */
+            /**
+             * @description For the templates of the component's configuration files, as .Vars: over those of the policy, below variable_overrides of the upgrade manifest
+             * @example {
+             *       "port": "8443"
+             *     }
+             */
             variables?: {
                 [key: string]: string;
             };
@@ -4679,9 +4706,9 @@ export interface components {
             rolled_back_by?: string;
             /** @description The group that this rollout is a member of, or rolls a member of back */
             group?: string;
-            /** @description Name of the Fleet object that this rollout carries out */
+            /** @description The declared fleet that this rollout carries out */
             fleet?: string;
-            /** @description Rollout hash of the spec of that object */
+            /** @description The rollout hash of the fleet's spec, 64 hex digits */
             spec_hash?: string;
             /** Format: int64 */
             generation: number;
@@ -4754,7 +4781,7 @@ export interface components {
         Order: {
             id: string;
             /** @enum {string} */
-            kind: "retry" | "skip" | "withdraw" | "return";
+            kind: "retry" | "skip" | "withdraw" | "return" | "adjust";
             /** @description default: all targets that the kind applies to; for a retry, all failed targets */
             agents?: string[];
             by: string;
@@ -8693,6 +8720,33 @@ export interface operations {
         };
     };
     approveRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    promoteRollout: {
         parameters: {
             query?: never;
             header?: never;
