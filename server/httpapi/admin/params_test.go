@@ -119,8 +119,11 @@ func TestNoKeyOfABodyIsIgnored(t *testing.T) {
 		if op.RequestBody.Content["application/json"].Schema == nil || call == "POST /api/v1/session" {
 			continue
 		}
-		n++
 		method, path, _ := strings.Cut(call, " ")
+		if strings.HasPrefix(path, "/api/v1/fleets") && !strings.HasSuffix(path, "/resume") || path == "/convert" {
+			continue // see TestFleetIsRefusedWithEveryPath; a newer Kubernetes may add keys to what is converted
+		}
+		n++
 		refused(t, call, s.Admin(method, parameter.ReplaceAllString(path, "default"), `{"misspelt":1}`), http.StatusBadRequest, "[request body.misspelt]: ")
 	}
 	if n < 40 {

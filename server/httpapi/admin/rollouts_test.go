@@ -291,7 +291,7 @@ func TestInvalidRolloutRequestsAreRefused(t *testing.T) {
 		{"POST /api/v1/rollouts", nil, 400, "[request body]: is empty"},
 		{"POST /api/v1/rollouts", `{"plan":{}`, 400, "[request body]"},
 		{"POST /api/v1/rollouts", `[]`, 400, "want an object"},
-		{"POST /api/v1/rollouts", `{"plan":{"name":"x","strategy":{"kind":"rolling"}},"whi":"x"}`, 400, "[request body.whi]: is not a known key, want one of plan, why"},
+		{"POST /api/v1/rollouts", `{"plan":{"name":"x","strategy":{"kind":"rolling"}},"whi":"x"}`, 400, "[request body.whi]: is not a known key, want one of plan, take_over, why"},
 		{"POST /api/v1/rollouts", `{"plan":{"strategy":{"kind":"canary","canary":{"sice":1}}}}`, 400, "[request body.plan.strategy.canary.sice]: is not a known key, want one of approval, over, percent, pick, size"},
 		{"POST /api/v1/rollouts", `{"plan":{"limits":{"maxParallel":1}}}`, 400, "body.plan.limits.maxParallel]: is not a known key: did you mean max_parallel?"},
 		{"POST /api/v1/rollouts", `{"plan":{"limits":{"per":[{"label":"x","maximum":1}]}}}`, 400, "body.plan.limits.per[0].maximum"},
