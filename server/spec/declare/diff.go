@@ -79,14 +79,15 @@ func (d *Diff) decide(old *Object) {
 		d.StartsRollout, d.Reason = true, "the object is new"
 	} else {
 		st := &old.Status
+		requested, same := d.HashAfter == st.RequestedRolloutHash, d.HashAfter == d.HashBefore
 		switch {
-		case d.HashAfter == st.RequestedRolloutHash && d.HashAfter == d.HashBefore && len(d.Changed) == 0:
+		case requested && same && len(d.Changed) == 0:
 			d.Reason = "nothing changes"
-		case d.HashAfter == st.RequestedRolloutHash && d.HashAfter == d.HashBefore:
+		case requested && same:
 			d.Reason = "nothing of what changes starts a rollout: it takes effect in the rollout under way, or in the next one"
-		case d.HashAfter == st.RequestedRolloutHash:
+		case requested:
 			d.Reason = "this is what was requested last"
-		case d.HashAfter == d.HashBefore:
+		case same:
 			d.StartsRollout, d.Reason = true, "the server has not begun with what is stored"
 		default:
 			d.StartsRollout, d.Reason = true, "the rollout hash changes, because of "+sentence(spec.Triggering(d.Changed))
