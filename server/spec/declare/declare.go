@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
@@ -113,12 +115,16 @@ func load(d fleet.DeclaredFleet) (Object, error) {
 		o   Object
 		doc document
 	)
-	current, err := conversion.Object(d.Doc, spec.APIVersion)
-	if err == nil {
-		err = json.Unmarshal(current, &doc)
+	err := jsonv1.Unmarshal(d.Doc, &doc)
+	if err == nil && doc.APIVersion != spec.APIVersion {
+		var current []byte
+		if current, err = conversion.Object(d.Doc, spec.APIVersion); err == nil {
+			doc = document{}
+			err = jsonv1.Unmarshal(current, &doc)
+		}
 	}
 	if err == nil {
-		err = json.Unmarshal(doc.Spec, &o.Spec)
+		err = jsonv1.Unmarshal(doc.Spec, &o.Spec)
 	}
 	if err != nil {
 		return o, fleet.Errorf(fleet.Conflict, "fleet %s is stored in a form that this server cannot read, so a newer one wrote it: upgrade this server (%w)", d.Name, err)

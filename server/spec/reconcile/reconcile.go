@@ -428,4 +428,3 @@ func lockedOut(pre *fleet.Preview) error {
 	}
 	return nil
 }
-

@@ -156,7 +156,9 @@ func (w *world) until(name string, ok func(*spec.Fleet) bool) spec.Fleet {
 	return f
 }
 
-func ready(f *spec.Fleet) bool   { return holds(f, spec.Ready) && f.Status.ObservedGeneration == f.Metadata.Generation }
+func ready(f *spec.Fleet) bool {
+	return holds(f, spec.Ready) && f.Status.ObservedGeneration == f.Metadata.Generation
+}
 func stalled(f *spec.Fleet) bool { return holds(f, spec.Stalled) }
 
 func holds(f *spec.Fleet, t spec.ConditionType) bool {
