@@ -169,6 +169,9 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 	if err := s.checkInForce(ctx, &r.Plan); err != nil {
 		return fleet.Rollout{}, err
 	}
+	if err := s.checkOwned(ctx, &r, req); err != nil {
+		return fleet.Rollout{}, err
+	}
 	now := s.Now.UTC()
 	r.State, r.CreatedAt, r.CreatedBy = fleet.RolloutDraft, now, req.Actor
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
