@@ -300,6 +300,9 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 		d := Decide(f, s.hash(f), seen, now)
 		asked = asked || d.Count
 		if !reflect.DeepEqual(d.Status, f.Status) {
+			if underWay(&f.Status) && !underWay(&d.Status) {
+				delete(s.members, uid) // the rollout has changed what the agents run
+			}
 			if *f, err = s.Objects.UpdateStatus(ctx, f, d.Status); err != nil {
 				return asked, err
 			}
@@ -318,6 +321,8 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 	}
 	return asked, nil
 }
+
+func underWay(st *spec.Status) bool { return st.Rollout != nil && st.Rollout.State.Active() }
 
 // take executes a step. One that the rules of rollouts refuse rests for a while.
 func (s *Service) take(ctx context.Context, f *spec.Fleet, d Decision, last refusal) error {
