@@ -86,12 +86,12 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 	c := o.Config
 	known := registry{ctx, o.Store}
 	if c.TLS.Certificate != "" {
-		config, pin, err := authority.Files(c.TLS.Certificate, c.TLS.Key, known)
+		f, err := authority.OpenFiles(c.TLS.Certificate, c.TLS.Key, o.Now, o.Log, known)
 		if err != nil {
 			return nil, err
 		}
-		tickets, err := authority.NewTickets(config.Certificates[0].PrivateKey, o.Now)
-		return &certificates{tls: config, tickets: tickets, pin: pin, pem: authority.PinnedPEM(config.Certificates[0].Certificate, pin), file: ""}, err
+		tickets, err := f.Tickets()
+		return &certificates{tls: f.TLS(), tickets: tickets, pin: f.Pin(), pem: f.PEM(), file: ""}, err
 	}
 	if !o.NewStore {
 		if err := CheckStore(c.Data, func() (bool, error) { return isEmpty(ctx, o.Store) }); err != nil {

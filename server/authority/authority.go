@@ -230,16 +230,6 @@ func (a *Authority) PEM() []byte { return encode(a.ca.Raw) }
 // Pin returns sha256:<hex> of the CA's certificate in DER.
 func (a *Authority) Pin() string { return capin.Of(a.ca.Raw) }
 
-// PinnedPEM returns the certificate of a chain that has the pin, nil if there is none.
-func PinnedPEM(chain [][]byte, pin string) []byte {
-	for _, der := range chain {
-		if capin.Of(der) == pin {
-			return encode(der)
-		}
-	}
-	return nil
-}
-
 // cipherSuites are those of TLS 1.2 that authenticate what they encrypt. Go's default also
 // has suites with CBC.
 var cipherSuites = []uint16{
@@ -318,24 +308,4 @@ func Names(extra ...string) []string {
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
-}
-
-// Files returns the configuration to serve with an operator's own certificate, and the
-// pin that agents use: that of one certificate of the chain. The first server of an
-// installation registers the last one. A chain without the registered certificate is a
-// *MismatchError.
-func Files(certFile, keyFile string, registry Registry) (*tls.Config, string, error) {
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, "", fmt.Errorf("tls.certificate, tls.key: %w", err)
-	}
-	own := capin.Of(pair.Certificate[len(pair.Certificate)-1])
-	current, err := registry.Register(own)
-	if err != nil {
-		return nil, "", err
-	}
-	if !slices.ContainsFunc(pair.Certificate, func(der []byte) bool { return capin.Of(der) == current }) {
-		return nil, "", &MismatchError{Pin: current, Own: own, Where: certFile}
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: cipherSuites, Certificates: []tls.Certificate{pair}}, current, nil
 }

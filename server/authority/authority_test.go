@@ -203,50 +203,6 @@ func TestHostWithPinConnects(t *testing.T) {
 	resp.Body.Close()
 }
 
-func TestFilesServesOperatorCertificate(t *testing.T) {
-	a := open(t, t.TempDir(), nil, "muster.example")
-	pair, err := a.TLS().GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
-	write := func(path, kind string, ders ...[]byte) {
-		var text []byte
-		for _, der := range ders {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
-		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(keyFile, "PRIVATE KEY", key)
-	write(certFile, "CERTIFICATE", pair.Certificate...)
-	var agreed registry
-	config, pin, err := authority.Files(certFile, keyFile, &agreed)
-	if err != nil || pin != a.Pin() || len(config.Certificates) != 1 || config.MinVersion != tls.VersionTLS12 {
-		t.Errorf("pin is %s, %v", pin, err)
-	}
-	if _, _, err := authority.Files(filepath.Join(dir, "absent"), keyFile, &agreed); err == nil || !strings.Contains(err.Error(), "tls.certificate") {
-		t.Errorf("error is %v, want the keys of the configuration in it", err)
-	}
-
-	// Agents that pinned the leaf accept the chain, too.
-	agreed.pin = capin.Of(pair.Certificate[0])
-	if _, pin, err := authority.Files(certFile, keyFile, &agreed); err != nil || pin != agreed.pin {
-		t.Errorf("with the pin of another of the chain: %s, %v", pin, err)
-	}
-	agreed.pin = "sha256:other"
-	var refused *authority.MismatchError
-	if _, _, err := authority.Files(certFile, keyFile, &agreed); !errors.As(err, &refused) || refused.Own != a.Pin() || !strings.Contains(err.Error(), certFile) {
-		t.Errorf("with the pin of none of the chain: %v", err)
-	}
-}
-
 // registry is an installation's registry in memory.
 type registry struct {
 	mu  sync.Mutex

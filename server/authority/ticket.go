@@ -24,18 +24,22 @@ const ticketDay = 24 * time.Hour
 // them can pose as the server to an agent that presents a ticket, so they must not be
 // in the store's backups.
 type Tickets struct {
-	secret []byte
+	secret func() ([]byte, error)
 	now    clock.Clock
 }
 
 // NewTickets returns the Tickets of a private key.
 func NewTickets(key crypto.PrivateKey, now clock.Clock) (*Tickets, error) {
+	secret, err := secretOf(key)
+	return &Tickets{secret: func() ([]byte, error) { return secret, err }, now: now}, err
+}
+
+func secretOf(key crypto.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("session tickets: %w", err)
 	}
-	secret, err := hkdf.Extract(sha256.New, der, []byte("muster session tickets"))
-	return &Tickets{secret: secret, now: now}, err
+	return hkdf.Extract(sha256.New, der, []byte("muster session tickets"))
 }
 
 // Tickets returns the Tickets of the CA's key.
@@ -44,10 +48,14 @@ func (a *Authority) Tickets() (*Tickets, error) { return NewTickets(a.key, a.now
 // keys returns the key of today, for new tickets, and those of yesterday and tomorrow,
 // whose tickets are accepted too: another server's clock may be ahead.
 func (t *Tickets) keys(now time.Time) ([][32]byte, error) {
+	secret, err := t.secret()
+	if err != nil {
+		return nil, err
+	}
 	today := now.Unix() / int64(ticketDay.Seconds())
 	var keys [][32]byte
 	for _, day := range []int64{today, today - 1, today + 1} {
-		b, err := hkdf.Expand(sha256.New, t.secret, fmt.Sprintf("day %d", day), 32)
+		b, err := hkdf.Expand(sha256.New, secret, fmt.Sprintf("day %d", day), 32)
 		if err != nil {
 			return nil, err
 		}
@@ -66,9 +74,9 @@ func (t *Tickets) Set(config *tls.Config) error {
 	return nil
 }
 
-// ticketCheck is how often Rotate checks for a new day. After the machine slept or its
-// clock was set, the keys are outdated for at most this long; yesterday's tickets are
-// accepted meanwhile.
+// ticketCheck is how often Rotate checks for a new day or private key. After the machine
+// slept or its clock was set, the keys are outdated for at most this long; yesterday's
+// tickets are accepted meanwhile.
 const ticketCheck = 10 * time.Minute
 
 // Rotate updates the keys of config every day until ctx ends. config may be in use, and
@@ -79,7 +87,7 @@ func (t *Tickets) Rotate(ctx context.Context, config *tls.Config) {
 	for {
 		select {
 		case <-tick.C:
-			_ = t.Set(config) // cannot fail: the same lengths succeeded before
+			_ = t.Set(config) // cannot fail: keys that can be served with can be encoded
 		case <-ctx.Done():
 			return
 		}
