@@ -206,13 +206,15 @@ agents:
   listen: ":8220"           # where agents connect
   # url: https://fleet.example.com:8220   # the address for agents, to which their policies send them; without it, made from the host's name
 admin:
-  listen: ":8221"           # admin API and web UI
+  listen: ":8221"           # admin API and web UI. Probes ask GET /readyz, without a key: 200, or 503 with the reason while the store
+                            # does not answer or the server shuts down
   # url: https://fleet.example.com:8221
   kibana_version: 9.1.0     # the version that clients of Kibana's Fleet API read at /api/status; some want the version of their agents
 tls:
   names: []                 # more names and addresses for the server's certificate
-  # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate
-  # key: /etc/muster/server.key
+  # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate.
+  # key: /etc/muster/server.key           # When the files are replaced, both listeners serve the new certificate within a second. One
+                            # that cannot be used, or without the certificate that agents pin, is logged and changes nothing
 checkin:
   poll: 5m                  # how long a check-in with nothing to do is held open
   poll_jitter: 30s          # a random part of it is subtracted, so that agents do not all poll at once

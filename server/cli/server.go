@@ -42,7 +42,8 @@ The server derives how many agents, handshakes and requests it serves at one tim
 the machine's processors, memory and limit of open files; the configuration's section
 limits overrides that. It answers requests beyond the limits with status 429 and a time
 to retry after, while the admin API stays available. /api/status and /metrics show the
-limits and their use. GOMEMLIMIT defaults to 90 % of the memory. --debug-listen serves
+limits and their use; /readyz of the admin API says, without a key, whether the server is
+ready. GOMEMLIMIT defaults to 90 % of the memory. --debug-listen serves
 profiles:
   go tool pprof http://127.0.0.1:6060/debug/pprof/profile`,
 		Example: `  muster server

@@ -149,12 +149,16 @@ func (a API) requestID(c *gin.Context) {
 	c.Header(agentapi.HeaderRequestID, id)
 }
 
+// PathReady is where probes ask whether a server can be sent requests of the admin API.
+const PathReady = "/readyz"
+
 func (a API) log(c *gin.Context) {
 	start := time.Now()
 	c.Next()
 	level := slog.LevelDebug
-	// Probes request the status every second, so its 503s are not worth a warning.
-	if c.Writer.Status() >= http.StatusInternalServerError && c.FullPath() != agentapi.PathStatus {
+	// Probes request these every second, so their 503s are not worth a warning.
+	probe := c.FullPath() == agentapi.PathStatus || c.FullPath() == PathReady
+	if c.Writer.Status() >= http.StatusInternalServerError && !probe {
 		level = slog.LevelWarn
 	}
 	if !a.Log.Enabled(c.Request.Context(), level) {

@@ -117,6 +117,7 @@ func (h *Handlers) routes() *gin.Engine {
 	on := h.API.Handle
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
+	e.GET(httpapi.PathReady, on(h.readyz))
 	e.POST("/api/v1/session", h.limited, h.apiVersion, on(h.logIn))
 
 	authed := e.Group("/", h.limited, h.authenticate, h.apiVersion, h.orders, h.audited)

@@ -41,6 +41,7 @@ var withoutContract = map[string]string{
 	"/api/v1/":          "Muster's own calls: TestResponsesMatchTheSpecification",
 	"/convert":          "TestResponsesMatchTheSpecification",
 	"/metrics":          "TestMetricsNeedAKey",
+	"/readyz":           "TestServerIsReadyWhileItsStoreAnswers in package app",
 	"/api/openapi.yaml": "TestResponsesMatchTheSpecification",
 }
 

@@ -14,7 +14,7 @@ func TestEveryAnswerHasTheHeadersThatProtectBrowsers(t *testing.T) {
 	s := apptest.Start(t)
 	for _, target := range []string{
 		"GET /", "GET /agents", "HEAD /", "POST /", "GET /assets/none.js", "GET /api/openapi.yaml", "GET /api/nothing", "GET /api/status", "GET /api/fleet/agents",
-		"PATCH /api/fleet/agents", "POST /api/v1/session", "DELETE /api/v1/session", "GET /metrics", "GET /api/v1/packages/none.tar.gz",
+		"PATCH /api/fleet/agents", "POST /api/v1/session", "DELETE /api/v1/session", "GET /metrics", "GET /readyz", "GET /api/v1/packages/none.tar.gz",
 	} {
 		for _, key := range []string{"", "ApiKey " + s.AdminKey} {
 			method, path, _ := strings.Cut(target, " ")
