@@ -177,6 +177,9 @@ func TestEveryCallOfTheSpecificationIsServed(t *testing.T) {
 		if op.OperationID == "logIn" || op.OperationID == "convertFleets" {
 			want = http.StatusBadRequest // its body is empty
 		}
+		if op.OperationID == "getReadiness" {
+			want = http.StatusOK // probes have no key
+		}
 		if got.Status != want {
 			t.Errorf("%s answered %d %s", call, got.Status, got.Body)
 		}
