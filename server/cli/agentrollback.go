@@ -18,6 +18,7 @@ func (a *client) newAgentsRollback() *cobra.Command {
 		selection agentSelection
 		dryRun    bool
 		wait      waitFlags
+		owner     takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback {AGENT… | --kuery QUERY}",
@@ -53,9 +54,12 @@ version.`,
 				return errors.New("none of the agents can be rolled back")
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
-			created, err := call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{
-				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
-				IncludeInactive: selection.includeInactive(),
+			created, err := ordered(cmd, &owner, func(name *string) (adminapi.ActionsCreated, error) {
+				return call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{
+					Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
+					IncludeInactive: selection.includeInactive(),
+					TakeOver:        name,
+				})
 			})
 			if err != nil {
 				return err
@@ -77,6 +81,7 @@ version.`,
 	f := cmd.Flags()
 	selection.flags(f)
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	owner.flag(f)
 	wait.flags(f, "every rollback has ended")
 	return cmd
 }

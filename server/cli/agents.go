@@ -154,6 +154,7 @@ func (a *client) newAgentsUpgrade() *cobra.Command {
 		overFreeze, overExposure bool
 		dryRun                   bool
 		wait                     waitFlags
+		owner                    takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
@@ -212,7 +213,10 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
 			req.IncludeInactive = selection.includeInactive()
-			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
+			created, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
+				req.TakeOver = name
+				return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
+			})
 			if err != nil {
 				return err
 			}
@@ -238,6 +242,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	owner.flag(f)
 	wait.flags(f, "the watch of every upgrade has ended, which takes ten minutes by default")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -87,16 +88,36 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	})
 	a.target.flags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output format: human or json")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if a.output != "human" && a.output != "json" {
-			return &usageError{fmt.Errorf("--output is %q, want human or json", a.output)}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if formats := formatsOf(cmd); !slices.Contains(formats, a.output) {
+			last := len(formats) - 1
+			return &usageError{fmt.Errorf("--output is %q, want %s or %s", a.output, strings.Join(formats[:last], ", "), formats[last])}
 		}
 		return nil
 	}
+	_ = root.RegisterFlagCompletionFunc("output", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return formatsOf(cmd), cobra.ShellCompDirectiveNoFileComp
+	})
 	root.AddCommand(a.newServer(), a.newAdminKey(), a.newCAPin(), a.newLogin(), a.newStatus(), a.newServers(), a.newAgents(), a.newComponents(), a.newActions(), a.newKeys(), a.newAdminKeys(), a.newPolicies(), a.newPackage(), a.newEvents(), a.newAudit(),
-		a.newRollouts(), a.newGroups(), a.newIncidents(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks(), a.newStore(), a.newBackup(), a.newRestore())
+		a.newRollouts(), a.newGroups(), a.newIncidents(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks(), a.newStore(), a.newBackup(), a.newRestore(),
+		a.newApply(), a.newDiff(), a.newGet(), a.newDelete(), a.newWait(), a.newExplain(), a.newExport(), a.newFleets())
 	strict(root)
 	return root
+}
+
+// moreFormats is the annotation of a command with the formats that it has besides human and
+// json, divided by spaces.
+const moreFormats = "output"
+
+// outputs gives a command more formats of output.
+func outputs(cmd *cobra.Command, formats ...string) {
+	cmd.Annotations = map[string]string{moreFormats: strings.Join(formats, " ")}
+	cmd.Long = firstOf(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + strings.Join(formats, " or ") + "."
+}
+
+// formatsOf returns the values of --output that a command has.
+func formatsOf(cmd *cobra.Command) []string {
+	return append([]string{"human", "json"}, strings.Fields(cmd.Annotations[moreFormats])...)
 }
 
 // strict turns wrong arguments and unknown commands below cmd into usage errors.

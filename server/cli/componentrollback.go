@@ -22,6 +22,7 @@ func (a *client) newComponentsRollback() *cobra.Command {
 		to        string
 		dryRun    bool
 		wait      waitFlags
+		owner     takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback COMPONENT {AGENT… | --kuery QUERY}",
@@ -74,7 +75,10 @@ version.`,
 			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
 			var created adminapi.ActionsCreated
 			for _, o := range orders {
-				got, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", o)
+				got, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
+					o.TakeOver = name
+					return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", o)
+				})
 				if err != nil {
 					return err
 				}
@@ -88,6 +92,7 @@ version.`,
 	selection.flags(f)
 	f.StringVar(&to, "to", "", "version to go back to (default: on each agent the one that it would choose)")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	owner.flag(f)
 	wait.flags(f, "every rollback has ended")
 	return cmd
 }

@@ -156,6 +156,7 @@ func (a *client) newComponentsUpgrade() *cobra.Command {
 		source, why   string
 		force, dryRun bool
 		wait          waitFlags
+		owner         takeOver
 
 		overFreeze, overExposure bool
 	)
@@ -207,7 +208,10 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", req)
+			created, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
+				req.TakeOver = name
+				return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", req)
+			})
 			if err != nil {
 				return err
 			}
@@ -224,6 +228,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	owner.flag(f)
 	wait.flags(f, "every upgrade has ended")
 	return cmd
 }

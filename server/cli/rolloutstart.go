@@ -20,8 +20,9 @@ import (
 
 // createRequest is adminapi.CreateRolloutRequest with a fleet.Plan.
 type createRequest struct {
-	Plan fleet.Plan `json:"plan"`
-	Why  string     `json:"why,omitempty"`
+	Plan     fleet.Plan `json:"plan"`
+	Why      string     `json:"why,omitempty"`
+	TakeOver *string    `json:"take_over,omitempty"`
 }
 
 func (a *client) newRolloutsCreate() *cobra.Command {
@@ -32,6 +33,7 @@ func (a *client) newRolloutsCreate() *cobra.Command {
 		preview bool
 		start   bool
 		yes     bool
+		owner   takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -57,12 +59,14 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", createRequest{file.plan, why})
+			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
+				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", createRequest{file.plan, why, name})
+			})
 			if err != nil {
 				return file.locate(err)
 			}
 			if start {
-				return a.previewAndStart(cmd, got.Item.Id, adminapi.StartRolloutRequest{Why: &why}, yes, follow)
+				return a.previewAndStart(cmd, got.Item.Id, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow)
 			}
 			if preview {
 				return a.showPreview(cmd, got.Item.Id, 0)
@@ -79,6 +83,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
 	f.BoolVarP(&yes, "yes", "y", false, "start without asking for confirmation")
 	whyFlag(cmd, &why)
+	owner.flag(f)
 	follow.register(f)
 	a.completePlan(cmd)
 	return cmd
@@ -179,6 +184,7 @@ func (a *client) newRolloutsStart() *cobra.Command {
 		accept bool
 		why    string
 		yes    bool
+		owner  takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "start ROLLOUT",
@@ -197,12 +203,12 @@ confirmation.`,
 				req.AcceptDrift = &accept
 			}
 			if req.Hash != "" {
-				return a.startRollout(cmd, args[0], req, follow)
+				return a.startRollout(cmd, args[0], req, &owner, follow)
 			}
 			if !yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: pass its --hash, or --yes to start without confirmation")}
 			}
-			return a.previewAndStart(cmd, args[0], req, yes, follow)
+			return a.previewAndStart(cmd, args[0], req, yes, &owner, follow)
 		},
 	}
 	f := cmd.Flags()
@@ -210,13 +216,14 @@ confirmation.`,
 	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
 	f.BoolVarP(&yes, "yes", "y", false, "without --hash: start without asking for confirmation")
 	whyFlag(cmd, &why)
+	owner.flag(f)
 	follow.register(f)
 	return cmd
 }
 
 // previewAndStart shows the preview of a draft, asks unless yes is set, and starts it
 // exactly as previewed.
-func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, yes bool, follow following) error {
+func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, yes bool, owner *takeOver, follow following) error {
 	got, err := a.preview(cmd.Context(), id)
 	if err != nil {
 		return err
@@ -236,11 +243,14 @@ func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.Sta
 		}
 	}
 	req.Hash = p.Hash
-	return a.startRollout(cmd, id, req, follow)
+	return a.startRollout(cmd, id, req, owner, follow)
 }
 
-func (a *client) startRollout(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, follow following) error {
-	got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(id, "start"), req)
+func (a *client) startRollout(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, owner *takeOver, follow following) error {
+	got, err := ordered(cmd, owner, func(name *string) (adminapi.RolloutItem, error) {
+		req.TakeOver = name
+		return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(id, "start"), req)
+	})
 	if d := driftOf(err); d != nil {
 		printDrift(cmd.ErrOrStderr(), *d.Drift)
 		return fmt.Errorf("%w\nStart it with the fleet as it is now (%s): `muster rollouts start %s --hash %s`, or repeat the command with --accept-drift",

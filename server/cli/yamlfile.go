@@ -202,8 +202,9 @@ func keysOf(t reflect.Type) (names []string) {
 		return []string{"name: [value]"}
 	}
 	for _, f := range reflect.VisibleFields(t) {
-		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		names = append(names, key)
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" { // an embedded struct has none
+			names = append(names, key)
+		}
 	}
 	return names
 }

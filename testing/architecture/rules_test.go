@@ -234,7 +234,7 @@ var bans = []ban{
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
 	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "server/backup", "testing/docker", "testing/fakepkg"),
 	only("text/template", "one package bounds what templates can do", "server/configfile"),
-	only("github.com/aymanbagabas/go-udiff", "files are compared in one way", "server/configfile"),
+	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/configfile", "server/cli"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),

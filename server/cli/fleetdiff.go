@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+// Exit codes of `muster diff`, as those of diff and of kubectl. Scripts depend on them.
+const (
+	exitDifferent = 1
+	exitDiffError = 2
+)
+
+// fleetDiff is adminapi.FleetDiff with the objects as the server sends them.
+type fleetDiff struct {
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after"`
+	diffResult
+}
+
+// diffResult is the rest of adminapi.FleetDiff.
+type diffResult struct {
+	HashBefore    string                  `json:"hashBefore,omitempty"`
+	HashAfter     string                  `json:"hashAfter"`
+	Changed       []string                `json:"changed"`
+	StartsRollout bool                    `json:"startsRollout"`
+	Reason        string                  `json:"reason"`
+	WaitsFor      string                  `json:"waitsFor,omitempty"`
+	Previews      []adminapi.FleetPreview `json:"previews"`
+}
+
+func (a *client) newDiff() *cobra.Command {
+	var files objectFiles
+	cmd := &cobra.Command{
+		Use:   "diff --file FILE",
+		Short: "Show what applying files would change, and what the rollout would do",
+		Long: `Show what ` + "`muster apply`" + ` would change: the difference of each object, whether a rollout
+would start or why none would, and what it would do to the fleet as it is now. Nothing is
+changed.
+
+The exit code is
+  0  nothing differs
+  1  an object differs
+  2  an error`,
+		Example: `  muster diff -f fleet.yaml
+  muster diff -f fleets/ -o json | jq '.items[] | select(.startsRollout) | .after.metadata.name'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := a.diff(cmd, &files)
+			var exit *exitError
+			if err == nil || errors.As(err, &exit) || errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+				return err
+			}
+			return &exitError{exitDiffError, err}
+		},
+	}
+	files.flags(cmd)
+	return cmd
+}
+
+func (a *client) diff(cmd *cobra.Command, files *objectFiles) error {
+	if err := files.check(); err != nil {
+		return err
+	}
+	objects, err := files.read(cmd)
+	if err != nil {
+		return err
+	}
+	var (
+		all    []fleetDiff
+		text   strings.Builder
+		differ int
+	)
+	for _, d := range objects {
+		got, err := a.fleetCall(cmd.Context(), http.MethodPost, fleetPath(d.name, "diff"), url.Values{"validate": {files.validate}}, d.text)
+		if err != nil {
+			return d.locate(err)
+		}
+		for _, w := range got.warnings {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", d.locateText(w))
+		}
+		var one fleetDiff
+		if err := json.Unmarshal(got.body, &one); err != nil {
+			return fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+		}
+		all = append(all, one)
+		if one.Before == nil || len(one.Changed) > 0 {
+			differ++
+		}
+		if err := printFleetDiff(&text, d.name, one); err != nil {
+			return err
+		}
+	}
+	err = a.show(cmd.OutOrStdout(), struct {
+		Items []fleetDiff `json:"items"`
+	}{all}, func(w io.Writer) { _, _ = io.WriteString(w, text.String()) })
+	if err != nil || differ == 0 {
+		return err
+	}
+	return &exitError{exitDifferent, fmt.Errorf("%d of %s would change", differ, counted(len(objects), "object"))}
+}
+
+// declaredYAML is what users have written of an object, as YAML; empty if there is no object.
+func declaredYAML(body json.RawMessage) (string, error) {
+	if body == nil {
+		return "", nil
+	}
+	n, err := declaredNode(body)
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	err = writeYAML(&text, n)
+	return text.String(), err
+}
+
+func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
+	was, err := declaredYAML(d.Before)
+	if err != nil {
+		return err
+	}
+	is, err := declaredYAML(d.After)
+	if err != nil {
+		return err
+	}
+	from := "fleet/" + name
+	if was == "" {
+		from = "/dev/null"
+	}
+	fmt.Fprint(w, udiff.Unified(from, "fleet/"+name, was, is))
+	switch {
+	case d.Before != nil && len(d.Changed) == 0:
+		fmt.Fprintf(w, "fleet/%s: nothing differs\n", name)
+		return nil
+	case d.HashBefore == d.HashAfter:
+		fmt.Fprintf(w, "\nfleet/%s: hash %s stays\n", name, shortHash(d.HashAfter))
+	default:
+		fmt.Fprintf(w, "\nfleet/%s: hash %s → %s\n", name, firstOf(shortHash(d.HashBefore), "none"), shortHash(d.HashAfter))
+	}
+	what := "no rollout starts"
+	if d.StartsRollout {
+		what = "a rollout starts"
+	}
+	fmt.Fprintf(w, "%s: %s\n", what, d.Reason)
+	if d.WaitsFor != "" {
+		fmt.Fprintf(w, "it waits for %s\n", d.WaitsFor)
+	}
+	if len(d.Previews) > 0 {
+		table(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", func(add func(...any)) {
+			for _, p := range d.Previews {
+				add(p.Part, firstOf(deref(p.Version), "-"), p.Targets, p.Batches, p.Skipped, firstOf(deref(p.DurationText), "-"), deref(p.Error))
+			}
+		})
+	}
+	fmt.Fprintln(w)
+	return nil
+}

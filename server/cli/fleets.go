@@ -1,0 +1,584 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/spec"
+)
+
+// exampleFleet is an object of kind Fleet with every key explained.
+//
+//go:embed example/fleet.yaml
+var exampleFleet string
+
+func fleetPath(name string, more ...string) string {
+	path := "/api/v1/fleets/" + url.PathEscape(name)
+	for _, m := range more {
+		path += "/" + m
+	}
+	return path
+}
+
+// fleetAnswer is the answer to a request about objects of kind Fleet. Its body is kept as it is,
+// so that objects of any version are printed whole.
+type fleetAnswer struct {
+	body     json.RawMessage
+	created  bool
+	warnings []string
+}
+
+// warningHeader matches a Warning header as Kubernetes writes it.
+var warningHeader = regexp.MustCompile(`^299 \S+ (".*")$`)
+
+// fleetCall sends a request about objects of kind Fleet. text is an object in YAML, or nil.
+func (a *client) fleetCall(ctx context.Context, method, path string, q url.Values, text []byte) (got fleetAnswer, err error) {
+	t, err := a.target.resolve()
+	if err != nil {
+		return got, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if t.Why != "" && method != http.MethodGet {
+		q = maps.Clone(q)
+		if q == nil {
+			q = url.Values{}
+		}
+		q.Set("why", t.Why)
+	}
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	header := http.Header{}
+	var body io.Reader
+	if text != nil {
+		header.Set("Content-Type", "application/yaml")
+		body = bytes.NewReader(text)
+	}
+	resp, err := t.do(ctx, method, path, header, body, 0)
+	if err != nil {
+		return got, err
+	}
+	defer resp.Body.Close()
+	if got.body, err = io.ReadAll(resp.Body); err != nil {
+		return got, t.explain(err)
+	}
+	for _, h := range resp.Header.Values("Warning") {
+		if m := warningHeader.FindStringSubmatch(h); m != nil {
+			h = m[1]
+			if text, err := strconv.Unquote(h); err == nil {
+				h = text
+			}
+		}
+		got.warnings = append(got.warnings, h)
+	}
+	got.created = resp.StatusCode == http.StatusCreated
+	return got, nil
+}
+
+// object decodes an object of the current version.
+func object(body json.RawMessage) (f spec.Fleet, err error) {
+	if err := json.Unmarshal(body, &f); err != nil {
+		return f, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+	}
+	return f, nil
+}
+
+func (a *client) fleet(ctx context.Context, name string) (spec.Fleet, json.RawMessage, error) {
+	got, err := a.fleetCall(ctx, http.MethodGet, fleetPath(name), nil, nil)
+	if err != nil {
+		return spec.Fleet{}, nil, err
+	}
+	f, err := object(got.body)
+	return f, got.body, err
+}
+
+// objectList is a list of objects as the server sends it.
+type objectList struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   objectListMeta    `json:"metadata"`
+	Items      []json.RawMessage `json:"items"`
+}
+
+type objectListMeta struct {
+	Total int `json:"total"`
+}
+
+func listOf(items []json.RawMessage) objectList {
+	return objectList{APIVersion: spec.APIVersion, Kind: spec.Kind + "List", Metadata: objectListMeta{len(items)}, Items: items}
+}
+
+// fleets returns all objects, or those with the labels of a selector.
+func (a *client) fleets(ctx context.Context, selector string) (list objectList, err error) {
+	q := url.Values{"limit": {fmt.Sprint(pageSize)}}
+	if selector != "" {
+		q.Set("labelSelector", selector)
+	}
+	all := []json.RawMessage{}
+	for len(all) < maxListed {
+		q.Set("offset", fmt.Sprint(len(all)))
+		got, err := a.fleetCall(ctx, http.MethodGet, "/api/v1/fleets", q, nil)
+		if err != nil {
+			return list, err
+		}
+		if err := json.Unmarshal(got.body, &list); err != nil {
+			return list, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+		}
+		all = append(all, list.Items...)
+		if len(list.Items) < pageSize {
+			break
+		}
+	}
+	return listOf(all), nil
+}
+
+// showObjects prints objects in the form that -o names, or calls human. one prints a single
+// object without a list around it.
+func (a *client) showObjects(w io.Writer, objects []json.RawMessage, one bool, human func(io.Writer)) error {
+	switch a.output {
+	case "yaml":
+		return writeObjects(w, objects)
+	case "name":
+		for _, o := range objects {
+			var f struct {
+				Metadata struct {
+					Name string `json:"name"`
+				} `json:"metadata"`
+			}
+			if err := json.Unmarshal(o, &f); err != nil {
+				return err
+			}
+			fmt.Fprintln(w, "fleet/"+f.Metadata.Name)
+		}
+		return nil
+	}
+	if one && len(objects) == 1 {
+		return a.show(w, objects[0], human)
+	}
+	return a.show(w, listOf(objects), human)
+}
+
+// writeObjects prints objects as YAML documents.
+func writeObjects(w io.Writer, objects []json.RawMessage) error {
+	var docs []*yaml.Node
+	for _, o := range objects {
+		n, err := yamlOf(o)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, n)
+	}
+	return writeYAML(w, docs...)
+}
+
+func (a *client) completeFleets(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := a.fleets(cmd.Context(), "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, raw := range list.Items {
+		if f, err := object(raw); err == nil {
+			names = append(names, f.Metadata.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+var oneFleet = oneArg("the name of one object: `muster get fleets` shows them")
+
+func (a *client) newGet() *cobra.Command {
+	cmd := &cobra.Command{Use: "get", Short: "Show declared objects"}
+	var selector string
+	fleets := &cobra.Command{
+		Use:     "fleets [NAME]",
+		Aliases: []string{"fleet"},
+		Short:   "List the objects of kind Fleet, or show one",
+		Long: `List the objects of kind Fleet, or show one with its conditions.
+
+-o json and -o yaml print objects whole, with their status; what -o yaml prints can be
+applied. -o wide adds columns to the list.`,
+		Example: `  muster get fleets
+  muster get fleets --selector team=web -o wide
+  muster get fleets web -o yaml`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeFleets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if selector != "" {
+					return &usageError{errors.New("--selector chooses objects of the list: leave it out, or the name")}
+				}
+				return a.showFleet(cmd, args[0])
+			}
+			list, err := a.fleets(cmd.Context(), selector)
+			if err != nil {
+				return err
+			}
+			objects, err := decodeObjects(list.Items)
+			if err != nil {
+				return err
+			}
+			return a.showObjects(cmd.OutOrStdout(), list.Items, false, func(w io.Writer) {
+				if len(objects) == 0 {
+					fmt.Fprintln(w, "no objects: create one with `muster apply`; `muster fleets example` prints one to start from")
+					return
+				}
+				fleetTable(w, objects, a.output == "wide", time.Now())
+			})
+		},
+	}
+	fleets.Flags().StringVarP(&selector, "selector", "l", "", "list only objects with these labels, such as team=web,stage=prod")
+	outputs(fleets, "yaml", "wide", "name")
+	cmd.AddCommand(fleets)
+	return cmd
+}
+
+func decodeObjects(items []json.RawMessage) ([]spec.Fleet, error) {
+	var all []spec.Fleet
+	for _, raw := range items {
+		f, err := object(raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+func fleetTable(w io.Writer, objects []spec.Fleet, wide bool, now time.Time) {
+	heading := "NAME\tREADY\tAGENTS\tVERSIONS\tHASH\tROLLOUT\tAGE"
+	if wide {
+		heading += "\tCOMPLETED\tGENERATION\tWAITS FOR\tMESSAGE"
+	}
+	table(w, heading, func(add func(...any)) {
+		for i := range objects {
+			f := &objects[i]
+			row := []any{f.Metadata.Name, readyWord(f), f.Status.Agents, versionsText(f), shortHash(f.Status.RequestedRolloutHash), rolloutText(f), ageOf(f, now)}
+			if wide {
+				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, firstOf(waitsForText(f), "-"), firstOf(conditionOf(f, spec.Ready).Message, "-"))
+			}
+			add(row...)
+		}
+	})
+}
+
+func conditionOf(f *spec.Fleet, t spec.ConditionType) spec.Condition {
+	return deref(f.Status.Condition(t))
+}
+
+// readyWord is whether an object is ready, and otherwise why not.
+func readyWord(f *spec.Fleet) string {
+	c := conditionOf(f, spec.Ready)
+	switch {
+	case f.Status.Suspended != nil:
+		return "False (Suspended)"
+	case c.Status == "":
+		return string(spec.Unknown)
+	case c.Status != spec.True && c.Reason != "":
+		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+	}
+	return string(c.Status)
+}
+
+// versionsText says how many agents run what the spec desires. Of a manifest only the server
+// knows the version, so all versions are named.
+func versionsText(f *spec.Fleet) string {
+	var words []string
+	for _, p := range f.Spec.Parts() {
+		running := f.Status.Versions[p.Name()]
+		if p.Version != "" {
+			words = append(words, fmt.Sprintf("%s %s %d/%d", p.Name(), p.Version, running[p.Version], f.Status.Agents))
+			continue
+		}
+		words = append(words, strings.TrimSpace(p.Name()+" "+countsText(running)))
+	}
+	return strings.Join(words, ", ")
+}
+
+// countsText lists versions with the number of agents that run them.
+func countsText(running map[string]int) string {
+	var words []string
+	for _, v := range slices.Sorted(maps.Keys(running)) {
+		words = append(words, fmt.Sprintf("%s ×%d", firstOf(v, "none"), running[v]))
+	}
+	return strings.Join(words, " ")
+}
+
+// shortHash shortens a hash for people.
+func shortHash(hash string) string {
+	if len(hash) > 12 {
+		hash = hash[:12]
+	}
+	return firstOf(hash, "-")
+}
+
+func rolloutText(f *spec.Fleet) string {
+	r := f.Status.Rollout
+	if r == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s %s %s", firstOf(r.Component, spec.AgentPart), r.Version, r.State)
+}
+
+func waitsForText(f *spec.Fleet) string {
+	if f.Status.Rollout == nil {
+		return ""
+	}
+	return f.Status.Rollout.Waiting
+}
+
+func ageOf(f *spec.Fleet, now time.Time) string {
+	return strings.TrimSuffix(ago(f.Metadata.CreationTimestamp, now), " ago")
+}
+
+func (a *client) showFleet(cmd *cobra.Command, name string) error {
+	f, raw, err := a.fleet(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	return a.showObjects(cmd.OutOrStdout(), []json.RawMessage{raw}, true, func(w io.Writer) {
+		now := time.Now()
+		if a.output == "wide" {
+			fleetTable(w, []spec.Fleet{f}, true, now)
+			return
+		}
+		printFleet(w, &f, now)
+	})
+}
+
+func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
+	fmt.Fprintf(w, "fleet/%s\n", f.Metadata.Name)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("ready", "%s", readyWord(f))
+	row("agents", "%d", f.Status.Agents)
+	for _, p := range f.Spec.Parts() {
+		wants := firstOf(p.Version, "the version of its manifest")
+		if p.Manifest != nil {
+			wants = fmt.Sprintf("manifest %s of profile %s", p.Manifest.ID, p.Manifest.Profile)
+		}
+		row(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
+	}
+	row("generation", "%d, created %s", f.Metadata.Generation, ago(f.Metadata.CreationTimestamp, now))
+	if f.Status.ObservedGeneration != f.Metadata.Generation {
+		row("", "the server has not observed it yet; what follows is about generation %d", f.Status.ObservedGeneration)
+	}
+	row("hash", "%s", firstOf(f.Status.RequestedRolloutHash, "none yet"))
+	if done := f.Status.LastCompletedRolloutHash; done != f.Status.RequestedRolloutHash {
+		row("completed", "%s", firstOf(done, "none yet"))
+	}
+	if r := f.Status.Rollout; r != nil {
+		row("rollout", "%s: see `muster rollouts status %s`", rolloutText(f), r.ID)
+		if r.Waiting != "" {
+			row("", "%s", r.Waiting)
+		}
+	}
+	if s := f.Status.Suspended; s != nil {
+		row("suspended", "by %s at %s: %s", s.By, s.At.Local().Format(time.DateTime), firstOf(s.Why, "no reason given"))
+		row("", "resume it with `muster fleets resume %s`", f.Metadata.Name)
+	}
+	if len(f.Status.Conditions) > 0 {
+		table(w, "CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE", func(add func(...any)) {
+			for _, c := range f.Status.Conditions {
+				add(c.Type, c.Status, ago(&c.LastTransitionTime, now), c.Reason, c.Message)
+			}
+		})
+	}
+}
+
+func (a *client) newDelete() *cobra.Command {
+	cmd := &cobra.Command{Use: "delete", Short: "Delete declared objects"}
+	var yes, dryRun bool
+	one := &cobra.Command{
+		Use:     "fleet NAME",
+		Aliases: []string{"fleets"},
+		Short:   "Delete an object of kind Fleet",
+		Long: `Delete an object of kind Fleet. Its agents keep what they run. A rollout under way is
+cancelled, unless it is promoting: then it goes on to its end.
+
+The command asks for confirmation; without a terminal, pass --yes.`,
+		Example:           "  muster delete fleet web --why \"moved to fleet/edge\"\n  muster delete fleet web --yes",
+		Args:              oneFleet,
+		ValidArgsFunction: a.completeFleets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if !yes && !dryRun {
+				if !isTerminal(cmd.InOrStdin()) {
+					return &usageError{errNoQuestion}
+				}
+				f, _, err := a.fleet(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				ok, err := confirm(cmd, fmt.Sprintf("Delete fleet/%s? Its %s keep what they run.", name, counted(f.Status.Agents, "agent")))
+				if err != nil {
+					return err
+				}
+				if !ok {
+					return fmt.Errorf("fleet/%s is not deleted", name)
+				}
+			}
+			got, err := a.deleteFleet(cmd.Context(), name, dryRun)
+			if err != nil {
+				return err
+			}
+			return a.showObjects(cmd.OutOrStdout(), []json.RawMessage{got.body}, true, func(w io.Writer) {
+				fmt.Fprintf(w, "fleet/%s deleted%s\n", name, dryRunWords(dryRun))
+			})
+		},
+	}
+	one.Flags().BoolVarP(&yes, "yes", "y", false, "delete it without asking for confirmation")
+	one.Flags().BoolVar(&dryRun, "dry-run", false, "check everything and change nothing")
+	outputs(one, "yaml", "name")
+	cmd.AddCommand(one)
+	return cmd
+}
+
+// errNoQuestion is the error of a command that would ask for confirmation and cannot.
+var errNoQuestion = errors.New("standard input is not a terminal, so the question cannot be answered: add --yes to go on without it")
+
+func (a *client) deleteFleet(ctx context.Context, name string, dryRun bool) (fleetAnswer, error) {
+	q := url.Values{}
+	if dryRun {
+		q.Set("dryRun", "All")
+	}
+	return a.fleetCall(ctx, http.MethodDelete, fleetPath(name), q, nil)
+}
+
+func dryRunWords(dryRun bool) string {
+	if dryRun {
+		return " (dry run)"
+	}
+	return ""
+}
+
+func (a *client) newFleets() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fleets",
+		Short: "Declare which agents run which versions: example, hash, history, resume",
+		Long: `An object of kind Fleet declares which agents run which versions. People, or a tool such
+as Terraform, Flux or Argo CD, change the object and nothing else: the server starts a
+rollout when something has changed that needs one.
+
+  muster fleets example > fleet.yaml
+  muster diff -f fleet.yaml
+  muster apply -f fleet.yaml --wait
+  muster get fleets
+
+` + "`muster explain fleet`" + ` explains every field. Orders for agents of an object, such as
+muster agents upgrade, are refused; with --take-over they suspend the object until its
+spec changes or it is resumed.`,
+	}
+	cmd.AddCommand(newFleetsExample(), a.newFleetsHistory(), a.newFleetsResume())
+	return cmd
+}
+
+func newFleetsExample() *cobra.Command {
+	return &cobra.Command{
+		Use:     "example",
+		Short:   "Print an object with every key explained",
+		Example: "  muster fleets example > fleet.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), exampleFleet)
+			return err
+		},
+	}
+}
+
+func (a *client) newFleetsHistory() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history NAME",
+		Short: "Show who changed an object, what and why, newest first",
+		Long: `Show who changed an object, what and why, and which rollouts followed, newest first. It is
+read from the audit trail, so it remains when the object is deleted.`,
+		Example:           "  muster fleets history web\n  muster fleets history web -o json | jq '.items[0].rollouts'",
+		Args:              oneFleet,
+		ValidArgsFunction: a.completeFleets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got := adminapi.FleetHistory{Items: []adminapi.FleetChange{}}
+			for len(got.Items) < limit {
+				size := min(limit-len(got.Items), pageSize)
+				page, err := call[adminapi.FleetHistory](cmd.Context(), a, http.MethodGet, fmt.Sprintf("%s?offset=%d&limit=%d", fleetPath(args[0], "history"), len(got.Items), size), nil)
+				if err != nil {
+					return err
+				}
+				got.Items, got.Total = append(got.Items, page.Items...), page.Total
+				if len(page.Items) < size {
+					break
+				}
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				table(w, "AT\tWHO\tWHAT\tGENERATION\tHASH\tCHANGED\tROLLOUTS\tWHY", func(add func(...any)) {
+					for _, c := range got.Items {
+						add(c.At.Local().Format(time.DateTime), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(deref(c.Hash)), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), deref(c.Why))
+					}
+				})
+				if got.Total > len(got.Items) {
+					fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
+				}
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of changes to list")
+	return cmd
+}
+
+func numberOf(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}
+
+func rolloutRefs(rollouts []adminapi.FleetRolloutRef) string {
+	return strings.Join(each(rollouts, func(r adminapi.FleetRolloutRef) string { return fmt.Sprintf("%s %s", r.Id, r.State) }), ", ")
+}
+
+func (a *client) newFleetsResume() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "resume NAME",
+		Short: "Resume an object that an order has suspended",
+		Long: `Resume an object of which an order has taken agents over (--take-over). The server then
+brings all of its agents to the spec again. A change of the spec resumes it too.`,
+		Example:           "  muster fleets resume web --why \"the incident is over\"",
+		Args:              oneFleet,
+		ValidArgsFunction: a.completeFleets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw, err := call[json.RawMessage](cmd.Context(), a, http.MethodPost, fleetPath(args[0], "resume"), adminapi.WhyRequest{Why: &why})
+			if err != nil {
+				return err
+			}
+			return a.showObjects(cmd.OutOrStdout(), []json.RawMessage{raw}, true, func(w io.Writer) {
+				fmt.Fprintf(w, "fleet/%s resumed. Follow it with `muster wait fleets %[1]s --for condition=Ready`.\n", args[0])
+			})
+		},
+	}
+	whyFlag(cmd, &why)
+	outputs(cmd, "yaml", "name")
+	return cmd
+}

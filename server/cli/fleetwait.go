@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/spec"
+)
+
+// condition is what a command waits for. Without a type it is that the object is gone.
+type condition struct {
+	of     spec.ConditionType
+	status spec.ConditionStatus
+}
+
+func (c condition) String() string {
+	switch {
+	case c.of == "":
+		return "deleted"
+	case c.status == spec.True:
+		return string(c.of)
+	}
+	return fmt.Sprintf("%s=%s", c.of, c.status)
+}
+
+// parseCondition reads --for: delete, condition=Ready or condition=Ready=False.
+func parseCondition(text string) (condition, error) {
+	if text == "delete" {
+		return condition{}, nil
+	}
+	name, ok := strings.CutPrefix(text, "condition=")
+	name, status, given := strings.Cut(name, "=")
+	if !given {
+		status = string(spec.True)
+	}
+	var c condition
+	for _, t := range spec.ConditionTypes {
+		if strings.EqualFold(name, string(t)) {
+			c.of = t
+		}
+	}
+	for _, s := range []spec.ConditionStatus{spec.True, spec.False, spec.Unknown} {
+		if strings.EqualFold(status, string(s)) {
+			c.status = s
+		}
+	}
+	if !ok || c.of == "" || c.status == "" {
+		return c, fmt.Errorf("--for is %q, want delete, or condition=TYPE or condition=TYPE=STATUS, with one of the types %s and True, False or Unknown", text, conditionWords())
+	}
+	return c, nil
+}
+
+func conditionWords() string {
+	return strings.Join(each(spec.ConditionTypes, func(t spec.ConditionType) string { return string(t) }), ", ")
+}
+
+// metBy reports whether an object of at least a generation has the condition, and describes
+// the state.
+func (c condition) metBy(f *spec.Fleet, generation int64) (met bool, state string) {
+	if c.of == "" {
+		return false, "exists"
+	}
+	generation = max(generation, f.Metadata.Generation)
+	got := conditionOf(f, c.of)
+	switch {
+	case f.Status.ObservedGeneration < generation:
+		return false, fmt.Sprintf("the server has not observed generation %d yet", generation)
+	case got.Status == "":
+		return false, fmt.Sprintf("%s is not known yet", c.of)
+	}
+	state = fmt.Sprintf("%s is %s: %s", c.of, got.Status, got.Reason)
+	if got.Message != "" {
+		state += ": " + trimPeriod(got.Message)
+	}
+	if s := f.Status.Suspended; s != nil {
+		state += fmt.Sprintf("; suspended by %s, resume it with `muster fleets resume %s`", s.By, f.Metadata.Name)
+	} else if stalled := conditionOf(f, spec.Stalled); stalled.Status == spec.True && c.of != spec.Stalled {
+		state += fmt.Sprintf("; stalled: %s", trimPeriod(firstOf(stalled.Message, stalled.Reason)))
+	}
+	return got.Status == c.status, state
+}
+
+// awaitedFleet is an object that a command waits for.
+type awaitedFleet struct {
+	name       string
+	generation int64 // that it applied; 0: any
+}
+
+func (a *client) newWait() *cobra.Command {
+	cmd := &cobra.Command{Use: "wait", Short: "Wait for declared objects"}
+	var (
+		until   string
+		timeout time.Duration
+	)
+	fleets := &cobra.Command{
+		Use:     "fleets NAME… --for {condition=TYPE | delete}",
+		Aliases: []string{"fleet"},
+		Short:   "Wait until objects of kind Fleet have a condition",
+		Long: `Wait until objects of kind Fleet have a condition, or are deleted. The conditions are
+  Ready        all agents that can run what the spec says do
+  Progressing  a rollout is under way
+  Promoting    it is past its canaries, so that a change of the spec waits for its end
+  Degraded     agents failed to reach a version, or went back from it
+  Stalled      nothing happens until somebody does something
+
+Progress is printed to standard error. If the time is over, the error says which objects
+do not have the condition, and why.`,
+		Example: `  muster wait fleets web --for condition=Ready --timeout 2h
+  muster wait fleets web --for condition=Degraded=False
+  muster wait fleets web --for delete`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no object is named: `muster get fleets` shows them")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeFleets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if until == "" {
+				return &usageError{errors.New("--for is missing, such as --for condition=Ready")}
+			}
+			c, err := parseCondition(until)
+			if err != nil {
+				return &usageError{err}
+			}
+			return a.awaitFleets(cmd, each(args, func(name string) awaitedFleet { return awaitedFleet{name: name} }), c, timeout)
+		},
+	}
+	fleets.Flags().StringVar(&until, "for", "", "what to wait for: condition=TYPE, condition=TYPE=STATUS, or delete (required)")
+	fleets.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait at most")
+	_ = fleets.RegisterFlagCompletionFunc("for", completeWords(append(each(spec.ConditionTypes, func(t spec.ConditionType) string { return "condition=" + string(t) }), "delete")))
+	cmd.AddCommand(fleets)
+	return cmd
+}
+
+// awaitFleets waits until all objects have the condition, and prints how their states change.
+// While the server does not answer, it retries.
+func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condition, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	shown := map[string]string{}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for {
+		var waiting []awaitedFleet
+		for _, o := range objects {
+			met, state, err := a.checkFleet(ctx, o, c)
+			if err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				met, state = false, firstOf(shown[o.name], "the server has not answered")
+			}
+			if state != shown[o.name] {
+				shown[o.name] = state
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), o.name, state)
+			}
+			if !met {
+				waiting = append(waiting, o)
+				continue
+			}
+			if a.output == "human" {
+				fmt.Fprintf(cmd.OutOrStdout(), "fleet/%s %s\n", o.name, strings.ToLower(c.String()))
+			}
+		}
+		if objects = waiting; len(objects) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if cmd.Context().Err() != nil {
+				return &exitError{interrupted, errors.New("stopped waiting: what was applied goes on; see `muster get fleets`")}
+			}
+			return fmt.Errorf("not %s within %s (--timeout): %s; what was applied goes on", c, timeout,
+				strings.Join(each(objects, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; "))
+		case <-tick.C:
+		}
+	}
+}
+
+// checkFleet reports whether an object has the condition, and describes its state. Only an
+// error that waiting does not mend is returned.
+func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met bool, state string, err error) {
+	f, _, err := a.fleet(ctx, o.name)
+	var refused *refusal
+	switch {
+	case err == nil:
+		met, state = c.metBy(&f, o.generation)
+		return met, state, nil
+	case errors.As(err, &refused) && refused.status == http.StatusNotFound && c.of == "":
+		return true, "is deleted", nil
+	case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+		return false, "", err
+	}
+	return false, err.Error(), nil
+}
