@@ -143,8 +143,6 @@ type application struct {
 	validate string
 	// results are the objects as the server has answered, or would.
 	results []applied
-	// planned is what the check has found that will become of each object.
-	planned map[string]applied
 	dryRun  bool
 	written []awaitedFleet
 }

@@ -91,21 +91,19 @@ func (all schemaSet) typeName(s *schema) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	prefix, inner := "", s
 	switch {
 	case s.Items != nil:
-		prefix, inner = "[]", s.Items
+		name, err := all.typeName(s.Items)
+		return "[]" + name, err
 	case s.Values != nil:
-		prefix, inner = "map[string]", s.Values
+		name, err := all.typeName(s.Values)
+		return "map[string]" + name, err
 	case s.Type == "object":
 		return "Object", nil
 	case s.Format == "date-time":
 		return "time", nil
-	default:
-		return s.Type, nil
 	}
-	name, err := all.typeName(inner)
-	return prefix + name, err
+	return s.Type, nil
 }
 
 // find returns the field at a path such as [spec strategy kind].

@@ -217,8 +217,8 @@ func (a *client) newGet() *cobra.Command {
 		Short:   "List the objects of kind Fleet, or show one",
 		Long: `List the objects of kind Fleet, or show one with its conditions.
 
--o json and -o yaml print objects whole, with their status; what -o yaml prints can be
-applied. -o wide adds columns to the list.`,
+-o json and -o yaml print objects whole, with their status. -o wide adds columns to the
+list.`,
 		Example: `  muster get fleets
   muster get fleets --selector team=web -o wide
   muster get fleets web -o yaml`,

@@ -154,8 +154,8 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 			if err != nil {
 				return err
 			}
-			if ctx.Err() != nil {
-				met, state = false, firstOf(shown[o.name], "the server has not answered")
+			if ctx.Err() != nil && !met {
+				state = firstOf(shown[o.name], "the server has not answered")
 			}
 			if state != shown[o.name] {
 				shown[o.name] = state
