@@ -81,7 +81,7 @@ version.`,
 	f := cmd.Flags()
 	selection.flags(f)
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	owner.flag(f)
+	owner.flag(a, cmd)
 	wait.flags(f, "every rollback has ended")
 	return cmd
 }

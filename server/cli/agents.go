@@ -242,7 +242,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	owner.flag(f)
+	owner.flag(a, cmd)
 	wait.flags(f, "the watch of every upgrade has ended, which takes ten minutes by default")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd

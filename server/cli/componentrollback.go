@@ -92,7 +92,7 @@ version.`,
 	selection.flags(f)
 	f.StringVar(&to, "to", "", "version to go back to (default: on each agent the one that it would choose)")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	owner.flag(f)
+	owner.flag(a, cmd)
 	wait.flags(f, "every rollback has ended")
 	return cmd
 }

@@ -98,7 +98,8 @@ all objects are ready.`,
 			if err := work.show(); err != nil {
 				return err
 			}
-			return a.awaitFleets(cmd, work.written, condition{spec.Ready, spec.True}, wait.timeout)
+			_, err = a.awaitFleets(cmd, work.written, condition{spec.Ready, spec.True}, wait.timeout)
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -161,7 +162,7 @@ func (w *application) check(objects []*declaration, labels map[string]string) er
 		got, err := w.put(d)
 		var refused *refusal
 		switch {
-		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError && refused.status != http.StatusUnauthorized && refused.status != http.StatusForbidden:
+		case errors.As(err, &refused) && !isAboutNoObject(refused):
 			failed = append(failed, d.locate(err).Error())
 			continue
 		case err != nil:

@@ -239,7 +239,7 @@ var errorPath = regexp.MustCompile(`^(?:\[request body\.?)?((?:apiVersion|kind|m
 // one field each.
 func (d *declaration) locate(err error) error {
 	var refused *refusal
-	if !errors.As(err, &refused) || refused.status != http.StatusBadRequest && refused.status != http.StatusConflict {
+	if !errors.As(err, &refused) || isAboutNoObject(refused) {
 		return err
 	}
 	var lines []string
@@ -247,6 +247,11 @@ func (d *declaration) locate(err error) error {
 		lines = append(lines, d.locateText(line))
 	}
 	return errors.New(strings.Join(lines, "\n"))
+}
+
+// isAboutNoObject reports whether a refusal would be the same for every object.
+func isAboutNoObject(r *refusal) bool {
+	return r.status >= http.StatusInternalServerError || r.status == http.StatusUnauthorized || r.status == http.StatusForbidden
 }
 
 // locateText adds file and line to a text that may begin with the path of a field.

@@ -56,7 +56,7 @@ func (a *client) fleetCall(ctx context.Context, method, path string, q url.Value
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if t.Why != "" && method != http.MethodGet {
+	if t.Why != "" && (method == http.MethodPut || method == http.MethodDelete) {
 		q = maps.Clone(q)
 		if q == nil {
 			q = url.Values{}
@@ -189,10 +189,14 @@ func writeObjects(w io.Writer, objects []json.RawMessage) error {
 	return writeYAML(w, docs...)
 }
 
-func (a *client) completeFleets(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *client) completeFleets(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	return a.completeFleetNames(cmd, args, typed)
+}
+
+func (a *client) completeFleetNames(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	list, err := a.fleets(cmd.Context(), "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

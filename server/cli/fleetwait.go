@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -120,7 +122,7 @@ do not have the condition, and why.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeFleets,
+		ValidArgsFunction: a.completeFleetNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if until == "" {
 				return &usageError{errors.New("--for is missing, such as --for condition=Ready")}
@@ -129,19 +131,25 @@ do not have the condition, and why.`,
 			if err != nil {
 				return &usageError{err}
 			}
-			return a.awaitFleets(cmd, each(args, func(name string) awaitedFleet { return awaitedFleet{name: name} }), c, timeout)
+			got, err := a.awaitFleets(cmd, each(args, func(name string) awaitedFleet { return awaitedFleet{name: name} }), c, timeout)
+			if err != nil {
+				return err
+			}
+			return a.showObjects(cmd.OutOrStdout(), got, len(args) == 1, func(io.Writer) {}) // people have seen the lines
 		},
 	}
 	fleets.Flags().StringVar(&until, "for", "", "what to wait for: condition=TYPE, condition=TYPE=STATUS, or delete (required)")
 	fleets.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait at most")
 	_ = fleets.RegisterFlagCompletionFunc("for", completeWords(append(each(spec.ConditionTypes, func(t spec.ConditionType) string { return "condition=" + string(t) }), "delete")))
+	outputs(fleets, "yaml", "name")
 	cmd.AddCommand(fleets)
 	return cmd
 }
 
 // awaitFleets waits until all objects have the condition, and prints how their states change.
-// While the server does not answer, it retries.
-func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condition, timeout time.Duration) error {
+// It returns the objects as they are then, without those that are deleted. While the server does
+// not answer, it retries.
+func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condition, timeout time.Duration) (got []json.RawMessage, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	shown := map[string]string{}
@@ -150,9 +158,9 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 	for {
 		var waiting []awaitedFleet
 		for _, o := range objects {
-			met, state, err := a.checkFleet(ctx, o, c)
+			met, state, raw, err := a.checkFleet(ctx, o, c)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if ctx.Err() != nil && !met {
 				state = firstOf(shown[o.name], "the server has not answered")
@@ -165,38 +173,41 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 				waiting = append(waiting, o)
 				continue
 			}
+			if raw != nil {
+				got = append(got, raw)
+			}
 			if a.output == "human" {
 				fmt.Fprintf(cmd.OutOrStdout(), "fleet/%s %s\n", o.name, strings.ToLower(c.String()))
 			}
 		}
 		if objects = waiting; len(objects) == 0 {
-			return nil
+			return got, nil
 		}
 		select {
 		case <-ctx.Done():
 			if cmd.Context().Err() != nil {
-				return &exitError{interrupted, errors.New("stopped waiting: what was applied goes on; see `muster get fleets`")}
+				return nil, &exitError{interrupted, errors.New("stopped waiting: what was applied goes on; see `muster get fleets`")}
 			}
-			return fmt.Errorf("not %s within %s (--timeout): %s; what was applied goes on", c, timeout,
+			return nil, fmt.Errorf("not %s within %s (--timeout): %s; what was applied goes on", c, timeout,
 				strings.Join(each(objects, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; "))
 		case <-tick.C:
 		}
 	}
 }
 
-// checkFleet reports whether an object has the condition, and describes its state. Only an
-// error that waiting does not mend is returned.
-func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met bool, state string, err error) {
-	f, _, err := a.fleet(ctx, o.name)
+// checkFleet reports whether an object has the condition, and describes its state. raw is the
+// object, nil if there is none. Only an error that waiting does not mend is returned.
+func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met bool, state string, raw json.RawMessage, err error) {
+	f, raw, err := a.fleet(ctx, o.name)
 	var refused *refusal
 	switch {
 	case err == nil:
 		met, state = c.metBy(&f, o.generation)
-		return met, state, nil
+		return met, state, raw, nil
 	case errors.As(err, &refused) && refused.status == http.StatusNotFound && c.of == "":
-		return true, "is deleted", nil
+		return true, "is deleted", nil, nil
 	case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-		return false, "", err
+		return false, "", nil, err
 	}
-	return false, err.Error(), nil
+	return false, err.Error(), nil, nil
 }

@@ -83,7 +83,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
 	f.BoolVarP(&yes, "yes", "y", false, "start without asking for confirmation")
 	whyFlag(cmd, &why)
-	owner.flag(f)
+	owner.flag(a, cmd)
 	follow.register(f)
 	a.completePlan(cmd)
 	return cmd
@@ -216,7 +216,7 @@ confirmation.`,
 	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
 	f.BoolVarP(&yes, "yes", "y", false, "without --hash: start without asking for confirmation")
 	whyFlag(cmd, &why)
-	owner.flag(f)
+	owner.flag(a, cmd)
 	follow.register(f)
 	return cmd
 }

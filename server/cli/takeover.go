@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 )
@@ -20,8 +19,9 @@ const fleetOwned = "fleet_owned"
 // takeOver is the flag of orders that may take agents over from an object of kind Fleet.
 type takeOver struct{ name string }
 
-func (t *takeOver) flag(f *pflag.FlagSet) {
-	f.StringVar(&t.name, "take-over", "", "name of the Fleet object that the agents belong to, which the order suspends until it is resumed or its spec changes")
+func (t *takeOver) flag(a *client, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.name, "take-over", "", "name of the Fleet object that the agents belong to, which the order suspends until it is resumed or its spec changes")
+	_ = cmd.RegisterFlagCompletionFunc("take-over", a.completeFleetNames)
 }
 
 // ordered sends an order. If the agents belong to an object and the operator has not named it,
