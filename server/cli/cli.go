@@ -90,8 +90,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output format: human or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if formats := formatsOf(cmd); !slices.Contains(formats, a.output) {
-			last := len(formats) - 1
-			return &usageError{fmt.Errorf("--output is %q, want %s or %s", a.output, strings.Join(formats[:last], ", "), formats[last])}
+			return &usageError{fmt.Errorf("--output is %q, want %s", a.output, orWords(formats))}
 		}
 		return nil
 	}
@@ -112,7 +111,16 @@ const moreFormats = "output"
 // outputs gives a command more formats of output.
 func outputs(cmd *cobra.Command, formats ...string) {
 	cmd.Annotations = map[string]string{moreFormats: strings.Join(formats, " ")}
-	cmd.Long = firstOf(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + strings.Join(formats, " or ") + "."
+	cmd.Long = firstOf(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + orWords(formats) + "."
+}
+
+// orWords lists words as in: a, b or c.
+func orWords(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // formatsOf returns the values of --output that a command has.

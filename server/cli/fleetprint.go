@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/spec"
+)
+
+func fleetTable(w io.Writer, objects []spec.Fleet, wide bool, now time.Time) {
+	heading := "NAME\tREADY\tAGENTS\tVERSIONS\tHASH\tROLLOUT\tAGE"
+	if wide {
+		heading += "\tCOMPLETED\tGENERATION\tWAITS FOR\tMESSAGE"
+	}
+	table(w, heading, func(add func(...any)) {
+		for i := range objects {
+			f := &objects[i]
+			row := []any{f.Metadata.Name, readyWord(f), f.Status.Agents, versionsText(f), shortHash(f.Status.RequestedRolloutHash), rolloutText(f), ageOf(f, now)}
+			if wide {
+				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, firstOf(waitsForText(f), "-"), firstOf(conditionOf(f, spec.Ready).Message, "-"))
+			}
+			add(row...)
+		}
+	})
+}
+
+func conditionOf(f *spec.Fleet, t spec.ConditionType) spec.Condition {
+	return deref(f.Status.Condition(t))
+}
+
+// readyWord is whether an object is ready, and otherwise why not.
+func readyWord(f *spec.Fleet) string {
+	c := conditionOf(f, spec.Ready)
+	switch {
+	case f.Status.Suspended != nil:
+		return "False (Suspended)"
+	case c.Status == "":
+		return string(spec.Unknown)
+	case c.Status != spec.True && c.Reason != "":
+		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+	}
+	return string(c.Status)
+}
+
+// versionsText says how many agents run what the spec desires. Of a manifest only the server
+// knows the version, so all versions are named.
+func versionsText(f *spec.Fleet) string {
+	var words []string
+	for _, p := range f.Spec.Parts() {
+		running := f.Status.Versions[p.Name()]
+		if p.Version != "" {
+			words = append(words, fmt.Sprintf("%s %s %d/%d", p.Name(), p.Version, running[p.Version], f.Status.Agents))
+			continue
+		}
+		words = append(words, strings.TrimSpace(p.Name()+" "+countsText(running)))
+	}
+	return strings.Join(words, ", ")
+}
+
+// countsText lists versions with the number of agents that run them.
+func countsText(running map[string]int) string {
+	var words []string
+	for _, v := range slices.Sorted(maps.Keys(running)) {
+		words = append(words, fmt.Sprintf("%s ×%d", firstOf(v, "none"), running[v]))
+	}
+	return strings.Join(words, " ")
+}
+
+// shortHash shortens a hash for people.
+func shortHash(hash string) string {
+	if len(hash) > 12 {
+		hash = hash[:12]
+	}
+	return firstOf(hash, "-")
+}
+
+func rolloutText(f *spec.Fleet) string {
+	r := f.Status.Rollout
+	if r == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s %s %s", firstOf(r.Component, spec.AgentPart), r.Version, r.State)
+}
+
+func waitsForText(f *spec.Fleet) string {
+	if f.Status.Rollout == nil {
+		return ""
+	}
+	return f.Status.Rollout.Waiting
+}
+
+func ageOf(f *spec.Fleet, now time.Time) string {
+	return strings.TrimSuffix(ago(f.Metadata.CreationTimestamp, now), " ago")
+}
+
+func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
+	fmt.Fprintf(w, "fleet/%s\n", f.Metadata.Name)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("ready", "%s", readyWord(f))
+	row("agents", "%d", f.Status.Agents)
+	for _, p := range f.Spec.Parts() {
+		wants := firstOf(p.Version, "the version of its manifest")
+		if p.Manifest != nil {
+			wants = fmt.Sprintf("manifest %s of profile %s", p.Manifest.ID, p.Manifest.Profile)
+		}
+		row(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
+	}
+	row("generation", "%d, created %s", f.Metadata.Generation, ago(f.Metadata.CreationTimestamp, now))
+	if f.Status.ObservedGeneration != f.Metadata.Generation {
+		row("", "the server has not observed it yet; what follows is about generation %d", f.Status.ObservedGeneration)
+	}
+	row("hash", "%s", firstOf(f.Status.RequestedRolloutHash, "none yet"))
+	if done := f.Status.LastCompletedRolloutHash; done != f.Status.RequestedRolloutHash {
+		row("completed", "%s", firstOf(done, "none yet"))
+	}
+	if r := f.Status.Rollout; r != nil {
+		row("rollout", "%s: see `muster rollouts status %s`", rolloutText(f), r.ID)
+		if r.Waiting != "" {
+			row("", "%s", r.Waiting)
+		}
+	}
+	if s := f.Status.Suspended; s != nil {
+		row("suspended", "by %s at %s: %s", s.By, s.At.Local().Format(time.DateTime), firstOf(s.Why, "no reason given"))
+		row("", "resume it with `muster fleets resume %s`", f.Metadata.Name)
+	}
+	if len(f.Status.Conditions) > 0 {
+		table(w, "CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE", func(add func(...any)) {
+			for _, c := range f.Status.Conditions {
+				add(c.Type, c.Status, ago(&c.LastTransitionTime, now), c.Reason, c.Message)
+			}
+		})
+	}
+}
