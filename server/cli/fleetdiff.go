@@ -84,16 +84,9 @@ func (a *client) diff(cmd *cobra.Command, files *objectFiles) error {
 		differ int
 	)
 	for _, d := range objects {
-		got, err := a.fleetCall(cmd.Context(), http.MethodPost, fleetPath(d.name, "diff"), url.Values{"validate": {files.validate}}, d.text)
+		one, err := a.diffOf(cmd, d, files.validate)
 		if err != nil {
-			return d.locate(err)
-		}
-		for _, w := range got.warnings {
-			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", d.locateText(w))
-		}
-		var one fleetDiff
-		if err := json.Unmarshal(got.body, &one); err != nil {
-			return fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+			return err
 		}
 		all = append(all, one)
 		if one.Before == nil || len(one.Changed) > 0 {
@@ -110,6 +103,65 @@ func (a *client) diff(cmd *cobra.Command, files *objectFiles) error {
 		return err
 	}
 	return &exitError{exitDifferent, fmt.Errorf("%d of %s would change", differ, counted(len(objects), "object"))}
+}
+
+// diffOf returns what applying an object would change, and prints the server's warnings.
+func (a *client) diffOf(cmd *cobra.Command, d *declaration, validate string) (one fleetDiff, err error) {
+	got, err := a.fleetCall(cmd.Context(), http.MethodPost, fleetPath(d.name, "diff"), url.Values{"validate": {validate}}, d.text)
+	if err != nil {
+		return one, d.locate(err)
+	}
+	for _, w := range got.warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", d.locateText(w))
+	}
+	if err := json.Unmarshal(got.body, &one); err != nil {
+		return one, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+	}
+	return one, nil
+}
+
+// hashed is the rollout hash of an object in a file.
+type hashed struct {
+	Name string `json:"name"`
+	Hash string `json:"hash"`
+}
+
+func (a *client) newFleetsHash() *cobra.Command {
+	var files objectFiles
+	cmd := &cobra.Command{
+		Use:   "hash --file FILE",
+		Short: "Print the rollout hashes of the objects in files",
+		Long: `Print the hashes of the objects in files, as the server would request them. A rollout
+starts only if the hash changes, and spec.forcePromote takes it.`,
+		Example: "  muster fleets hash -f fleet.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := files.check(); err != nil {
+				return err
+			}
+			objects, err := files.read(cmd)
+			if err != nil {
+				return err
+			}
+			var all []hashed
+			for _, d := range objects {
+				one, err := a.diffOf(cmd, d, files.validate)
+				if err != nil {
+					return err
+				}
+				all = append(all, hashed{d.name, one.HashAfter})
+			}
+			return a.show(cmd.OutOrStdout(), struct {
+				Items []hashed `json:"items"`
+			}{all}, func(w io.Writer) {
+				for _, h := range all {
+					fmt.Fprintf(w, "%s  fleet/%s\n", h.Hash, h.Name)
+				}
+			})
+		},
+	}
+	files.flags(cmd)
+	return cmd
 }
 
 // declaredYAML is what users have written of an object, as YAML; empty if there is no object.

@@ -98,13 +98,14 @@ func TestRefusalOfAnObjectNamesTheLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for message, want := range map[string]string{
-		"spec.strategy.kind: is odd":                                       "web.yaml:13: spec.strategy.kind: is odd",
-		"[request body.spec.limits.per[0].max]: is 0":                      "web.yaml:11: spec.limits.per[0].max: is 0",
-		"spec.selector: is missing":                                        "web.yaml:8: spec.selector: is missing", // not in the file
-		"metadata.annotations.muster.dev/force-rollout: is odd":            "web.yaml:6: metadata.annotations.muster.dev/force-rollout: is odd",
-		"metadata.annotations[muster.dev/force-rollout]: is odd":           "web.yaml:6: metadata.annotations[muster.dev/force-rollout]: is odd",
-		"fleet web has another uid":                                        "web.yaml:1: fleet web has another uid",
-		"spec.strategy.kind: is odd\nspec.limits.per[0].max: is too small": "web.yaml:13: spec.strategy.kind: is odd\nweb.yaml:11: spec.limits.per[0].max: is too small",
+		"spec.strategy.kind is odd":                                      "web.yaml:13: spec.strategy.kind is odd",
+		"the object desires nothing":                                     "web.yaml:1: the object desires nothing",
+		"[request body.spec.limits.per[0].max]: is 0":                    "web.yaml:11: spec.limits.per[0].max: is 0",
+		"spec.selector: is missing":                                      "web.yaml:8: spec.selector: is missing", // not in the file
+		"metadata.annotations.muster.dev/force-rollout: is odd":          "web.yaml:6: metadata.annotations.muster.dev/force-rollout: is odd",
+		"metadata.annotations[muster.dev/force-rollout]: is odd":         "web.yaml:6: metadata.annotations[muster.dev/force-rollout]: is odd",
+		"fleet web has another uid":                                      "web.yaml:1: fleet web has another uid",
+		"spec.strategy.kind is odd\nspec.limits.per[0].max is too small": "web.yaml:13: spec.strategy.kind is odd\nweb.yaml:11: spec.limits.per[0].max is too small",
 	} {
 		if got := all[0].locate(refuse(400, message, nil)).Error(); got != want {
 			t.Errorf("%s becomes\n%s\nwant\n%s", message, got, want)

@@ -367,7 +367,7 @@ rollout when something has changed that needs one.
 muster agents upgrade, are refused; with --take-over they suspend the object until its
 spec changes or it is resumed.`,
 	}
-	cmd.AddCommand(newFleetsExample(), a.newFleetsHistory(), a.newFleetsResume())
+	cmd.AddCommand(newFleetsExample(), a.newFleetsHash(), a.newFleetsHistory(), a.newFleetsResume())
 	return cmd
 }
 

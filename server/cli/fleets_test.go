@@ -108,6 +108,7 @@ func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.try("diff", "-f", version, "-o", "json").out), &diffs); err != nil || len(diffs.Items) != 1 || !diffs.Items[0].StartsRollout || len(diffs.Items[0].Previews) != 1 {
 		t.Errorf("as JSON it is %+v, %v", diffs, err)
 	}
+	o.contains(o.run("fleets", "hash", "-f", version), diffs.Items[0].HashAfter+"  fleet/web\n")
 	applied := asJSON[spec.Fleet](o, "apply", "-f", version)
 	if applied.Spec.Agent.Version != "1.2.0" || applied.Metadata.Generation != 3 {
 		t.Errorf("the answer is %+v", applied)
