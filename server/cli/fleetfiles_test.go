@@ -17,7 +17,14 @@ import (
 	"github.com/muster-fleet/muster/server/spec"
 )
 
-func TestExampleFleetHasEveryKey(t *testing.T) {
+func TestExampleFleetIsValidAndHasEveryKey(t *testing.T) {
+	f, _, warnings, err := spec.Decode([]byte(exampleFleet), spec.Strict)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("the example is refused: %v, %q", err, warnings)
+	}
+	if problems := spec.Check(&f); len(problems) > 0 {
+		t.Fatalf("the example has %v", problems)
+	}
 	whole := regexp.MustCompile(`(?m)^( *)# ([ ]*(?:- )?[A-Za-z_]+:( |$))`).ReplaceAllString(exampleFleet, "$1$2")
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(whole), &doc); err != nil {
