@@ -164,7 +164,8 @@ starts only if the hash changes, and spec.forcePromote takes it.`,
 	return cmd
 }
 
-// declaredYAML is what users have written of an object, as YAML; empty if there is no object.
+// declaredYAML is what users have written of an object, as YAML with sorted keys; empty if there
+// is no object.
 func declaredYAML(body json.RawMessage) (string, error) {
 	if body == nil {
 		return "", nil
@@ -173,6 +174,7 @@ func declaredYAML(body json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	sortKeys(n)
 	var text bytes.Buffer
 	err = writeYAML(&text, n)
 	return text.String(), err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 )
@@ -73,4 +74,21 @@ func keepKeys(n *yaml.Node, keys ...string) *yaml.Node {
 		}
 	}
 	return out
+}
+
+// sortKeys sorts the keys of all mappings in n, so that two texts differ only where their
+// meanings do.
+func sortKeys(n *yaml.Node) {
+	type pair struct{ key, value *yaml.Node }
+	var pairs []pair
+	for i, child := range n.Content {
+		sortKeys(child)
+		if n.Kind == yaml.MappingNode && i%2 == 1 {
+			pairs = append(pairs, pair{n.Content[i-1], child})
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return strings.Compare(a.key.Value, b.key.Value) })
+	for i, p := range pairs {
+		n.Content[2*i], n.Content[2*i+1] = p.key, p.value
+	}
 }
