@@ -201,7 +201,7 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 	case d.HashBefore == d.HashAfter:
 		fmt.Fprintf(w, "\nfleet/%s: hash %s stays\n", name, shortHash(d.HashAfter))
 	default:
-		fmt.Fprintf(w, "\nfleet/%s: hash %s → %s\n", name, firstOf(shortHash(d.HashBefore), "none"), shortHash(d.HashAfter))
+		fmt.Fprintf(w, "\nfleet/%s: hash %s → %s\n", name, shortHash(firstOf(d.HashBefore, "none")), shortHash(d.HashAfter))
 	}
 	what := "no rollout starts"
 	if d.StartsRollout {

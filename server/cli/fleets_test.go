@@ -88,6 +88,7 @@ func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
 	o.contains(o.run("diff", "-f", file), "fleet/web: nothing differs")
 
 	// A field that starts no rollout: the hash stays.
+	observed(t, s, "web")
 	limits := o.file("web.yaml", fleetDoc("web", "1.1.0")+"  limits: { max_parallel: 7 }\n")
 	got = o.try("diff", "-f", limits)
 	o.failed(got, 1, []string{"diff"}, "1 of 1 object would change")
@@ -100,7 +101,7 @@ func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
 	// One that starts a rollout.
 	version := o.file("web.yaml", fleetDoc("web", "1.2.0"))
 	got = o.try("diff", "-f", version)
-	o.contains(got.out, "-    version: 1.1.0\n+    version: 1.2.0\n", " → ", "a rollout starts: ", "PART", "agent   1.2.0     1 ")
+	o.contains(got.out, "-    version: 1.1.0\n", "+    version: 1.2.0\n", " → ", "a rollout starts: ", "PART", "agent   1.2.0     1 ")
 	type diff struct {
 		Items []adminapi.FleetDiff `json:"items"`
 	}
@@ -280,15 +281,16 @@ func TestWaitSaysWhyAnObjectIsNotReady(t *testing.T) {
 	}
 	o.contains(errOut.String(), "what was applied goes on")
 
-	observed(t, s, "web", spec.Condition{Type: spec.Ready, Status: spec.True, Reason: "Done"})
+	observed(t, s, "web")
 	o.contains(o.run("wait", "fleets", "web", "--for", "condition=Ready", "--timeout", apptest.WaitLimit.String()), "fleet/web ready\n")
 	o.contains(o.run("apply", "-f", file, "--wait", "--timeout", apptest.WaitLimit.String()), "fleet/web unchanged\nfleet/web ready\n")
 	o.contains(o.run("get", "fleets"), "True")
 	o.contains(o.run("get", "fleets", "web"), "CONDITION", "Ready")
 }
 
-// observed writes the status that a server writes once it has observed an object.
-func observed(t *testing.T, s *apptest.Server, name string, c spec.Condition) {
+// observed waits until the server has observed an object whose agents run what it says, or writes
+// the status that the server would.
+func observed(t *testing.T, s *apptest.Server, name string) {
 	t.Helper()
 	apptest.Eventually(t, "the status to be written", func() string {
 		stored, err := s.Store.DeclaredFleets().Get(t.Context(), name)
@@ -299,8 +301,15 @@ func observed(t *testing.T, s *apptest.Server, name string, c spec.Condition) {
 		if err := json.Unmarshal(stored.Doc, &f); err != nil {
 			return err.Error()
 		}
-		c.LastTransitionTime, c.ObservedGeneration = time.Now().UTC(), f.Metadata.Generation
-		f.Status = spec.Status{ObservedGeneration: f.Metadata.Generation, Agents: 1, Versions: map[string]map[string]int{spec.AgentPart: {"1.1.0": 1}}, Conditions: []spec.Condition{c}}
+		if f.Status.ObservedGeneration == f.Metadata.Generation {
+			return ""
+		}
+		hash := spec.Hash(&f)
+		f.Status = spec.Status{
+			ObservedGeneration: f.Metadata.Generation, RequestedRolloutHash: hash, LastCompletedRolloutHash: hash,
+			Agents: 1, Versions: map[string]map[string]int{spec.AgentPart: {"1.1.0": 1}},
+			Conditions: []spec.Condition{{Type: spec.Ready, Status: spec.True, Reason: "Done", LastTransitionTime: time.Now().UTC(), ObservedGeneration: f.Metadata.Generation}},
+		}
 		if stored.Doc, err = json.Marshal(f); err != nil {
 			return err.Error()
 		}
