@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -180,6 +181,9 @@ func declaredYAML(body json.RawMessage) (string, error) {
 	return text.String(), err
 }
 
+// planField matches how an error of a preview begins with the field of the rollout's plan.
+var planField = regexp.MustCompile(`^\[[a-z_.]+\]: `)
+
 func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 	was, err := declaredYAML(d.Before)
 	if err != nil {
@@ -214,7 +218,7 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 	if len(d.Previews) > 0 {
 		table(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", func(add func(...any)) {
 			for _, p := range d.Previews {
-				add(p.Part, firstOf(deref(p.Version), "-"), p.Targets, p.Batches, p.Skipped, firstOf(deref(p.DurationText), "-"), deref(p.Error))
+				add(p.Part, firstOf(deref(p.Version), "-"), p.Targets, p.Batches, p.Skipped, firstOf(deref(p.DurationText), "-"), planField.ReplaceAllString(deref(p.Error), ""))
 			}
 		})
 	}

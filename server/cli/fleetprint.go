@@ -52,11 +52,11 @@ func versionsText(f *spec.Fleet) string {
 	var words []string
 	for _, p := range f.Spec.Parts() {
 		running := f.Status.Versions[p.Name()]
-		if p.Version != "" {
+		if p.Manifest == nil {
 			words = append(words, fmt.Sprintf("%s %s %d/%d", p.Name(), p.Version, running[p.Version], f.Status.Agents))
 			continue
 		}
-		words = append(words, strings.TrimSpace(p.Name()+" "+countsText(running)))
+		words = append(words, fmt.Sprintf("%s %s", p.Name(), firstOf(countsText(running), "of manifest "+p.Manifest.ID)))
 	}
 	return strings.Join(words, ", ")
 }
@@ -105,7 +105,7 @@ func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
 	row("ready", "%s", readyWord(f))
 	row("agents", "%d", f.Status.Agents)
 	for _, p := range f.Spec.Parts() {
-		wants := firstOf(p.Version, "the version of its manifest")
+		wants := p.Version
 		if p.Manifest != nil {
 			wants = fmt.Sprintf("manifest %s of profile %s", p.Manifest.ID, p.Manifest.Profile)
 		}

@@ -213,11 +213,19 @@ var oneFleet = oneArg("the name of one object: `muster get fleets` shows them")
 
 func (a *client) newGet() *cobra.Command {
 	cmd := &cobra.Command{Use: "get", Short: "Show declared objects"}
+	fleets := a.newFleetsList("fleets")
+	fleets.Aliases = []string{"fleet"}
+	cmd.AddCommand(fleets)
+	return cmd
+}
+
+// newFleetsList returns the command that shows objects, under a name: muster get fleets, and muster
+// fleets list, as of other things.
+func (a *client) newFleetsList(name string) *cobra.Command {
 	var selector string
-	fleets := &cobra.Command{
-		Use:     "fleets [NAME]",
-		Aliases: []string{"fleet"},
-		Short:   "List the objects of kind Fleet, or show one",
+	cmd := &cobra.Command{
+		Use:   name + " [NAME]",
+		Short: "List the objects of kind Fleet, or show one",
 		Long: `List the objects of kind Fleet, or show one with its conditions.
 
 -o json and -o yaml print objects whole, with their status. -o wide adds columns to the
@@ -251,9 +259,8 @@ list.`,
 			})
 		},
 	}
-	fleets.Flags().StringVarP(&selector, "selector", "l", "", "list only objects with these labels, such as team=web,stage=prod")
-	outputs(fleets, "yaml", "wide", "name")
-	cmd.AddCommand(fleets)
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "list only objects with these labels, such as team=web,stage=prod")
+	outputs(cmd, "yaml", "wide", "name")
 	return cmd
 }
 
@@ -353,7 +360,7 @@ func dryRunWords(dryRun bool) string {
 func (a *client) newFleets() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleets",
-		Short: "Declare which agents run which versions: example, hash, history, resume",
+		Short: "Declare which agents run which versions: list, example, hash, history, resume",
 		Long: `An object of kind Fleet declares which agents run which versions. People, or a tool such
 as Terraform, Flux or Argo CD, change the object and nothing else: the server starts a
 rollout when something has changed that needs one.
@@ -367,7 +374,7 @@ rollout when something has changed that needs one.
 muster agents upgrade, are refused; with --take-over they suspend the object until its
 spec changes or it is resumed.`,
 	}
-	cmd.AddCommand(newFleetsExample(), a.newFleetsHash(), a.newFleetsHistory(), a.newFleetsResume())
+	cmd.AddCommand(a.newFleetsList("list"), newFleetsExample(), a.newFleetsHash(), a.newFleetsHistory(), a.newFleetsResume())
 	return cmd
 }
 

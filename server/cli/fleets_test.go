@@ -68,6 +68,7 @@ func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
 		t.Fatalf("it is %+v", first)
 	}
 	o.contains(o.run("get", "fleets"), "NAME", "READY", "VERSIONS", "web", "agent 1.1.0 ")
+	o.contains(o.run("fleets", "list"), "agent 1.1.0 ")
 	o.contains(o.run("get", "fleets", "-o", "wide"), "GENERATION", "MESSAGE")
 	o.contains(o.run("get", "fleets", "web"), "fleet/web\n", "wants 1.1.0", "generation   1, created now")
 	o.fails(1, []string{"get", "fleets", "none"}, "none")
@@ -279,7 +280,7 @@ func TestWaitSaysWhyAnObjectIsNotReady(t *testing.T) {
 	if code := <-ended; code != 130 {
 		t.Errorf("Ctrl-C gives exit code %d", code)
 	}
-	o.contains(errOut.String(), "what was applied goes on")
+	o.contains(errOut.String(), "the server goes on")
 
 	observed(t, s, "web")
 	o.contains(o.run("wait", "fleets", "web", "--for", "condition=Ready", "--timeout", apptest.WaitLimit.String()), "fleet/web ready\n")

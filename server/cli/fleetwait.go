@@ -186,9 +186,9 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 		select {
 		case <-ctx.Done():
 			if cmd.Context().Err() != nil {
-				return nil, &exitError{interrupted, errors.New("stopped waiting: what was applied goes on; see `muster get fleets`")}
+				return nil, &exitError{interrupted, errors.New("stopped waiting; the server goes on: see `muster get fleets`")}
 			}
-			return nil, fmt.Errorf("not %s within %s (--timeout): %s; what was applied goes on", c, timeout,
+			return nil, fmt.Errorf("not %s within %s (--timeout): %s; the server goes on", c, timeout,
 				strings.Join(each(objects, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; "))
 		case <-tick.C:
 		}
