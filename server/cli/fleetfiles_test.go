@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -199,5 +200,18 @@ func TestSelectorsOfPrune(t *testing.T) {
 		if got, err := parseSelector(text); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}
+	}
+}
+
+func TestFailureInTheMiddleSaysWhatWasApplied(t *testing.T) {
+	var w application
+	cause := errors.New("the server is gone")
+	if got := w.stopped(cause, 3).Error(); got != "the server is gone\nnothing was applied before it" {
+		t.Errorf("at the first object it says %q", got)
+	}
+	w.results = []applied{{name: "web"}, {name: "db"}}
+	err := w.stopped(cause, 3)
+	if got := err.Error(); got != "the server is gone\napplied before it, 2 of 3: fleet/web, fleet/db" || !errors.Is(err, cause) {
+		t.Errorf("at the third object it says %q", got)
 	}
 }

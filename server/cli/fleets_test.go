@@ -364,6 +364,11 @@ func TestOrdersForAgentsOfAnObjectNeedItsName(t *testing.T) {
 	if f := fleetOf(o, "web"); f.Status.Suspended != nil {
 		t.Fatalf("refused orders suspended it: %+v", f.Status.Suspended)
 	}
+	o.run("rollouts", "create", "--version", "1.2.0", "--agents", a.ID, "--take-over", "web")
+	if f := fleetOf(o, "web"); f.Status.Suspended == nil {
+		t.Fatal("the rollout did not suspend it")
+	}
+	o.run("fleets", "resume", "web")
 	o.contains(o.run(append(upgrade, "--take-over", "web", "--why", "incident 7")...), "Upgrading 1 of 1 agent to 1.2.0")
 	f := fleetOf(o, "web")
 	if f.Status.Suspended == nil || f.Status.Suspended.By != "first key" {
