@@ -11,6 +11,7 @@ import { AgentPage } from "./pages/AgentPage";
 import { AgentsPage } from "./pages/AgentsPage";
 import { ComponentsPage } from "./pages/ComponentsPage";
 import { EnrollPage } from "./pages/EnrollPage";
+import { FleetsPage } from "./pages/FleetsPage";
 import { GroupsPage } from "./pages/GroupsPage";
 import { IncidentsPage } from "./pages/IncidentsPage";
 import { LoginPage } from "./pages/LoginPage";
@@ -19,6 +20,7 @@ import { PoliciesPage } from "./pages/PoliciesPage";
 import { RolloutsPage } from "./pages/RolloutsPage";
 import { ServersPage } from "./pages/ServersPage";
 import { Shell } from "./pages/Shell";
+import { parseFleetSearch, parseFleetsSearch } from "./util/fleetSearch";
 import { localPath } from "./util/paths";
 import { parseBoardSearch, parseRolloutsSearch } from "./util/rolloutSearch";
 import { parseAgentsSearch } from "./util/search";
@@ -88,6 +90,15 @@ const newGroup = createRoute({
 const group = createRoute({
   getParentRoute: () => shell, path: "/groups/$groupId", component: lazyRouteComponent(() => import("./pages/GroupPage"), "GroupPage"),
 });
+const fleets = createRoute({ getParentRoute: () => shell, path: "/fleets", component: FleetsPage, validateSearch: parseFleetsSearch });
+// No name of a fleet begins with a dash, so none hides this page, nor is hidden by it.
+const newFleet = createRoute({
+  getParentRoute: () => shell, path: "/fleets/-new", component: lazyRouteComponent(() => import("./pages/NewFleetPage"), "NewFleetPage"),
+});
+const fleet = createRoute({
+  getParentRoute: () => shell, path: "/fleets/$name", validateSearch: parseFleetSearch,
+  component: lazyRouteComponent(() => import("./pages/FleetPage"), "FleetPage"),
+});
 const components = createRoute({ getParentRoute: () => shell, path: "/components", component: ComponentsPage });
 const policies = createRoute({ getParentRoute: () => shell, path: "/policies", component: PoliciesPage });
 const incidents = createRoute({ getParentRoute: () => shell, path: "/incidents", component: IncidentsPage });
@@ -97,7 +108,7 @@ const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", compo
 const adminKeys = createRoute({ getParentRoute: () => shell, path: "/admin-keys", component: AdminKeysPage });
 const servers = createRoute({ getParentRoute: () => shell, path: "/servers", component: ServersPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, components, policies, incidents, activity, packages, enroll, adminKeys, servers])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, groups, newGroup, group, fleets, newFleet, fleet, components, policies, incidents, activity, packages, enroll, adminKeys, servers])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

@@ -1,6 +1,7 @@
 /** Serves the mock fleet under /api of Vite's own servers. It is in no build. */
 import type { Connect, Plugin } from "vite";
 import { MockComponents } from "./components.ts";
+import { MockDeclared } from "./declared.ts";
 import { MockFleet } from "./fleet.ts";
 import { MockRollouts } from "./rollouts.ts";
 import { answer } from "./server.ts";
@@ -14,6 +15,7 @@ export function mockFleet(): Plugin {
     const fleet = new MockFleet(Date.now, Number(process.env.MUSTER_MOCK_AGENTS ?? DEFAULT_AGENTS));
     const rollouts = new MockRollouts(fleet, Date.now);
     const components = new MockComponents(fleet, Date.now);
+    const declared = new MockDeclared(fleet.agents, Date.now, (name) => fleet.emit("fleet.changed", name, {}, "first admin key"));
     const tick = () => {
       fleet.tick();
       components.tick();
@@ -23,7 +25,7 @@ export function mockFleet(): Plugin {
     stopped(() => clearInterval(timer));
     middlewares.use((req, res, next) => {
       if (!req.url?.startsWith("/api/")) return next();
-      answer({ fleet, components }, rollouts, req, res).catch(next);
+      answer({ fleet, components, declared }, rollouts, req, res).catch(next);
     });
   };
   return {

@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { FleetEvent } from "../app/api/types";
 import type { MockComponents } from "./components.ts";
+import { answerDeclared, refusing, type MockDeclared } from "./declared.ts";
 import type { MockFleet } from "./fleet.ts";
 import { QueryError, read, suggest } from "./query.ts";
 import { answerRollouts } from "./rolloutRoutes.ts";
@@ -15,6 +16,7 @@ type Body = Record<string, unknown>;
 interface Mock {
   fleet: MockFleet;
   components: MockComponents;
+  declared: MockDeclared;
 }
 interface Call extends Mock {
   url: URL;
@@ -57,6 +59,11 @@ const find = (fleet: MockFleet, kuery: string, inactive: boolean, field: string)
     throw error;
   }
 };
+/** The refusal of an order for agents that belong to a fleet. */
+const owned = (declared: MockDeclared, agents: readonly string[], body: Body): Answer | undefined => {
+  const answer = refusing(() => (declared.own(agents, body.take_over, body.why as string | undefined), ok({})));
+  return answer[0] === 200 ? undefined : answer;
+};
 const words = (v: unknown): string[] => (Array.isArray(v) ? v.map(String) : []);
 const page = <T>(items: T[]) => ({ items, total: items.length, page: 1, perPage: Math.max(20, items.length) });
 
@@ -82,8 +89,8 @@ const routes: Route[] = [
   }],
   ["GET", /^\/api\/fleet\/agents\/action_status$/, ({ fleet }) => ok({ items: fleet.actions })],
   ["GET", /^\/api\/fleet\/agents\/available_versions$/, ({ fleet }) => ok({ items: [...new Set(fleet.packages.map((p) => p.version))].reverse() })],
-  ["POST", /^\/api\/fleet\/agents\/bulk_upgrade$/, ({ fleet, body }) =>
-    ok({ actionId: fleet.upgrade(chosen(fleet, body), String(body.version), body.force === true, body.start_time as string | undefined, body.rollout_duration_seconds as number | undefined) })],
+  ["POST", /^\/api\/fleet\/agents\/bulk_upgrade$/, ({ fleet, declared, body }) =>
+    owned(declared, chosen(fleet, body), body) ?? ok({ actionId: fleet.upgrade(chosen(fleet, body), String(body.version), body.force === true, body.start_time as string | undefined, body.rollout_duration_seconds as number | undefined) })],
   ["POST", /^\/api\/fleet\/agents\/actions\/([^/]+)\/cancel$/, ({ fleet, args }) =>
     fleet.cancel(args[0]!)
       ? ok({ item: { id: `cancel-${args[0]}`, type: "CANCEL", created_at: new Date().toISOString() } })
@@ -92,7 +99,9 @@ const routes: Route[] = [
     const agent = fleet.agents.get(args[0]!);
     return agent ? ok({ item: agent }) : refuse(404, "Not Found", `There is no agent ${args[0]}.`);
   }],
-  ["POST", /^\/api\/fleet\/agents\/([^/]+)\/upgrade$/, ({ fleet, args, body }) => {
+  ["POST", /^\/api\/fleet\/agents\/([^/]+)\/upgrade$/, ({ fleet, declared, args, body }) => {
+    const refused = owned(declared, [args[0]!], body);
+    if (refused) return refused;
     const [item] = fleet.preview([args[0]!], String(body.version), body.force === true).items;
     return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
@@ -160,7 +169,7 @@ export async function answer(mock: Mock, rollouts: MockRollouts, req: IncomingMe
   if (!loggedIn) return send(res, refuse(401, "Unauthorized", "Log in with an admin API key."));
   if (req.method !== "GET" && !req.headers["kbn-xsrf"]) return send(res, refuse(400, "Bad Request", "The header kbn-xsrf is missing."));
   if (url.pathname === "/api/v1/events") return stream(mock.fleet, url, req, res);
-  const told = answerRollouts(rollouts, req.method ?? "GET", url, body);
+  const told = answerRollouts(rollouts, req.method ?? "GET", url, body) ?? answerDeclared(mock.declared, req.method ?? "GET", url, body);
   if (told) return send(res, told);
   for (const [method, path, handle] of routes) {
     const match = method === req.method ? path.exec(url.pathname) : null;

@@ -7,7 +7,7 @@ type PathsWith<M extends Method> = {
 }[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P][M];
 type Json<T> = T extends { content: { "application/json": infer Body } } ? Body : never;
-type Answer<Op> = Op extends { responses: { 200: infer R } } ? Json<R> : never;
+type Answer<Op> = Op extends { responses: { 200: infer R } } ? Json<R> : Op extends { responses: { 201: infer R } } ? Json<R> : never;
 type Body<Op> = Op extends { requestBody?: infer B } ? Json<NonNullable<B>> : never;
 type Query<Op> = Op extends { parameters: { query?: infer Q } } ? NonNullable<Q> : never;
 

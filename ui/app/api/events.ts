@@ -15,7 +15,7 @@ export const EVENT_TYPES = [
   "group.created", "group.started", "group.progress", "group.paused", "group.resumed", "group.completed", "group.partial", "group.failed",
   "group.cancelled", "group.rollback_initiated", "group.rollback_completed",
   "agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed",
-  "incident.changed",
+  "incident.changed", "fleet.changed",
 ] as const;
 
 /** Events about one target of a rollout. Their effects on the agent itself come as agent.upgrade. */
@@ -52,9 +52,12 @@ export function effectsOf(event: FleetEvent): Effects {
     case "rollout":
       // Only the start and the end of a rollout change which agents it holds.
       // A group shows the progress of its rollouts.
-      return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.groups, keys.why] : [keys.rollouts, keys.groups, keys.why, keys.agents] };
+      // So does a fleet.
+      return { stale: [keys.rollouts, keys.groups, keys.fleets, keys.why, ...(STEPS_WITHIN.includes(event.type) ? [] : [keys.agents])] };
     case "group":
       return { stale: [keys.groups] };
+    case "fleet":
+      return { stale: [keys.fleets] };
     case "incident":
       return { stale: [keys.incidents] };
     case "policy":

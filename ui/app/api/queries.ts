@@ -44,6 +44,9 @@ export const keys = {
   group: (id: string) => ["groups", "one", id] as const,
   /** As rolloutPreview. */
   groupPreview: (id: string) => ["group-preview", id] as const,
+  fleets: ["fleets"] as const,
+  fleet: (name: string) => ["fleets", "one", name] as const,
+  fleetHistory: (name: string) => ["fleets", "history", name] as const,
   why: ["why"] as const,
   incidents: ["incidents"] as const,
   exposure: ["exposure"] as const,
@@ -283,6 +286,34 @@ export const groupQuery = (id: string) =>
   queryOptions({
     queryKey: keys.group(id),
     queryFn: async ({ signal }) => (await call("get", "/api/v1/rollout-groups/{groupId}", { path: { groupId: id }, signal })).item,
+    refetchInterval: POLL_MS,
+  });
+
+/** Two screens of the fleets page. The server pages. */
+export const FLEETS_PER_PAGE = 50;
+
+export const fleetsQuery = (page: number, labelSelector?: string) =>
+  queryOptions({
+    queryKey: [...keys.fleets, "list", { page, labelSelector }] as const,
+    queryFn: ({ signal }) => call("get", "/api/v1/fleets", { query: { offset: (page - 1) * FLEETS_PER_PAGE, limit: FLEETS_PER_PAGE, labelSelector }, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: POLL_MS,
+  });
+
+export const fleetQuery = (name: string) =>
+  queryOptions({
+    queryKey: keys.fleet(name),
+    queryFn: ({ signal }) => call("get", "/api/v1/fleets/{name}", { path: { name }, signal }),
+    refetchInterval: POLL_MS,
+  });
+
+/** The newest changes of a fleet; `muster fleets history` shows older ones. */
+export const HISTORY_SHOWN = 50;
+
+export const fleetHistoryQuery = (name: string) =>
+  queryOptions({
+    queryKey: keys.fleetHistory(name),
+    queryFn: ({ signal }) => call("get", "/api/v1/fleets/{name}/history", { path: { name }, query: { limit: HISTORY_SHOWN }, signal }),
     refetchInterval: POLL_MS,
   });
 

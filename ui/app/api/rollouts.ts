@@ -5,7 +5,8 @@ import type { Drift, ExposureRule, Plan, Preview, Rollout } from "./types";
 
 const at = (rolloutId: string) => ({ path: { rolloutId } });
 
-export const createRollout = async (plan: Plan): Promise<Rollout> => (await call("post", "/api/v1/rollouts", { body: { plan } })).item;
+/** takeOver, here and in Start, is the name of the fleet that agents of the rollout belong to, if they do. */
+export const createRollout = async (plan: Plan, takeOver?: string): Promise<Rollout> => (await call("post", "/api/v1/rollouts", { body: { plan, take_over: takeOver } })).item;
 
 export const dryRun = async (plan: Plan): Promise<Preview> => (await call("post", "/api/v1/rollout_preview", { body: { plan } })).item;
 
@@ -14,10 +15,11 @@ export interface Start {
   hash: string;
   acceptDrift: boolean;
   why: string;
+  takeOver?: string;
 }
 
-export const startRollout = async ({ id, hash, acceptDrift, why }: Start): Promise<Rollout> =>
-  (await call("post", "/api/v1/rollouts/{rolloutId}/start", { ...at(id), body: { hash, accept_drift: acceptDrift, why: why || undefined } })).item;
+export const startRollout = async ({ id, hash, acceptDrift, why, takeOver }: Start): Promise<Rollout> =>
+  (await call("post", "/api/v1/rollouts/{rolloutId}/start", { ...at(id), body: { hash, accept_drift: acceptDrift, why: why || undefined, take_over: takeOver } })).item;
 
 /** Runs a command and returns the rollout or, for a rollback, the new rollout. */
 export async function command(r: Rollout, what: Command, why: string): Promise<Rollout> {

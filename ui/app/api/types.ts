@@ -41,6 +41,17 @@ export type GroupProgress = Schemas["GroupProgress"];
 export type GroupPreview = Schemas["GroupPreview"];
 export type GroupPlan = Schemas["GroupPlan"];
 export type Plan = Schemas["Plan"];
+
+/** An object of kind Fleet, in the shape of those of Kubernetes. */
+export type Fleet = Schemas["Fleet"];
+export type FleetList = Schemas["FleetList"];
+export type FleetCondition = Schemas["FleetCondition"];
+export type FleetRollout = Schemas["FleetRollout"];
+export type FleetDiff = Schemas["FleetDiff"];
+export type FleetPreview = Schemas["FleetPreview"];
+export type FleetHistory = Schemas["FleetHistory"];
+export type FleetChange = Schemas["FleetChange"];
+
 export type Stop = Schemas["Stop"];
 export type StopKind = Stop["kind"];
 export type Batch = Schemas["Batch"];

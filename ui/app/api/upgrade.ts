@@ -2,15 +2,18 @@ import type { Matching } from "~/util/matching";
 import type { UpgradeCall } from "~/util/upgradeForm";
 import { call } from "./client";
 
-/** startRollback rolls agents back, named ones or all matching, with one action for each version. */
-export async function startRollback(agents: string[] | Matching): Promise<string[]> {
+/**
+ * startRollback rolls agents back, named ones or all matching, with one action for each version.
+ * Here and below takeOver is the name of the fleet that the agents belong to, if they do.
+ */
+export async function startRollback(agents: string[] | Matching, takeOver?: string): Promise<string[]> {
   if (!Array.isArray(agents)) {
-    return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive } })).actionIds;
+    return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive, take_over: takeOver } })).actionIds;
   }
   if (agents.length === 1) {
-    return [(await call("post", "/api/fleet/agents/{agentId}/rollback", { path: { agentId: agents[0]! } })).actionId];
+    return [(await call("post", "/api/fleet/agents/{agentId}/rollback", { path: { agentId: agents[0]! }, body: takeOver ? { take_over: takeOver } : undefined })).actionId];
   }
-  return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true } })).actionIds;
+  return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true, take_over: takeOver } })).actionIds;
 }
 
 /** startUnenroll unenrols agents, named ones or all matching; with revoke at once, without their acknowledgement. */
@@ -24,13 +27,13 @@ export async function startUnenroll(agents: string[] | Matching, how: { revoke: 
   }
 }
 
-export async function startUpgrade(plan: UpgradeCall): Promise<string | undefined> {
+export async function startUpgrade(plan: UpgradeCall, takeOver?: string): Promise<string | undefined> {
   if (plan.kind === "stage") return (await call("post", "/api/v1/stage", { body: plan.body })).actionId;
   if (plan.kind === "one") {
-    return (await call("post", "/api/fleet/agents/{agentId}/upgrade", { path: { agentId: plan.agentId }, body: plan.body })).actionId;
+    return (await call("post", "/api/fleet/agents/{agentId}/upgrade", { path: { agentId: plan.agentId }, body: { ...plan.body, take_over: takeOver } })).actionId;
   }
   if (plan.kind === "component") {
-    return (await call("post", "/api/v1/components/{name}/upgrade", { path: { name: plan.component }, body: plan.body })).actionId;
+    return (await call("post", "/api/v1/components/{name}/upgrade", { path: { name: plan.component }, body: { ...plan.body, take_over: takeOver } })).actionId;
   }
-  return (await call("post", "/api/fleet/agents/bulk_upgrade", { body: plan.body })).actionId;
+  return (await call("post", "/api/fleet/agents/bulk_upgrade", { body: { ...plan.body, take_over: takeOver } })).actionId;
 }

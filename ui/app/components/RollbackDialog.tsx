@@ -1,6 +1,7 @@
 import { ScrollArea, Stack, Text } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { IconArrowRight, IconCheck, IconMinus } from "@tabler/icons-react";
+import { useState } from "react";
 import { messageOf } from "~/api/client";
 import { keys, rollbackPreviewQuery } from "~/api/queries";
 import type { RollbackPreview, RollbackPreviewItem } from "~/api/types";
@@ -8,10 +9,12 @@ import { startRollback } from "~/api/upgrade";
 import { hostOf } from "~/util/facts";
 import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import { confirmText, limit, whyNotGoBack } from "~/util/rollback";
+import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
 import { ConfirmDialog } from "./ConfirmDialog";
 import { MatchingNote } from "./MatchingNote";
+import { TakeOver } from "./TakeOver";
 import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
@@ -32,9 +35,10 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   const toast = useToast();
   const preview = useQuery(rollbackPreviewQuery(selectionOf(chosen)));
   const count = countOf(chosen);
+  const [owner, setOwner] = useState("");
   const start = useMutation({
     // Only agents that the preview showed as rolled back. Of all matching agents, the server refuses the others.
-    mutationFn: () => startRollback(isMatching(chosen) ? chosen : preview.data!.items.filter((i) => i.will).map((i) => i.agent_id)),
+    mutationFn: () => startRollback(isMatching(chosen) ? chosen : preview.data!.items.filter((i) => i.will).map((i) => i.agent_id), takeOverOf(owner)),
     onSuccess: () => {
       toast({
         kind: "done",
@@ -51,10 +55,10 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   return (
     <ConfirmDialog
       title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${isMatching(chosen) ? "all matching, " : ""}${plural(count, "agent")}?`}
-      confirm={confirmText(preview.data, count)}
-      reason={whyNotGoBack(preview.data, preview.error)}
+      confirm={`${isOwned(start.error) ? "Take over: " : ""}${confirmText(preview.data, count)}`}
+      reason={whyNotGoBack(preview.data, preview.error) ?? whyNotTakeOver(start.error, owner)}
       busy={start.isPending}
-      error={start.error}
+      error={isOwned(start.error) ? null : start.error}
       onConfirm={() => start.mutate()}
       onClose={onClose}
     >
@@ -63,6 +67,7 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
         <span>Each agent goes back to its previous version. An upgrade that is being watched is undone.</span>
         {preview.error ? <Callout kind="error" title="The preview failed">{messageOf(preview.error)}</Callout> : null}
         {preview.data ? <Preview preview={preview.data} /> : null}
+        <TakeOver error={start.error} typed={owner} onType={setOwner} />
       </Stack>
     </ConfirmDialog>
   );

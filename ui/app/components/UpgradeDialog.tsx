@@ -17,10 +17,12 @@ import {
 } from "~/util/upgradeForm";
 import { componentWatchText, WATCH_TEXT } from "~/util/phase";
 import { compareVersions } from "~/util/version";
+import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
 import { MatchingNote } from "./MatchingNote";
 import { ReasonButton } from "./ReasonButton";
+import { TakeOver } from "./TakeOver";
 import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
@@ -69,6 +71,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
     source: "", force: again?.force ?? false, later: false, stage: false, startAt: "", rollout: defaultRollout(count),
     overrideFreeze: false, overrideExposure: false, why: "",
   }));
+  const [owner, setOwner] = useState("");
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
 
   const choice = picked ?? list[0] ?? (versions.isSuccess ? OTHER : "");
@@ -87,10 +90,9 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
   );
   const preview = useQuery({ ...previewQuery(question), placeholderData: keepPreviousData });
   const current = preview.isSuccess && !preview.isPlaceholderData && question.version === version && !!question.stage === stage ? preview.data : undefined;
-  const why = whyNotStart(form, version, current, preview.error, Date.now());
 
   const start = useMutation({
-    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen, component, !!back)),
+    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen, component, !!back), takeOverOf(owner)),
     onSuccess: () => {
       const n = current!.will;
       toast({
@@ -105,6 +107,8 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
       onClose();
     },
   });
+
+  const why = whyNotStart(form, version, current, preview.error, Date.now()) ?? whyNotTakeOver(start.error, owner);
 
   const whenId = useId();
   const one = agents.length === 1 ? agents[0] : undefined;
@@ -229,7 +233,8 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
             />
           ) : null}
 
-          {start.isError ? (
+          <TakeOver error={start.error} typed={owner} onType={setOwner} />
+          {start.isError && !isOwned(start.error) ? (
             <Callout kind="error" title="The upgrade was not started">{messageOf(start.error)}</Callout>
           ) : null}
 
@@ -237,7 +242,7 @@ export function UpgradeDialog({ chosen, again, component, back, onClose, onDone 
             <Text size="xs" c="dimmed" className={classes.reason} aria-live="polite">{why ?? ""}</Text>
             <Button variant="default" onClick={onClose}>Close</Button>
             <ReasonButton type="submit" reason={why} loading={start.isPending}>
-              {stage ? "Stage on" : form.later ? `Schedule ${back ? "rollback" : "upgrade"} of` : back ? "Roll back" : "Upgrade"} {stage ? "" : on}{plural(current?.will ?? preview.data?.will ?? count, "agent")}
+              {isOwned(start.error) ? "Take over: " : ""}{stage ? "Stage on" : form.later ? `Schedule ${back ? "rollback" : "upgrade"} of` : back ? "Roll back" : "Upgrade"} {stage ? "" : on}{plural(current?.will ?? preview.data?.will ?? count, "agent")}
             </ReasonButton>
           </Group>
         </Stack>

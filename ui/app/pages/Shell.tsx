@@ -14,6 +14,7 @@ import classes from "./Shell.module.css";
 const pages = [
   { to: "/agents", label: "Agents" },
   { to: "/components", label: "Components" },
+  { to: "/fleets", label: "Fleets" },
   { to: "/rollouts", label: "Rollouts" },
   { to: "/groups", label: "Groups" },
   { to: "/incidents", label: "Incidents" },

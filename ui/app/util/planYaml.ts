@@ -1,11 +1,11 @@
-/** Converts plans of rollouts and of groups in YAML to those of the API and back, and locates errors at their lines. */
+/** Converts plans and fleets in YAML to those of the API and back, and locates errors at their lines. */
 import { isMap, isNode, LineCounter, parseDocument, stringify, type Document } from "yaml";
 import type { GroupPlan, Plan } from "~/api/types";
 
 export interface Fault {
-  /** Counted from 1; 0 means the whole plan. */
+  /** Counted from 1; 0 means the whole text. */
   line: number;
-  /** Such as strategy.kind; empty for the whole plan. */
+  /** Such as strategy.kind; empty for the whole text. */
   field: string;
   text: string;
 }
@@ -24,13 +24,14 @@ export const parsePlan = (text: string): Parsed<Plan> => parse(text, missing);
 /** parseGroup parses the plan of a group, as parsePlan. */
 export const parseGroup = (text: string): Parsed<GroupPlan> => parse(text, missingOfGroup);
 
-function parse<P>(text: string, missing: (plan: P) => Fault[]): Parsed<P> {
-  if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: "The plan is too long. Select agents by labels or policies instead of by name." }] };
+/** parse parses a plan, or what is written like one; missing checks what the browser can without the server. */
+export function parse<P>(text: string, missing: (plan: P) => Fault[], what = "plan"): Parsed<P> {
+  if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: `The ${what} is too long. Select agents by labels or policies instead of by name.` }] };
   const { doc, lines } = read(text);
   // The library warns about unknown tags and the like; here they are errors, since their meaning is unclear.
   const found = [...doc.errors, ...doc.warnings].map((e) => ({ line: lines.linePos(e.pos[0]).line, field: "", text: firstLine(e.message) }));
   if (found.length > 0) return { faults: found };
-  if (!isMap(doc.contents)) return { faults: [{ line: 1, field: "", text: "A plan is a list of names and values, such as “name: …”." }] };
+  if (!isMap(doc.contents)) return { faults: [{ line: 1, field: "", text: `A ${what} is a list of names and values, such as “name: …”.` }] };
   try {
     // maxAliasCount keeps a few lines of aliases from expanding to gigabytes.
     const plan = doc.toJS({ maxAliasCount: 100 }) as P;
@@ -40,7 +41,7 @@ function parse<P>(text: string, missing: (plan: P) => Fault[]): Parsed<P> {
   }
 }
 
-const lacks = (field: string, text: string): Fault => ({ line: 0, field, text: `${field} is missing: ${text}` });
+export const lacks = (field: string, text: string): Fault => ({ line: 0, field, text: `${field} is missing: ${text}` });
 
 /** missing checks what every plan needs, without the server. */
 function missing(plan: Plan): Fault[] {
@@ -61,12 +62,15 @@ function missingOfGroup(plan: GroupPlan): Fault[] {
 }
 
 /** The server writes a duration with all its units, such as 168h0m0s. */
-const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for"];
+const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for", "patience"];
 
 /** planText returns the plan as YAML that parsePlan accepts. */
-export function planText(plan: Plan): string {
+export const planText = (plan: Plan): string => yamlText(plan);
+
+/** yamlText returns YAML with short durations. */
+export function yamlText(value: object): string {
   const short = (go: string) => go.replace(/(?<=[hm])0s$/, "").replace(/(?<=h)0m$/, "");
-  return stringify(plan, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
+  return stringify(value, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
 }
 
 /** serverFault locates the server's error at the field it names, such as body.plan.members[1].plan.select. */

@@ -8,13 +8,15 @@ interface Props {
   text: string;
   faults: Fault[];
   onChange: (text: string) => void;
+  /** What is written, such as plan. */
+  what?: string;
 }
 
 /** The usual length of a plan, which sets the height of the editor. */
 const ROWS = 34;
 
 /** YAML with line numbers. Errors are listed below and marked at their lines. */
-export function PlanEditor({ text, faults, onChange }: Props) {
+export function PlanEditor({ text, faults, onChange, what = "plan" }: Props) {
   const area = useRef<HTMLTextAreaElement>(null);
   const gutter = useRef<HTMLDivElement>(null);
   const id = useId();
@@ -41,7 +43,7 @@ export function PlanEditor({ text, faults, onChange }: Props) {
           ref={area}
           className={classes.text}
           rows={ROWS}
-          aria-label="Plan in YAML"
+          aria-label={`${what[0]!.toUpperCase()}${what.slice(1)} in YAML`}
           aria-invalid={faults.length > 0 || undefined}
           aria-describedby={faults.length > 0 ? id : undefined}
           spellCheck={false}
@@ -56,7 +58,7 @@ export function PlanEditor({ text, faults, onChange }: Props) {
       </div>
       <div id={id} style={{ marginTop: faults.length > 0 ? 8 : 0 }}>
         {faults.length > 0 ? (
-          <Callout kind="error" title="The plan has errors">
+          <Callout kind="error" title={`The ${what} has errors`}>
             <ul className={classes.faults}>
               {faults.map((f) => (
                 <li key={`${f.line} ${f.text}`}>

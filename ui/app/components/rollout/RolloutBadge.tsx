@@ -7,7 +7,7 @@ import { groupStateLabel, memberLabel } from "~/util/group";
 import { stateLabel, targetLabel } from "~/util/rolloutText";
 import classes from "./Rollout.module.css";
 
-type Tone = "good" | "bad" | "warn" | "moving" | "quiet";
+export type Tone = "good" | "bad" | "warn" | "moving" | "quiet";
 
 /** A shape for each state, since many people cannot tell the colours apart. */
 const states: Record<RolloutState, [Tone, Icon]> = {
@@ -71,6 +71,7 @@ export function TargetBadge({ state }: { state: TargetState }) {
   return <Word of={targets[state] ?? ["quiet", IconClock]} word={targetLabel[state] ?? state} title={`State: ${state}`} />;
 }
 
-function Word({ of: [tone, Shape], word, title }: { of: [Tone, Icon]; word: string; title: string }) {
+/** A state as a word, with its shape and colour. */
+export function Word({ of: [tone, Shape], word, title }: { of: [Tone, Icon]; word: string; title: string }) {
   return <span className={classes.badge} data-tone={tone} title={title}><Shape size={14} aria-hidden />{word}</span>;
 }

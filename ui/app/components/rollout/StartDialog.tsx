@@ -4,10 +4,12 @@ import { useState } from "react";
 import { keys } from "~/api/queries";
 import { driftOf, startRollout } from "~/api/rollouts";
 import type { Drift, DriftItem, Preview, Rollout } from "~/api/types";
+import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { driftText, startText } from "~/util/preview";
 import { plural, sentence } from "~/util/words";
 import { Callout } from "../Callout";
 import { ConfirmDialog } from "../ConfirmDialog";
+import { TakeOver } from "../TakeOver";
 import { useToast } from "../Toasts";
 import { WhyField } from "./CommandDialog";
 import classes from "./Rollout.module.css";
@@ -23,11 +25,12 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
   const client = useQueryClient();
   const toast = useToast();
   const [why, setWhy] = useState("");
+  const [owner, setOwner] = useState("");
   const [accept, setAccept] = useState(false);
   const start = useMutation({
     // Never with accept_drift, which would start with the fleet of that moment. Sending the hash of the difference that
     // was read accepts only that difference: if the fleet has changed again, the start is refused again.
-    mutationFn: (hash: string) => startRollout({ id: r.id, hash, acceptDrift: false, why: why.trim() }),
+    mutationFn: (hash: string) => startRollout({ id: r.id, hash, acceptDrift: false, why: why.trim(), takeOver: takeOverOf(owner) }),
     onSuccess: (started) => {
       toast({ kind: "done", title: `“${r.plan.name}” started on ${plural(started.counts.total, "agent")}` });
       client.setQueryData(keys.rollout(r.id), started);
@@ -44,12 +47,12 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
   return (
     <ConfirmDialog
       title={`Start “${r.plan.name}”?`}
-      confirm={drift ? `Start on the current fleet: ${plural(drift.targets, "agent")}` : startText(p)}
+      confirm={isOwned(start.error) ? `Take over: ${startText(p)}` : drift ? `Start on the current fleet: ${plural(drift.targets, "agent")}` : startText(p)}
       harmless
       keep="Not yet"
-      reason={drift && !accept ? "Accept the difference first." : null}
+      reason={drift && !accept ? "Accept the difference first." : whyNotTakeOver(start.error, owner)}
       busy={start.isPending}
-      error={drift ? null : start.error}
+      error={drift || isOwned(start.error) ? null : start.error}
       onConfirm={() => start.mutate(drift?.hash ?? p.hash)}
       onClose={onClose}
     >
@@ -61,6 +64,7 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
           </span>
         )}
         <WhyField value={why} onChange={setWhy} />
+        <TakeOver error={start.error} typed={owner} onType={setOwner} />
       </Stack>
     </ConfirmDialog>
   );

@@ -1,0 +1,43 @@
+import { useQuery } from "@tanstack/react-query";
+import { fleetHistoryQuery, HISTORY_SHOWN } from "~/api/queries";
+import { shortHash } from "~/util/preview";
+import { closed } from "~/util/words";
+import { Empty, Loading, LoadError, Panel } from "../Blocks";
+import { Ago } from "../Now";
+import { RolloutBadge } from "../rollout/RolloutBadge";
+import board from "../rollout/Rollout.module.css";
+import { TextLink } from "../TextLink";
+import classes from "./Fleet.module.css";
+
+/** Who changed a fleet, when and to which hash, newest first. */
+export function FleetTrail({ name }: { name: string }) {
+  const list = useQuery(fleetHistoryQuery(name));
+  const items = list.data?.items ?? [];
+  return (
+    <Panel title="History" flush>
+      {list.isError ? <LoadError what="The history" error={list.error} onRetry={() => void list.refetch()} /> : null}
+      {list.isPending ? <Loading rows={3} /> : null}
+      {list.data && items.length === 0 ? <Empty title="Nothing yet" /> : null}
+      {items.length > 0 ? (
+        <ol className={board.trail} tabIndex={0} aria-label="History, newest first">
+          {items.map((c, i) => (
+            <li key={`${c.at} ${i}`} className={classes.entry}>
+              <div className={board.entryHead}><span>{closed(c.text)}</span><Ago at={c.at} /></div>
+              <div className={board.note}>
+                {c.by}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}{c.generation ? <> · generation {c.generation}</> : null}
+              </div>
+              {c.changed.length > 0 ? <div className={`mono ${classes.paths}`}>{c.changed.join(", ")}</div> : null}
+              {c.why ? <div className={board.quote}>{c.why}</div> : null}
+              {c.rollouts.length > 0 ? (
+                <div className={classes.badges}>
+                  {c.rollouts.map((r) => <TextLink key={r.id} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="xs" aria-label={`Rollout ${r.id}`}><RolloutBadge state={r.state} /></TextLink>)}
+                </div>
+              ) : null}
+            </li>
+          ))}
+        </ol>
+      ) : null}
+      {list.data && list.data.total > HISTORY_SHOWN ? <div className={board.foot}>The newest {HISTORY_SHOWN} of {list.data.total.toLocaleString()} changes.</div> : null}
+    </Panel>
+  );
+}

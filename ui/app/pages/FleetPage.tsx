@@ -1,0 +1,140 @@
+import { Group as Row, Stack } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { IconArrowLeft, IconHandStop } from "@tabler/icons-react";
+import { getRouteApi } from "@tanstack/react-router";
+import { useState } from "react";
+import { ApiError } from "~/api/client";
+import { saveFleet } from "~/api/fleets";
+import { fleetQuery, keys } from "~/api/queries";
+import type { Fleet } from "~/api/types";
+import { Empty, Facts, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
+import { Callout } from "~/components/Callout";
+import { CopyIcon } from "~/components/CopyBlock";
+import { FleetBadges, ReadyBadge } from "~/components/fleet/FleetBadges";
+import { FleetControls } from "~/components/fleet/FleetControls";
+import { FleetEditor } from "~/components/fleet/FleetEditor";
+import { Conditions, LastRollout, Versions } from "~/components/fleet/FleetStatus";
+import { FleetTrail } from "~/components/fleet/FleetTrail";
+import { WhyNotRolling } from "~/components/fleet/WhyNotRolling";
+import { Ago } from "~/components/Now";
+import { TextLink } from "~/components/TextLink";
+import { useToast } from "~/components/Toasts";
+import { managedBy } from "~/util/fleet";
+import { fleetText } from "~/util/fleetYaml";
+import { shortHash } from "~/util/preview";
+import classes from "./RolloutsPage.module.css";
+import fleets from "~/components/fleet/Fleet.module.css";
+import board from "~/components/rollout/Rollout.module.css";
+
+const route = getRouteApi("/shell/fleets/$name");
+
+export function FleetPage() {
+  const { name } = route.useParams();
+  const { edit } = route.useSearch();
+  const navigate = route.useNavigate();
+  const query = useQuery(fleetQuery(name));
+  const f = query.data;
+  if (!f) {
+    return (
+      <>
+        <Back />
+        <PageHead title={name} />
+        {query.error instanceof ApiError && query.error.statusCode === 404 ? (
+          <Stack gap="md">
+            <Panel><Empty title="There is no such fleet">It may have been deleted. Its name is <span className="mono">{name}</span>.</Empty></Panel>
+            <FleetTrail name={name} />
+          </Stack>
+        ) : query.isError ? <LoadError what="The fleet" error={query.error} onRetry={() => void query.refetch()} /> : <Panel><Loading /></Panel>}
+      </>
+    );
+  }
+  return (
+    <>
+      <Back />
+      <PageHead
+        title={name}
+        hint={(
+          <Row gap="xs" mt={4}>
+            <ReadyBadge fleet={f} /><FleetBadges fleet={f} />
+            <span>generation {f.metadata.generation ?? 0}</span>
+            {f.metadata.creationTimestamp ? <span>· created <Ago at={f.metadata.creationTimestamp} /></span> : null}
+          </Row>
+        )}
+      >
+        {null}
+      </PageHead>
+      {query.isError ? <LoadError what="The newest state of the fleet" error={query.error} onRetry={() => void query.refetch()} /> : null}
+      {edit ? <Edit key={f.metadata.uid} fleet={f} onClose={() => void navigate({ search: {} })} /> : (
+        <Stack gap="md">
+          <Row gap={6} role="group" aria-label="Commands"><FleetControls fleet={f} onEdit={() => void navigate({ search: { edit: true } })} /></Row>
+          <Suspended fleet={f} />
+          <WhyNotRolling fleet={f} />
+          <div className={board.sides}><Versions fleet={f} /><LastRollout fleet={f} /></div>
+          <Conditions fleet={f} />
+          <div className={board.sides}>
+            <Panel title="Spec" aside={<CopyIcon text={fleetText(f)} label="Copy the fleet as YAML" />}>
+              <pre className={fleets.yaml} tabIndex={0} role="group" aria-label="Fleet in YAML">{fleetText(f)}</pre>
+            </Panel>
+            <Stack gap="md"><FleetTrail name={name} /><About fleet={f} /></Stack>
+          </div>
+        </Stack>
+      )}
+    </>
+  );
+}
+
+function Back() {
+  return <TextLink to="/fleets" size="sm" className={classes.back}><IconArrowLeft size={14} aria-hidden /> Fleets</TextLink>;
+}
+
+function Edit({ fleet, onClose }: { fleet: Fleet; onClose: () => void }) {
+  const client = useQueryClient();
+  const toast = useToast();
+  // What is edited stays as it was read, so that a change of somebody else is noticed.
+  const [base, setBase] = useState(fleet);
+  const tool = managedBy(base);
+  return (
+    <>
+      {tool ? <div className={classes.refused}><Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout></div> : null}
+      <FleetEditor
+        base={base}
+        text={fleetText(base)}
+        save={(f, why) => saveFleet(f, base, why)}
+        onSaved={(saved) => {
+          toast({ kind: "done", title: `${saved.metadata.name} is saved` });
+          client.setQueryData(keys.fleet(saved.metadata.name), saved);
+          void client.invalidateQueries({ queryKey: keys.fleets });
+          onClose();
+        }}
+        onRebase={setBase}
+        onCancel={onClose}
+      >
+        <Panel><Empty title="Nothing is saved yet">Change the text and review it: the review shows the difference, whether a rollout would start, and on how many agents.</Empty></Panel>
+      </FleetEditor>
+    </>
+  );
+}
+
+function Suspended({ fleet: f }: { fleet: Fleet }) {
+  const s = f.status?.suspended;
+  if (!s) return null;
+  return (
+    <Callout kind="warning" icon={<IconHandStop size={18} aria-hidden />} title="Suspended: its agents were taken over">
+      <div>By {s.by} <Ago at={s.at} />{s.why ? `: “${s.why}”` : "."}</div>
+    </Callout>
+  );
+}
+
+function About({ fleet: f }: { fleet: Fleet }) {
+  const hash = (h: string | undefined) => (h ? <span><span className="mono" title={h}>{shortHash(h)}…</span> <CopyIcon text={h} label="Copy the hash" /></span> : "none yet");
+  const { uid, resourceVersion, labels = {} } = f.metadata;
+  const rows: [string, React.ReactNode][] = [
+    ["Requested hash", hash(f.status?.requestedRolloutHash)],
+    ["Completed hash", hash(f.status?.lastCompletedRolloutHash)],
+    ["Observed generation", `${f.status?.observedGeneration ?? 0} of ${f.metadata.generation ?? 0}`],
+    ["Labels", Object.keys(labels).length > 0 ? <span className="mono">{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(", ")}</span> : "none"],
+    ["Resource version", <span key="v" className="mono">{resourceVersion}</span>],
+    ["UID", <span key="u" className="mono">{uid}</span>],
+  ];
+  return <Panel title="Object"><Facts rows={rows} /></Panel>;
+}

@@ -1,0 +1,13 @@
+/** Orders on agents that belong to a fleet: the server refuses them, unless they take the agents over. */
+import { ApiError } from "~/api/client";
+
+/** isOwned reports whether an order was refused because its agents belong to a fleet, which the message names. */
+export function isOwned(error: unknown): error is ApiError {
+  return error instanceof ApiError && error.statusCode === 409 && (error.body as { code?: unknown } | undefined)?.code === "fleet_owned";
+}
+
+/** whyNotTakeOver returns null if an order may be sent; typed is the name of the fleet. */
+export const whyNotTakeOver = (error: unknown, typed: string): string | null => (isOwned(error) && typed.trim() === "" ? "Type the name of the fleet to take its agents over." : null);
+
+/** takeOverOf returns what an order sends. */
+export const takeOverOf = (typed: string): string | undefined => typed.trim() || undefined;
