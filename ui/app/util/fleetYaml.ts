@@ -1,13 +1,15 @@
 /** Fleets as text: what users write of them, as YAML, and errors at their lines. */
+import { stringify } from "yaml";
 import type { Fleet } from "~/api/types";
-import { lacks, lineOf, parse, yamlText, type Fault, type Parsed } from "./planYaml";
+import { lacks, lineOf, parse, type Fault, type Parsed } from "./planYaml";
 
 /** writtenOf returns what users write of a fleet, without what the server adds. */
 export function writtenOf({ apiVersion, kind, metadata: { name, labels, annotations }, spec }: Fleet): Fleet {
   return { apiVersion, kind, metadata: { name, ...(labels && { labels }), ...(annotations && { annotations }) }, spec };
 }
 
-export const fleetText = (f: Fleet): string => yamlText(writtenOf(f));
+/** fleetText shows values as they are stored: a duration written in another way would be a change. */
+export const fleetText = (f: Fleet): string => stringify(writtenOf(f));
 
 /** parseFleet parses a fleet. With a name it is a change of that one, whose name stays. The server checks the rest. */
 export function parseFleet(text: string, name?: string): Parsed<Fleet> {

@@ -62,15 +62,12 @@ function missingOfGroup(plan: GroupPlan): Fault[] {
 }
 
 /** The server writes a duration with all its units, such as 168h0m0s. */
-const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for", "patience"];
+const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for"];
 
 /** planText returns the plan as YAML that parsePlan accepts. */
-export const planText = (plan: Plan): string => yamlText(plan);
-
-/** yamlText returns YAML with short durations. */
-export function yamlText(value: object): string {
+export function planText(plan: Plan): string {
   const short = (go: string) => go.replace(/(?<=[hm])0s$/, "").replace(/(?<=h)0m$/, "");
-  return stringify(value, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
+  return stringify(plan, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
 }
 
 /** serverFault locates the server's error at the field it names, such as body.plan.members[1].plan.select. */

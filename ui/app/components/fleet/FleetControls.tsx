@@ -5,6 +5,7 @@ import type { Fleet } from "~/api/types";
 import { whyNotFleet, type FleetCommand } from "~/util/fleet";
 import { ReasonButton } from "../ReasonButton";
 import { FleetDialog } from "./FleetDialog";
+import classes from "./Fleet.module.css";
 
 /** All commands on a fleet; a disabled one shows the reason. */
 export function FleetControls({ fleet: f, onEdit }: { fleet: Fleet; onEdit: () => void }) {
@@ -22,7 +23,7 @@ export function FleetControls({ fleet: f, onEdit }: { fleet: Fleet; onEdit: () =
       <ReasonButton size="sm" px="sm" variant={primary ? "default" : "filled"} leftSection={<IconEdit size={16} aria-hidden />} reason={null} onClick={onEdit}>Edit…</ReasonButton>
       {controls.map((c) => (
         <ReasonButton
-          key={c.command} size="sm" px="sm" variant={c.command === primary ? "filled" : c.command === "delete" ? "outline" : "default"} color={c.command === "delete" ? "red.8" : undefined}
+          key={c.command} size="sm" px="sm" variant={c.command === primary ? "filled" : "default"} className={c.command === "delete" ? classes.danger : undefined}
           reason={whyNotFleet(c.command, f)} onClick={() => setAsked(c.command)}
         >
           {c.label}

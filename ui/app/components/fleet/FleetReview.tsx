@@ -24,7 +24,7 @@ export function FleetReview({ diff: d }: { diff: FleetDiff }) {
         <Stack gap="sm">
           <Callout kind={d.startsRollout ? "warning" : "info"} title={starts.title}>
             <div>{starts.text}</div>
-            {d.waitsFor ? <div>It waits for: {sentence(d.waitsFor)}</div> : null}
+            {d.waitsFor ? <div>It waits: {sentence(d.waitsFor)}</div> : null}
           </Callout>
           <div className={classes.hashes}>
             <Text span size="sm" c="dimmed">Hash</Text>

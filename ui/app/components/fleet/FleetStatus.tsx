@@ -51,7 +51,7 @@ export function Versions({ fleet: f }: { fleet: Fleet }) {
           </div>
           {p.there !== undefined && p.agents > 0 ? <div className={board.gauge} aria-hidden><span style={{ width: `${(100 * p.there) / p.agents}%` }} /></div> : null}
           <ul className={classes.versions} aria-label={`Versions of ${p.part}`}>
-            {p.versions.map((v) => <li key={v.version}><b className="mono">{v.version || "not installed"}</b> {v.agents.toLocaleString()}</li>)}
+            {p.versions.map((v) => <li key={v.version}><b className="mono">{v.version || "not installed"}</b> on {plural(v.agents, "agent")}</li>)}
             {p.versions.length === 0 ? <li>not counted yet</li> : null}
           </ul>
         </div>

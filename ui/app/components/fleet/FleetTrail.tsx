@@ -24,7 +24,7 @@ export function FleetTrail({ name }: { name: string }) {
             <li key={`${c.at} ${i}`} className={classes.entry}>
               <div className={board.entryHead}><span>{closed(c.text)}</span><Ago at={c.at} /></div>
               <div className={board.note}>
-                {c.by}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}{c.generation ? <> · generation {c.generation}</> : null}
+                {c.text.startsWith(c.by) ? null : <>{c.by} · </>}generation {c.generation ?? 0}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}
               </div>
               {c.changed.length > 0 ? <div className={`mono ${classes.paths}`}>{c.changed.join(", ")}</div> : null}
               {c.why ? <div className={board.quote}>{c.why}</div> : null}
