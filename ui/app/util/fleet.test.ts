@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { FleetDiff } from "~/api/types";
 import { fleet, HASH } from "~/testing/fleet";
-import { FLEET_COMMANDS, fleetCommandText, holding, managedBy, obstaclesOf, partsOf, startsText, whyNotFleet } from "./fleet";
+import { FLEET_COMMANDS, fleetCommandText, holding, managedBy, obstaclesOf, partsOf, startsNow, startsText, whyNotFleet } from "./fleet";
 
 const NOW = Date.parse("2026-01-02T12:00:00Z");
 const why = (...args: Parameters<typeof fleet>) => obstaclesOf(fleet(...args), NOW).map((o) => `${o.text} ${o.next}`);
@@ -88,4 +88,7 @@ test("a review says whether a rollout starts", () => {
   const d: FleetDiff = { after: fleet(), hashAfter: HASH, hashBefore: HASH, changed: [], startsRollout: false, reason: "nothing changes", previews: [] };
   expect(startsText(d)).toEqual({ title: "Starts no rollout", text: "Nothing changes." });
   expect(startsText({ ...d, startsRollout: true, waitsFor: "the object is paused" }).title).toBe("Starts a rollout later");
+  expect(startsNow({ ...d, startsRollout: true })).toBe(true);
+  expect(startsNow({ ...d, startsRollout: true, waitsFor: "the object is paused" })).toBe(false);
+  expect(startsNow({ ...d, startsRollout: true, previews: [{ part: "agent", targets: 0, batches: 0, skipped: 0, error: "no package of version 1.1.0 is published" }] })).toBe(false);
 });

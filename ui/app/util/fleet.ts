@@ -194,4 +194,7 @@ export function startsText(d: FleetDiff): { title: string; text: string } {
   return { title: d.waitsFor ? "Starts a rollout later" : "Starts a rollout", text: sentence(d.reason || hash) };
 }
 
+/** startsNow reports whether saving starts a rollout at once. */
+export const startsNow = (d: FleetDiff): boolean => d.startsRollout && !d.waitsFor && !d.previews.some((p) => p.error);
+
 export const tookText = (p: FleetPreview): string => (p.durationText ? durationText(p.durationText) : "");

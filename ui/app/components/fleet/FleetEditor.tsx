@@ -5,6 +5,7 @@ import { useMemo, useState, type ReactNode } from "react";
 import { ApiError } from "~/api/client";
 import { ChangedMeanwhile, diffFleet } from "~/api/fleets";
 import type { Fleet } from "~/api/types";
+import { startsNow } from "~/util/fleet";
 import { fleetFaults, fleetText, parseFleet } from "~/util/fleetYaml";
 import { plural, sentence } from "~/util/words";
 import classes from "~/pages/RolloutsPage.module.css";
@@ -86,7 +87,7 @@ export function FleetEditor({ base, text: initial, save: store, onSaved, onRebas
             {old || same ? null : (
               <Stack gap="xs" align="stretch">
                 <WhyField value={why} onChange={setWhy} />
-                <div><ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>{review.data.diff.startsRollout && !review.data.diff.waitsFor ? `${verb} and start the rollout` : verb}</ReasonButton></div>
+                <div><ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>{startsNow(review.data.diff) ? `${verb} and start the rollout` : verb}</ReasonButton></div>
               </Stack>
             )}
           </Stack>

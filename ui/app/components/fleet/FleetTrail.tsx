@@ -26,7 +26,7 @@ export function FleetTrail({ name }: { name: string }) {
               <div className={board.note}>
                 {c.text.startsWith(c.by) ? null : <>{c.by} · </>}generation {c.generation ?? 0}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}
               </div>
-              {c.changed.length > 0 ? <div className={`mono ${classes.paths}`}>{c.changed.join(", ")}</div> : null}
+              {c.changed.some((path) => !c.text.includes(path)) ? <div className={`mono ${classes.paths}`}>{c.changed.join(", ")}</div> : null}
               {c.why ? <div className={board.quote}>{c.why}</div> : null}
               {c.rollouts.length > 0 ? (
                 <div className={classes.badges}>
