@@ -56,6 +56,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	}, []step{
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
 		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
+		{"gitops", "declare fleets by OpenTofu and a Kubernetes API server", testGitops},
 	})
 	if err != nil {
 		return err
@@ -163,6 +164,29 @@ func testClients(ctx context.Context, root string, out io.Writer) error {
 		return err
 	}
 	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
+}
+
+// gitopsTools are what the tests of testing/gitops import of others. OpenTofu and its provider
+// are programs, which the tests build.
+var gitopsTools = []string{"k8s.io/apiextensions-apiserver/pkg/cmd/server/testing", "go.etcd.io/etcd/server/v3/embed"}
+
+// testGitops tests a module of its own. It is skipped if the tools cannot be fetched: without
+// them its tests cannot even be compiled.
+func testGitops(ctx context.Context, root string, out io.Writer) error {
+	dir := filepath.Join(root, "testing", "gitops")
+	var why bytes.Buffer
+	if err := toolchain.RunGroup(ctx, &why, dir, nil, append([]string{"go", "build"}, gitopsTools...)...); err != nil {
+		if ctx.Err() != nil || os.Getenv("CI") == "true" { // CI must run all tests, as in testing/require
+			return fmt.Errorf("%w\n%s", err, why.String())
+		}
+		fmt.Fprintf(out, "skipped: %v: run it with a network, which fetches the API server once\n%s", err, why.String())
+		return nil
+	}
+	if err := toolchain.RunGroup(ctx, out, dir, nil, "go", "vet", "-tags="+toolchain.Tags, "./..."); err != nil {
+		return err
+	}
+	// Not from the cache, which does not notice that the server has changed.
+	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-count=1", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
 // goTest runs Go tests, prints a line for each package, and then the number of test

@@ -1,0 +1,178 @@
+package gitops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/spec"
+)
+
+// tofu is a folder with a configuration of OpenTofu and its state.
+type tofu struct {
+	t            *testing.T
+	dir, program string
+	version      string // of the agents
+	maxParallel  int
+	env          []string
+}
+
+func newTofu(t *testing.T) *tofu {
+	t.Helper()
+	w := &tofu{t: t, dir: t.TempDir(), program: openTofu.get(t), version: "1.0.0", maxParallel: 5}
+	config, err := os.ReadFile(filepath.Join("testdata", "main.tf"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(w.dir, "main.tf"), config, 0o600))
+	// With this, OpenTofu needs neither a registry nor `tofu init`.
+	overrides := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"registry.opentofu.org/mastercard/restapi\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(restAPI.get(t)))
+	settings := filepath.Join(w.dir, "tofu.rc")
+	check(t, os.WriteFile(settings, []byte(overrides), 0o600))
+	w.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+settings, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1",
+		// The provider has no setting for an authority.
+		"SSL_CERT_FILE="+caFile(world.server), "NO_PROXY=127.0.0.1",
+		"TF_VAR_server="+world.server.Info.AdminURL, "TF_VAR_admin_key="+world.server.Info.AdminKey)
+	return w
+}
+
+// run runs a command, which must end with a code, and returns its output.
+func (w *tofu) run(code int, args ...string) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
+	defer cancel()
+	c := exec.CommandContext(ctx, w.program, append(args, "-input=false", "-no-color")...)
+	c.Dir, c.Env = w.dir, append(w.env, "TF_VAR_agent_version="+w.version, "TF_VAR_max_parallel="+strconv.Itoa(w.maxParallel))
+	out, err := c.CombinedOutput()
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		check(w.t, err)
+	}
+	if got != code {
+		w.t.Fatalf("tofu %s ended with %d, want %d:\n%s", strings.Join(args, " "), got, code, out)
+	}
+	return string(out)
+}
+
+// Exit codes of `tofu plan -detailed-exitcode`.
+const (
+	noChange = 0
+	changes  = 2
+)
+
+func (w *tofu) plan(want int) { w.t.Helper(); w.run(want, "plan", "-detailed-exitcode") }
+
+// apply applies the configuration, which must do exactly what the summary says.
+func (w *tofu) apply(added, changed, destroyed int) {
+	w.t.Helper()
+	out := w.run(0, "apply", "-auto-approve")
+	if want := fmt.Sprintf("%d added, %d changed, %d destroyed.", added, changed, destroyed); !strings.Contains(out, want) {
+		w.t.Fatalf("the apply did not end with %q:\n%s", want, out)
+	}
+}
+
+// observed waits until the server has carried out the object as it is now.
+func observed(t *testing.T, name string) *spec.Fleet {
+	t.Helper()
+	var f *spec.Fleet
+	eventually(t, name+" is rolled out", func(context.Context) string {
+		f = fleetObject(t, name)
+		ready := f.Status.Condition(spec.Ready)
+		switch {
+		case f.Status.ObservedGeneration != f.Metadata.Generation:
+			return fmt.Sprintf("the server has observed generation %d of %d", f.Status.ObservedGeneration, f.Metadata.Generation)
+		case ready == nil || ready.Status != spec.True:
+			return fmt.Sprintf("the status is %+v", f.Status)
+		}
+		return ""
+	})
+	return f
+}
+
+func TestOpenTofuDeclaresAFleet(t *testing.T) {
+	w := newTofu(t)
+	before := rollouts(t)
+	created := func() (ids []string) {
+		return slices.DeleteFunc(rollouts(t), func(id string) bool { return slices.Contains(before, id) })
+	}
+
+	w.plan(changes)
+	w.apply(1, 0, 0)
+	first := observed(t, "web")
+	if want := spec.Hash(first); first.Status.LastCompletedRolloutHash != want {
+		t.Errorf("the host runs the version, but the last completed hash is %q, want %q", first.Status.LastCompletedRolloutHash, want)
+	}
+	// The server has filled in status and metadata.
+	w.plan(noChange)
+	w.apply(0, 0, 0)
+	if now := fleetObject(t, "web"); now.Metadata.Generation != 1 || now.Metadata.UID != first.Metadata.UID {
+		t.Errorf("an apply without a change led to %+v, before it was %+v", now.Metadata, first.Metadata)
+	}
+	if ids := created(); len(ids) != 0 {
+		t.Errorf("rollouts %v were created, though the host runs the version", ids)
+	}
+
+	// The limits take effect without a rollout.
+	w.maxParallel = 7
+	w.plan(changes)
+	w.apply(0, 1, 0)
+	limited := observed(t, "web")
+	if limited.Metadata.Generation != 2 || limited.Spec.Limits.MaxParallel != 7 {
+		t.Errorf("the limit was changed, but the object is %+v", limited)
+	}
+	if limited.Status.RequestedRolloutHash != first.Status.RequestedRolloutHash {
+		t.Errorf("the limit was changed, and the requested hash from %s to %s", first.Status.RequestedRolloutHash, limited.Status.RequestedRolloutHash)
+	}
+	w.plan(noChange)
+	if ids := created(); len(ids) != 0 {
+		t.Errorf("rollouts %v were created, though only a limit was changed", ids)
+	}
+
+	// The version starts exactly one.
+	w.version = "1.1.0"
+	w.plan(changes)
+	w.apply(0, 1, 0)
+	upgraded := observed(t, "web")
+	if hash := upgraded.Status.LastCompletedRolloutHash; hash != spec.Hash(upgraded) || hash == first.Status.LastCompletedRolloutHash {
+		t.Errorf("after the upgrade the last completed hash is %q, want %q", hash, spec.Hash(upgraded))
+	}
+	if version, err := world.host.Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
+		t.Errorf("the host runs %s: %v", version, err)
+	}
+	if ids := created(); len(ids) != 1 || upgraded.Status.Rollout == nil || ids[0] != upgraded.Status.Rollout.ID {
+		t.Errorf("rollouts %v were created, want the one of the status %+v", ids, upgraded.Status.Rollout)
+	}
+	w.plan(noChange)
+
+	// An object that somebody deletes is created again, for hosts that run the version already.
+	resp, err := world.server.Do(t.Context(), http.MethodDelete, "/api/v1/fleets/web?why=by+hand", nil)
+	check(t, err)
+	check(t, resp.Body.Close())
+	w.plan(changes)
+	w.apply(1, 0, 0)
+	if again := observed(t, "web"); again.Metadata.UID == first.Metadata.UID {
+		t.Errorf("the object that was created again has the uid %s of the deleted one", again.Metadata.UID)
+	}
+	w.plan(noChange)
+
+	if out := w.run(0, "destroy", "-auto-approve"); !strings.Contains(out, "1 destroyed.") {
+		t.Errorf("the destroy ended with:\n%s", out)
+	}
+	if f := fleetObject(t, "web"); f != nil {
+		t.Errorf("the object is still there: %+v", f)
+	}
+	if version, err := world.host.Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
+		t.Errorf("the object is gone, and the host runs %s: %v", version, err)
+	}
+	if ids := created(); len(ids) != 1 {
+		t.Errorf("after the object has gone there are the rollouts %v", ids)
+	}
+}
