@@ -2,12 +2,14 @@ package gitops
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +37,7 @@ func newTofu(t *testing.T) *tofu {
 	overrides := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"registry.opentofu.org/mastercard/restapi\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(restAPI.get(t)))
 	settings := filepath.Join(w.dir, "tofu.rc")
 	check(t, os.WriteFile(settings, []byte(overrides), 0o600))
-	w.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+settings, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1",
+	w.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+settings, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1",
 		// The provider has no setting for an authority.
 		"SSL_CERT_FILE="+caFile(world.server), "NO_PROXY=127.0.0.1",
 		"TF_VAR_server="+world.server.Info.AdminURL, "TF_VAR_admin_key="+world.server.Info.AdminKey)
@@ -47,7 +49,7 @@ func (w *tofu) run(code int, args ...string) string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
 	defer cancel()
-	c := exec.CommandContext(ctx, w.program, append(args, "-input=false", "-no-color")...)
+	c := exec.CommandContext(ctx, w.program, append(args, "-no-color")...)
 	c.Dir, c.Env = w.dir, append(w.env, "TF_VAR_agent_version="+w.version, "TF_VAR_max_parallel="+strconv.Itoa(w.maxParallel))
 	out, err := c.CombinedOutput()
 	got := 0
@@ -70,13 +72,45 @@ const (
 
 func (w *tofu) plan(want int) { w.t.Helper(); w.run(want, "plan", "-detailed-exitcode") }
 
-// apply applies the configuration, which must do exactly what the summary says.
+// apply applies the configuration, which must do exactly what the summary says. The server must
+// answer with the spec as it was declared: this version of the provider does not notice another one,
+// later versions would plan a change each time.
 func (w *tofu) apply(added, changed, destroyed int) {
 	w.t.Helper()
 	out := w.run(0, "apply", "-auto-approve")
 	if want := fmt.Sprintf("%d added, %d changed, %d destroyed.", added, changed, destroyed); !strings.Contains(out, want) {
 		w.t.Fatalf("the apply did not end with %q:\n%s", want, out)
 	}
+	declared, answered := w.state()
+	if !reflect.DeepEqual(declared["spec"], answered["spec"]) {
+		w.t.Errorf("the server answered with the spec\n%v, and declared was\n%v", answered["spec"], declared["spec"])
+	}
+}
+
+// state returns what the state has of the object: as declared, and as the server answered.
+func (w *tofu) state() (declared, answered map[string]any) {
+	w.t.Helper()
+	var state struct {
+		Values struct {
+			Root struct {
+				Resources []struct {
+					Values struct {
+						Data     string `json:"data"`
+						Response string `json:"api_response"`
+					}
+				}
+			} `json:"root_module"`
+		}
+	}
+	out := w.run(0, "show", "-json")
+	check(w.t, json.Unmarshal([]byte(out), &state))
+	if len(state.Values.Root.Resources) != 1 {
+		w.t.Fatalf("the state has %d objects, want one:\n%s", len(state.Values.Root.Resources), out)
+	}
+	object := state.Values.Root.Resources[0].Values
+	check(w.t, json.Unmarshal([]byte(object.Data), &declared))
+	check(w.t, json.Unmarshal([]byte(object.Response), &answered))
+	return declared, answered
 }
 
 // observed waits until the server has carried out the object as it is now.
