@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/spec"
 )
 
@@ -80,17 +81,14 @@ func TestLoopKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	if writes < 20 {
 		t.Fatalf("only %d writes", writes)
 	}
-	for at := 1; at <= writes; at++ {
-		if testing.Short() && at%3 != 0 {
-			continue
-		}
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprint(at, after), func(t *testing.T) {
-				t.Parallel()
-				if got, _ := liveAndDie(t, at, after); got != want {
-					t.Errorf("killed at write %d, which was made %v:\n%s\nwant\n%s", at, after, got, want)
-				}
-			})
-		}
+	// Twice as many as writes: each is made before the server dies, or is not.
+	for n := rollouttest.Slower; n < 2*(writes+1); n += rollouttest.Slower {
+		at, after := (n+1)/2, n%2 == 0
+		t.Run(fmt.Sprint(at, after), func(t *testing.T) {
+			t.Parallel()
+			if got, _ := liveAndDie(t, at, after); got != want {
+				t.Errorf("killed at write %d, which was made %v:\n%s\nwant\n%s", at, after, got, want)
+			}
+		})
 	}
 }
