@@ -149,6 +149,7 @@ type Admission struct {
 	bodies    *pool   // bytes
 	strange   *places // for AsStranger; the share of one source is Limits.Checkins
 	anonymous *places // for Anonymous; with half of Limits.Downloads
+	reviews   *places // for Review
 	connections
 }
 
@@ -168,6 +169,7 @@ func NewAdmission(l Limits) *Admission {
 		bodies:      newPool(l.BodyBytes, 0, retrySpread),
 		strange:     newPlaces(8*l.Checkins/7+1, l.Waiting),
 		anonymous:   newPlaces((l.Downloads+1)/2, 0),
+		reviews:     newPlaces(maxReviews, maxReviews),
 		connections: newConnections(l),
 	}
 }
@@ -215,6 +217,23 @@ func (a *Admission) Anonymous(ctx context.Context, remoteAddr string, f func() e
 		return a.requests[Download].refuse()
 	}
 	defer a.anonymous.release(from)
+	return f()
+}
+
+// maxReviews bounds the conversions for Kubernetes at one time, and those that wait. A review has up
+// to 8 MiB, which are in memory several times while it is converted.
+const maxReviews = 8
+
+// Review calls f, which reads and converts objects for a client that has no credentials. It takes no
+// slot of operators, and each source gets its share.
+func (a *Admission) Review(ctx context.Context, remoteAddr string, f func() error) error {
+	inTime, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	from := sourceOfText(remoteAddr)
+	if err := a.reviews.acquire(inTime, from); err != nil {
+		return a.requests[Admin].refuse()
+	}
+	defer a.reviews.release(from)
 	return f()
 }
 

@@ -349,6 +349,31 @@ func TestAnonymousDownloadsLeaveHalfToAgents(t *testing.T) {
 	})
 }
 
+func TestReviewsOfStrangersTakeNothingFromOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := limit.NewAdmission(small())
+		end := make(chan struct{})
+		for range 100 {
+			go func() {
+				_ = a.Review(t.Context(), "10.0.0.1:1", func() error {
+					<-end // a body that never comes
+					return nil
+				})
+			}()
+		}
+		synctest.Wait()
+		if err := a.Review(t.Context(), "10.0.0.2:1", func() error { return nil }); err != nil {
+			t.Errorf("another source: %v", err)
+		}
+		if leave, err := a.EnterAdmin(t.Context()); err != nil {
+			t.Errorf("an operator: %v", err)
+		} else {
+			leave()
+		}
+		close(end)
+	})
+}
+
 func TestAdminAPIHasABudgetOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := limit.NewAdmission(small())

@@ -152,7 +152,7 @@ func (h *Handlers) routes() *gin.Engine {
 	h.routeRollouts(authed.Group("/api/v1"))
 	h.routeGroups(authed.Group("/api/v1"))
 	h.routeFleets(authed.Group("/api/v1"))
-	e.POST("/convert", h.limited, on(h.convertFleets)) // of a Kubernetes API server, which has no key
+	e.POST("/convert", on(h.convertFleets)) // of a Kubernetes API server, which has no key
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.

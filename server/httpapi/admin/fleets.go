@@ -281,14 +281,16 @@ func (h *Handlers) exportFleets(c *gin.Context) error {
 }
 
 func (h *Handlers) convertFleets(c *gin.Context) error {
-	body, err := httpapi.ReadBody(c, maxReview)
-	if err != nil {
-		return err
-	}
-	answer, err := conversion.Convert(body)
-	if err != nil {
-		return err
-	}
-	c.Data(http.StatusOK, "application/json", answer)
-	return nil
+	return h.Limits.Review(c.Request.Context(), c.Request.RemoteAddr, func() error {
+		body, err := httpapi.ReadBody(c, maxReview)
+		if err != nil {
+			return err
+		}
+		answer, err := conversion.Convert(body)
+		if err != nil {
+			return err
+		}
+		c.Data(http.StatusOK, "application/json", answer)
+		return nil
+	})
 }
