@@ -4404,7 +4404,10 @@ type RollbackRequest struct {
 type RollbackRolloutRequest struct {
 	// Scope failed: targets that failed; all: also targets that succeeded
 	Scope RollbackScope `json:"scope"`
-	Why   *string       `json:"why,omitempty"`
+
+	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
+	TakeOver *string `json:"take_over,omitempty"`
+	Why      *string `json:"why,omitempty"`
 }
 
 // RollbackScope failed: targets that failed; all: also targets that succeeded

@@ -199,6 +199,7 @@ func targetsOf(agents []string, why string) adminapi.TargetsRequest {
 func (a *client) newRolloutsRollback() *cobra.Command {
 	var (
 		scope, why string
+		owner      takeOver
 		follow     following
 	)
 	cmd := &cobra.Command{
@@ -215,8 +216,10 @@ same rollout.`,
 			if scope != "failed" && scope != "all" {
 				return &usageError{fmt.Errorf("--scope is %q, want failed (agents that failed) or all (also agents that succeeded)", scope)}
 			}
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "rollback"),
-				adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why})
+			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
+				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "rollback"),
+					adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why, TakeOver: name})
+			})
 			if err != nil {
 				return err
 			}
@@ -229,6 +232,7 @@ same rollout.`,
 	f := cmd.Flags()
 	f.StringVar(&scope, "scope", "", "agents to roll back: failed or all (required)")
 	whyFlag(cmd, &why)
+	owner.flag(a, cmd)
 	follow.register(f)
 	_ = cmd.RegisterFlagCompletionFunc("scope", completeWords([]string{"failed", "all"}))
 	return cmd

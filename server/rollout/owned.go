@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"slices"
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -9,13 +10,12 @@ import (
 
 // checkOwned refuses a rollout of agents that belong to a declared fleet, unless the request takes
 // them over, which suspends the fleet. The rollouts of declared fleets themselves are never
-// refused: their owner decides what they select. Neither are rollbacks, which undo harm.
+// refused: their owner decides what they select.
 func (s *Service) checkOwned(ctx context.Context, r *fleet.Rollout, req Request) error {
-	if r.Fleet != "" || r.RollbackOf != "" || s.Owners == nil {
+	if r.Fleet != "" || r.RollbackOf != "" { // see checkOwnedTargets
 		return nil
 	}
-	claim := action.Claim{Component: r.Plan.Component, TakeOver: req.TakeOver, Actor: req.Actor, Why: req.Why}
-	suspend, err := action.CheckOwned(ctx, s.Owners, claim, func(f func(*fleet.Agent)) error {
+	return s.checkClaim(ctx, r.Plan.Component, req, func(f func(*fleet.Agent)) error {
 		chosen, err := s.selector(ctx, &r.Plan.Select, s.Now.UTC())
 		if err != nil {
 			return err
@@ -26,6 +26,36 @@ func (s *Service) checkOwned(ctx context.Context, r *fleet.Rollout, req Request)
 			}
 		})
 	})
+}
+
+// checkOwnedTargets is checkOwned for a rollback, whose targets its preview has. Also that of a
+// declared fleet's own rollout is an operator's order: the fleet would bring its agents forward
+// again.
+func (s *Service) checkOwnedTargets(ctx context.Context, back *fleet.Rollout, pre *fleet.Preview, req Request) error {
+	return s.checkClaim(ctx, back.Plan.Component, req, func(f func(*fleet.Agent)) error {
+		ids := make([]string, len(pre.Targets))
+		for i := range pre.Targets {
+			ids[i] = pre.Targets[i].AgentID
+		}
+		for chunk := range slices.Chunk(ids, targetChunk) {
+			agents, err := s.Store.Agents().GetMany(ctx, chunk)
+			if err != nil {
+				return err
+			}
+			for i := range agents {
+				f(&agents[i])
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Service) checkClaim(ctx context.Context, component string, req Request, agents func(func(*fleet.Agent)) error) error {
+	if s.Owners == nil {
+		return nil
+	}
+	claim := action.Claim{Component: component, TakeOver: req.TakeOver, Actor: req.Actor, Why: req.Why}
+	suspend, err := action.CheckOwned(ctx, s.Owners, claim, agents)
 	if err != nil || suspend == "" {
 		return err
 	}

@@ -96,7 +96,11 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 		back = rollbackOf(&r, scope, req, now)
 		// Before any change: a rollback without targets must not leave the rollout
 		// paused.
-		if _, err := s.previewRollback(ctx, &r, &back, scope); err != nil {
+		pre, err := s.previewRollback(ctx, &r, &back, scope)
+		if err != nil {
+			return back, err
+		}
+		if err := s.checkOwnedTargets(ctx, &back, &pre, req); err != nil {
 			return back, err
 		}
 	}

@@ -265,9 +265,11 @@ func (h *Handlers) skipTargets(c *gin.Context) error {
 func (h *Handlers) rollbackRollout(c *gin.Context) error {
 	var req struct {
 		whyBody
-		Scope rollout.Scope `json:"scope"`
+		Scope    rollout.Scope `json:"scope"`
+		TakeOver string        `json:"take_over"`
 	}
 	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+		w.TakeOver = req.TakeOver
 		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
 	})
 }

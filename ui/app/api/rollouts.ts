@@ -22,7 +22,7 @@ export const startRollout = async ({ id, hash, acceptDrift, why, takeOver }: Sta
   (await call("post", "/api/v1/rollouts/{rolloutId}/start", { ...at(id), body: { hash, accept_drift: acceptDrift, why: why || undefined, take_over: takeOver } })).item;
 
 /** Runs a command and returns the rollout or, for a rollback, the new rollout. */
-export async function command(r: Rollout, what: Command, why: string): Promise<Rollout> {
+export async function command(r: Rollout, what: Command, why: string, takeOver?: string): Promise<Rollout> {
   const body = { why: why || undefined };
   const to = at(r.id);
   switch (what) {
@@ -41,9 +41,9 @@ export async function command(r: Rollout, what: Command, why: string): Promise<R
     case "retry":
       return retryTargets(r.id, [], why);
     case "rollback_failed":
-      return (await call("post", "/api/v1/rollouts/{rolloutId}/rollback", { ...to, body: { ...body, scope: "failed" } })).item;
+      return (await call("post", "/api/v1/rollouts/{rolloutId}/rollback", { ...to, body: { ...body, scope: "failed", take_over: takeOver } })).item;
     case "rollback_all":
-      return (await call("post", "/api/v1/rollouts/{rolloutId}/rollback", { ...to, body: { ...body, scope: "all" } })).item;
+      return (await call("post", "/api/v1/rollouts/{rolloutId}/rollback", { ...to, body: { ...body, scope: "all", take_over: takeOver } })).item;
     case "delete":
       await call("delete", "/api/v1/rollouts/{rolloutId}", { ...to, query: body });
       return r;

@@ -3832,6 +3832,8 @@ export interface components {
         };
         RollbackRolloutRequest: {
             scope: components["schemas"]["RollbackScope"];
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
             why?: string;
         };
         /**

@@ -6,8 +6,10 @@ import { command } from "~/api/rollouts";
 import type { Rollout } from "~/api/types";
 import { commandText } from "~/util/commandText";
 import { needsWhy, whyNot, type Command } from "~/util/rollout";
+import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { ConfirmDialog } from "../ConfirmDialog";
 import { useClock } from "../Now";
+import { TakeOver } from "../TakeOver";
 import { TextLink } from "../TextLink";
 import { useToast } from "../Toasts";
 
@@ -28,10 +30,11 @@ export function CommandDialog({ rollout: r, commands, onDone, onClose }: Props) 
   const now = useClock();
   const [chosen, setChosen] = useState<Command>(commands.find((c) => !whyNot(c, r, now)) ?? commands[0]!);
   const [why, setWhy] = useState("");
+  const [owner, setOwner] = useState("");
   const text = commandText(chosen, r);
   const must = needsWhy(chosen, r);
   const give = useMutation({
-    mutationFn: () => command(r, chosen, why.trim()),
+    mutationFn: () => command(r, chosen, why.trim(), takeOverOf(owner)),
     onSuccess: (answer) => {
       toast({
         kind: "done",
@@ -50,9 +53,9 @@ export function CommandDialog({ rollout: r, commands, onDone, onClose }: Props) 
       harmless={text.harmless}
       keep="Dismiss"
       // The state may change while the dialog is open.
-      reason={whyNot(chosen, r, now) ?? (must && why.trim() === "" ? "Give a reason to continue." : null)}
+      reason={whyNot(chosen, r, now) ?? (must && why.trim() === "" ? "Give a reason to continue." : whyNotTakeOver(give.error, owner))}
       busy={give.isPending}
-      error={give.error}
+      error={isOwned(give.error) ? null : give.error}
       onConfirm={() => give.mutate()}
       onClose={onClose}
     >
@@ -69,6 +72,7 @@ export function CommandDialog({ rollout: r, commands, onDone, onClose }: Props) 
         ) : null}
         <span role="status">{text.text}</span>
         <WhyField value={why} onChange={setWhy} required={must} />
+        <TakeOver error={give.error} typed={owner} onType={setOwner} />
       </Stack>
     </ConfirmDialog>
   );
