@@ -418,6 +418,7 @@ func (s *Service) begin(ctx context.Context, f *spec.Fleet, d Decision, req roll
 	if err := s.Rollouts.Delete(ctx, r.ID, req); err != nil {
 		return err
 	}
+	delete(s.members, f.Metadata.UID) // the census that found agents behind is too old
 	done := clone(st)
 	done.Rollout.State = fleet.RolloutCompleted
 	*f, err = s.Objects.UpdateStatus(ctx, f, done)
