@@ -3024,11 +3024,17 @@ type FleetRollout struct {
 	// Component The component that it upgrades; absent: the agents themselves
 	Component *string `json:"component,omitempty"`
 
+	// Hash The rollout hash that it carries out
+	Hash *string `json:"hash,omitempty"`
+
 	// Id Id of the rollout
 	Id string `json:"id"`
 
-	// Number 0 for the rollout of a hash; further ones bring agents that joined later, or that run something else, to the same hash
+	// Number 0 for the rollout of all agents; further ones bring agents that joined later, or that run something else, to the same versions
 	Number *int `json:"number,omitempty"`
+
+	// Sequence status.sequence when its hash was requested
+	Sequence *int64 `json:"sequence,omitempty"`
 
 	// State State of a rollout
 	State RolloutState `json:"state"`
@@ -3036,7 +3042,7 @@ type FleetRollout struct {
 	// Version The version that it brings
 	Version *string `json:"version,omitempty"`
 
-	// Waiting What it waits for, in a sentence
+	// Waiting What it waits for, or why it is paused, in a sentence
 	Waiting *string `json:"waiting,omitempty"`
 }
 

@@ -2128,7 +2128,7 @@ export interface paths {
         };
         /**
          * Get what policies and active rollouts demand as objects of kind Fleet
-         * @description For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Agents that belong to an object are left out.
+         * @description For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Left out are policies that an object selects by their id, or because it selects all agents, and what an object cannot say: a version for some percent of the agents, rollbacks, and rollouts that the server has started.
          */
         get: operations["exportFleets"];
         put?: never;
@@ -4543,14 +4543,21 @@ export interface components {
         FleetRollout: {
             /** @description Id of the rollout */
             id: string;
+            /** @description The rollout hash that it carries out */
+            hash?: string;
+            /**
+             * Format: int64
+             * @description status.sequence when its hash was requested
+             */
+            sequence?: number;
             /** @description The component that it upgrades; absent: the agents themselves */
             component?: string;
             /** @description The version that it brings */
             version?: string;
-            state: components["schemas"]["RolloutState"];
-            /** @description 0 for the rollout of a hash; further ones bring agents that joined later, or that run something else, to the same hash */
+            /** @description 0 for the rollout of all agents; further ones bring agents that joined later, or that run something else, to the same versions */
             number?: number;
-            /** @description What it waits for, in a sentence */
+            state: components["schemas"]["RolloutState"];
+            /** @description What it waits for, or why it is paused, in a sentence */
             waiting?: string;
         };
         /** @description Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed. */
