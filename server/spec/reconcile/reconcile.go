@@ -5,7 +5,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +25,15 @@ const (
 	// Interval is between two rounds. A change through this server is carried out at once; one
 	// through another server, and the end of a rollout, are noticed within it.
 	Interval = 5 * time.Second
-	// censusRest is how many times as long as a census took the next one waits, so that reading
-	// all agents costs a fiftieth of a processor. askedRest is the same while an object cannot go
-	// on without one.
-	censusRest, askedRest = 50, 5
-	// minCensusRest is for small fleets, where a census takes no time: an agent that joins or comes
+	// censusPause is how many times as long as the last census took the next one is put off, so that
+	// reading all agents costs a fiftieth of a processor. askedPause is the same while an object
+	// cannot go on without one.
+	censusPause, askedPause = 50, 5
+	// minCensusPause is for small fleets, where a census takes no time: an agent that joins or comes
 	// back waits for it. An outage ends for many agents at once, which this collects.
-	minCensusRest = 30 * time.Second
-	// firstRetry and lastRetry are how long a refused step rests: each time twice as long.
+	minCensusPause = 30 * time.Second
+	// firstRetry and lastRetry are after how long a refused step is tried again: each time twice as
+	// long.
 	firstRetry, lastRetry = 30 * time.Second, 5 * time.Minute
 	// maxSteps bounds the steps of one object in a round: the longest way, from a new hash to a
 	// rollout under way, has five.
@@ -73,11 +73,11 @@ type Service struct {
 	hashes    map[string]hashed   // by uid
 }
 
-// refusal is a step that was refused, and rests.
+// refusal is a step that was refused, and is tried again at a later time.
 type refusal struct {
 	generation int64
 	text       string
-	rest       time.Duration
+	delay      time.Duration
 	until      time.Time
 }
 
@@ -156,22 +156,11 @@ func (s *Service) read(ctx context.Context) ([]*spec.Fleet, error) {
 		objects[i] = &all[i]
 		here[all[i].Metadata.UID] = true
 	}
-	slices.SortFunc(objects, Older)
+	slices.SortFunc(objects, spec.Older)
 	drop(s.members, here)
 	drop(s.refused, here)
 	drop(s.hashes, here)
 	return objects, nil
-}
-
-// Older orders objects by their age: of those that select the same agent, it belongs to the first.
-func Older(a, b *spec.Fleet) int {
-	created := func(f *spec.Fleet) time.Time {
-		if f.Metadata.CreationTimestamp == nil {
-			return time.Time{}
-		}
-		return *f.Metadata.CreationTimestamp
-	}
-	return cmp.Or(created(a).Compare(created(b)), cmp.Compare(a.Metadata.Name, b.Metadata.Name))
 }
 
 func drop[T any](m map[string]T, here map[string]bool) {
@@ -183,11 +172,11 @@ func drop[T any](m map[string]T, here map[string]bool) {
 }
 
 func (s *Service) censusDue(asked bool, now time.Time) bool {
-	rest := max(minCensusRest, censusRest*s.took)
+	pause := max(minCensusPause, censusPause*s.took)
 	if asked {
-		rest = askedRest * s.took
+		pause = askedPause * s.took
 	}
-	return s.countedAt.IsZero() || now.Sub(s.countedAt) >= rest
+	return s.countedAt.IsZero() || now.Sub(s.countedAt) >= pause
 }
 
 // count takes a census of the agents of all objects.
@@ -288,10 +277,10 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 	for range maxSteps {
 		now := s.Now.UTC().Truncate(time.Second) // as times of Kubernetes' objects
 		seen := Seen{Members: s.members[uid]}
-		refused, resting := s.refused[uid]
-		if resting && refused.generation != f.Metadata.Generation {
+		refused, delayed := s.refused[uid]
+		if delayed && refused.generation != f.Metadata.Generation {
 			delete(s.refused, uid)
-			refused, resting = refusal{}, false
+			refused, delayed = refusal{}, false
 		}
 		seen.Refused = refused.text
 		if seen.Rollout, err = s.rollout(ctx, &f.Status); err != nil {
@@ -309,10 +298,10 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 			continue
 		}
 		switch {
-		case d.Act == Wait && resting && !d.Count:
+		case d.Act == Wait && delayed && !d.Count:
 			delete(s.refused, uid) // what was refused is no longer to be done
 			continue
-		case d.Act == Wait, resting && s.Now.UTC().Before(refused.until):
+		case d.Act == Wait, delayed && s.Now.UTC().Before(refused.until):
 			return asked, nil
 		}
 		if err := s.take(ctx, f, d, refused); err != nil {
@@ -324,7 +313,7 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 
 func underWay(st *spec.Status) bool { return st.Rollout != nil && st.Rollout.State.Active() }
 
-// take executes a step. One that the rules of rollouts refuse rests for a while.
+// take executes a step. One that the rules of rollouts refuse is tried again later.
 func (s *Service) take(ctx context.Context, f *spec.Fleet, d Decision, last refusal) error {
 	uid := f.Metadata.UID
 	err := s.act(ctx, f, d)
@@ -336,9 +325,9 @@ func (s *Service) take(ctx context.Context, f *spec.Fleet, d Decision, last refu
 	case !errors.As(err, &refused), refused.Kind == fleet.Unavailable, refused.Kind == fleet.Internal, refused.Kind == fleet.TooMany:
 		return err
 	}
-	rest := min(max(firstRetry, 2*last.rest), lastRetry)
-	s.refused[uid] = refusal{f.Metadata.Generation, refused.Message, rest, s.Now.UTC().Add(rest)}
-	s.Log.Info("a step of a declared fleet waits", "fleet", f.Metadata.Name, "step", d.Act, "error", err, "retry", rest)
+	delay := min(max(firstRetry, 2*last.delay), lastRetry)
+	s.refused[uid] = refusal{f.Metadata.Generation, refused.Message, delay, s.Now.UTC().Add(delay)}
+	s.Log.Info("a step of a declared fleet waits", "fleet", f.Metadata.Name, "step", d.Act, "error", err, "retry", delay)
 	return nil
 }
 
