@@ -473,10 +473,10 @@ func nearest(name string, fields []*Field) string {
 			continue
 		}
 		full := lower(f.Name)
-		d := distance(name, full)
+		d := Distance(name, full)
 		// Compare host.name with the end of local_metadata.host.name.
 		if end := lastParts(full, strings.Count(name, ".")+1); end != full {
-			d = min(d, distance(name, end))
+			d = min(d, Distance(name, end))
 		}
 		if d < least || d == least && best != "" && len(f.Name) < len(best) {
 			best, least = f.Name, d
@@ -494,8 +494,9 @@ func lastParts(name string, n int) string {
 	return name[i+1:]
 }
 
-// distance returns the Levenshtein distance, in bytes.
-func distance(a, b string) int {
+// Distance returns the Levenshtein distance of two names, in bytes, to suggest the one that was
+// meant.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

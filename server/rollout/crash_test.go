@@ -9,93 +9,9 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
-	"github.com/muster-fleet/muster/server/store"
 )
-
-var errPowerCut = errors.New("power cut")
-
-// fuse simulates a power cut: the write with the number at, and all later ones, fail
-// without effect.
-type fuse struct {
-	at    int
-	n     int
-	blown bool
-}
-
-func (f *fuse) write(do func() error) error {
-	if f.blown {
-		return errPowerCut
-	}
-	if f.n++; f.n != f.at {
-		return do()
-	}
-	f.blown = true
-	return errPowerCut
-}
-
-// fusedStore is a store whose writes pass a fuse.
-type fusedStore struct {
-	store.Store
-	fuse *fuse
-}
-
-type fused[T any] struct {
-	store.Collection[T]
-	fuse *fuse
-}
-
-func (c fused[T]) Create(ctx context.Context, v T) error {
-	return c.fuse.write(func() error { return c.Collection.Create(ctx, v) })
-}
-
-func (c fused[T]) Update(ctx context.Context, v T) error {
-	return c.fuse.write(func() error { return c.Collection.Update(ctx, v) })
-}
-
-func (c fused[T]) Delete(ctx context.Context, id string) error {
-	return c.fuse.write(func() error { return c.Collection.Delete(ctx, id) })
-}
-
-type fusedRollouts struct {
-	fused[fleet.Rollout]
-	rollouts store.Rollouts
-}
-
-func (c fusedRollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
-	return c.rollouts.Active(ctx)
-}
-
-type fusedTargets struct {
-	store.Targets
-	fuse *fuse
-}
-
-func (c fusedTargets) Create(ctx context.Context, list []fleet.Target) error {
-	return c.fuse.write(func() error { return c.Targets.Create(ctx, list) })
-}
-
-type fusedAudit struct {
-	store.Audit
-	fuse *fuse
-}
-
-func (c fusedAudit) Append(ctx context.Context, list []fleet.AuditEntry) error {
-	return c.fuse.write(func() error { return c.Audit.Append(ctx, list) })
-}
-
-func (s *fusedStore) Rollouts() store.Rollouts {
-	return fusedRollouts{fused[fleet.Rollout]{s.Store.Rollouts(), s.fuse}, s.Store.Rollouts()}
-}
-func (s *fusedStore) Targets() store.Targets { return fusedTargets{s.Store.Targets(), s.fuse} }
-func (s *fusedStore) Audit() store.Audit     { return fusedAudit{s.Store.Audit(), s.fuse} }
-func (s *fusedStore) Previews() store.Collection[fleet.Preview] {
-	return fused[fleet.Preview]{s.Store.Previews(), s.fuse}
-}
-
-func (s *fusedStore) PolicyLocks() store.Collection[fleet.PolicyLock] {
-	return fused[fleet.PolicyLock]{s.Store.PolicyLocks(), s.fuse}
-}
 
 // A command that is interrupted at any write is completed by repeating it, with the
 // same result as without the interruption.
@@ -153,7 +69,7 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := func(f *fuse) (end string, blown bool) {
+			run := func(at int) (end string, died bool, writes int) {
 				d := newHarness(t)
 				d.enrol("a", "b", "lab/c")
 				r := story.prepare(d)
@@ -163,27 +79,26 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 					d.enrol("x") // so that there is a second preview to drop
 					hash = d.preview(r).Hash
 				}
-				cut := d.serve(&fusedStore{d.store, f})
-				_, err := story.ask(t.Context(), cut, r, hash)
-				if f.blown != errors.Is(err, errPowerCut) {
-					t.Fatalf("write %d: blown is %t, the answer was %v", f.at, f.blown, err)
+				m := &fleettest.Mortal{Store: d.store, At: at}
+				_, err := story.ask(t.Context(), d.serve(m), r, hash)
+				if m.Dead != errors.Is(err, fleettest.ErrDead) {
+					t.Fatalf("write %d: dead is %t, the answer was %v", at, m.Dead, err)
 				}
 				got, err := story.ask(t.Context(), d.service, r, hash)
 				d.must(err)
-				return d.leftBehind(r.ID, got.ID), f.blown
+				return d.leftBehind(r.ID, got.ID), m.Dead, m.Writes
 			}
-			counts := &fuse{}
-			whole, _ := run(counts)
-			if counts.n < 2 {
-				t.Errorf("it makes only %d writes", counts.n)
+			whole, _, writes := run(0)
+			if writes < 2 {
+				t.Errorf("it makes only %d writes", writes)
 			}
-			for at := min(rollouttest.Slower, counts.n); at <= counts.n; at += rollouttest.Slower {
-				end, blown := run(&fuse{at: at})
-				if !blown {
-					t.Errorf("write %d was not cut", at)
+			for at := min(rollouttest.Slower, writes); at <= writes; at += rollouttest.Slower {
+				end, died, _ := run(at)
+				if !died {
+					t.Errorf("it was not killed at write %d", at)
 				}
 				if end != whole {
-					t.Errorf("cut at write %d it ends as\n%s\nwant\n%s", at, end, whole)
+					t.Errorf("killed at write %d it ends as\n%s\nwant\n%s", at, end, whole)
 				}
 			}
 		})

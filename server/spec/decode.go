@@ -17,6 +17,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // MaxDocument bounds an object that a user writes, in bytes: a selector may name 5,000 agents,
@@ -243,7 +244,7 @@ func hint(name string, fields map[string]reflect.Type) string {
 	slices.Sort(known)
 	best, least := "", 1+max(2, len(name)/3)
 	for _, k := range known {
-		d := distance(plain(name), plain(k))
+		d := kql.Distance(plain(name), plain(k))
 		if d < least {
 			best, least = k, d
 		}
@@ -257,27 +258,6 @@ func hint(name string, fields map[string]reflect.Type) string {
 // plain makes max_parallel and maxParallel equal.
 func plain(name string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
-}
-
-// distance returns the Levenshtein distance, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // wants describes the values of a type.

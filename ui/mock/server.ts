@@ -169,8 +169,8 @@ export async function answer(mock: Mock, rollouts: MockRollouts, req: IncomingMe
   if (!loggedIn) return send(res, refuse(401, "Unauthorized", "Log in with an admin API key."));
   if (req.method !== "GET" && !req.headers["kbn-xsrf"]) return send(res, refuse(400, "Bad Request", "The header kbn-xsrf is missing."));
   if (url.pathname === "/api/v1/events") return stream(mock.fleet, url, req, res);
-  const told = answerRollouts(rollouts, req.method ?? "GET", url, body) ?? answerDeclared(mock.declared, req.method ?? "GET", url, body);
-  if (told) return send(res, told);
+  const answered = answerRollouts(rollouts, req.method ?? "GET", url, body) ?? answerDeclared(mock.declared, req.method ?? "GET", url, body);
+  if (answered) return send(res, answered);
   for (const [method, path, handle] of routes) {
     const match = method === req.method ? path.exec(url.pathname) : null;
     if (match) return send(res, attempt(() => handle({ ...mock, url, args: match.slice(1).map(decodeURIComponent), body })));

@@ -44,7 +44,7 @@ func SameTargets(before, after *fleet.Plan) bool {
 }
 
 // HeldSince returns since when the offer of a held target has been held. An agent that comes and
-// goes does not begin it anew. It is zero if the target is not held.
+// goes does not begin it again. It is zero if the target is not held.
 func HeldSince(t *fleet.Target) time.Time {
 	var since time.Time
 	if t.State != fleet.TargetHeld {
