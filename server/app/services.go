@@ -68,7 +68,7 @@ type services struct {
 	configs    *configfile.Renderer
 	groups     *group.Service
 	declared   *declare.Service
-	carryOut   *specreconcile.Service
+	fleets     *specreconcile.Service
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
@@ -132,9 +132,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if err != nil {
 		return nil, err
 	}
-	// Orders ask the owners, whose changes wake the loop that needs the services of orders.
-	var carryOut *specreconcile.Service
-	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: func() { carryOut.Signal() }, Log: log, Now: now}
+	wake := specreconcile.NewWake()
+	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: wake.Signal, Log: log, Now: now}
 	owners := declare.NewOwners(declarations)
 	actions := &action.Service{Store: db, Feed: feed, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
@@ -162,8 +161,8 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	declarations.Rollouts = rollouts
 	declared := declare.New(declarations)
 	declared.Rewrite(ctx)
-	carryOut = specreconcile.New(specreconcile.Config{
-		Objects: declared, Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+	fleets := specreconcile.New(specreconcile.Config{
+		Objects: declared, Wake: wake, Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Log: log, Now: now,
 	})
 	groups := group.New(group.Config{
@@ -205,7 +204,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, carryOut: carryOut, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, fleets: fleets, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
 	}, nil
 }
 
@@ -229,6 +228,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.carryOut.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run, s.upgrade.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

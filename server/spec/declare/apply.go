@@ -263,7 +263,7 @@ func (s *Service) cancel(ctx context.Context, name string, req Request) error {
 		if r.Fleet != name || r.State == fleet.RolloutCancelling || plan.Promoting(&r) {
 			continue
 		}
-		if _, err := s.Rollouts.Cancel(ctx, r.ID, rollout.Request{Actor: req.Actor, Why: why[:min(len(why), maxWhy)]}); err != nil {
+		if _, err := s.Rollouts.Replace(ctx, r.ID, rollout.Request{Actor: req.Actor, Why: why[:min(len(why), maxWhy)]}); err != nil {
 			return fmt.Errorf("fleet %s was deleted, but its rollout %s goes on: %w", name, r.ID, err)
 		}
 	}

@@ -51,9 +51,24 @@ type Objects interface {
 	UpdateStatus(ctx context.Context, f *spec.Fleet, status spec.Status) (spec.Fleet, error)
 }
 
+// Wake requests rounds. It is made before the services that change objects, which signal it.
+type Wake chan struct{}
+
+// NewWake returns a Wake.
+func NewWake() Wake { return make(Wake, 1) }
+
+// Signal requests a round now.
+func (w Wake) Signal() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
 // Config is what a service depends on.
 type Config struct {
 	Objects  Objects
+	Wake     Wake
 	Store    store.Store
 	Rollouts *rollout.Service
 	Lease    *lease.Holder
@@ -64,7 +79,6 @@ type Config struct {
 // Service carries out declared fleets.
 type Service struct {
 	Config
-	wake chan struct{}
 
 	members   map[string]*Members // of the last census, by uid
 	countedAt time.Time           // when the last census ended
@@ -89,15 +103,7 @@ type hashed struct {
 
 // New returns a service. Objects are carried out while its Run is running.
 func New(c Config) *Service {
-	return &Service{Config: c, wake: make(chan struct{}, 1), members: map[string]*Members{}, refused: map[string]refusal{}, hashes: map[string]hashed{}}
-}
-
-// Signal requests a round now.
-func (s *Service) Signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	return &Service{Config: c, members: map[string]*Members{}, refused: map[string]refusal{}, hashes: map[string]hashed{}}
 }
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
@@ -114,7 +120,7 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-s.wake:
+		case <-s.Wake:
 		}
 		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
 			s.Log.Warn("declared fleets continue in the next round", "error", err)

@@ -86,7 +86,7 @@ func newWorld(t *testing.T, hosts ...string) *world {
 // serve starts the process that carries out objects, on a store.
 func (w *world) serve(db store.Store, name string) {
 	w.loop = reconcile.New(reconcile.Config{
-		Objects: objects{db}, Store: db, Rollouts: w.Service(db), Lease: w.Lease(name), Log: slog.New(slog.DiscardHandler), Now: w.Clock,
+		Objects: objects{db}, Wake: reconcile.NewWake(), Store: db, Rollouts: w.Service(db), Lease: w.Lease(name), Log: slog.New(slog.DiscardHandler), Now: w.Clock,
 	})
 }
 
