@@ -30,6 +30,33 @@ func Demo(ctx context.Context,
 	return demo.Run(ctx, demo.Options{Root: root(), Auto: auto != nil && *auto, Out: os.Stdout})
 }
 
+// Fleet runs a server with a simulated fleet on this machine until Ctrl-C, for work on the web UI.
+func Fleet(ctx context.Context,
+	// how many hosts there are (300), and how many of them carry out orders (60)
+	hosts, live *int,
+	// the port of the admin API; by default a free one
+	port *int,
+) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Fleet(ctx, root(), os.Stdout, value(hosts, 300), value(live, 60), value(port, 0))
+}
+
+// Shots takes the pictures of the web UI in README and documents, with a simulated fleet, into ui/shots.
+func Shots(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Shots(ctx, root(), os.Stdout)
+}
+
+// value returns the value of a flag, or what it is if it is left out.
+func value(flag *int, otherwise int) int {
+	if flag == nil {
+		return otherwise
+	}
+	return *flag
+}
+
 // Es runs an Elasticsearch on this machine until Ctrl-C, for a server that you start yourself.
 func Es(ctx context.Context,
 	// the port to listen on; by default a free one
@@ -37,11 +64,7 @@ func Es(ctx context.Context,
 ) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	chosen := 0
-	if port != nil {
-		chosen = *port
-	}
-	return esnode.Run(ctx, chosen, os.Stdout)
+	return esnode.Run(ctx, value(port, 0), os.Stdout)
 }
 
 // Build builds the web UI and the three programs into build/bin.

@@ -4,7 +4,6 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
-import { mockFleet } from "./mock/plugin.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -42,14 +41,26 @@ function keepDist(): Plugin {
   };
 }
 
-// MUSTER_SERVER=https://localhost:8221 npm run dev  uses a real server;
-// without it the mock fleet answers.
-const server = process.env.MUSTER_SERVER;
+/** Sends the API's requests to the server that MUSTER_SERVER names, without which the pages have nothing to show. */
+function needServer(): Plugin {
+  return {
+    name: "muster-server",
+    apply: "serve",
+    config(_, { isPreview }) {
+      if (process.env.VITEST) return;
+      const target = process.env.MUSTER_SERVER;
+      if (!target) {
+        throw new Error(`${isPreview ? "npx vite preview" : "npm run dev"} shows the pages of a server: name it, as in\n\n  MUSTER_SERVER=https://localhost:8221 npm run dev\n\n\`go tool mage fleet\` runs one with a simulated fleet, and prints its address.`);
+      }
+      const proxy = { "/api": { target, changeOrigin: true, secure: false } };
+      return { server: { proxy }, preview: { proxy } };
+    },
+  };
+}
 
 export default defineConfig({
-  plugins: [react(), precompress(), keepDist(), ...(server || process.env.VITEST ? [] : [mockFleet()])],
+  plugins: [react(), precompress(), keepDist(), needServer()],
   resolve: { alias: { "~": here("./app") } },
-  server: server ? { proxy: { "/api": { target: server, changeOrigin: true, secure: false } } } : {},
   build: {
     outDir: "dist",
     emptyOutDir: true,
@@ -62,6 +73,6 @@ export default defineConfig({
   },
   test: {
     environment: "happy-dom",
-    include: ["app/**/*.test.ts", "app/**/*.test.tsx", "mock/**/*.test.ts"],
+    include: ["app/**/*.test.ts", "app/**/*.test.tsx"],
   },
 });

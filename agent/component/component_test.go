@@ -319,7 +319,7 @@ func TestUnhealthyVersionIsUndoneAndRemembered(t *testing.T) {
 		w.expect("1.0.0")
 		m.Conclude(bad, f)
 		d := m.Reports()[0].UpgradeDetails
-		if d == nil || d.State != agentapi.UpgradeFailed || d.Metadata.FailedState != agentapi.UpgradeWatching || d.ActionID != "second" {
+		if d == nil || d.State != agentapi.UpgradeFailed || d.Metadata.FailedState != agentapi.UpgradeWatching || d.Metadata.ReasonCode != agentapi.ReasonCrashLoop || d.ActionID != "second" {
 			t.Errorf("reported is %+v", d)
 		}
 		// Another agent process remembers both.

@@ -168,44 +168,49 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
+// unhealthy is why a version is bad. It is the zero value if it is not.
+type unhealthy struct{ code, text string }
+
+func (p unhealthy) Error() string { return p.text }
+
 // judge decides whether the version stays. Until the wait is over only what cannot get better
 // is bad: too many restarts, a component that stays down, a check that passed and fails
 // again. At its end everything has to be right; a check that has passed before may still fail
 // less often in a row than its threshold, and then its next tries decide.
-func (o *observation) judge(rules *Rules, now time.Time) (verdict, string) {
+func (o *observation) judge(rules *Rules, now time.Time) (verdict, unhealthy) {
 	if !o.looked() {
-		return undecided, ""
+		return undecided, unhealthy{}
 	}
 	st := o.last.status
 	if o.restarts > rules.MaxRestarts {
-		return bad, fmt.Sprintf("crash loop: it was restarted %s within %s%s", times(o.restarts), now.Sub(o.began).Round(time.Second), because(cmp.Or(o.ended, st.Message)))
+		return bad, unhealthy{agentapi.ReasonCrashLoop, fmt.Sprintf("crash loop: it was restarted %s within %s%s", times(o.restarts), now.Sub(o.began).Round(time.Second), because(cmp.Or(o.ended, st.Message)))}
 	}
 	over := now.Sub(o.began) >= rules.Wait
 	if !st.Running {
 		if down := now.Sub(o.downFrom); over || down >= downTolerance {
-			return bad, "it does not run" + because(st.Message)
+			return bad, unhealthy{agentapi.ReasonNotRunning, "it does not run" + because(st.Message)}
 		}
-		return undecided, ""
+		return undecided, unhealthy{}
 	}
 	waits := false
 	for i, c := range o.checks {
 		failing := c.failures >= rules.Checks[i].Threshold
 		switch {
 		case failing && (c.passed || over), over && c.err != nil && !c.passed:
-			return bad, fmt.Sprintf("check %s fails: %v", rules.Checks[i].Name, c.err)
+			return bad, unhealthy{agentapi.ReasonCheckFailed, fmt.Sprintf("check %s fails: %v", rules.Checks[i].Name, c.err)}
 		case c.err != nil:
 			waits = true // a single failure is no verdict: the next looks decide
 		}
 	}
 	switch {
 	case !over || waits:
-		return undecided, ""
+		return undecided, unhealthy{}
 	case !st.Ready:
-		return bad, "it is not ready" + because(st.Message)
+		return bad, unhealthy{agentapi.ReasonNotReady, "it is not ready" + because(st.Message)}
 	case len(o.last.checks) < len(rules.Checks):
-		return undecided, "" // the checks of this sample have not run yet
+		return undecided, unhealthy{} // the checks of this sample have not run yet
 	}
-	return good, ""
+	return good, unhealthy{}
 }
 
 // pending says what an observation still waits for.

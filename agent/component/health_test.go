@@ -81,7 +81,7 @@ func TestVerdictOnANewVersion(t *testing.T) {
 					if v == undecided {
 						continue
 					}
-					if v != c.want || l.at != c.at || !strings.Contains(why, c.why) {
+					if v != c.want || l.at != c.at || !strings.Contains(why.text, c.why) || (why.code == "") != (v == good) {
 						t.Errorf("verdict %d (%s) after %s, want %d (%s) after %s", v, why, l.at, c.want, c.why, c.at)
 					}
 					return

@@ -501,7 +501,7 @@ func (w *work) observe(ctx context.Context) error {
 		case good:
 			return nil
 		case bad:
-			return w.withOutput(fmt.Errorf("version %s is not healthy: %s", w.j.Order.Version, why), &w.j.To)
+			return w.withOutput(fmt.Errorf("version %s is not healthy: %w", w.j.Order.Version, why), &w.j.To)
 		}
 		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
 		select {
@@ -593,9 +593,9 @@ func (w *work) runsAgain(ctx context.Context) error {
 		case v == good:
 			return nil
 		case v == bad && w.j.Order.Migration == breakingMigration:
-			return fmt.Errorf("version %s is back, and %s; the migration to %s is breaking, so it may not read the state: follow the recovery plan", w.j.From.FullVersion(), why, w.j.Order.Version)
+			return fmt.Errorf("version %s is back, and %w; the migration to %s is breaking, so it may not read the state: follow the recovery plan", w.j.From.FullVersion(), why, w.j.Order.Version)
 		case v == bad:
-			return fmt.Errorf("version %s is back, and %s", w.j.From.FullVersion(), why)
+			return fmt.Errorf("version %s is back, and %w", w.j.From.FullVersion(), why)
 		}
 		<-tick.C
 	}
@@ -683,8 +683,12 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 		return
 	}
 	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
-	if f.Broken {
+	var seen unhealthy
+	switch {
+	case f.Broken:
 		meta.ReasonCode = agentapi.FailedRollback
+	case errors.As(f.Err, &seen):
+		meta.ReasonCode = seen.code
 	}
 	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
 	u.note(func(s *state) { s.Report = &d })

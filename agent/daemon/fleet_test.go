@@ -34,6 +34,20 @@ func TestNamedVersionIsForFleetServersOnly(t *testing.T) {
 	}
 }
 
+// A Muster server previews upgrades with what is free on the host.
+func TestFreeSpaceIsReportedToMusterServersOnly(t *testing.T) {
+	for name, want := range map[string]bool{"Muster": true, "Fleet Server": false} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.server.Fleet = !want
+			m.start()
+			m.lastIs("the free space is as expected", func(c fakeserver.Checkin) bool {
+				return strings.Contains(string(c.LocalMeta), `"muster":{"free_bytes":`) == want
+			})
+		})
+	}
+}
+
 // A Fleet Server checks what agents send more strictly than Muster's, does not end an older
 // poll, and serves no packages.
 func TestAgentOfAFleetServerIsUpgraded(t *testing.T) {

@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
+
+// opReport labels what a check-in reads from the disk.
+const opReport = "report"
 
 // setUpgrade sets the reported state of the upgrade.
 func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
@@ -158,8 +162,21 @@ var defaultMessages = map[probe.State]string{
 func (d *daemon) metadata() []byte {
 	return d.Host.Metadata(host.Agent{
 		ID: d.Identity.AgentID, Version: d.Running.FullVersion(), Snapshot: d.Running.Snapshot,
-		Build: d.Running.Identity.String(), LogLevel: logLevel(d.logLevel()),
+		Build: d.Running.Identity.String(), LogLevel: logLevel(d.logLevel()), FreeBytes: d.freeBytes(),
 	})
+}
+
+// freeBytes returns the free space that the check before an upgrade compares with the package's
+// need. It is nil if that is not known, and for Fleet Servers, which do not ask for it.
+func (d *daemon) freeBytes() *int64 {
+	if !d.Muster {
+		return nil
+	}
+	free, err := d.Disk.Free(opReport, layout.Path(d.Top, layout.DataDir))
+	if err != nil {
+		return nil // the upgrade reports it
+	}
+	return &free
 }
 
 // wireUpgrade returns the upgrade to report. A Fleet Server may fail a check-in whose upgrade

@@ -32,8 +32,6 @@ const (
 	MaxSize = 2 << 30
 	// MaxSmall bounds a file fetched whole, such as a signature.
 	MaxSmall = 64 << 10
-	// SpaceMargin must stay free beside a download, for the agent's state and log.
-	SpaceMargin = 16 << 20
 	// ReportEvery is the time between two progress reports.
 	ReportEvery = time.Second
 	// RateWindow is the window of the reported mean rate: long enough to be steady,

@@ -261,7 +261,7 @@ func (p *part) checkSpace() error {
 	if err != nil {
 		return onDisk(dir, err)
 	}
-	if need := p.size - p.have + SpaceMargin; free < need {
+	if need := p.size - p.have + disk.SpaceMargin; free < need {
 		return &fault{ours: true, err: fmt.Errorf("not enough disk space in %s: the download needs %d bytes, %d are free; free some and upgrade again", dir, need, free)}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"math/bits"
 	"net"
 	"os"
 	"runtime"
@@ -39,6 +40,16 @@ type Agent struct {
 	Snapshot bool
 	Build    string // identifies the build: version and hash
 	LogLevel string
+	// FreeBytes is what is free on the disk that its versions are on; nil: not known. Metadata
+	// rounds it down.
+	FreeBytes *int64
+}
+
+// coarse rounds a size down to its three highest bits, so by less than a fifth. The exact figure
+// changes all the time, and each change of the metadata is a write on the server.
+func coarse(bytes int64) int64 {
+	shift := max(0, bits.Len64(uint64(bytes))-3)
+	return bytes >> shift << shift
 }
 
 // Metadata returns local_metadata.
@@ -54,6 +65,9 @@ func (i Info) Metadata(a Agent) json.RawMessage {
 		LogLevel    string `json:"log_level"`
 		Build       build  `json:"build"`
 	}
+	type muster struct {
+		FreeBytes int64 `json:"free_bytes"`
+	}
 	var m struct {
 		Elastic struct {
 			Agent agent `json:"agent"`
@@ -66,7 +80,11 @@ func (i Info) Metadata(a Agent) json.RawMessage {
 			MAC          []string `json:"mac"`
 			Name         string   `json:"name"`
 		} `json:"host"`
-		OS OS `json:"os"`
+		OS     OS      `json:"os"`
+		Muster *muster `json:"muster,omitempty"`
+	}
+	if a.FreeBytes != nil {
+		m.Muster = &muster{coarse(*a.FreeBytes)}
 	}
 	m.Elastic.Agent = agent{
 		ID: a.ID, Version: a.Version, Snapshot: a.Snapshot, Upgradeable: i.OS.Type != "windows",

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 )
@@ -18,6 +19,25 @@ func TestOSRelease(t *testing.T) {
 		if got := ParseOSRelease([]byte(text)); got != want {
 			t.Errorf("%q gives %+v, want %+v", text, got, want)
 		}
+	}
+}
+
+func TestFreeSpaceIsReportedRoundedDown(t *testing.T) {
+	for free, want := range map[int64]int64{0: 0, 7: 7, 9: 8, 1 << 30: 1 << 30, 1<<30 + 1: 1 << 30, 120e6: 7 << 24, 1<<63 - 1: 7 << 60} {
+		var got struct {
+			Muster struct {
+				FreeBytes *int64 `json:"free_bytes"`
+			} `json:"muster"`
+		}
+		if err := json.Unmarshal(Info{}.Metadata(Agent{FreeBytes: &free}), &got); err != nil {
+			t.Fatal(err)
+		}
+		if r := got.Muster.FreeBytes; r == nil || *r != want {
+			t.Errorf("%d bytes are reported as %v, want %d", free, r, want)
+		}
+	}
+	if raw := (Info{}).Metadata(Agent{}); bytes.Contains(raw, []byte("muster")) {
+		t.Errorf("what is not known is reported: %s", raw)
 	}
 }
 

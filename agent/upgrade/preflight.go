@@ -24,11 +24,6 @@ const (
 	// writeCheck is created and removed beside the pointer to check that the pointer
 	// can be moved. Writing the journal checks the data folder.
 	writeCheck = ".muster-write-check"
-
-	// unpackedFactor is the assumed ratio of a package's size to its archive's if
-	// the publishers state none: stripped Go programs compress to between a third
-	// and a half. Unpack checks the exact size before it writes.
-	unpackedFactor = 3
 )
 
 // errNoTrust is returned if no publisher is trusted.
@@ -152,10 +147,7 @@ func (w *work) askSources(ctx context.Context) error {
 	if size < 0 {
 		size = info.Size
 	}
-	unpacked := expect.Unpacked
-	if unpacked < 0 {
-		unpacked = unpackedFactor * size
-	}
+	unpacked := install.Unpacked(size, expect.Unpacked)
 	if w.j.Request.Stage {
 		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: max(0, unpacked)}); err != nil {
 			return err
@@ -261,7 +253,7 @@ func (w *work) checkSpace(size, unpacked int64) error {
 		return err
 	}
 	have := download.Have(w.Disk, w.path(layout.DownloadsDir), w.j.Archive)
-	need := install.Need(max(0, size-have)) + install.Need(unpacked) + download.SpaceMargin
+	need := install.UpgradeNeed(size, unpacked, have)
 	if free >= need {
 		return nil
 	}

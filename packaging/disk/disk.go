@@ -45,6 +45,10 @@ type Disk interface {
 	Free(op, path string) (int64, error)
 }
 
+// SpaceMargin is how many bytes must stay free beside what is downloaded or unpacked, for the agent's
+// state and log.
+const SpaceMargin = 16 << 20
+
 // File is an open file.
 type File interface {
 	io.Reader

@@ -156,6 +156,17 @@ func (s *Service) EndSessions(ctx context.Context, id string) error {
 	return err
 }
 
+// SeeFailures records that the owner of a key has seen the failures of upgrades that ended until
+// a time. What has been seen stays seen.
+func (s *Service) SeeFailures(ctx context.Context, id string, until time.Time) error {
+	_, err := s.change(ctx, id, func(k *fleet.AdminKey) {
+		if k.FailuresSeenAt == nil || until.After(*k.FailuresSeenAt) {
+			k.FailuresSeenAt = &until
+		}
+	})
+	return err
+}
+
 // changeTries bounds the attempts to write over concurrent changes, of which a key has at
 // most a few in a minute.
 const changeTries = 4

@@ -122,7 +122,7 @@ func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.A
 		if !a.AcknowledgePolicy(has, coordinator) {
 			return store.Report{}
 		}
-		r := store.Report{Agent: a}
+		r := store.Report{Agent: a, History: []fleet.HistoryRecord{a.PolicyRecord(now)}}
 		if first { // its status changes, and a change for the whole fleet writes no event for each agent
 			r.Events = []fleet.Event{{Type: fleet.EventAgentPolicy, Subject: a.ID, Data: event.Data(map[string]string{"action_id": e.ActionID})}}
 		}
@@ -135,14 +135,14 @@ func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool
 	switch a.Type {
 	case agentapi.ActionUpgrade:
 		if name := a.Component(); name != "" {
-			changed := agent.ObserveComponentAck(a.ID, errText, retry)
+			changed := agent.ObserveComponentAck(a.ID, errText, retry, now)
 			return agent.ComponentEvent(name), changed
 		}
 		changed := agent.ObserveAck(a.ID, errText, retry, now)
 		return agent.UpgradeEvent(), changed
 	case agentapi.ActionCancel:
 		name := agent.ComponentOf(a.Cancels())
-		changed := errText == "" && agent.CancelUpgrade(a.Cancels())
+		changed := errText == "" && agent.CancelUpgrade(a.Cancels(), now)
 		if name != "" {
 			return agent.ComponentEvent(name), changed
 		}

@@ -296,7 +296,7 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 		do.check = func(a *fleet.Agent) error {
 			subject := a.Of(o.Component)
 			if subject.Version == o.Version {
-				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version)
+				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version).Because(fleet.CauseRunning)
 			}
 			if err := cmp.Or(inForce(a), back(a)); err != nil {
 				return err
@@ -356,7 +356,7 @@ func checkRollback(component, version string, now time.Time) func(*fleet.Agent) 
 		subject := agent.Of(component)
 		to, err := subject.CheckRollback(version, now)
 		if err == nil && to != version {
-			err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to, version)
+			err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to, version).Because(fleet.CauseNoWayBack)
 		}
 		return err
 	}
@@ -424,7 +424,11 @@ func (s *Service) unlessHosted(ctx context.Context, o UpgradeOrder, check func(*
 	if o.Force && !o.Single { // as in Kibana, where force does not open this for one agent
 		return check, nil
 	}
-	return s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
+	check, err := s.unlessManaged(ctx, check, "Cannot upgrade agent %s in hosted agent policy %s: it is managed (is_managed)")
+	if len(o.AgentIDs) > 1 { // the call for one agent has no such force
+		check = managedForceable(check)
+	}
+	return check, err
 }
 
 // checkAgentUpgrade returns a function that reports why an agent cannot follow the order.
@@ -435,7 +439,7 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 	missing := o.UpgradeRequest.Check(catalog)
 	var of *fleet.Error
 	if errors.As(missing, &of) {
-		missing = fleet.Errorf(of.Kind, "%s", of.Message) // without the field of the request
+		missing = fleet.Errorf(of.Kind, "%s", of.Message).Because(cmp.Or(of.Cause, fleet.CauseNotPublished)) // without the field of the request
 	}
 	check := func(a *fleet.Agent) error {
 		err := a.CheckUpgrade(o.UpgradeRequest, catalog)
@@ -447,6 +451,10 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 		}
 		if missing != nil {
 			err = missing
+		}
+		var lacks *fleet.Error
+		if errors.As(err, &lacks) && lacks.Cause == fleet.CauseNoSpace {
+			return err
 		}
 		return noPackage{err}
 	}
@@ -474,7 +482,9 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, do step) e
 	}
 	for i := range verdicts {
 		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil {
-			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s%s", why, do.hint)
+			refused := fleet.Errorf(fleet.Conflict, "%s%s", why, do.hint).Because(fleet.CauseRollout)
+			refused.Forceable = do.hint != ""
+			verdicts[i].Err = refused
 		}
 	}
 	return nil
@@ -575,7 +585,7 @@ func (s *Service) Found(ctx context.Context, ids []string) (n int, err error) {
 }
 
 func notFound(id string) (fleet.Agent, error) {
-	return fleet.Agent{ID: id}, fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
+	return fleet.Agent{ID: id}, fleet.Errorf(fleet.NotFound, "Agent %s not found", id).Because(fleet.CauseNotFound)
 }
 
 // Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
@@ -613,10 +623,17 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		start = *o.StartTime
 	}
 	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force && !o.Rollback, Rollback: o.Rollback}
-	do.begin = func(agent *fleet.Agent) { agent.BeginUpgrade(id, o.Version, start) }
+	by := fleet.Orderer{By: o.Actor, Why: o.Why}
+	do.begin = func(agent *fleet.Agent) {
+		agent.BeginUpgrade(id, o.Version, start)
+		agent.OrderedBy(by, now)
+	}
 	if o.Component != "" {
 		data.Component = o.ofComponent().Data(id, catalog)
-		do.begin = func(agent *fleet.Agent) { agent.BeginComponentUpgrade(o.Component, id, o.Version, start) }
+		do.begin = func(agent *fleet.Agent) {
+			agent.BeginComponentUpgrade(o.Component, id, o.Version, start)
+			agent.ComponentOrderedBy(o.Component, by, now)
+		}
 	}
 	return s.order(ctx, fleet.Action{
 		ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
@@ -911,7 +928,7 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	}
 	for _, a := range agents {
 		if a.Waits(actionID) {
-			if _, err := store.UpdateAgent(ctx, s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { return a.CancelUpgrade(actionID) }); err != nil {
+			if _, err := store.UpdateAgent(ctx, s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { return a.CancelUpgrade(actionID, now) }); err != nil {
 				return fleet.Action{}, err
 			}
 		}
@@ -1030,9 +1047,15 @@ type Status struct {
 	Policy fleet.PolicyAt
 	State  fleet.ActionState
 	Counts fleet.ResultCounts
+	// Progress counts the agents of an UPGRADE by how it stands on them.
+	Progress map[fleet.ProgressState]int
+	// Causes count those on which it ended badly by the reason.
+	Causes map[fleet.End]int
 	// Unended are agents that have answered, or will, and whose upgrade has not ended.
 	Unended fleet.Unended
 	Errors  []fleet.Result
+	// unrecorded: no upgrade has ended by the history, so the results of an earlier server count.
+	unrecorded bool
 }
 
 // Done returns how many agents are done: their watchers have committed.
@@ -1052,6 +1075,27 @@ func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) 
 	if err != nil {
 		return nil, err
 	}
+	return s.statuses(ctx, actions, errorSize)
+}
+
+// Status returns the status of one action, or of a new revision of a policy.
+func (s *Service) Status(ctx context.Context, id string, errorSize int) (Status, error) {
+	a, err := s.Store.Actions().Get(ctx, id)
+	if fleet.KindOf(err) == fleet.NotFound {
+		return s.policyChange(ctx, id, err)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	list, err := s.statuses(ctx, []fleet.Action{a}, errorSize)
+	if err != nil {
+		return Status{}, err
+	}
+	return list[0], nil
+}
+
+// statuses returns the status of each action, with at most errorSize errors.
+func (s *Service) statuses(ctx context.Context, actions []fleet.Action, errorSize int) ([]Status, error) {
 	ids := make([]string, len(actions))
 	for i, a := range actions {
 		ids[i] = a.ID
@@ -1070,5 +1114,8 @@ func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) 
 			}
 		}
 	}
-	return out, s.countUnended(ctx, out, now)
+	if err := s.countUnended(ctx, out, now); err != nil {
+		return nil, err
+	}
+	return out, s.countProgress(ctx, out, now)
 }

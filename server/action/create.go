@@ -49,7 +49,7 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	}
 	do := step{
 		check: func(a *fleet.Agent) error {
-			if err := checkEnrolled(a); err != nil || o.Check == nil {
+			if err := a.CheckEnrolled(); err != nil || o.Check == nil {
 				return err
 			}
 			return o.Check(a)
@@ -61,17 +61,10 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	}
 	if o.Type == agentapi.ActionRequestDiagnostics {
 		do.begin = func(agent *fleet.Agent) {
-			agent.RequestDiagnostics(fleet.DiagnosticsRequest{ActionID: a.ID, At: a.CreatedAt, Until: *a.Expiration})
+			agent.RequestDiagnostics(fleet.DiagnosticsRequest{ActionID: a.ID, At: a.CreatedAt, Until: *a.Expiration, By: a.CreatedBy})
 		}
 	}
 	return s.order(ctx, a, o.AgentIDs, nil, do)
-}
-
-func checkEnrolled(a *fleet.Agent) error {
-	if !a.Active {
-		return fleet.Errorf(fleet.Invalid, "agent %s is unenrolled: enrol the host again", a.ID)
-	}
-	return nil
 }
 
 // action returns the action of the order, without its agents.

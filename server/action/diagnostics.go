@@ -25,13 +25,6 @@ func (s *Service) RequestDiagnostics(ctx context.Context, o DiagnosticsOrder) (f
 	until := s.Now.UTC().Add(fleet.DiagnosticsExpiration)
 	return s.Create(ctx, Order{
 		Type: agentapi.ActionRequestDiagnostics, Data: event.Data(o.RequestDiagnosticsData), Expiration: &until,
-		AgentIDs: o.AgentIDs, Selected: o.Selected, Single: o.Single, Check: checkDiagnostics, Actor: o.Actor,
+		AgentIDs: o.AgentIDs, Selected: o.Selected, Single: o.Single, Check: (*fleet.Agent).CheckDiagnostics, Actor: o.Actor,
 	})
-}
-
-func checkDiagnostics(a *fleet.Agent) error {
-	if m := a.Host(); !m.Maker.SendsDiagnostics(m.Elastic.Agent.Version) {
-		return fleet.Errorf(fleet.Invalid, "Agent %s does not support request diagnostics action.", a.ID)
-	}
-	return nil
 }

@@ -18,8 +18,20 @@ func (s *Service) unlessManaged(ctx context.Context, check func(*fleet.Agent) er
 	return func(a *fleet.Agent) error {
 		err := check(a)
 		if managed[a.PolicyID] && (err == nil || errors.As(err, new(noPackage))) {
-			return fleet.Errorf(fleet.Invalid, says, a.ID, a.PolicyID)
+			return fleet.Errorf(fleet.Invalid, says, a.ID, a.PolicyID).Because(fleet.CauseManaged)
 		}
 		return err
 	}, err
+}
+
+// managedForceable returns check for orders that include the agents of managed policies with force.
+func managedForceable(check func(*fleet.Agent) error) func(*fleet.Agent) error {
+	return func(a *fleet.Agent) error {
+		err := check(a)
+		var refused *fleet.Error
+		if errors.As(err, &refused) && refused.Cause == fleet.CauseManaged {
+			refused.Forceable = true // it is of this agent alone
+		}
+		return err
+	}
 }

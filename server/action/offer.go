@@ -29,7 +29,10 @@ type Offer struct {
 	AgentIDs   []string
 	Expiration time.Time
 	Actor      string
-	Automatic  bool
+	// Rollout is the rollout, and By who started it; empty: Actor.
+	Rollout   *fleet.OrderRollout
+	By        string
+	Automatic bool
 }
 
 // ErrOtherOffer refuses an agent because the action of that id exists and is for other
@@ -69,7 +72,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 		data.Component = &c
 	}
 	a := fleet.Action{
-		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Automatic: o.Automatic, Expiration: &o.Expiration,
+		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Automatic: o.Automatic, Rollout: o.Rollout, Expiration: &o.Expiration,
 		Data: event.Data(data),
 	}
 	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {
@@ -162,14 +165,21 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 			return step{}, err
 		}
 	}
-	begin := func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) }
-	if component != "" {
-		begin = func(agent *fleet.Agent) { agent.BeginComponentUpgrade(component, o.ID, o.Version, now) }
+	by := fleet.Orderer{By: cmp.Or(o.By, o.Actor), Rollout: o.Rollout}
+	begin := func(agent *fleet.Agent) {
+		switch {
+		case component != "":
+			agent.BeginComponentUpgrade(component, o.ID, o.Version, now)
+			agent.ComponentOrderedBy(component, by, now)
+			return
+		case o.Rollback:
+			agent.BeginRollback(o.ID, o.Version, now)
+		default:
+			agent.BeginUpgrade(o.ID, o.Version, now)
+		}
+		agent.OrderedBy(by, now)
 	}
 	if o.Rollback {
-		if component == "" {
-			begin = func(agent *fleet.Agent) { agent.BeginRollback(o.ID, o.Version, now) }
-		}
 		return step{
 			check: func(agent *fleet.Agent) error {
 				subject := agent.Of(component)
@@ -304,12 +314,13 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 // free removes the marks of an action from agents that have not begun. The others lose
 // them when they answer the CANCEL.
 func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agent) error {
+	now := s.Now.UTC()
 	for try := 1; ; try++ {
 		todo := slices.DeleteFunc(agents, func(a fleet.Agent) bool {
 			return !a.Waits(actionID) || !marked(&a, actionID)
 		})
 		for i := range todo {
-			todo[i].CancelUpgrade(actionID)
+			todo[i].CancelUpgrade(actionID, now)
 		}
 		if len(todo) == 0 {
 			return nil
@@ -340,14 +351,15 @@ func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agen
 // GiveUp ends an upgrade of an agent, or of its component, as failed when no further message
 // is expected. A later message of the agent still overrides it.
 func (s *Service) GiveUp(ctx context.Context, agent fleet.Agent, actionID, why string) error {
-	r := fleet.Result{ActionID: actionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: s.Now.UTC()}
+	now := s.Now.UTC()
+	r := fleet.Result{ActionID: actionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: now}
 	changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
 	if err != nil {
 		return err
 	}
 	s.Events.Publish(ctx, fleet.ResultEvents([]fleet.Result{r}, changed)...)
 	_, err = store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool {
-		return marked(a, r.ActionID) && a.GiveUpUpgrade(r.ActionID, why)
+		return marked(a, r.ActionID) && a.GiveUpUpgrade(r.ActionID, why, now)
 	})
 	return err
 }

@@ -35,18 +35,12 @@ type Claim struct {
 // agents calls its argument with each agent concerned. If any belongs to claim.TakeOver, suspend is
 // its name, to be passed to TakeOver when everything else about the order was checked.
 func CheckOwned(ctx context.Context, owners Owners, claim Claim, agents func(func(*fleet.Agent)) error) (suspend string, err error) {
-	if owners == nil {
-		return "", nil
-	}
-	of, err := owners.Of(ctx, claim.Component)
+	of, err := ownerOf(ctx, owners, claim.Component)
 	if err != nil || of == nil {
 		return "", err
 	}
 	owned := map[string]int{}
 	err = agents(func(a *fleet.Agent) {
-		if !a.Of(claim.Component).Reported {
-			return
-		}
 		if name := of(a); name != "" {
 			owned[name]++
 		}
@@ -74,6 +68,28 @@ func CheckOwned(ctx context.Context, owners Owners, claim Claim, agents func(fun
 		e.Message += "; it is not " + claim.TakeOver
 	}
 	return "", e
+}
+
+// OwnerOf is Owners.Of for agents that report the component. The function is nil if no agent has an
+// owner.
+func (s *Service) OwnerOf(ctx context.Context, component string) (func(*fleet.Agent) string, error) {
+	return ownerOf(ctx, s.Owners, component)
+}
+
+func ownerOf(ctx context.Context, owners Owners, component string) (func(*fleet.Agent) string, error) {
+	if owners == nil {
+		return nil, nil //nolint:nilnil // nobody owns anything
+	}
+	of, err := owners.Of(ctx, component)
+	if err != nil || of == nil {
+		return nil, err
+	}
+	return func(a *fleet.Agent) string {
+		if !a.Of(component).Reported {
+			return ""
+		}
+		return of(a)
+	}, nil
 }
 
 // CheckOwners returns the error with which Upgrade refuses the order because of the declared fleets

@@ -68,6 +68,20 @@ func policyChanges(policies []fleet.Policy, from, until *time.Time) []Status {
 	return out
 }
 
+// policyChange returns the POLICY_CHANGE of an id, or missing if there is none.
+func (s *Service) policyChange(ctx context.Context, id string, missing error) (Status, error) {
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return Status{}, err
+	}
+	changes := policyChanges(policies, nil, nil)
+	i := slices.IndexFunc(changes, func(st Status) bool { return st.ID == id })
+	if i < 0 {
+		return Status{}, missing
+	}
+	return changes[i], s.countPolicies(ctx, changes[i:i+1])
+}
+
 // changesBefore returns how many of the changes are among the first entries, up to offset, of
 // the list of changes and actions. createdAt returns when the action at an index of the list
 // of actions was created, nil if there are not so many. It is called for a few actions only,

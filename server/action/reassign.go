@@ -68,7 +68,7 @@ func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, erro
 		if !o.Single && a.PolicyID == o.PolicyID {
 			return fleet.Errorf(fleet.Invalid, "Agent %s is already assigned to agent policy %s", a.ID, o.PolicyID)
 		}
-		return checkEnrolled(a)
+		return a.CheckEnrolled()
 	}, "Cannot reassign an agent from hosted agent policy %[2]s: it is managed (is_managed)")
 	return step{
 		check:  check,

@@ -160,6 +160,9 @@ func (s *Service) rollback(ctx context.Context, o RollbackOrder, to *rollbackTo,
 			}
 			return err
 		},
-		begin: func(agent *fleet.Agent) { agent.BeginRollback(a.ID, to.version, now) },
+		begin: func(agent *fleet.Agent) {
+			agent.BeginRollback(a.ID, to.version, now)
+			agent.OrderedBy(fleet.Orderer{By: o.Actor, Why: o.Why}, now)
+		},
 	})
 }

@@ -75,6 +75,7 @@ func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Ti
 	}
 	if !o.Force {
 		do.check, err = s.unlessManaged(ctx, do.check, "Cannot unenroll %s from a hosted agent policy %s: it is managed (is_managed), so send force to unenrol it")
+		do.check = managedForceable(do.check)
 	}
 	return do, err
 }

@@ -8,6 +8,57 @@ import (
 	"time"
 )
 
+// Defines values for ActionHostState.
+const (
+	HostAccepted       ActionHostState = "accepted"
+	HostCommitted      ActionHostState = "committed"
+	HostDone           ActionHostState = "done"
+	HostDownloading    ActionHostState = "downloading"
+	HostFailed         ActionHostState = "failed"
+	HostInstalling     ActionHostState = "installing"
+	HostRestarting     ActionHostState = "restarting"
+	HostRolledBack     ActionHostState = "rolled_back"
+	HostScheduled      ActionHostState = "scheduled"
+	HostSent           ActionHostState = "sent"
+	HostStopped        ActionHostState = "stopped"
+	HostWaitingForHost ActionHostState = "waiting_for_host"
+	HostWatching       ActionHostState = "watching"
+)
+
+// Valid indicates whether the value is a known member of the ActionHostState enum.
+func (e ActionHostState) Valid() bool {
+	switch e {
+	case HostAccepted:
+		return true
+	case HostCommitted:
+		return true
+	case HostDone:
+		return true
+	case HostDownloading:
+		return true
+	case HostFailed:
+		return true
+	case HostInstalling:
+		return true
+	case HostRestarting:
+		return true
+	case HostRolledBack:
+		return true
+	case HostScheduled:
+		return true
+	case HostSent:
+		return true
+	case HostStopped:
+		return true
+	case HostWaitingForHost:
+		return true
+	case HostWatching:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ActionState.
 const (
 	CANCELLED     ActionState = "CANCELLED"
@@ -122,6 +173,69 @@ func (e ArtifactRuntime) Valid() bool {
 	case RuntimeSelf:
 		return true
 	case RuntimeSystemd:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttentionItemKind.
+const (
+	AttentionApproval    AttentionItemKind = "approval"
+	AttentionDeadLetters AttentionItemKind = "dead_letters"
+	AttentionFailures    AttentionItemKind = "failures"
+	AttentionIncident    AttentionItemKind = "incident"
+	AttentionKey         AttentionItemKind = "key"
+	AttentionPaused      AttentionItemKind = "paused"
+	AttentionServer      AttentionItemKind = "server"
+	AttentionSuspended   AttentionItemKind = "suspended"
+	AttentionTrust       AttentionItemKind = "trust"
+	AttentionUpgrade     AttentionItemKind = "upgrade"
+)
+
+// Valid indicates whether the value is a known member of the AttentionItemKind enum.
+func (e AttentionItemKind) Valid() bool {
+	switch e {
+	case AttentionApproval:
+		return true
+	case AttentionDeadLetters:
+		return true
+	case AttentionFailures:
+		return true
+	case AttentionIncident:
+		return true
+	case AttentionKey:
+		return true
+	case AttentionPaused:
+		return true
+	case AttentionServer:
+		return true
+	case AttentionSuspended:
+		return true
+	case AttentionTrust:
+		return true
+	case AttentionUpgrade:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttentionItemSeverity.
+const (
+	AttentionItemSeveritySeverityCritical AttentionItemSeverity = "critical"
+	AttentionItemSeveritySeverityInfo     AttentionItemSeverity = "info"
+	AttentionItemSeveritySeverityWarning  AttentionItemSeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the AttentionItemSeverity enum.
+func (e AttentionItemSeverity) Valid() bool {
+	switch e {
+	case AttentionItemSeveritySeverityCritical:
+		return true
+	case AttentionItemSeveritySeverityInfo:
+		return true
+	case AttentionItemSeveritySeverityWarning:
 		return true
 	default:
 		return false
@@ -491,6 +605,39 @@ func (e GroupStopKind) Valid() bool {
 	}
 }
 
+// Defines values for Health.
+const (
+	HealthDegraded   Health = "degraded"
+	HealthEnrolling  Health = "enrolling"
+	HealthFailed     Health = "failed"
+	HealthHealthy    Health = "healthy"
+	HealthInactive   Health = "inactive"
+	HealthOffline    Health = "offline"
+	HealthUnenrolled Health = "unenrolled"
+)
+
+// Valid indicates whether the value is a known member of the Health enum.
+func (e Health) Valid() bool {
+	switch e {
+	case HealthDegraded:
+		return true
+	case HealthEnrolling:
+		return true
+	case HealthFailed:
+		return true
+	case HealthHealthy:
+		return true
+	case HealthInactive:
+		return true
+	case HealthOffline:
+		return true
+	case HealthUnenrolled:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for IncidentCategory.
 const (
 	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
@@ -520,16 +667,16 @@ func (e IncidentCategory) Valid() bool {
 
 // Defines values for IncidentSeverity.
 const (
-	SeverityCritical IncidentSeverity = "critical"
-	SeverityWarning  IncidentSeverity = "warning"
+	IncidentSeveritySeverityCritical IncidentSeverity = "critical"
+	IncidentSeveritySeverityWarning  IncidentSeverity = "warning"
 )
 
 // Valid indicates whether the value is a known member of the IncidentSeverity enum.
 func (e IncidentSeverity) Valid() bool {
 	switch e {
-	case SeverityCritical:
+	case IncidentSeveritySeverityCritical:
 		return true
-	case SeverityWarning:
+	case IncidentSeveritySeverityWarning:
 		return true
 	default:
 		return false
@@ -716,6 +863,72 @@ func (e PlanStage) Valid() bool {
 	}
 }
 
+// Defines values for PreviewCauseChoice.
+const (
+	ChoiceForce           PreviewCauseChoice = "force"
+	ChoiceIncludeInactive PreviewCauseChoice = "include_inactive"
+	ChoiceTakeOver        PreviewCauseChoice = "take_over"
+)
+
+// Valid indicates whether the value is a known member of the PreviewCauseChoice enum.
+func (e PreviewCauseChoice) Valid() bool {
+	switch e {
+	case ChoiceForce:
+		return true
+	case ChoiceIncludeInactive:
+		return true
+	case ChoiceTakeOver:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ProgressState.
+const (
+	ProgressAccepted       ProgressState = "accepted"
+	ProgressCommitted      ProgressState = "committed"
+	ProgressDownloading    ProgressState = "downloading"
+	ProgressFailed         ProgressState = "failed"
+	ProgressInstalling     ProgressState = "installing"
+	ProgressRestarting     ProgressState = "restarting"
+	ProgressRolledBack     ProgressState = "rolled_back"
+	ProgressScheduled      ProgressState = "scheduled"
+	ProgressSent           ProgressState = "sent"
+	ProgressWaitingForHost ProgressState = "waiting_for_host"
+	ProgressWatching       ProgressState = "watching"
+)
+
+// Valid indicates whether the value is a known member of the ProgressState enum.
+func (e ProgressState) Valid() bool {
+	switch e {
+	case ProgressAccepted:
+		return true
+	case ProgressCommitted:
+		return true
+	case ProgressDownloading:
+		return true
+	case ProgressFailed:
+		return true
+	case ProgressInstalling:
+		return true
+	case ProgressRestarting:
+		return true
+	case ProgressRolledBack:
+		return true
+	case ProgressScheduled:
+		return true
+	case ProgressSent:
+		return true
+	case ProgressWaitingForHost:
+		return true
+	case ProgressWatching:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for QuerySuggestionKind.
 const (
 	Conjunction QuerySuggestionKind = "conjunction"
@@ -788,6 +1001,57 @@ func (e RolloutState) Valid() bool {
 	case RolloutRolledBack:
 		return true
 	case RolloutRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SaveViewRequestPage.
+const (
+	SaveViewActivity  SaveViewRequestPage = "activity"
+	SaveViewAgents    SaveViewRequestPage = "agents"
+	SaveViewAudit     SaveViewRequestPage = "audit"
+	SaveViewIncidents SaveViewRequestPage = "incidents"
+	SaveViewRollouts  SaveViewRequestPage = "rollouts"
+)
+
+// Valid indicates whether the value is a known member of the SaveViewRequestPage enum.
+func (e SaveViewRequestPage) Valid() bool {
+	switch e {
+	case SaveViewActivity:
+		return true
+	case SaveViewAgents:
+		return true
+	case SaveViewAudit:
+		return true
+	case SaveViewIncidents:
+		return true
+	case SaveViewRollouts:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SettingOrigin.
+const (
+	OriginDefault     SettingOrigin = "default"
+	OriginEnvironment SettingOrigin = "environment"
+	OriginFile        SettingOrigin = "file"
+	OriginFlag        SettingOrigin = "flag"
+)
+
+// Valid indicates whether the value is a known member of the SettingOrigin enum.
+func (e SettingOrigin) Valid() bool {
+	switch e {
+	case OriginDefault:
+		return true
+	case OriginEnvironment:
+		return true
+	case OriginFile:
+		return true
+	case OriginFlag:
 		return true
 	default:
 		return false
@@ -950,6 +1214,42 @@ func (e TargetState) Valid() bool {
 	}
 }
 
+// Defines values for TimelineEntryKind.
+const (
+	TimelineChange      TimelineEntryKind = "change"
+	TimelineDiagnostics TimelineEntryKind = "diagnostics"
+	TimelineEnrolled    TimelineEntryKind = "enrolled"
+	TimelinePolicy      TimelineEntryKind = "policy"
+	TimelineRollback    TimelineEntryKind = "rollback"
+	TimelineStaged      TimelineEntryKind = "staged"
+	TimelineUnenrolled  TimelineEntryKind = "unenrolled"
+	TimelineUpgrade     TimelineEntryKind = "upgrade"
+)
+
+// Valid indicates whether the value is a known member of the TimelineEntryKind enum.
+func (e TimelineEntryKind) Valid() bool {
+	switch e {
+	case TimelineChange:
+		return true
+	case TimelineDiagnostics:
+		return true
+	case TimelineEnrolled:
+		return true
+	case TimelinePolicy:
+		return true
+	case TimelineRollback:
+		return true
+	case TimelineStaged:
+		return true
+	case TimelineUnenrolled:
+		return true
+	case TimelineUpgrade:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpgradeMetadataPhase.
 const (
 	PhaseMutating  UpgradeMetadataPhase = "MUTATING"
@@ -1058,6 +1358,33 @@ func (e UploadStatus) Valid() bool {
 	case UploadInProgress:
 		return true
 	case UploadReady:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ViewPage.
+const (
+	ViewActivity  ViewPage = "activity"
+	ViewAgents    ViewPage = "agents"
+	ViewAudit     ViewPage = "audit"
+	ViewIncidents ViewPage = "incidents"
+	ViewRollouts  ViewPage = "rollouts"
+)
+
+// Valid indicates whether the value is a known member of the ViewPage enum.
+func (e ViewPage) Valid() bool {
+	switch e {
+	case ViewActivity:
+		return true
+	case ViewAgents:
+		return true
+	case ViewAudit:
+		return true
+	case ViewIncidents:
+		return true
+	case ViewRollouts:
 		return true
 	default:
 		return false
@@ -1403,6 +1730,27 @@ func (e DiffFleetParamsValidate) Valid() bool {
 	}
 }
 
+// Defines values for GetSeriesParamsWindow.
+const (
+	N24h GetSeriesParamsWindow = "24h"
+	N30d GetSeriesParamsWindow = "30d"
+	N7d  GetSeriesParamsWindow = "7d"
+)
+
+// Valid indicates whether the value is a known member of the GetSeriesParamsWindow enum.
+func (e GetSeriesParamsWindow) Valid() bool {
+	switch e {
+	case N24h:
+		return true
+	case N30d:
+		return true
+	case N7d:
+		return true
+	default:
+		return false
+	}
+}
+
 // ActionCreated defines model for ActionCreated.
 type ActionCreated struct {
 	ActionId string `json:"actionId"`
@@ -1415,6 +1763,33 @@ type ActionError struct {
 	Hostname  *string   `json:"hostname,omitempty"`
 	Timestamp time.Time `json:"timestamp"`
 }
+
+// ActionHost How an action stands on one agent
+type ActionHost struct {
+	AgentId  string       `json:"agentId"`
+	Hostname *string      `json:"hostname,omitempty"`
+	Reason   *WatchReason `json:"reason,omitempty"`
+
+	// Since When the state began
+	Since *time.Time `json:"since,omitempty"`
+
+	// State Of an upgrade its ProgressState. done: the agent followed an order that is no upgrade. stopped: the action has no outcome on the agent, since it was cancelled or expired, another order replaced it, or the agent was unenrolled.
+	State ActionHostState `json:"state"`
+
+	// Text Why it stopped
+	Text *string `json:"text,omitempty"`
+}
+
+// ActionHostList defines model for ActionHostList.
+type ActionHostList struct {
+	Items   []ActionHost `json:"items"`
+	Page    int          `json:"page"`
+	PerPage int          `json:"perPage"`
+	Total   int          `json:"total"`
+}
+
+// ActionHostState Of an upgrade its ProgressState. done: the agent followed an order that is no upgrade. stopped: the action has no outcome on the agent, since it was cancelled or expired, another order replaced it, or the agent was unenrolled.
+type ActionHostState string
 
 // ActionOrMessage defines model for ActionOrMessage.
 type ActionOrMessage struct {
@@ -1431,7 +1806,11 @@ type ActionState string
 type ActionStatus struct {
 	ActionId         string     `json:"actionId"`
 	CancellationTime *time.Time `json:"cancellationTime,omitempty"`
-	CompletionTime   *time.Time `json:"completionTime,omitempty"`
+
+	// Causes Its failures by cause, the most frequent first
+	Causes         *[]RolloutCause `json:"causes,omitempty"`
+	Commands       *[]Command      `json:"commands,omitempty"`
+	CompletionTime *time.Time      `json:"completionTime,omitempty"`
 
 	// Component Of an upgrade of a component: its name
 	Component *string `json:"component,omitempty"`
@@ -1464,17 +1843,28 @@ type ActionStatus struct {
 	// PolicyId The policy of a POLICY_CHANGE
 	PolicyId *string `json:"policyId,omitempty"`
 
+	// Progress Agents by the state of their upgrade; a state without agents is absent
+	Progress *ProgressCounts `json:"progress,omitempty"`
+
 	// Revision The revision of a POLICY_CHANGE
 	Revision *int64 `json:"revision,omitempty"`
 
 	// Rollback The action is a rollback to a previous version
-	Rollback  *bool       `json:"rollback,omitempty"`
+	Rollback *bool `json:"rollback,omitempty"`
+
+	// Rollout The active rollout that the agent is in
+	Rollout   *RolloutRef `json:"rollout,omitempty"`
 	StartTime *time.Time  `json:"startTime,omitempty"`
 	Status    ActionState `json:"status"`
 
 	// Type Example: UPGRADE
 	Type    string  `json:"type"`
 	Version *string `json:"version,omitempty"`
+}
+
+// ActionStatusItem defines model for ActionStatusItem.
+type ActionStatusItem struct {
+	Item ActionStatus `json:"item"`
 }
 
 // ActionStatusList defines model for ActionStatusList.
@@ -1531,14 +1921,23 @@ type AdminKeyList struct {
 
 // Agent defines model for Agent.
 type Agent struct {
-	AccessApiKeyId *string     `json:"access_api_key_id,omitempty"`
-	Active         bool        `json:"active"`
-	Agent          AgentRef    `json:"agent"`
-	Components     []Component `json:"components"`
+	AccessApiKeyId *string  `json:"access_api_key_id,omitempty"`
+	Active         bool     `json:"active"`
+	Agent          AgentRef `json:"agent"`
+
+	// Commands Only of one agent: what can be ordered now
+	Commands   *[]Command  `json:"commands,omitempty"`
+	Components []Component `json:"components"`
 
 	// DesiredVersion The version of its active rollout, else of its upgrade under way, else the version it runs
-	DesiredVersion     *string    `json:"desired_version,omitempty"`
-	EnrolledAt         time.Time  `json:"enrolled_at"`
+	DesiredVersion *string   `json:"desired_version,omitempty"`
+	EnrolledAt     time.Time `json:"enrolled_at"`
+
+	// FailedVersions Versions that failed on the host, the latest first
+	FailedVersions *[]FailedVersion `json:"failed_versions,omitempty"`
+
+	// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+	Health             *Health    `json:"health,omitempty"`
 	Id                 string     `json:"id"`
 	LastCheckin        *time.Time `json:"last_checkin,omitempty"`
 	LastCheckinMessage *string    `json:"last_checkin_message,omitempty"`
@@ -1556,11 +1955,17 @@ type Agent struct {
 	PolicyId       string    `json:"policy_id"`
 	PolicyRevision *int64    `json:"policy_revision,omitempty"`
 
+	// Progress How the last upgrade stands, or the one under way
+	Progress *Progress `json:"progress,omitempty"`
+
 	// Rollback Whether a rollback is possible now
 	Rollback *RollbackVerdict `json:"rollback,omitempty"`
 
 	// Rollout The active rollout that the agent is in
 	Rollout *RolloutRef `json:"rollout,omitempty"`
+
+	// Site Its label site
+	Site *string `json:"site,omitempty"`
 
 	// Sort In lists: its position, for searchAfter
 	Sort *json.RawMessage `json:"sort,omitempty"`
@@ -1719,6 +2124,40 @@ type Artifact struct {
 
 // ArtifactRuntime How it is run; self is the agent's own package, the others are for components. Agents may have more
 type ArtifactRuntime string
+
+// Attention defines model for Attention.
+type Attention struct {
+	FailuresUnseen int             `json:"failures_unseen"`
+	IncidentsOpen  int             `json:"incidents_open"`
+	Items          []AttentionItem `json:"items"`
+}
+
+// AttentionItem defines model for AttentionItem.
+type AttentionItem struct {
+	// Count Hosts or letters concerned
+	Count *int              `json:"count,omitempty"`
+	Kind  AttentionItemKind `json:"kind"`
+
+	// Next What to do
+	Next     *string               `json:"next,omitempty"`
+	Severity AttentionItemSeverity `json:"severity"`
+	Since    *time.Time            `json:"since,omitempty"`
+
+	// Subject Id of the rollout, incident, webhook, server or key; name of the fleet
+	Subject *string `json:"subject,omitempty"`
+
+	// Text What is the matter
+	Text string `json:"text"`
+
+	// Until When it expires
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// AttentionItemKind defines model for AttentionItem.Kind.
+type AttentionItemKind string
+
+// AttentionItemSeverity defines model for AttentionItem.Severity.
+type AttentionItemSeverity string
 
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
@@ -1963,8 +2402,39 @@ type ClientSSL struct {
 	VerificationMode       *string   `json:"verification_mode,omitempty"`
 }
 
+// Command A command that exists for an object, and whether it is possible now
+type Command struct {
+	Allowed bool `json:"allowed"`
+
+	// Danger It stops or changes what runs on hosts beyond the plan
+	Danger *bool `json:"danger,omitempty"`
+
+	// Name Example: pause
+	Name string `json:"name"`
+
+	// NeedsReason The call is refused without why
+	NeedsReason *bool `json:"needs_reason,omitempty"`
+
+	// Primary The one that the state of the object asks for
+	Primary *bool `json:"primary,omitempty"`
+
+	// Reason Why it is not possible now
+	Reason *string `json:"reason,omitempty"`
+
+	// Warning What to know before it is given, such as canaries that failed
+	Warning *string `json:"warning,omitempty"`
+}
+
+// CommandList defines model for CommandList.
+type CommandList struct {
+	Items []Command `json:"items"`
+}
+
 // Component defines model for Component.
 type Component struct {
+	// Commands Only of one agent: what can be ordered for it now, upgrade and rollback
+	Commands *[]Command `json:"commands,omitempty"`
+
 	// ConfigSha256 Identifies its configuration files, the package's own and those of the server
 	ConfigSha256 *string `json:"config_sha256,omitempty"`
 
@@ -1992,6 +2462,9 @@ type Component struct {
 	//
 	// Example: web-server
 	Name *string `json:"name,omitempty"`
+
+	// Progress How the last upgrade stands, or the one under way
+	Progress *Progress `json:"progress,omitempty"`
 
 	// RenderedSha256 Identifies those that the server has rendered; absent if none
 	RenderedSha256 *string `json:"rendered_sha256,omitempty"`
@@ -2127,6 +2600,9 @@ type ComponentUpgradeRequest struct {
 	// Force Also a version that is installed, older, or failed on the host before
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// MaxItems Of a preview: the most elements of items; counts and causes are of all agents. Default: all
+	MaxItems *int `json:"max_items,omitempty"`
 
 	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
 	OverrideExposure *bool `json:"override_exposure,omitempty"`
@@ -2623,6 +3099,71 @@ type ExposureValue struct {
 	Value   string `json:"value"`
 }
 
+// Facet defines model for Facet.
+type Facet struct {
+	// Field Example: version
+	Field string `json:"field"`
+
+	// Other Agents that have none of values; an agent with several tags counts for each
+	Other  int          `json:"other"`
+	Values []FacetValue `json:"values"`
+}
+
+// FacetValue defines model for FacetValue.
+type FacetValue struct {
+	Count int `json:"count"`
+
+	// Health Of sites: their agents by health
+	Health *map[string]int `json:"health,omitempty"`
+
+	// Kuery Query of these agents, to be joined with and
+	//
+	// Example: version: "1.1.0"
+	Kuery string `json:"kuery"`
+
+	// Label For people, if it differs: the name of a policy
+	Label *string `json:"label,omitempty"`
+
+	// Value Empty: agents without a value
+	Value string `json:"value"`
+}
+
+// Facets defines model for Facets.
+type Facets struct {
+	Facets []Facet `json:"facets"`
+
+	// Total Agents that match the query
+	Total int `json:"total"`
+}
+
+// FailedVersion defines model for FailedVersion.
+type FailedVersion struct {
+	At      time.Time `json:"at"`
+	Reason  *string   `json:"reason,omitempty"`
+	Version string    `json:"version"`
+}
+
+// FailureCause defines model for FailureCause.
+type FailureCause struct {
+	// Code Example: crash_loop
+	Code  string `json:"code"`
+	Count int    `json:"count"`
+
+	// Kuery Query of these agents
+	Kuery  string    `json:"kuery"`
+	Latest time.Time `json:"latest"`
+
+	// Sample The error of one of them
+	Sample *string `json:"sample,omitempty"`
+
+	// State How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+	State ProgressState `json:"state"`
+
+	// Text As a sentence
+	Text    string `json:"text"`
+	Version string `json:"version"`
+}
+
 // FailurePolicy What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back
 type FailurePolicy string
 
@@ -2635,6 +3176,22 @@ type FailureRule struct {
 
 	// Retries Retries of a target that failed without harm
 	Retries *int `json:"retries,omitempty"`
+}
+
+// Failures defines model for Failures.
+type Failures struct {
+	// Causes The most frequent first, at most 50
+	Causes []FailureCause `json:"causes"`
+
+	// Other Agents with other causes
+	Other  *int       `json:"other,omitempty"`
+	SeenAt *time.Time `json:"seen_at,omitempty"`
+
+	// Total Agents whose last upgrade failed or was rolled back
+	Total int `json:"total"`
+
+	// Unseen Those of them that the caller has not seen
+	Unseen int `json:"unseen"`
 }
 
 // Fleet Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout.
@@ -3422,6 +3979,7 @@ type GroupState string
 
 // GroupStatus A group with the progress of its members
 type GroupStatus struct {
+	Commands   *[]Command `json:"commands,omitempty"`
 	CreatedAt  time.Time  `json:"created_at"`
 	CreatedBy  string     `json:"created_by"`
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
@@ -3484,6 +4042,9 @@ type GroupStop struct {
 // GroupStopKind Resuming after failure and drift requires a reason
 type GroupStopKind string
 
+// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+type Health string
+
 // HealthRule defines model for HealthRule.
 type HealthRule struct {
 	MaxCrashes *int `json:"max_crashes,omitempty"`
@@ -3525,14 +4086,20 @@ type Incident struct {
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
+	// Commands What can be ordered now, the primary one first
+	Commands []Command `json:"commands"`
+
 	// Component The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself
 	Component *string `json:"component,omitempty"`
 
 	// Count How often the incident was opened
-	Count    int       `json:"count"`
-	Hostname *string   `json:"hostname,omitempty"`
-	Id       string    `json:"id"`
-	OpenedAt time.Time `json:"opened_at"`
+	Count    int     `json:"count"`
+	Hostname *string `json:"hostname,omitempty"`
+	Id       string  `json:"id"`
+
+	// Next Where to look next. Besides it there are the pages of the incident's rollout and agent.
+	Next     *IncidentNext `json:"next,omitempty"`
+	OpenedAt time.Time     `json:"opened_at"`
 
 	// RecoveryPlan Recovery plan of the rollout, if state may be unreadable
 	RecoveryPlan *string `json:"recovery_plan,omitempty"`
@@ -3567,6 +4134,17 @@ type IncidentList struct {
 	Page    int        `json:"page"`
 	PerPage int        `json:"perPage"`
 	Total   int        `json:"total"`
+}
+
+// IncidentNext Where to look next. Besides it there are the pages of the incident's rollout and agent.
+type IncidentNext struct {
+	// Command A command of the command line
+	//
+	// Example: muster rollouts status 7f3c
+	Command string `json:"command"`
+
+	// Kuery Finds the hosts of an incident about a version, which are still as it left them
+	Kuery *string `json:"kuery,omitempty"`
 }
 
 // IncidentState defines model for IncidentState.
@@ -4049,6 +4627,9 @@ type Policy struct {
 	UnenrollTimeout *int64    `json:"unenroll_timeout,omitempty"`
 	UpdatedAt       time.Time `json:"updated_at"`
 	UpdatedBy       string    `json:"updated_by"`
+
+	// UpgradeWindows Muster only: when agents are upgraded to required_versions. Absent if always
+	UpgradeWindows *[]Window `json:"upgrade_windows,omitempty"`
 }
 
 // PolicyArtifact defines model for PolicyArtifact.
@@ -4208,6 +4789,9 @@ type PolicyRequest struct {
 
 	// UnenrollTimeout Seconds
 	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
+
+	// UpgradeWindows Muster only: when agents are upgraded to required_versions. Absent if always
+	UpgradeWindows *[]Window `json:"upgrade_windows,omitempty"`
 }
 
 // PreviewBatch Times are estimates that include windows and freezes
@@ -4223,6 +4807,28 @@ type PreviewBatch struct {
 	Size    int       `json:"size"`
 	StartAt time.Time `json:"start_at"`
 }
+
+// PreviewCause Agents of a preview that share a reason
+type PreviewCause struct {
+	// Choice Field of the request that includes them anyway; absent: nothing does. An order for agents with take_over is refused as a whole unless the field has the name of their fleet
+	Choice *PreviewCauseChoice `json:"choice,omitempty"`
+
+	// Code Example: failed_before
+	Code  string `json:"code"`
+	Count int    `json:"count"`
+
+	// Sample Names of up to five of the hosts
+	Sample *[]string `json:"sample,omitempty"`
+
+	// Text As a sentence without the host's name
+	Text string `json:"text"`
+
+	// Will true: they would follow the order, and the text is a remark
+	Will bool `json:"will"`
+}
+
+// PreviewCauseChoice Field of the request that includes them anyway; absent: nothing does. An order for agents with take_over is refused as a whole unless the field has the name of their fleet
+type PreviewCauseChoice string
 
 // PreviewStaging What the targets stage before the first batch, of a plan with stage
 type PreviewStaging struct {
@@ -4273,6 +4879,44 @@ type PrivilegeUser struct {
 	Password  *string `json:"password,omitempty"`
 	Username  *string `json:"username,omitempty"`
 }
+
+// Progress How the last upgrade stands, or the one under way
+type Progress struct {
+	// By Who ordered it
+	By   *string `json:"by,omitempty"`
+	From *string `json:"from,omitempty"`
+
+	// Percent Of the download
+	Percent *int         `json:"percent,omitempty"`
+	Reason  *WatchReason `json:"reason,omitempty"`
+
+	// Retrying Error of the last attempt, while the agent will try again
+	Retrying *string `json:"retrying,omitempty"`
+
+	// Rollback An operator ordered to go back
+	Rollback *bool `json:"rollback,omitempty"`
+
+	// Rollout The active rollout that the agent is in
+	Rollout *RolloutRef `json:"rollout,omitempty"`
+
+	// Since Start of this state; absent if it is not known
+	Since *time.Time `json:"since,omitempty"`
+
+	// State How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+	State ProgressState `json:"state"`
+
+	// Until Of scheduled: when it begins; of failed attempts: until when it is tried again
+	Until *time.Time `json:"until,omitempty"`
+
+	// Version The version that was ordered
+	Version string `json:"version"`
+}
+
+// ProgressCounts Agents by the state of their upgrade; a state without agents is absent
+type ProgressCounts map[string]int
+
+// ProgressState How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+type ProgressState string
 
 // PublishTrustFilesRequest defines model for PublishTrustFilesRequest.
 type PublishTrustFilesRequest struct {
@@ -4364,7 +5008,9 @@ type RingRule struct {
 
 // RollbackPreview defines model for RollbackPreview.
 type RollbackPreview struct {
-	Items []RollbackPreviewItem `json:"items"`
+	// Causes Why agents would not be rolled back, and remarks, with counts; of all agents, also if items has fewer
+	Causes *[]PreviewCause       `json:"causes,omitempty"`
+	Items  []RollbackPreviewItem `json:"items"`
 
 	// Will How many agents would be rolled back
 	Will int `json:"will"`
@@ -4395,6 +5041,12 @@ type RollbackPreviewRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents          AgentSelection `json:"agents"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+
+	// MaxItems The most elements of items; counts and causes are of all agents. Default: all
+	MaxItems *int `json:"max_items,omitempty"`
+
+	// TakeOver As in the order: the fleet whose agents are taken over is no cause
+	TakeOver *string `json:"take_over,omitempty"`
 }
 
 // RollbackRequest defines model for RollbackRequest.
@@ -4439,6 +5091,12 @@ type Rollout struct {
 	Approved *Decision `json:"approved,omitempty"`
 	Batches  *[]Batch  `json:"batches,omitempty"`
 
+	// Causes Its failures by cause, the most frequent first
+	Causes *[]RolloutCause `json:"causes,omitempty"`
+
+	// Commands What can be ordered now, the primary one first
+	Commands *[]Command `json:"commands,omitempty"`
+
 	// Counts Number of targets in each state; the sum is total
 	Counts    Counts     `json:"counts"`
 	CreatedAt time.Time  `json:"created_at"`
@@ -4469,7 +5127,8 @@ type Rollout struct {
 	Lockstep *RolloutLockstep `json:"lockstep,omitempty"`
 
 	// Orders Commands on targets that are not executed yet
-	Orders *[]Order `json:"orders,omitempty"`
+	Orders *[]Order     `json:"orders,omitempty"`
+	Pace   *RolloutPace `json:"pace,omitempty"`
 
 	// PauseAsked Who did something, when and why
 	PauseAsked *Decision `json:"pause_asked,omitempty"`
@@ -4512,6 +5171,36 @@ type Rollout struct {
 
 	// Waiting Why the rollout waits, most important reason first
 	Waiting *[]Wait `json:"waiting,omitempty"`
+
+	// WouldStop What would pause it next, as a sentence: 1 of 3 failures
+	WouldStop *string `json:"would_stop,omitempty"`
+}
+
+// RolloutCause defines model for RolloutCause.
+type RolloutCause struct {
+	Code  string `json:"code"`
+	Count int    `json:"count"`
+
+	// Sample The error of one of them
+	Sample *string     `json:"sample,omitempty"`
+	State  TargetState `json:"state"`
+
+	// Text As a sentence
+	Text string `json:"text"`
+}
+
+// RolloutGrid Lists of the same length, one element for each target
+type RolloutGrid struct {
+	AgentIds []string `json:"agent_ids"`
+	Batches  []int    `json:"batches"`
+
+	// Generation That of the rollout
+	Generation int64    `json:"generation"`
+	Hostnames  []string `json:"hostnames"`
+
+	// Progress How each upgrade stands; empty text: it has not begun
+	Progress *[]string     `json:"progress,omitempty"`
+	States   []TargetState `json:"states"`
 }
 
 // RolloutGroup defines model for RolloutGroup.
@@ -4590,6 +5279,19 @@ type RolloutLockstep struct {
 	Undo *Undo `json:"undo,omitempty"`
 }
 
+// RolloutPace defines model for RolloutPace.
+type RolloutPace struct {
+	// Done Targets that have ended
+	Done int `json:"done"`
+
+	// DoneAbout When all will have ended at this pace and with the waits of the plan; absent while it does not run, or cannot be known
+	DoneAbout *time.Time `json:"done_about,omitempty"`
+
+	// PerMinute Targets that ended in a minute, over the last ten; absent while none has
+	PerMinute *float32 `json:"per_minute,omitempty"`
+	Total     int      `json:"total"`
+}
+
 // RolloutPreview What a rollout would do, identified by its hash
 type RolloutPreview struct {
 	At time.Time `json:"at"`
@@ -4599,6 +5301,9 @@ type RolloutPreview struct {
 	// Example: 10m0s
 	AtLeast Duration       `json:"at_least"`
 	Batches []PreviewBatch `json:"batches"`
+
+	// Causes Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and skipped have fewer
+	Causes *[]PreviewCause `json:"causes,omitempty"`
 
 	// Component The plan's component; absent: the agents themselves
 	Component *string `json:"component,omitempty"`
@@ -4627,10 +5332,16 @@ type RolloutPreview struct {
 	// Skipped Agents that match but are left out
 	Skipped []SkippedAgent `json:"skipped"`
 
+	// SkippedCount How many agents are left out, also if skipped has fewer
+	SkippedCount *int `json:"skipped_count,omitempty"`
+
 	// Staging What the targets stage before the first batch, of a plan with stage
-	Staging  *PreviewStaging `json:"staging,omitempty"`
-	Targets  []PreviewTarget `json:"targets"`
-	Warnings []string        `json:"warnings"`
+	Staging *PreviewStaging `json:"staging,omitempty"`
+
+	// TargetCount How many targets there are, also if targets has fewer
+	TargetCount *int            `json:"target_count,omitempty"`
+	Targets     []PreviewTarget `json:"targets"`
+	Warnings    []string        `json:"warnings"`
 }
 
 // RolloutPreviewItem defines model for RolloutPreviewItem.
@@ -4680,6 +5391,22 @@ type RotateAdminKeyRequest struct {
 	Grace *string `json:"grace,omitempty"`
 }
 
+// SaveViewRequest defines model for SaveViewRequest.
+type SaveViewRequest struct {
+	Name   string              `json:"name"`
+	Page   SaveViewRequestPage `json:"page"`
+	Search string              `json:"search"`
+}
+
+// SaveViewRequestPage defines model for SaveViewRequest.Page.
+type SaveViewRequestPage string
+
+// SeenRequest defines model for SeenRequest.
+type SeenRequest struct {
+	// Until Default: now
+	Until *time.Time `json:"until,omitempty"`
+}
+
 // Selector Selects the agents that match every given field. An empty selector is refused: use all.
 type Selector struct {
 	Agents *[]string `json:"agents,omitempty"`
@@ -4695,6 +5422,28 @@ type Selector struct {
 	// Labels Labels that must have one of these values
 	Labels   *map[string][]string `json:"labels,omitempty"`
 	Policies *[]string            `json:"policies,omitempty"`
+}
+
+// Series Numbers of agents that are not unenrolled, sampled by the server
+type Series struct {
+	Health      []SeriesLine `json:"health"`
+	StepSeconds int          `json:"step_seconds"`
+	Times       []time.Time  `json:"times"`
+
+	// Versions The ten that most agents ran, and the others together
+	Versions []SeriesLine `json:"versions"`
+}
+
+// SeriesLine defines model for SeriesLine.
+type SeriesLine struct {
+	// Healthy Of a version: how many of them were healthy
+	Healthy *[]*int `json:"healthy,omitempty"`
+
+	// Name A version, or a health; empty: all other versions
+	Name string `json:"name"`
+
+	// Values One for each time; null: there is no sample
+	Values []*int `json:"values"`
 }
 
 // Server defines model for Server.
@@ -4767,6 +5516,26 @@ type SetExposureRequest struct {
 	Why          *string          `json:"why,omitempty"`
 }
 
+// Setting defines model for Setting.
+type Setting struct {
+	Description string `json:"description"`
+
+	// Key Example: agents.url
+	Key    string        `json:"key"`
+	Origin SettingOrigin `json:"origin"`
+
+	// Value As it is written in the configuration; hidden if it is a secret
+	Value string `json:"value"`
+}
+
+// SettingOrigin defines model for Setting.Origin.
+type SettingOrigin string
+
+// Settings defines model for Settings.
+type Settings struct {
+	Items []Setting `json:"items"`
+}
+
 // SiteBytes defines model for SiteBytes.
 type SiteBytes struct {
 	Agents int    `json:"agents"`
@@ -4785,11 +5554,19 @@ type SkipMemberRequest struct {
 type SkippedAgent struct {
 	AgentId string `json:"agent_id"`
 
+	// Cause Code of the cause in previews, if code says less
+	//
+	// Example: running
+	Cause *string `json:"cause,omitempty"`
+
 	// Code Example: runs_version
-	Code     string `json:"code"`
-	Hostname string `json:"hostname"`
-	Text     string `json:"text"`
-	Version  string `json:"version"`
+	Code string `json:"code"`
+
+	// Forceable force in the plan includes it
+	Forceable *bool  `json:"forceable,omitempty"`
+	Hostname  string `json:"hostname"`
+	Text      string `json:"text"`
+	Version   string `json:"version"`
 }
 
 // StageRequest defines model for StageRequest.
@@ -4801,10 +5578,13 @@ type StageRequest struct {
 	Component *string `json:"component,omitempty"`
 
 	// Force Also on hosts where the version has failed
-	Force           *bool   `json:"force,omitempty"`
-	IncludeInactive *bool   `json:"includeInactive,omitempty"`
-	SourceUri       *string `json:"source_uri,omitempty"`
-	Version         string  `json:"version"`
+	Force           *bool `json:"force,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// MaxItems Of a preview: the most elements of items; counts and causes are of all agents. Default: all
+	MaxItems  *int    `json:"max_items,omitempty"`
+	SourceUri *string `json:"source_uri,omitempty"`
+	Version   string  `json:"version"`
 }
 
 // StartRolloutRequest defines model for StartRolloutRequest.
@@ -4895,6 +5675,9 @@ type Target struct {
 	// Example: max_parallel
 	Code *string `json:"code,omitempty"`
 
+	// Commands What can be ordered for this target now: retry and skip
+	Commands *[]Command `json:"commands,omitempty"`
+
 	// Config Identifies the configuration files that the server renders for the host
 	Config  *string    `json:"config,omitempty"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
@@ -4914,6 +5697,9 @@ type Target struct {
 
 	// Phase Example: UPG_DOWNLOADING
 	Phase *string `json:"phase,omitempty"`
+
+	// Progress How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+	Progress *ProgressState `json:"progress,omitempty"`
 
 	// Reached The last phase that the host has reached in lockstep
 	Reached *TargetReached `json:"reached,omitempty"`
@@ -4963,6 +5749,63 @@ type TargetState string
 type TargetsRequest struct {
 	Agents *[]string `json:"agents,omitempty"`
 	Why    *string   `json:"why,omitempty"`
+}
+
+// Timeline defines model for Timeline.
+type Timeline struct {
+	Items []TimelineEntry `json:"items"`
+
+	// Next For before; absent: there is nothing older
+	Next *string `json:"next,omitempty"`
+}
+
+// TimelineEntry defines model for TimelineEntry.
+type TimelineEntry struct {
+	ActionId *string `json:"action_id,omitempty"`
+
+	// At When it began
+	At time.Time `json:"at"`
+
+	// By Who ordered it; absent: the agent, or its host
+	By *string `json:"by,omitempty"`
+
+	// Component Name; absent: the agent itself
+	Component *string           `json:"component,omitempty"`
+	EndedAt   *time.Time        `json:"ended_at,omitempty"`
+	From      *string           `json:"from,omitempty"`
+	Id        string            `json:"id"`
+	Kind      TimelineEntryKind `json:"kind"`
+
+	// Phases Oldest first
+	Phases *[]TimelinePhase `json:"phases,omitempty"`
+	Reason *WatchReason     `json:"reason,omitempty"`
+
+	// Rollout The active rollout that the agent is in
+	Rollout *RolloutRef `json:"rollout,omitempty"`
+
+	// State How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+	State *ProgressState `json:"state,omitempty"`
+
+	// Text Of kinds other than upgrades: what happened, as a sentence
+	Text *string `json:"text,omitempty"`
+	To   *string `json:"to,omitempty"`
+
+	// Why The reason that the operator gave
+	Why *string `json:"why,omitempty"`
+}
+
+// TimelineEntryKind defines model for TimelineEntry.Kind.
+type TimelineEntryKind string
+
+// TimelinePhase defines model for TimelinePhase.
+type TimelinePhase struct {
+	At time.Time `json:"at"`
+
+	// State How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+	State ProgressState `json:"state"`
+
+	// Text The error of an attempt, for example
+	Text *string `json:"text,omitempty"`
 }
 
 // Trust The publishers' signed metadata (The Update Framework)
@@ -5058,7 +5901,9 @@ type Undo struct {
 
 // UnenrollPreview defines model for UnenrollPreview.
 type UnenrollPreview struct {
-	Items []UnenrollPreviewItem `json:"items"`
+	// Causes Why agents would not be unenrolled, and remarks, with counts; of all agents, also if items has fewer
+	Causes *[]PreviewCause       `json:"causes,omitempty"`
+	Items  []UnenrollPreviewItem `json:"items"`
 
 	// Will How many agents would be unenrolled
 	Will int `json:"will"`
@@ -5084,7 +5929,10 @@ type UnenrollPreviewRequest struct {
 	Agents          AgentSelection `json:"agents"`
 	Force           *bool          `json:"force,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
-	Revoke          *bool          `json:"revoke,omitempty"`
+
+	// MaxItems The most elements of items; counts and causes are of all agents. Default: all
+	MaxItems *int  `json:"max_items,omitempty"`
+	Revoke   *bool `json:"revoke,omitempty"`
 }
 
 // UnenrollRequest defines model for UnenrollRequest.
@@ -5190,6 +6038,9 @@ type UpdatePolicyRequest struct {
 
 	// UnenrollTimeout Seconds
 	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty"`
+
+	// UpgradeWindows Muster only: when agents are upgraded to required_versions. Absent if always
+	UpgradeWindows *[]Window `json:"upgrade_windows,omitempty"`
 }
 
 // UpgradeDetails defines model for UpgradeDetails.
@@ -5276,6 +6127,9 @@ type UpgradeMetadataPhase string
 
 // UpgradePreview defines model for UpgradePreview.
 type UpgradePreview struct {
+	// Causes Why agents would not be upgraded, and remarks, with counts; of all agents, also if items has fewer
+	Causes *[]PreviewCause `json:"causes,omitempty"`
+
 	// Guard What refuses it, and can be overridden
 	Guard *UpgradePreviewGuard `json:"guard,omitempty"`
 	Items []UpgradePreviewItem `json:"items"`
@@ -5308,20 +6162,26 @@ type UpgradePreviewItem struct {
 // UpgradePreviewRequest defines model for UpgradePreviewRequest.
 type UpgradePreviewRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
-	Agents                 AgentSelection `json:"agents"`
-	Force                  *bool          `json:"force,omitempty"`
-	IncludeInactive        *bool          `json:"includeInactive,omitempty"`
-	OverrideExposure       *bool          `json:"override_exposure,omitempty"`
-	OverrideFreeze         *bool          `json:"override_freeze,omitempty"`
-	RolloutDurationSeconds *int           `json:"rollout_duration_seconds,omitempty"`
-	SourceUri              *string        `json:"source_uri,omitempty"`
-	StartTime              *time.Time     `json:"start_time,omitempty"`
-	Version                string         `json:"version"`
+	Agents          AgentSelection `json:"agents"`
+	Force           *bool          `json:"force,omitempty"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+
+	// MaxItems The most elements of items; counts and causes are of all agents. Default: all
+	MaxItems               *int       `json:"max_items,omitempty"`
+	OverrideExposure       *bool      `json:"override_exposure,omitempty"`
+	OverrideFreeze         *bool      `json:"override_freeze,omitempty"`
+	RolloutDurationSeconds *int       `json:"rollout_duration_seconds,omitempty"`
+	SourceUri              *string    `json:"source_uri,omitempty"`
+	StartTime              *time.Time `json:"start_time,omitempty"`
+
+	// TakeOver As in the order: the fleet whose agents are taken over is no cause
+	TakeOver *string `json:"take_over,omitempty"`
+	Version  string  `json:"version"`
 }
 
 // UpgradeRequest defines model for UpgradeRequest.
 type UpgradeRequest struct {
-	// Force Also if the agent is upgrading already, runs this version, runs a later one, or the version failed on its host before
+	// Force Also if the agent is upgrading already, runs this version, runs a later one, reports too little free space, or the version failed on its host before
 	Force *bool `json:"force,omitempty"`
 
 	// OverrideExposure Also if more agents would have the version than the exposure budget allows; needs why
@@ -5388,6 +6248,31 @@ type UploadStatus string
 // VersionList defines model for VersionList.
 type VersionList struct {
 	Items []string `json:"items"`
+}
+
+// View defines model for View.
+type View struct {
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	Id        string    `json:"id"`
+	Name      string    `json:"name"`
+	Page      ViewPage  `json:"page"`
+
+	// Search The page's address after the question mark
+	Search string `json:"search"`
+}
+
+// ViewPage defines model for View.Page.
+type ViewPage string
+
+// ViewItem defines model for ViewItem.
+type ViewItem struct {
+	Item View `json:"item"`
+}
+
+// ViewList defines model for ViewList.
+type ViewList struct {
+	Items []View `json:"items"`
 }
 
 // Wait defines model for Wait.
@@ -5503,6 +6388,9 @@ type Window struct {
 	// Zone Example: Europe/Berlin
 	Zone *string `json:"zone,omitempty"`
 }
+
+// ActionId defines model for actionId.
+type ActionId = string
 
 // AgentId defines model for agentId.
 type AgentId = string
@@ -5704,6 +6592,15 @@ type ListActionStatusParams struct {
 
 	// ErrorSize Number of latest errors to show of each action
 	ErrorSize *int `form:"errorSize,omitempty" json:"errorSize,omitempty"`
+
+	// Type Only actions of one of these types; ROLLBACK selects upgrades to a previous version
+	Type *[]string `form:"type,omitempty" json:"type,omitempty"`
+
+	// CreatedBy Only actions that this admin key created
+	CreatedBy *string `form:"createdBy,omitempty" json:"createdBy,omitempty"`
+
+	// Outcome Only actions with one of these outcomes
+	Outcome *[]ActionState `form:"outcome,omitempty" json:"outcome,omitempty"`
 }
 
 // ListAgentTagsParams defines parameters for ListAgentTags.
@@ -5782,10 +6679,61 @@ type ListUninstallTokensParams struct {
 	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// GetActionParams defines parameters for GetAction.
+type GetActionParams struct {
+	// ErrorSize Number of latest errors to show
+	ErrorSize *int `form:"errorSize,omitempty" json:"errorSize,omitempty"`
+}
+
+// ListActionAgentsParams defines parameters for ListActionAgents.
+type ListActionAgentsParams struct {
+	// State One or more states; default: all
+	State   *[]ActionHostState `form:"state,omitempty" json:"state,omitempty"`
+	Page    *int               `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int               `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
 // ListAdminKeysParams defines parameters for ListAdminKeys.
 type ListAdminKeysParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// ExportAgentsParams defines parameters for ExportAgents.
+type ExportAgentsParams struct {
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// ShowInactive Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled.
+	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
+
+	// Columns Separated by commas: id, hostname, health, progress, progress_since, version, desired_version, last_healthy_version, policy, tags, os, site, last_checkin, message, reason. Default: all
+	Columns *string `form:"columns,omitempty" json:"columns,omitempty"`
+}
+
+// GetFacetsParams defines parameters for GetFacets.
+type GetFacetsParams struct {
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// ShowInactive Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled.
+	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
+
+	// Fields Separated by commas: health, progress, version, policy, tag, os, site. Default: all
+	Fields *string `form:"fields,omitempty" json:"fields,omitempty"`
+
+	// Limit Values of each field, those with most agents first
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetTimelineParams defines parameters for GetTimeline.
+type GetTimelineParams struct {
+	// Component Only that component; agent: only the agent itself
+	Component *string `form:"component,omitempty" json:"component,omitempty"`
+
+	// Before next of the page before
+	Before *string `form:"before,omitempty" json:"before,omitempty"`
+	Limit  *int    `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ExplainAgentParams defines parameters for ExplainAgent.
@@ -5804,6 +6752,24 @@ type ExplainAgentParams struct {
 type ListTrailParams struct {
 	// Subject Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file
 	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
+
+	// Actor Only what this admin key did, by its name; muster: the server's own steps
+	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
+
+	// People Only what people and pipelines did, without the server's own steps
+	People *bool `form:"people,omitempty" json:"people,omitempty"`
+
+	// Verb Only this verb, such as rollout.pause, or all verbs of a noun, such as rollout
+	Verb *string `form:"verb,omitempty" json:"verb,omitempty"`
+
+	// Since Only entries from this time on
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only entries until this time
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
+
+	// Q Only entries that contain each of these words in the actor, verb, subject, reason or text, whatever their case; at most 10 words
+	Q       *string `form:"q,omitempty" json:"q,omitempty"`
 	Page    *int    `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
@@ -5824,6 +6790,12 @@ type ListDeadLettersParams struct {
 type StreamEventsParams struct {
 	After       *int64 `form:"after,omitempty" json:"after,omitempty"`
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
+}
+
+// GetFailuresParams defines parameters for GetFailures.
+type GetFailuresParams struct {
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
 // ListFleetsParams defines parameters for ListFleets.
@@ -5963,10 +6935,22 @@ type DeleteGroupParams struct {
 	Why *string `form:"why,omitempty" json:"why,omitempty"`
 }
 
+// DryRunRolloutParams defines parameters for DryRunRollout.
+type DryRunRolloutParams struct {
+	// MaxItems The most elements of targets and of skipped; counts and causes are of all agents. Default: all
+	MaxItems *int `form:"max_items,omitempty" json:"max_items,omitempty"`
+}
+
 // ListRolloutsParams defines parameters for ListRollouts.
 type ListRolloutsParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+
+	// State Only rollouts in one of these states
+	State *[]RolloutState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Kind Only rollouts with one of these strategies
+	Kind *[]StrategyKind `form:"kind,omitempty" json:"kind,omitempty"`
 }
 
 // DeleteRolloutParams defines parameters for DeleteRollout.
@@ -5981,6 +6965,18 @@ type ListAuditParams struct {
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// PreviewRolloutParams defines parameters for PreviewRollout.
+type PreviewRolloutParams struct {
+	// MaxItems The most elements of targets and of skipped; counts and causes are of all agents. Default: all
+	MaxItems *int `form:"max_items,omitempty" json:"max_items,omitempty"`
+}
+
+// GetRolloutPreviewParams defines parameters for GetRolloutPreview.
+type GetRolloutPreviewParams struct {
+	// MaxItems The most elements of targets and of skipped; counts and causes are of all agents. Default: all
+	MaxItems *int `form:"max_items,omitempty" json:"max_items,omitempty"`
+}
+
 // ListPreviewConfigsParams defines parameters for ListPreviewConfigs.
 type ListPreviewConfigsParams struct {
 	// Agent Ids of targets; default: all
@@ -5992,11 +6988,25 @@ type ListPreviewConfigsParams struct {
 // ListTargetsParams defines parameters for ListTargets.
 type ListTargetsParams struct {
 	// State One or more states; default: all
-	State   *[]TargetState `form:"state,omitempty" json:"state,omitempty"`
-	Batch   *int           `form:"batch,omitempty" json:"batch,omitempty"`
-	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
-	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
+	State *[]TargetState `form:"state,omitempty" json:"state,omitempty"`
+	Batch *int           `form:"batch,omitempty" json:"batch,omitempty"`
+
+	// Code Only targets with this reason, such as that of a cause
+	Code *string `form:"code,omitempty" json:"code,omitempty"`
+
+	// Agent Only the target that is this agent, by its id
+	Agent   *string `form:"agent,omitempty" json:"agent,omitempty"`
+	Page    *int    `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int    `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
+
+// GetSeriesParams defines parameters for GetSeries.
+type GetSeriesParams struct {
+	Window *GetSeriesParamsWindow `form:"window,omitempty" json:"window,omitempty"`
+}
+
+// GetSeriesParamsWindow defines parameters for GetSeries.
+type GetSeriesParamsWindow string
 
 // ForgetServerParams defines parameters for ForgetServer.
 type ForgetServerParams struct {
@@ -6121,6 +7131,9 @@ type PreviewComponentUpgradeJSONRequestBody = ComponentUpgradeRequest
 // SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
 type SetExposureJSONRequestBody = SetExposureRequest
 
+// SeeFailuresJSONRequestBody defines body for SeeFailures for application/json ContentType.
+type SeeFailuresJSONRequestBody = SeenRequest
+
 // CreateFleetJSONRequestBody defines body for CreateFleet for application/json ContentType.
 type CreateFleetJSONRequestBody = Fleet
 
@@ -6135,6 +7148,9 @@ type ResumeFleetJSONRequestBody = WhyRequest
 
 // CreateFreezeJSONRequestBody defines body for CreateFreeze for application/json ContentType.
 type CreateFreezeJSONRequestBody = CreateFreezeRequest
+
+// ChangeFreezeJSONRequestBody defines body for ChangeFreeze for application/json ContentType.
+type ChangeFreezeJSONRequestBody = CreateFreezeRequest
 
 // AckIncidentJSONRequestBody defines body for AckIncident for application/json ContentType.
 type AckIncidentJSONRequestBody = WhyRequest
@@ -6228,6 +7244,9 @@ type PreviewConfigJSONRequestBody = ConfigPreviewRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest
+
+// SaveViewJSONRequestBody defines body for SaveView for application/json ContentType.
+type SaveViewJSONRequestBody = SaveViewRequest
 
 // CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
 type CreateWebhookJSONRequestBody = CreateWebhookRequest

@@ -480,6 +480,14 @@ const FailedBefore = "failed here before"
 // ReasonManual is the reason_code of a rollback that somebody asked for.
 const ReasonManual = "manual"
 
+// The reason_code of a component's new version that its host has put back, if the host knows one.
+const (
+	ReasonCrashLoop   = "crash_loop"   // it was restarted too often
+	ReasonNotRunning  = "not_running"  // it ended, or never ran
+	ReasonNotReady    = "not_ready"    // it runs, and does not get ready
+	ReasonCheckFailed = "check_failed" // a check of the package or of the policy fails
+)
+
 // AckPayload accompanies a failed UPGRADE.
 type AckPayload struct {
 	Retry        bool `json:"retry"`

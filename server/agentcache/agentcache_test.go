@@ -318,7 +318,7 @@ func TestDuplicateCheckinWouldChangeNothing(t *testing.T) {
 				handle(older)
 			},
 			"order an upgrade": func(*rapid.T) { update(func(a *fleet.Agent) { a.BeginUpgrade("action", "2.0.0", w.now) }) },
-			"end it":           func(*rapid.T) { update(func(a *fleet.Agent) { a.CancelUpgrade("action") }) },
+			"end it":           func(*rapid.T) { update(func(a *fleet.Agent) { a.CancelUpgrade("action", w.now) }) },
 			"unenroll":         func(*rapid.T) { update(func(a *fleet.Agent) { a.Active = !a.Active }) },
 			"uninstall":        func(*rapid.T) { update(func(a *fleet.Agent) { a.AuditUnenrolledReason = "uninstall" }) },
 			"change the status": func(*rapid.T) {

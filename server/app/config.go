@@ -25,6 +25,8 @@ import (
 type Config struct {
 	// File is the path of the file that was read; empty if there is none.
 	File string `yaml:"-"`
+	// Origins has where the values of keys come from; a key that is not there has its default.
+	Origins map[string]Origin `yaml:"-"`
 	// Data is the folder of all files of the server.
 	Data string `yaml:"data"`
 	// Upgrades is the folder of upgrade manifests, <profile>/<id>.yaml; empty means the
@@ -299,7 +301,8 @@ func Load(path string) (Config, error) {
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("configuration %s: %s (see `muster server --example-config`)", path, yamlProblem(err))
 	}
-	return c, nil
+	c.Origins, err = keysIn(data)
+	return c, err
 }
 
 var (

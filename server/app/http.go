@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -40,7 +41,7 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 func newAdminServer(o Options, s *services, admission *limit.Admission, config *tls.Config, info Info, draining <-chan struct{}) *http.Server {
 	routes := &admin.Handlers{
 		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: o.Store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
-		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Refuses: s.upgrade.Refuses, Health: s.health,
+		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Series: s.series, Settings: o.Config.Settings(effectiveSettings(o, admission, info)), Refuses: s.upgrade.Refuses, Health: s.health,
 		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin},
 		KibanaVersion: o.Config.Admin.KibanaVersion,
 		Limits:        admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
@@ -49,6 +50,17 @@ func newAdminServer(o Options, s *services, admission *limit.Admission, config *
 	server.TLSConfig = config
 	server.ConnContext = httpapi.ConnContext
 	return server
+}
+
+// effectiveSettings returns what the server derives for keys that are not configured.
+func effectiveSettings(o Options, admission *limit.Admission, info Info) map[string]string {
+	l := admission.Limits
+	return map[string]string{
+		"upgrades": o.Config.UpgradesDir(), "agents.url": info.AgentURL, "admin.url": info.AdminURL,
+		"limits.max_agents": fmt.Sprint(l.Agents), "limits.max_handshakes": fmt.Sprint(l.Handshakes), "limits.handshakes_per_second": fmt.Sprint(l.HandshakesPerSecond),
+		"limits.max_checkins": fmt.Sprint(l.Checkins), "limits.max_reports": fmt.Sprint(l.Reports), "limits.max_enrollments": fmt.Sprint(l.Enrollments),
+		"limits.max_downloads": fmt.Sprint(l.Downloads), "limits.memory_bytes": fmt.Sprint(l.MemoryBytes),
+	}
 }
 
 // listening is an HTTP server with the function that serves until it is shut down.

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/series"
 	"github.com/muster-fleet/muster/server/spec/declare"
 	specreconcile "github.com/muster-fleet/muster/server/spec/reconcile"
 	"github.com/muster-fleet/muster/server/store"
@@ -72,6 +73,7 @@ type services struct {
 	automatic  *automatic.Service
 	metrics    *metrics.Metrics
 	retention  *retention.Service
+	series     *series.Service
 	replicas   *replica.Service
 	upgrade    *selfupgrade.Follower
 }
@@ -182,6 +184,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Policy: retention.Default, Uploads: uploads.Expire, Log: log, Now: now,
 	}
+	samples := &series.Service{
+		Agents: db.Agents(), Samples: db.Samples(), Timeouts: policies.Timeouts,
+		Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}, Log: log, Now: now,
+	}
 	replicas := replica.New(replica.Config{
 		Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now,
 	})
@@ -204,7 +210,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	return &services{
 		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
-		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, fleets: fleets, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, replicas: replicas, upgrade: upgrade,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, fleets: fleets, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, series: samples, replicas: replicas, upgrade: upgrade,
 	}, nil
 }
 
@@ -228,6 +234,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.replicas.Run, s.upgrade.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

@@ -192,7 +192,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
-		reported, staged := a.Components, a.StagedVersions
+		reported, staged, policy := a.Components, a.StagedVersions, a.Policy()
 		changed, upgradeChanged := observe(a, req, gap, now)
 		news, ended := observeComponents(a, reported, now)
 		short = a.ReportsLate(now)
@@ -209,6 +209,10 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		}
 		if !slices.Equal(staged, a.StagedVersions) {
 			r.Events = append(r.Events, fleet.Event{Type: fleet.EventAgentStaged, Subject: a.ID, Data: event.Data(map[string][]string{"staged_versions": a.StagedVersions})})
+			r.History = append(r.History, a.StagedRecord(staged, now))
+		}
+		if a.Policy() != policy && a.PolicyRev != 0 {
+			r.History = append(r.History, a.PolicyRecord(now))
 		}
 		r.Events, r.Results = append(r.Events, news...), append(r.Results, ended...)
 		if written = changed || statusChanged; written {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 )
 
 func (a *client) newActions() *cobra.Command {
-	cmd := &cobra.Command{Use: "actions", Short: "List and cancel actions"}
+	cmd := &cobra.Command{Use: "actions", Short: "List and cancel actions, and list the agents of one"}
 	var limit int
 	list := &cobra.Command{
 		Use:   "list",
@@ -25,7 +26,7 @@ func (a *client) newActions() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tDONE\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
+				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tCOMMITTED\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
 					for _, s := range got.Items {
 						add(s.ActionId, actionType(s), s.Outcome, actionVersion(s), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
 					}
@@ -51,7 +52,54 @@ func (a *client) newActions() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "cancelled") })
 		},
 	}
-	cmd.AddCommand(list, cancel)
+	cmd.AddCommand(list, a.newActionsAgents(), cancel)
+	return cmd
+}
+
+var actionHostStates = []string{
+	"scheduled", "sent", "accepted", "downloading", "installing", "restarting", "watching", "committed", "rolled_back", "failed", "waiting_for_host", "done", "stopped",
+}
+
+func (a *client) newActionsAgents() *cobra.Command {
+	var (
+		states []string
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:     "agents ACTION",
+		Short:   "List the agents that an action was ordered for, each with its state and the reason",
+		Example: "  muster actions agents ACTION --state failed,rolled_back",
+		Args:    oneArg("one action id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"state": states}
+			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.ActionHost, int, error) {
+				q.Set("page", fmt.Sprint(page))
+				q.Set("perPage", fmt.Sprint(size))
+				got, err := call[adminapi.ActionHostList](cmd.Context(), a, http.MethodGet, "/api/v1/actions/"+url.PathEscape(args[0])+"/agents?"+q.Encode(), nil)
+				return got.Items, got.Total, err
+			})
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), adminapi.ActionHostList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
+				table(w, "HOST\tAGENT\tSTATE\tSINCE\tWHY", func(add func(...any)) {
+					for _, h := range all {
+						since := "-"
+						if h.Since != nil {
+							since = h.Since.Local().Format(time.DateTime)
+						}
+						add(firstOf(deref(h.Hostname), "-"), h.AgentId, spaced(string(h.State)), since, firstOf(deref(h.Text), deref(h.Reason).Text, "-"))
+					}
+				})
+				if total > len(all) {
+					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(all))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "list only agents in these states: "+strings.Join(actionHostStates, ", "))
+	cmd.Flags().IntVar(&limit, "limit", 1000, "maximum number of agents to list")
+	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(actionHostStates))
 	return cmd
 }
 

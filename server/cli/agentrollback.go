@@ -41,7 +41,7 @@ version.`,
 				return err
 			}
 			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
-				Agents: selection.request(args), IncludeInactive: selection.includeInactive(),
+				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), TakeOver: given(owner.name),
 			})
 			if err != nil {
 				return err
@@ -100,4 +100,5 @@ func printRollbackPreview(w io.Writer, p adminapi.RollbackPreview) {
 			add(i.Hostname, i.Version, to, until, deref(i.Reason))
 		}
 	})
+	printCauses(w, deref(p.Causes), "ROLLBACK")
 }

@@ -21,7 +21,7 @@ func TestRollbackPreviewsAndOrders(t *testing.T) {
 
 	o.contains(o.run("agents", "get", a.ID), "rollback     to 1.0.0, until "+until.Local().Format(time.DateTime))
 	o.contains(o.run("agents", "get", bare.ID), "rollback     no: upgrade rollback not available for agent")
-	o.contains(o.run("agents", "rollback", a.ID, bare.ID, "--dry-run"), "1 would be rolled back, 1 would not", "web-01   1.1.0   1.0.0", "not available")
+	o.contains(o.run("agents", "rollback", a.ID, bare.ID, "--dry-run"), "1 would be rolled back, 1 would not", "web-01   1.1.0   1.0.0", "not available", "CAUSE", "The host keeps no earlier version.")
 	if got := asJSON[adminapi.RollbackPreview](o, "agents", "rollback", a.ID, "--dry-run"); got.Will != 1 || *got.Items[0].To != "1.0.0" {
 		t.Errorf("the dry run says %+v", got)
 	}
@@ -33,7 +33,7 @@ func TestRollbackPreviewsAndOrders(t *testing.T) {
 
 	o.contains(o.run("agents", "rollback", a.ID, bare.ID), "Rolling back 1 of 2 agents: action ")
 	o.contains(o.run("actions", "list"), "ROLLBACK", "IN_PROGRESS", "1.0.0", "web-02: upgrade rollback not available")
-	o.contains(o.run("agents", "list"), "rollback requested")
+	o.contains(o.run("agents", "list"), "sent the rollback to 1.0.0")
 }
 
 func TestRollbackWaitDuringTheWatch(t *testing.T) {
@@ -99,7 +99,7 @@ func TestRetryOfAnUpgradeIsShownWithItsTime(t *testing.T) {
 	a.Ack("", "unknown") // does not end the upgrade
 	want := "scheduled 1.1.0, retry 2 of 6 at " + next.Local().Format("15:04") + ": no route to host"
 	o.contains(o.run("agents", "get", a.ID), want)
-	o.contains(o.run("agents", "list"), "updating", want)
+	o.contains(o.run("agents", "list"), "healthy", want)
 	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID).Item; got.UpgradeStartedAt == nil || *got.UpgradeDetails.Metadata.RetryAttempt != 2 {
 		t.Errorf("get shows %+v", got)
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 func (a *client) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, diagnose, upgrade, roll back and unenrol agents"}
+	cmd := &cobra.Command{Use: "agents", Short: "List, count, export, inspect, explain, diagnose, upgrade, roll back and unenrol agents"}
+	cmd.AddCommand(a.newAgentsFacets(), a.newAgentsExport(), a.newAgentsTimeline(), a.newAgentsFailures())
 	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsStage(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
 	return cmd
 }
@@ -32,7 +33,8 @@ func (a *client) newAgentsList() *cobra.Command {
 		Use:   "list",
 		Short: "List agents",
 		Example: `  muster agents list
-  muster agents list --kuery 'status: offline and tags: prod'
+  muster agents list --kuery 'health: offline and tag: prod'
+  muster agents list --kuery 'progress: (failed or rolled_back)'
   muster agents list --kuery 'agent.version < 1.10.0 and not local_metadata.os.platform: (debian or ubuntu)'
   muster agents list -o json | jq '.items[].id'`,
 		Args: noArgs,
@@ -59,9 +61,9 @@ func (a *client) newAgentsList() *cobra.Command {
 			all.PerPage = len(all.Items)
 			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) {
 				now := time.Now()
-				table(w, "ID\tHOST\tSTATUS\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
+				table(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
 					for _, g := range all.Items {
-						add(g.Id, hostname(g), g.Status, g.Agent.Version, upgradePhase(g), ago(g.LastCheckin, now))
+						add(g.Id, hostname(g), healthOf(g), g.Agent.Version, progressOf(g), ago(g.LastCheckin, now))
 					}
 				})
 				if all.Total > len(all.Items) {
@@ -71,7 +73,7 @@ func (a *client) newAgentsList() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&inactive, "inactive", false, "include inactive and unenrolled agents")
-	cmd.Flags().StringVar(&kuery, "kuery", "", "list only agents that match this KQL query, such as 'status: offline'")
+	cmd.Flags().StringVar(&kuery, "kuery", "", "list only agents that match this KQL query, such as 'health: offline'")
 	return cmd
 }
 
@@ -96,7 +98,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 				row := func(name, format string, args ...any) {
 					fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
 				}
-				row("status", "%s", g.Status)
+				row("health", "%s", healthOf(g))
 				row("version", "%s", g.Agent.Version)
 				row("policy", "%s", g.PolicyId)
 				row("enrolled", "%s", g.EnrolledAt.Local().Format(time.DateTime))
@@ -104,7 +106,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 				if m := deref(g.LastCheckinMessage); m != "" {
 					row("message", "%s", m)
 				}
-				if p := upgradePhase(g); p != "" {
+				if p := progressOf(g); p != "" {
 					row("upgrade", "%s", p)
 				}
 				if desired := deref(g.DesiredVersion); desired != "" && desired != g.Agent.Version {
@@ -198,7 +200,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
 				adminapi.UpgradePreviewRequest{
 					Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
-					OverrideFreeze: req.OverrideFreeze, OverrideExposure: req.OverrideExposure,
+					OverrideFreeze: req.OverrideFreeze, OverrideExposure: req.OverrideExposure, TakeOver: given(owner.name),
 				})
 			if err != nil {
 				return err
@@ -237,7 +239,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	selection.flags(f)
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
 	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
-	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version or a later one, or on whose host it failed before (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
+	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version or a later one, report too little free space, or on whose host it failed before (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
 	f.BoolVar(&overFreeze, "override-freeze", false, "also during a freeze; needs --why")
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
@@ -257,6 +259,7 @@ const watchText = "Hosts watch a new version for ten minutes by default; their u
 func printPreview(w io.Writer, p adminapi.UpgradePreview) {
 	fmt.Fprintf(w, "%d would be upgraded to %s, %d would not. %s\n", p.Will, p.Version, p.Wont, watchText)
 	printVerdicts(w, p, "RUNS", "UPGRADE")
+	printCauses(w, deref(p.Causes), "UPGRADE")
 	if p.Refused != nil {
 		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
 	}
@@ -272,6 +275,33 @@ func printVerdicts(w io.Writer, p adminapi.UpgradePreview, runs, does string) {
 				will = "yes"
 			}
 			add(i.Hostname, firstOf(i.Version, "none"), will, deref(i.Reason))
+		}
+	})
+}
+
+// includes are the flags of the choices of causes.
+var includes = map[adminapi.PreviewCauseChoice]string{
+	adminapi.ChoiceForce: "--force", adminapi.ChoiceIncludeInactive: "--inactive", adminapi.ChoiceTakeOver: "--take-over",
+}
+
+// printCauses prints why agents would not follow an order, and remarks, with counts and some hosts.
+// does heads the column of whether they follow.
+func printCauses(w io.Writer, causes []adminapi.PreviewCause, does string) {
+	if len(causes) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	table(w, "AGENTS\t"+does+"\tCAUSE\tINCLUDE WITH\tHOSTS", func(add func(...any)) {
+		for _, c := range causes {
+			will := "no"
+			if c.Will {
+				will = "yes"
+			}
+			hosts := strings.Join(deref(c.Sample), ", ")
+			if c.Count > len(deref(c.Sample)) {
+				hosts += ", …"
+			}
+			add(c.Count, will, c.Text, firstOf(includes[deref(c.Choice)], "-"), hosts)
 		}
 	})
 }

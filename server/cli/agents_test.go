@@ -55,6 +55,12 @@ func TestListUpgradeAndRollbackSelectAgentsByQuery(t *testing.T) {
 		t.Errorf("the actions are %+v", list.Items)
 	}
 	o.contains(o.run("agents", "list", "--kuery", "status: updating"), "web-01")
+	o.contains(o.run("actions", "agents", list.Items[0].ActionId), "web-01", "sent", "web-02", "failed")
+	if failed := asJSON[adminapi.ActionHostList](o, "actions", "agents", list.Items[0].ActionId, "--state", "failed"); failed.Total != 1 || deref(failed.Items[0].Hostname) != "web-02" {
+		t.Errorf("the failed hosts are %+v", failed)
+	}
+	o.contains(o.run("actions", "agents", list.Items[0].ActionId, "--limit", "1"), "… and 1 more")
+	o.fails(1, []string{"actions", "agents", "none"}, "action none does not exist")
 
 	o.fails(1, []string{"agents", "rollback", "--kuery", "*"}, "none of the agents can be rolled back")
 	o.contains(o.run("agents", "rollback", "--kuery", "*", "--dry-run"), "0 would be rolled back, 2 would not")
@@ -171,6 +177,10 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 	}
 	o.contains(o.run(append(upgrade, "--override-freeze", "--why", "exploited")...), "Upgrading 1 of 1 agent")
 	o.contains(o.run("audit"), "ordered the upgrade to 1.1.0 of agent "+a.ID+", in spite of the freeze", "exploited", "added the freeze “Christmas”")
+	o.contains(o.run("audit", "--actor", "first key", "--verb", "freeze", "--search", "CHRISTMAS", "--since", "2020-01-01T00:00:00Z"), "added the freeze “Christmas”")
+	if out := o.run("audit", "--verb", "freeze", "--until", "2020-01-01T00:00:00Z"); strings.Contains(out, "Christmas") {
+		t.Errorf("entries after --until are shown: %s", out)
+	}
 
 	// Any change takes a reason.
 	actions := asJSON[adminapi.ActionStatusList](o, "actions", "list")

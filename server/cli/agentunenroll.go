@@ -84,7 +84,7 @@ Without a terminal, pass --yes to skip the question.`,
 	f := cmd.Flags()
 	selection.flags(f)
 	f.BoolVar(&revoke, "revoke", false, "unenrol at once, without acknowledgement: the agents' keys no longer work")
-	f.BoolVar(&force, "force", false, "also unenrol agents in a rollout")
+	f.BoolVar(&force, "force", false, "also unenrol agents in a rollout, or with a managed policy")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	f.BoolVarP(&yes, "yes", "y", false, "with --kuery: unenrol without asking for confirmation")
 	return cmd
@@ -101,4 +101,5 @@ func printUnenrollPreview(w io.Writer, p adminapi.UnenrollPreview) {
 			add(i.Hostname, i.Status, will, deref(i.Reason))
 		}
 	})
+	printCauses(w, deref(p.Causes), "UNENROL")
 }

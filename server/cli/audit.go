@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +14,8 @@ import (
 
 func (a *client) newAudit() *cobra.Command {
 	var limit int
+	var people bool
+	var actor, verb, since, until, search string
 	cmd := &cobra.Command{
 		Use:   "audit [SUBJECT]",
 		Short: "Show who changed what, and why, newest first",
@@ -27,8 +29,8 @@ package. The commands that change something take the reason as --why.`,
 				subject = args[0]
 			}
 			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.AuditEntry, int, error) {
-				got, err := call[adminapi.AuditList](cmd.Context(), a, http.MethodGet,
-					fmt.Sprintf("/api/v1/audit?subject=%s&page=%d&perPage=%d", url.QueryEscape(subject), page, size), nil)
+				query := url.Values{"subject": {subject}, "actor": {actor}, "verb": {verb}, "since": {since}, "until": {until}, "q": {search}, "people": {strconv.FormatBool(people)}, "page": {strconv.Itoa(page)}, "perPage": {strconv.Itoa(size)}}
+				got, err := call[adminapi.AuditList](cmd.Context(), a, http.MethodGet, "/api/v1/audit?"+query.Encode(), nil)
 				return got.Items, got.Total, err
 			})
 			if err != nil {
@@ -37,6 +39,12 @@ package. The commands that change something take the reason as --why.`,
 			return a.showTrail(cmd.OutOrStdout(), all, total)
 		},
 	}
+	cmd.Flags().StringVar(&actor, "actor", "", "only what this admin key did; muster: the server's own steps")
+	cmd.Flags().BoolVar(&people, "people", false, "without the server's own steps")
+	cmd.Flags().StringVar(&verb, "verb", "", "only this verb, such as rollout.pause, or all of a noun, such as rollout")
+	cmd.Flags().StringVar(&since, "since", "", "only entries from this time on, such as 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&until, "until", "", "only entries until this time")
+	cmd.Flags().StringVar(&search, "search", "", "only entries that contain each of these words")
 	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries to list")
 	return cmd
 }

@@ -279,7 +279,7 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 	o.login(s)
 	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	a.MustCheckin(nil)
-	o.contains(o.run("agents", "list"), "web-01", "online", "now", "web-02", "enrolling", "never")
+	o.contains(o.run("agents", "list"), "web-01", "healthy", "now", "web-02", "enrolling", "never")
 	o.contains(o.run("agents", "get", a.ID), "web-01", "message      Running")
 	web := apptest.Component("web-server", "2.4.0")
 	web.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: "2.5.0", ActionID: "x", State: agentapi.UpgradeWatching, Metadata: agentapi.UpgradeMetadata{Phase: agentapi.PhaseVerifying}}
@@ -348,6 +348,11 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	write(o.run("policies", "update", "--example"))
 	o.contains(o.run("policies", "update", "web", "--components", file), "web has revision 3 with 1 component; its 0 agents get it now", "web-server 2.4.0 is installed where no version of it is, by an automatic rollout; a version that is installed does not change")
 	o.contains(o.run("policies", "show", "web"), "runs         web-server 2.4.0 by systemd")
+	o.contains(o.run("policies", "update", "web", "--upgrade-window", "mon,tue 22:00-04:00 Europe/Berlin", "--upgrade-window", "05:00-06:00"), "revision 4 with 1 component", "automatic upgrades begin mon,tue 22:00-04:00 Europe/Berlin and 05:00-06:00 UTC")
+	o.contains(o.run("policies", "show", "web"), "upgrades     mon,tue 22:00-04:00 Europe/Berlin and 05:00-06:00 UTC")
+	o.fails(1, []string{"policies", "update", "web", "--upgrade-window", "monday 22:00-04:00"}, "upgrade_windows[0].days")
+	o.fails(2, []string{"policies", "update", "web", "--upgrade-window", "at night"}, `--upgrade-window is "at night", want days, times and a zone`)
+	o.contains(o.run("policies", "update", "web", "--upgrade-window", "always"), "automatic upgrades begin at any time")
 
 	lab := strings.TrimSpace(o.run("policies", "copy", "web", "lab"))
 	o.contains(o.run("policies", "show", lab), "lab  "+lab, "after 336h0m0s of silence", "agents       0")
@@ -494,7 +499,9 @@ func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
 
 	action := asJSON[adminapi.ActionCreated](o, "agents", "upgrade", good.ID, "--version", "1.1.0").ActionId
 	o.contains(o.run("actions", "list"), action, "UPGRADE", "IN_PROGRESS", "first key")
-	o.contains(o.run("agents", "list"), "requested")
+	o.contains(o.run("agents", "list"), "sent 1.1.0")
+	o.contains(o.run("agents", "timeline", good.ID), "to 1.1.0: sent (by first key)", "enrolled: The host enrolled.")
+	o.contains(o.run("agents", "failures"), "no upgrade has failed")
 	o.contains(o.run("actions", "cancel", action), "cancelled")
 	o.contains(o.run("actions", "list"), "CANCELLED")
 	o.fails(1, []string{"actions", "cancel", "none"})

@@ -55,6 +55,7 @@ version.`,
 			var preview adminapi.RollbackPreview
 			for i := range orders {
 				o := &orders[i]
+				o.TakeOver = given(owner.name)
 				got, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", o)
 				if err != nil {
 					return err
@@ -177,6 +178,16 @@ func addRollbacks(all *adminapi.RollbackPreview, p adminapi.UpgradePreview) {
 		}
 		all.Items = append(all.Items, item)
 	}
+	causes := deref(all.Causes)
+	for _, c := range deref(p.Causes) {
+		i := slices.IndexFunc(causes, func(has adminapi.PreviewCause) bool { return has.Text == c.Text && has.Will == c.Will })
+		if i < 0 {
+			causes = append(causes, c)
+			continue
+		}
+		causes[i].Count += c.Count
+	}
+	all.Causes = &causes
 }
 
 func printComponentRollback(w io.Writer, name string, p adminapi.RollbackPreview) {
@@ -186,4 +197,5 @@ func printComponentRollback(w io.Writer, name string, p adminapi.RollbackPreview
 			add(i.Hostname, firstOf(i.Version, "none"), firstOf(deref(i.To), "-"), deref(i.Reason))
 		}
 	})
+	printCauses(w, deref(p.Causes), "ROLLBACK")
 }

@@ -286,6 +286,7 @@ func componentOutcome(g adminapi.Agent, name, target string) (phase string, over
 func printComponentPreview(w io.Writer, name string, p adminapi.UpgradePreview) {
 	fmt.Fprintf(w, "Component %s would be upgraded to %s on %s, and not on %d.\n", name, p.Version, counted(p.Will, "agent"), p.Wont)
 	printVerdicts(w, p, "HAS", "UPGRADE")
+	printCauses(w, deref(p.Causes), "UPGRADE")
 	if p.Refused != nil {
 		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
 	}

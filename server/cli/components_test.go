@@ -52,7 +52,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	all = append(all, "--why", "tested elsewhere")
 	o.contains(o.run(all...), "Upgrading component web-server of 2 of 3 agents to 2.5.0: action ", "`muster components list web-server`")
 	o.contains(o.run("components", "list", "web-server"), "requested 2.5.0")
-	o.contains(o.run("actions", "list"), "UPGRADE of web-server   IN_PROGRESS   2.5.0     0      1        3 ")
+	o.contains(o.run("actions", "list"), "UPGRADE of web-server   IN_PROGRESS   2.5.0     0           1        3 ")
 
 	o.contains(o.run("audit"), "in spite of the exposure budget", "tested elsewhere")
 

@@ -70,6 +70,9 @@ func (a *client) newIncidentsList() *cobra.Command {
 					if plan := deref(i.RecoveryPlan); plan != "" {
 						fmt.Fprintf(w, "%s  recovery: %s\n", i.Id, plan)
 					}
+					if i.Next != nil && i.State == adminapi.IncidentOpen {
+						fmt.Fprintf(w, "%s  next: %s\n", i.Id, i.Next.Command)
+					}
 				}
 				if total > len(items) {
 					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(items))

@@ -86,6 +86,9 @@ func (a *client) newPoliciesShow() *cobra.Command {
 				for _, v := range deref(p.RequiredVersions) {
 					row("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
 				}
+				if list := deref(p.UpgradeWindows); len(list) > 0 {
+					row("upgrades", "%s", inWindows(list))
+				}
 				for _, c := range deref(p.Components) {
 					row("runs", "%s", componentOf(c))
 				}
@@ -98,6 +101,53 @@ func (a *client) newPoliciesShow() *cobra.Command {
 			})
 		},
 	}
+}
+
+// windowOf formats a window as the flag --upgrade-window takes it.
+func windowOf(w adminapi.Window) string {
+	text := w.From + "-" + w.To
+	if days := deref(w.Days); len(days) > 0 {
+		text = strings.Join(days, ",") + " " + text
+	}
+	return text + " " + firstOf(deref(w.Zone), "UTC")
+}
+
+func inWindows(list []adminapi.Window) string {
+	var texts []string
+	for _, w := range list {
+		texts = append(texts, windowOf(w))
+	}
+	return firstOf(strings.Join(texts, " and "), "at any time")
+}
+
+// windowsAlways is the value of --upgrade-window that removes the windows.
+const windowsAlways = "always"
+
+// parseWindows reads the values of --upgrade-window. The server checks days, times and zones.
+func parseWindows(texts []string) ([]adminapi.Window, error) {
+	list := []adminapi.Window{}
+	if len(texts) == 1 && texts[0] == windowsAlways {
+		return list, nil
+	}
+	for _, text := range texts {
+		words := strings.Fields(text)
+		var w adminapi.Window
+		if len(words) > 0 && !strings.Contains(words[0], ":") {
+			days := strings.Split(words[0], ",")
+			w.Days, words = &days, words[1:]
+		}
+		if len(words) > 1 {
+			w.Zone = &words[1]
+		}
+		if len(words) > 0 {
+			w.From, w.To, _ = strings.Cut(words[0], "-")
+		}
+		if len(words) == 0 || len(words) > 2 || w.To == "" {
+			return nil, &usageError{fmt.Errorf("--upgrade-window is %q, want days, times and a zone such as \"mon,tue 22:00-04:00 Europe/Berlin\", or %s", text, windowsAlways)}
+		}
+		list = append(list, w)
+	}
+	return list, nil
 }
 
 // componentOf describes a component of a policy.
@@ -139,11 +189,12 @@ type componentsFile struct {
 func (a *client) newPoliciesUpdate() *cobra.Command {
 	var (
 		components          string
+		windows             []string
 		example, force, yes bool
 	)
 	cmd := &cobra.Command{
-		Use:   "update ID --components FILE",
-		Short: "Replace the components that a policy's agents run",
+		Use:   "update ID [--components FILE] [--upgrade-window WINDOW]...",
+		Short: "Replace the components that a policy's agents run, or when they are upgraded automatically",
 		Long: `Replace the components of a policy by those of a file. Its agents get the list at once.
 
 Where a component has no version and the file names one, that version is installed, by a
@@ -157,9 +208,15 @@ it. The file cannot set which version is in force, and a change of the policy ke
 
 A component that the file leaves out is managed no more. The agents stop a process of
 it; a systemd unit and a container go on. Where agents run one, the command says on how
-many, and asks for confirmation if standard input is a terminal.`,
+many, and asks for confirmation if standard input is a terminal.
+
+--upgrade-window replaces the times at which the agents are upgraded to the versions that the
+policy requires. A window has days, times and a zone; without days it is every day, and without
+a zone in UTC.`,
 		Example: `  muster policies update --example > components.yaml
-  muster policies update web --components components.yaml`,
+  muster policies update web --components components.yaml
+  muster policies update web --upgrade-window "mon,tue,wed 22:00-04:00 Europe/Berlin"
+  muster policies update web --upgrade-window always`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if example {
 				return noArgs(cmd, args)
@@ -171,25 +228,38 @@ many, and asks for confirmation if standard input is a terminal.`,
 				_, err := io.WriteString(cmd.OutOrStdout(), exampleComponents)
 				return err
 			}
-			if components == "" {
-				return &usageError{errors.New("want --components FILE (`muster policies update --example` prints one)")}
+			if components == "" && len(windows) == 0 {
+				return &usageError{errors.New("want --components FILE (`muster policies update --example` prints one) or --upgrade-window")}
 			}
-			var given componentsFile
+			req := adminapi.UpdatePolicyRequest{Force: &force}
+			if len(windows) > 0 {
+				list, err := parseWindows(windows)
+				if err != nil {
+					return err
+				}
+				req.UpgradeWindows = &list
+			}
 			file := yamlFile{name: components, what: "list of components", example: "muster policies update --example"}
-			if err := file.read(cmd, &given); err != nil {
-				return err
-			}
-			if given.Components == nil {
-				return fmt.Errorf("%s: components is missing: write `components: []` if the agents are to run none", file.name)
+			if components != "" {
+				var given componentsFile
+				if err := file.read(cmd, &given); err != nil {
+					return err
+				}
+				if given.Components == nil {
+					return fmt.Errorf("%s: components is missing: write `components: []` if the agents are to run none", file.name)
+				}
+				req.Components = given.Components
 			}
 			path := "/api/fleet/agent_policies/" + url.PathEscape(args[0])
 			was, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodGet, path, nil)
 			if err != nil {
 				return err
 			}
-			dropped, err := a.dropped(cmd.Context(), args[0], deref(was.Item.Components), *given.Components)
-			if err != nil {
-				return err
+			var dropped []string
+			if req.Components != nil {
+				if dropped, err = a.dropped(cmd.Context(), args[0], deref(was.Item.Components), *req.Components); err != nil {
+					return err
+				}
 			}
 			if len(dropped) > 0 && !yes && components != "-" && isTerminal(cmd.InOrStdin()) {
 				ok, err := confirm(cmd, strings.Join(dropped, "\n")+"\nChange the policy "+args[0]+"?")
@@ -201,9 +271,7 @@ many, and asks for confirmation if standard input is a terminal.`,
 				}
 			}
 			// A change has to give these too.
-			req := adminapi.UpdatePolicyRequest{
-				Name: was.Item.Name, Namespace: was.Item.Namespace, InactivityTimeout: was.Item.InactivityTimeout, Components: given.Components, Force: &force,
-			}
+			req.Name, req.Namespace, req.InactivityTimeout = was.Item.Name, was.Item.Namespace, was.Item.InactivityTimeout
 			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPut, path, req)
 			if err != nil {
 				return file.locate(err)
@@ -211,6 +279,12 @@ many, and asks for confirmation if standard input is a terminal.`,
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				list := deref(got.Item.Components)
 				fmt.Fprintf(w, "%s has revision %d with %s; its %s now\n", got.Item.Id, got.Item.Revision, counted(len(list), "component"), agentsGet(got.Item.Agents))
+				if len(windows) > 0 {
+					fmt.Fprintln(w, "automatic upgrades begin "+inWindows(deref(got.Item.UpgradeWindows)))
+				}
+				if components == "" {
+					return
+				}
 				for _, text := range append(dropped, installs(got.Item)...) {
 					fmt.Fprintln(w, text)
 				}
@@ -218,6 +292,7 @@ many, and asks for confirmation if standard input is a terminal.`,
 		},
 	}
 	cmd.Flags().StringVar(&components, "components", "", "YAML file with the components, or - for standard input")
+	cmd.Flags().StringArrayVar(&windows, "upgrade-window", nil, `when agents are upgraded to the required versions, such as "mon,tue 22:00-04:00 Europe/Berlin"; can be repeated; always: at any time`)
 	cmd.Flags().BoolVar(&example, "example", false, "print such a file with every key explained, and exit")
 	cmd.Flags().BoolVar(&force, "force", false, "change even a managed policy")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "leave out components that run without asking for confirmation")

@@ -59,9 +59,9 @@ profiles:
 			if err != nil {
 				return err
 			}
-			config.Agents.Listen = firstOf(agentsListen, config.Agents.Listen)
-			config.Admin.Listen = firstOf(adminListen, config.Admin.Listen)
-			config.Debug.Listen = firstOf(debugListen, config.Debug.Listen)
+			override(&config, "agents.listen", &config.Agents.Listen, agentsListen)
+			override(&config, "admin.listen", &config.Admin.Listen, adminListen)
+			override(&config, "debug.listen", &config.Debug.Listen, debugListen)
 			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, newStore)
 		},
 	}
@@ -87,8 +87,16 @@ func loadConfig(file, data string) (app.Config, error) {
 			return config, err
 		}
 	}
-	config.Data = firstOf(data, config.Data)
+	override(&config, "data", &config.Data, data)
 	return config, nil
+}
+
+// override sets a key of the configuration to the value of a flag that is given.
+func override(config *app.Config, key string, to *string, flag string) {
+	if flag != "" {
+		*to = flag
+		config.Override(key)
+	}
 }
 
 // started is what a server prints once it runs; with -o json on one line.

@@ -37,7 +37,7 @@ func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime
 
 // FirstKey creates the first key of an installation.
 func (s *Service) FirstKey(ctx context.Context) (fleet.Credential, error) {
-	_, cred, err := s.create(ctx, "first key", fleet.DefaultPolicyID, 0, "muster")
+	_, cred, err := s.create(ctx, "first key", fleet.DefaultPolicyID, 0, fleet.System)
 	return cred, err
 }
 

@@ -37,6 +37,8 @@ type Action struct {
 	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
 	// Automatic means that it belongs to a rollout which the server has created.
 	Automatic bool `json:"is_automatic,omitempty"`
+	// Rollout is the rollout that it belongs to, nil for none.
+	Rollout *OrderRollout `json:"rollout,omitempty"`
 	// OverrideFreeze: it was ordered in spite of freezes, so a new one does not cancel it.
 	OverrideFreeze bool `json:"override_freeze,omitempty"`
 	// InputType and Timeout are those of an INPUT_ACTION.
@@ -102,6 +104,9 @@ func (a Action) Clone() Action {
 	}
 	if a.Signed != nil {
 		a.Signed = new(*a.Signed)
+	}
+	if a.Rollout != nil {
+		a.Rollout = new(*a.Rollout)
 	}
 	return a
 }
@@ -295,6 +300,20 @@ func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
 	default:
 		return Errorf(Conflict, "action %s is over (%s): there is nothing left to cancel", a.ID, state)
 	}
+}
+
+// Commands returns whether the action can be cancelled, by the check that refuses it.
+func (a Action) Commands(counts ResultCounts, now time.Time) []Command {
+	c := Command{Name: "cancel", Danger: true}
+	switch err := a.CheckCancel(counts, now); {
+	case err != nil:
+		c.Reason = Sentence(strings.Replace(err.Error(), "action "+a.ID, "it", 1))
+	case a.CancelledAt != nil:
+		c.Reason = "It was cancelled."
+	default:
+		c.Allowed = true
+	}
+	return []Command{c}
 }
 
 // CancelID returns the id of the CANCEL of an action. It is derived, so that cancelling

@@ -66,6 +66,7 @@ type Agent struct {
 	UpgradeActionID string `json:"upgrade_action_id,omitempty"`
 	UpgradeTarget   string `json:"upgrade_target,omitempty"`
 	UpgradeFrom     string `json:"upgrade_from,omitempty"` // the version that ran when it began
+	UpgradeOrder
 	// UpgradeRollback marks it as a rollback that an operator asked for.
 	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
 	// Undoes is the upgrade that was being watched when such a rollback began.
@@ -98,7 +99,7 @@ type Agent struct {
 	// Revision is set by the store, for optimistic concurrency.
 	Revision int64 `json:"-"`
 
-	// read is a copy of what DecodeAgent read; nil: the agent was not read from a document.
+	// read is a copy of what was read; nil: the agent was not read from a document.
 	read *Agent
 }
 
@@ -151,7 +152,12 @@ type HostMetadata struct {
 		Name         string `json:"name"`
 		Architecture string `json:"architecture"`
 	} `json:"host"`
-	OS osMetadata `json:"os"`
+	OS     osMetadata `json:"os"`
+	Muster struct {
+		// FreeBytes is what is free on the disk of the agent, rounded down; nil if it does not
+		// report that.
+		FreeBytes *int64 `json:"free_bytes"`
+	} `json:"muster"`
 	// Maker is whose agent it is.
 	Maker Maker `json:"-"`
 }
@@ -244,9 +250,15 @@ type Package struct {
 	// Withheld is why hosts that trust the publishers' root refuse the package; empty
 	// if they accept it, or if no root is published. It is not stored.
 	Withheld string `json:"-"`
+	// BelowFloor means that it is withheld because the publishers allow no version below a higher
+	// one. Hosts refuse it also with force.
+	BelowFloor bool `json:"-"`
 	// Downgrade means that the publishers let hosts go back to this version. It is not
 	// stored.
 	Downgrade bool `json:"-"`
+	// Needs is how many bytes must be free on a host that upgrades to it; 0 if that is not known. It
+	// is not stored.
+	Needs int64 `json:"-"`
 }
 
 // PackageMigration is a migration of a component's state; see manifest.Migration.

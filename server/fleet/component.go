@@ -78,7 +78,7 @@ func checkImage(field string, c agentapi.PolicyComponent) error {
 // installed. Its host would refuse that.
 func CheckPin(c agentapi.PolicyComponent, version, image string) error {
 	if pinned := c.Artifact.Image; pinned != "" && image != "" && image != pinned {
-		return Errorf(Invalid, "%s %s is the image %s, and the policy pins %s: correct artifact.image in the policy", c.Name, version, image, pinned)
+		return Errorf(Invalid, "%s %s is the image %s, and the policy pins %s: correct artifact.image in the policy", c.Name, version, image, pinned).Because(CausePinned)
 	}
 	return nil
 }
@@ -162,11 +162,11 @@ func CheckInForce(c agentapi.PolicyComponent, version string) error {
 		return nil
 	}
 	if c.InForce.Changing {
-		return Errorf(Conflict, "a rollout in lockstep changes component %s for all hosts of the policy: wait until it has ended", c.Name)
+		return Errorf(Conflict, "a rollout in lockstep changes component %s for all hosts of the policy: wait until it has ended", c.Name).Because(CauseInForce)
 	}
 	if version == c.InForce.Version {
 		return nil
 	}
 	return Errorf(Invalid, "%s %s %w, whose hosts must not run mixed versions: to bring all of them to %s, make a rollout in lockstep (strategy: {kind: lockstep})",
-		c.Name, c.InForce.Version, ErrInForce, version)
+		c.Name, c.InForce.Version, ErrInForce, version).Because(CauseInForce)
 }

@@ -220,10 +220,10 @@ func TestAgentThatRestartsDuringAComponentUpgradeContinuesIt(t *testing.T) {
 func TestComponentUpgradeIsCancelledOrReportedAsLate(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")
-	if h.a.CancelUpgrade("y") || !h.a.Waits("x") || !h.a.Withdrawable("x") || !h.a.UpgradingBy("x") {
+	if h.a.CancelUpgrade("y", now) || !h.a.Waits("x") || !h.a.Withdrawable("x") || !h.a.UpgradingBy("x") {
 		t.Error("another action cancels it, or it cannot be withdrawn")
 	}
-	if !h.a.CancelUpgrade("x") || h.a.UpgradingBy("x") {
+	if !h.a.CancelUpgrade("x", now) || h.a.UpgradingBy("x") {
 		t.Error("it is not cancelled")
 	}
 	h.is("cancelled", "cancelled", "")
@@ -289,11 +289,12 @@ func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
 func TestAcknowledgedErrorEndsAComponentUpgrade(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")
-	if h.a.ObserveComponentAck("x", "", false) || h.a.ObserveComponentAck("x", "no route", true) || h.a.ObserveComponentAck("y", "no rights", false) {
+	h.a.ObserveComponentAck("x", "", false, now) // it is accepted, which is no more
+	if h.a.ObserveComponentAck("x", "no route", true, now) || h.a.ObserveComponentAck("y", "no rights", false, now) {
 		t.Error("a success, an error that is tried again or another action ends it")
 	}
 	h.is("acknowledged", "started", "")
-	if !h.a.ObserveComponentAck("x", "no rights", false) {
+	if !h.a.ObserveComponentAck("x", "no rights", false, now) {
 		t.Error("an error does not end it")
 	}
 	h.is("failed", "failed", "no rights")
@@ -306,11 +307,11 @@ func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
 	if want := []string{"y", "x"}; !reflect.DeepEqual(h.a.ComponentActions, want) || !h.a.ComponentsSince.Equal(h.now.Add(-time.Hour)) {
 		t.Errorf("under way are %v since %v", h.a.ComponentActions, h.a.ComponentsSince)
 	}
-	h.a.CancelUpgrade("y")
+	h.a.CancelUpgrade("y", now)
 	h.is("the other one", "started", "")
 	// The document that was read stays as it is; see DecodeAgent.
 	copied := h.a
-	h.a.CancelUpgrade("x")
+	h.a.CancelUpgrade("x", now)
 	if u := copied.ComponentUpgrades["web"]; !u.Upgrading() {
 		t.Error("a copy of the document has changed too")
 	}
@@ -406,6 +407,48 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	}
 }
 
+// In each state of a host, the list of commands says what becomes of an order with force.
+func TestComponentCommandsThatArePossibleAreAccepted(t *testing.T) {
+	catalog := OfComponent(Catalog{{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"}}, "web")
+	forced := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: "2.5.0", Force: true}}
+	for what, c := range map[string]struct {
+		host         func(*componentHost)
+		locked, says string
+	}{
+		"idle":                   {func(*componentHost) {}, "", ""},
+		"without it":             {func(h *componentHost) { h.a.Components = nil }, "", "Its agent reports no component web: add it"},
+		"unenrolled":             {func(h *componentHost) { h.a.Active = false }, "", "Its agent is unenrolled."},
+		"being unenrolled":       {func(h *componentHost) { h.a.UnenrollmentStartedAt = &h.now }, "", "Its agent is being unenrolled."},
+		"being upgraded":         {func(h *componentHost) { h.begins("x", "2.5.0") }, "", "It is already being upgraded to 2.5.0 by action x"},
+		"upgraded by its host":   {func(h *componentHost) { h.reports("2.4.0", componentDetails("", "2.5.0", agentapi.UpgradeReplacing)) }, "", ""},
+		"another being upgraded": {func(h *componentHost) { h.a.BeginComponentUpgrade("db", "x", "16.0.0", h.now) }, "", ""},
+		"in a rollout":           {func(*componentHost) {}, "component web of agent a1 belongs to the active rollout", "It belongs to the active rollout."},
+	} {
+		h := newComponentHost(t)
+		c.host(h)
+		got := h.a.ComponentCommands("web", Blocks{Rollout: c.locked})[0]
+		err := h.a.CheckComponentUpgrade(forced, catalog)
+		if got.Allowed != (err == nil && c.locked == "") || !strings.HasPrefix(got.Reason, c.says) || got.Allowed != (got.Reason == "") {
+			t.Errorf("%s: the list has %+v, the order is refused by %v", what, got, err)
+		}
+	}
+	h := newComponentHost(t)
+	for version, want := range map[string]bool{"": false, "2.4.0": false, "2.3.0": true} {
+		report := componentReport("web", "2.4.0", nil)
+		if version != "" {
+			report.Rollbacks = []string{version}
+		}
+		b, err := json.Marshal([]agentapi.Component{report})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.a.Components = b
+		if got := h.a.ComponentCommands("web", Blocks{})[1]; got.Name != "rollback" || got.Allowed != want || !want && got.Reason != "It has no other version that its host has kept." {
+			t.Errorf("a host that keeps %q: %+v", version, got)
+		}
+	}
+}
+
 // Hosts refuse what the state of a component cannot follow, also with force.
 func TestStateOfAComponentFollowsItsVersion(t *testing.T) {
 	first, second := PackageMigration{Version: "2.4.0", Down: true}, PackageMigration{Version: "2.6.0"}
@@ -483,7 +526,7 @@ func TestReportAfterTheAcknowledgementSaysHowAComponentFailed(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("act", "2.5.0")
 	h.reports("2.4.0", componentDetails("act", "2.5.0", agentapi.UpgradeWatching))
-	if !h.a.ObserveComponentAck("act", "check page: 500", false) {
+	if !h.a.ObserveComponentAck("act", "check page: 500", false, now) {
 		t.Fatal("the acknowledgement changed nothing")
 	}
 	h.is("acknowledged", "failed", "check page")

@@ -40,6 +40,7 @@ type ComponentUpgrade struct {
 	Details *agentapi.UpgradeDetails `json:"upgrade_details,omitempty"`
 	// Failed are the versions that failed on the host, the latest last.
 	Failed []FailedVersion `json:"failed_versions,omitempty"`
+	UpgradeOrder
 }
 
 // Upgrading reports whether it is under way or scheduled.
@@ -139,6 +140,7 @@ func (a *Agent) BeginComponentUpgrade(name, actionID, target string, start time.
 	c, _ := a.Component(name)
 	a.setUpgrade(name, ComponentUpgrade{
 		ActionID: actionID, Target: target, From: c.Version, StartedAt: &start, Status: UpgradeStarted, Failed: c.Upgrade.Failed,
+		UpgradeOrder: UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
 	})
 }
 
@@ -153,7 +155,7 @@ func (a *Agent) ObserveComponents(was json.RawMessage, now time.Time) (changed, 
 	for _, c := range reportedComponents(a.Components) {
 		old := before[c.Name]
 		u, ordered := a.ComponentUpgrades[c.Name]
-		if ordered && u.observe(c, old.Version, now) {
+		if ordered && u.noting(now, func() bool { return u.observe(c, old.Version, now) }) {
 			a.setUpgrade(c.Name, u)
 			upgraded = append(upgraded, c.Name)
 		}
@@ -337,12 +339,14 @@ func (u *ComponentUpgrade) cancel() bool {
 	return true
 }
 
-// observeAck is Agent.ObserveAck of a component: a success changes nothing, since the report
-// tells what is installed.
+// observeAck is Agent.ObserveAck of a component: a success only means that the agent has
+// accepted the order, since the report says what is installed.
 func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
 	switch {
-	case errText == "" || retry || !u.Upgrading():
+	case retry || !u.Upgrading():
 		return false // or a check-in has reported it first
+	case errText == "":
+		return false
 	case wasCancelled(errText):
 		return u.cancel() // before the CANCEL itself is acknowledged
 	}
@@ -391,9 +395,9 @@ func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Acti
 }
 
 // ObserveComponentAck handles the acknowledgement of an upgrade of a component; see ObserveAck.
-func (a *Agent) ObserveComponentAck(actionID, errText string, retry bool) bool {
+func (a *Agent) ObserveComponentAck(actionID, errText string, retry bool, now time.Time) bool {
 	name, u, ok := a.upgradedBy(actionID)
-	if !ok || !u.observeAck(errText, retry) {
+	if !ok || !u.noting(now, func() bool { return u.observeAck(errText, retry) }) {
 		return false
 	}
 	a.setUpgrade(name, u)
@@ -408,7 +412,7 @@ func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Resu
 		return false
 	}
 	c, _ := a.Component(name)
-	if !u.reconcile(&c, a.Last.At, action, result, now) {
+	if !u.noting(now, func() bool { return u.reconcile(&c, a.Last.At, action, result, now) }) {
 		return false
 	}
 	a.setUpgrade(name, u)
@@ -416,9 +420,9 @@ func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Resu
 }
 
 // cancelComponent is CancelUpgrade of the component that the action upgrades.
-func (a *Agent) cancelComponent(actionID string) bool {
+func (a *Agent) cancelComponent(actionID string, now time.Time) bool {
 	name, u, ok := a.upgradedBy(actionID)
-	if !ok || !u.cancel() {
+	if !ok || !u.noting(now, u.cancel) {
 		return false
 	}
 	a.setUpgrade(name, u)
@@ -495,19 +499,10 @@ func (w ComponentRequest) Data(actionID string, catalog Catalog) *agentapi.Compo
 // upgraded as requested, or nil. The text is shown to operators as it is.
 // catalog has the component's packages.
 func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error {
-	host := a.Host()
-	switch {
-	case !a.Active:
-		return Errorf(Invalid, "agent %s is unenrolled", a.ID)
-	case a.UnenrollmentStartedAt != nil:
-		return Errorf(Invalid, "agent %s is being unenrolled", a.ID)
-	case host.Maker == MakerElastic:
-		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID)
+	if err := a.checkComponentAble(w.Name); err != nil {
+		return err
 	}
-	s := a.Of(w.Name)
-	if !s.Reported {
-		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, w.Name, a.PolicyID)
-	}
+	host, s := a.Host(), a.Of(w.Name)
 	var fitting Catalog // empty if the package comes from elsewhere
 	if w.SourceURI == "" {
 		fitting = catalog.For(w.Version, host)
@@ -515,12 +510,9 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	c := &s.component
 	switch {
 	case w.SourceURI == "" && len(fitting) == 0:
-		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture)
+		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture).Because(CausePlatform)
 	case len(fitting) > 0 && fitting[0].Runtime != "" && fitting[0].Runtime != c.Runtime:
-		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime)
-	case s.Upgrading():
-		// Also with force: an agent upgrades a component once at a time.
-		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", w.Name, a.ID, s.Target, s.ActionID)
+		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime).Because(CausePlatform)
 	case w.SourceURI == "" && s.CheckState(w.Version, catalog) != nil:
 		return s.CheckState(w.Version, catalog) // also with force: hosts refuse it
 	case w.Force:
@@ -528,23 +520,53 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
 	case s.Busy():
-		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
+		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
 	case c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
-		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion)
+		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseBroken)
 	}
 	if f, failed := s.FailedBefore(w.Version); failed {
-		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason)
+		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason).unlessForced(CauseFailedBefore)
 	}
 	if c.Version == "" {
 		return nil // the first installation
 	}
 	switch order, err := manifest.CompareVersions(w.Version, c.Version); {
 	case err != nil:
-		return Errorf(Invalid, "component %s of agent %s has a version that cannot be compared: %w", w.Name, a.ID, err)
+		return Errorf(Invalid, "component %s of agent %s has a version that cannot be compared: %w", w.Name, a.ID, err).unlessForced(CauseUnknownVersion)
 	case order == 0:
-		return Errorf(Invalid, "component %s of agent %s already is %s", w.Name, a.ID, c.Version)
+		return Errorf(Invalid, "component %s of agent %s already is %s", w.Name, a.ID, c.Version).unlessForced(CauseRunning)
 	case order < 0:
-		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version)
+		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version).unlessForced(CauseNewer)
+	}
+	return nil
+}
+
+// checkComponentAble returns why a component can be brought to no version now, also with force; nil:
+// it can.
+func (a *Agent) checkComponentAble(name string) error {
+	s := a.Of(name)
+	switch {
+	case !a.Active:
+		return Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.UnenrollmentStartedAt != nil:
+		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.Host().Maker == MakerElastic:
+		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID).Because(CauseNoComponent)
+	case !s.Reported:
+		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, name, a.PolicyID).Because(CauseNoComponent)
+	case s.Upgrading():
+		// An agent upgrades a component once at a time.
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", name, a.ID, s.Target, s.ActionID).Because(CauseUpgrading)
+	}
+	return nil
+}
+
+// checkComponentBack returns why a component cannot go back to a version that its host has kept; nil:
+// it can.
+func (a *Agent) checkComponentBack(name string) error {
+	c := a.Of(name).component
+	if !slices.ContainsFunc(c.Rollbacks, func(v string) bool { return v != c.Version }) {
+		return Errorf(Invalid, "component %s of agent %s has no other version that its host has kept", name, a.ID)
 	}
 	return nil
 }
@@ -558,7 +580,7 @@ func (s *Subject) CheckState(to string, catalog Catalog) error {
 	host := s.Agent.Host()
 	_, _, err := manifest.Migrate(catalog.For(s.Version, host).migrations(), catalog.For(to, host).migrations(), s.Version, to)
 	if err != nil {
-		return Errorf(Invalid, "component %s of agent %s: %w", s.Component, s.Agent.ID, err)
+		return Errorf(Invalid, "component %s of agent %s: %w", s.Component, s.Agent.ID, err).Because(CauseState)
 	}
 	return nil
 }
@@ -586,5 +608,5 @@ func (s *Subject) CheckRendered(w UpgradeRequest) error {
 		return nil
 	}
 	return Errorf(Invalid, "component %s of agent %s has configuration files that the server has rendered, and an order by itself puts those of the package in their place: make a rollout from an upgrade manifest (`muster rollouts create --component %s --profile PROFILE --upgrade-id ID`), or order it with force",
-		s.Component, s.Agent.ID, s.Component)
+		s.Component, s.Agent.ID, s.Component).unlessForced(CauseConfig)
 }

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// DecodeAgent reads a stored document, as json.Unmarshal does. The Agent holds a copy
-// of what was read, for Differs. The copy is shallow: callers that change an Agent
-// replace its slices and times, and never write into them.
+// DecodeAgent reads a stored document, as json.Unmarshal does; see AsRead.
 func DecodeAgent(doc string, revision int64) (Agent, error) {
 	var a Agent
 	err := jsonv1.Unmarshal([]byte(doc), &a)
@@ -18,9 +18,16 @@ func DecodeAgent(doc string, revision int64) (Agent, error) {
 	if err != nil {
 		return a, err
 	}
+	return a.AsRead(), nil
+}
+
+// AsRead returns an agent that a store has read. It holds a copy of itself, for Differs and
+// EndedUpgrades. The copy is shallow: callers that change an Agent replace its slices and
+// times, and never write into them.
+func (a Agent) AsRead() Agent {
 	read := a
 	a.read = &read
-	return a, nil
+	return a
 }
 
 // Encode returns the document to store, in the form of json.Marshal. Text from hosts
@@ -31,9 +38,9 @@ func (a *Agent) Encode() ([]byte, error) {
 	return bytes.ToValidUTF8(doc, []byte("\uFFFD")), err
 }
 
-// Differs compares the agent with the document that DecodeAgent read. facts reports
+// Differs compares the agent with the document that was read. facts reports
 // whether anything differs on which its status, its labels or its presence in listings
-// depends, except the times of its upgrade; upgrade reports whether those differ. Both
+// depends, except those of its upgrade; upgrade reports whether its times, status or phase differ. Both
 // are true for an agent that was not read from a document, or whose Revision has
 // changed since.
 func (a *Agent) Differs() (facts, upgrade bool) {
@@ -46,7 +53,15 @@ func (a *Agent) Differs() (facts, upgrade bool) {
 		(a.UnenrollmentStartedAt == nil) != (was.UnenrollmentStartedAt == nil) ||
 		!sameTime(a.VersionSince, was.VersionSince) || !sameTime(a.HealthySince, was.HealthySince) ||
 		!slices.Equal(a.Tags, was.Tags) || !bytes.Equal(a.LocalMetadata, was.LocalMetadata) || !bytes.Equal(a.UserMetadata, was.UserMetadata)
-	return facts, !sameTime(a.UpgradeStartedAt, was.UpgradeStartedAt) || !sameTime(a.UpgradedAt, was.UpgradedAt) || !sameTime(a.ComponentsSince, was.ComponentsSince)
+	return facts, !sameTime(a.UpgradeStartedAt, was.UpgradeStartedAt) || !sameTime(a.UpgradedAt, was.UpgradedAt) || !sameTime(a.ComponentsSince, was.ComponentsSince) ||
+		a.UpgradeStatus != was.UpgradeStatus || a.upgradePhase() != was.upgradePhase()
+}
+
+func (a *Agent) upgradePhase() agentapi.UpgradeState {
+	if a.UpgradeDetails == nil {
+		return ""
+	}
+	return a.UpgradeDetails.State
 }
 
 // Forget drops the copy that Differs compares with. A caller that holds a whole fleet

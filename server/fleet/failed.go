@@ -63,7 +63,7 @@ func (a *Agent) CheckFailedBefore(version string, c Catalog) error {
 	if !f.At.IsZero() {
 		when = ", at " + f.At.UTC().Format(time.RFC3339)
 	}
-	return Errorf(Invalid, "agent %s: version %s %w%s (%s): upgrade it to a later version, or force this one", a.ID, version, ErrFailedBefore, when, cmp.Or(f.Reason, "no reason is known"))
+	return Errorf(Invalid, "agent %s: version %s %w%s (%s): upgrade it to a later version, or force this one", a.ID, version, ErrFailedBefore, when, cmp.Or(f.Reason, "no reason is known")).unlessForced(CauseFailedBefore)
 }
 
 // lastFailed returns the failure of the last upgrade, by the host's own rule: its watcher

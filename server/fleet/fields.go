@@ -30,18 +30,57 @@ var (
 	fieldUpgradedAt    = date("upgraded_at", "when its last upgrade reached its version")
 )
 
+// FieldUpgradeEnded is the field of when the last upgrade ended.
+var FieldUpgradeEnded = date("upgrade_ended_at", "when its last upgrade was committed, rolled back or cancelled, or failed")
+
+// FieldUpgradeAction is the field of the action of the last upgrade.
+var FieldUpgradeAction = keyword("upgrade_action_id", "the action of its last upgrade")
+
 // FieldTags is the field of an agent's tags.
 var FieldTags = keyword("tags", "what it is tagged with")
+
+// FieldVersion is the field of the version that an agent runs.
+var FieldVersion = version("agent.version", "the version that runs; < and > compare versions, not texts")
+
+// FieldOS is the field of the kind of an agent's operating system.
+var FieldOS = keyword("local_metadata.os.type", "such as linux")
+
+// FieldPolicyID is the field of an agent's policy.
+var FieldPolicyID = fieldPolicyID
+
+// FieldUpgradeStatus is the field of how an agent's last upgrade stands, and FieldUpgradeState
+// that of the phase that its host reports.
+var (
+	FieldUpgradeStatus = keyword("upgrade_status", "how its last upgrade stands", string(UpgradeStarted), string(UpgradeFailed), string(UpgradeRolledBack))
+	FieldUpgradeState  = keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...)
+)
 
 // FieldEnrollmentID is the field by which a host that enrols again is found.
 var FieldEnrollmentID = keyword("enrollment_id", "what it called its enrolment")
 
-// agentFields are all fields but status, in the order in which they are suggested.
+// agentAliases are short names of the fields that people ask for most.
+var agentAliases = []*kql.Field{
+	alias("host", "local_metadata.host.hostname"+KeywordSuffix, "the host's name, whole and by case; host: web-* has a wildcard"),
+	alias("version", "agent.version", "the version that runs; < and > compare versions"),
+	alias("policy", fieldPolicyID.Name, "the id of its policy"),
+	alias("tag", FieldTags.Name, "what it is tagged with"),
+	alias("os", "local_metadata.os.type", "such as linux"),
+	{Name: SiteLabel, Type: kql.TypeKeyword, Of: FieldTags, Prefix: SiteLabel + "=", Description: "its tag site=…, without labels in the metadata that its host reports"},
+}
+
+func alias(name, of, description string) *kql.Field {
+	i := slices.IndexFunc(agentFields, func(f *kql.Field) bool { return f.Name == of })
+	f := *agentFields[i]
+	f.Name, f.Of, f.Description = name, agentFields[i], description
+	return &f
+}
+
+// agentFields are all fields but those that are derived, in the order in which they are suggested.
 var agentFields = slices.Concat(
 	[]*kql.Field{
-		version("agent.version", "the version that runs; < and > compare versions, not texts"),
+		FieldVersion,
 		FieldTags,
-		fieldPolicyID,
+		FieldPolicyID,
 	},
 	text("local_metadata.host.hostname", "the host's name"),
 	text("local_metadata.host.name", "the host's other name"),
@@ -52,7 +91,7 @@ var agentFields = slices.Concat(
 		keyword("local_metadata.host.id", "the machine's id"),
 		keyword("local_metadata.os.platform", "such as debian"),
 		keyword("local_metadata.os.family", "such as debian, of ubuntu too"),
-		keyword("local_metadata.os.type", "such as linux"),
+		FieldOS,
 	},
 	text("local_metadata.os.kernel", "the kernel's version"),
 	text("local_metadata.os.name", "such as Ubuntu"),
@@ -75,9 +114,9 @@ var agentFields = slices.Concat(
 	},
 	text("last_checkin_message", "what it says of itself, in words"),
 	[]*kql.Field{
-		keyword("upgrade_status", "how its last upgrade stands", string(UpgradeStarted), string(UpgradeFailed), string(UpgradeRolledBack)),
-		keyword("upgrade_action_id", "the action of its last upgrade"),
-		keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...),
+		FieldUpgradeStatus,
+		FieldUpgradeAction,
+		FieldUpgradeState,
 		version("upgrade_details.target_version", "the version it is being upgraded to"),
 		version("upgrade_details.target_version"+KeywordSuffix, "the same"),
 		keyword("upgrade_details.action_id", "the action that upgrades it"),
@@ -96,10 +135,12 @@ var agentFields = slices.Concat(
 	componentFields,
 	[]*kql.Field{
 		FieldStagedVersions,
-		fieldComponentActions,
+		FieldComponentActions,
 		FieldComponentsSince,
 		fieldUpgradeStart,
 		fieldUpgradedAt,
+		FieldUpgradeEnded,
+		keyword("upgrade_by", "who ordered its last upgrade"),
 		keyword("agent.id", "its id"),
 		keyword("type", "how long it stays", "PERMANENT", "EPHEMERAL", "TEMPORARY"),
 		fieldActive,
@@ -163,7 +204,8 @@ var FieldStagedVersions = keyword("staged_versions", "a version that the host ha
 
 // The fields of upgrades of components that are under way.
 var (
-	fieldComponentActions = keyword("component_actions", "the actions that upgrade its components now")
+	// FieldComponentActions is the field of their actions.
+	FieldComponentActions = keyword("component_actions", "the actions that upgrade its components now")
 	// FieldComponentsSince is the field of when the first of them began.
 	FieldComponentsSince = date("component_upgrade_started_at", "when the upgrade of a component began that is under way")
 )
@@ -207,14 +249,32 @@ func text(name, description string) []*kql.Field {
 	return []*kql.Field{{Name: name, Type: kql.TypeText, Description: description}, keyword(name+KeywordSuffix, "the same, whole and by case")}
 }
 
+// Names of derived fields of agents.
+const (
+	FieldHealth   = "health"
+	FieldProgress = "progress"
+	fieldStatus   = "status"
+)
+
 // AgentSchema returns the schema for queries about agents, with Fleet's field names.
 // timeouts are the inactivity timeouts by policy, on which the status depends.
 func AgentSchema(timeouts map[string]time.Duration) *kql.Schema {
-	status := &kql.Field{Name: "status", Type: kql.TypeDerived, Derive: statusFilter(timeouts), Description: "what people see of it"}
+	health := &kql.Field{Name: FieldHealth, Type: kql.TypeDerived, Derive: healthFilter(timeouts), Description: "whether it is well, whatever its upgrade does"}
+	for _, h := range Healths {
+		health.Values = append(health.Values, string(h))
+	}
+	progress := &kql.Field{Name: FieldProgress, Type: kql.TypeDerived, Optional: true, Derive: progressFilter, Description: "how its last upgrade stands; only committed is a success"}
+	for _, s := range ProgressStates {
+		progress.Values = append(progress.Values, string(s))
+	}
+	status := &kql.Field{Name: fieldStatus, Type: kql.TypeDerived, Derive: statusFilter(timeouts), Description: "what Kibana shows of it, which mixes the two"}
 	for _, s := range Statuses {
 		status.Values = append(status.Values, string(s))
 	}
-	return &kql.Schema{Fields: slices.Concat([]*kql.Field{status}, agentFields), Trim: []string{"fleet-agents.", "attributes."}}
+	return &kql.Schema{
+		Fields: slices.Concat([]*kql.Field{health, progress, status}, agentFields), Aliases: agentAliases,
+		Trim: []string{"fleet-agents.", "attributes."},
+	}
 }
 
 // Values implements [kql.Doc] for the fields of AgentSchema.
@@ -298,6 +358,10 @@ func (a *Agent) values(f *kql.Field, components func() map[string][]string) []an
 		return dates(a.ComponentsSince)
 	case "upgraded_at":
 		return dates(a.UpgradedAt)
+	case "upgrade_ended_at":
+		return dates(a.UpgradeEndedAt)
+	case "upgrade_by":
+		return texts(a.UpgradeBy)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestStatusFiltersAgreeWithStatusAt(t *testing.T) {
 		for _, s := range Statuses {
 			some[string(s)] = rapid.Bool().Draw(t, string(s))
 		}
-		f := AgentSchema(known).Fields[0].Derive(func(s string) bool { return some[s] }, now)
+		f := AgentSchema(known).Field("status").Derive(func(s string) bool { return some[s] }, now)
 		status := a.Facts().StatusAt(now, known[a.PolicyID])
 		if got := kql.Match(f, a.Values); got != some[string(status)] {
 			t.Fatalf("the agent is %s, the filter of %v says %v: %+v", status, some, got, f)
@@ -65,7 +65,7 @@ func valued() Agent {
 		Components: json.RawMessage(`[{"id": "web-default", "type": "component", "status": "FAILED", "message": "It fell", "name": "web", "runtime": "systemd", "version": "2.4.0",
 			"upgrade_details": {"target_version": "2.5.0", "action_id": "x2", "state": "UPG_FAILED",
 				"metadata": {"phase": "VERIFYING", "failed_state": "UPG_WATCHING", "error_msg": "no answer", "reason_code": "check_failed"}}}]`),
-		ComponentActions: []string{"x2"}, ComponentsSince: &now, StagedVersions: []string{"1.11.0"},
+		ComponentActions: []string{"x2"}, ComponentsSince: &now, UpgradeOrder: UpgradeOrder{UpgradeBy: "ann", UpgradeEndedAt: &now}, StagedVersions: []string{"1.11.0"},
 		UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
 		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
 			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
@@ -236,5 +236,118 @@ func TestSelectAgentsShowsHiddenStatusNamedInQuery(t *testing.T) {
 	}
 	if _, err := SelectAgents("status: sleeping", false, nil, now); err == nil || !strings.Contains(err.Error(), "unenrolling") {
 		t.Errorf("an unknown status: %v", err)
+	}
+}
+
+// As TestStatusFiltersAgreeWithStatusAt.
+func TestHealthFiltersAgreeWithHealthAt(t *testing.T) {
+	const day = 24 * time.Hour
+	ages := []time.Duration{0, time.Second, OfflineAfter - 1, OfflineAfter, OfflineAfter + 1, day, day + 1, 14*day + 1}
+	timeouts := map[string]time.Duration{"a": 14 * day, "b": day, "never": 0}
+	rapid.Check(t, func(t *rapid.T) {
+		age := func(name string) *time.Time { return ago(rapid.SampledFrom(ages).Draw(t, name)) }
+		a := Agent{
+			Active: rapid.Bool().Draw(t, "active"), PolicyID: rapid.SampledFrom([]string{"a", "b", "never", ""}).Draw(t, "policy"),
+			PolicyRev: rapid.SampledFrom([]int64{0, 1}).Draw(t, "revision"), EnrolledAt: *age("enrolled"),
+			AuditUnenrolledReason: rapid.SampledFrom([]string{"", "uninstall", "orphaned", "key_revoked"}).Draw(t, "audit"),
+			Last:                  LastSeen{Status: rapid.SampledFrom([]string{"", "online", "error", "degraded"}).Draw(t, "says")},
+		}
+		if rapid.Bool().Draw(t, "seen") {
+			a.Last.At = age("last seen")
+		}
+		some := map[string]bool{}
+		for _, h := range Healths {
+			some[string(h)] = rapid.Bool().Draw(t, string(h))
+		}
+		f := AgentSchema(timeouts).Field(FieldHealth).Derive(func(s string) bool { return some[s] }, now)
+		health := a.Facts().HealthAt(now, timeouts[a.PolicyID])
+		if got := kql.Match(f, a.Values); got != some[string(health)] {
+			t.Fatalf("the agent is %s, the filter of %v says %v: %+v", health, some, got, f)
+		}
+	})
+}
+
+func TestProgressFiltersAgreeWithProgressStateAt(t *testing.T) {
+	ages := []time.Duration{-time.Hour, -1, 0, time.Second, OfflineAfter, OfflineAfter + 1, time.Hour}
+	rapid.Check(t, func(t *rapid.T) {
+		maybe := func(name string) *time.Time {
+			if rapid.Bool().Draw(t, name+" set") {
+				return ago(rapid.SampledFrom(ages).Draw(t, name))
+			}
+			return nil
+		}
+		a := Agent{
+			Active: rapid.IntRange(0, 9).Draw(t, "active") > 0, EnrolledAt: *ago(time.Hour), Last: LastSeen{At: maybe("last seen")},
+			UpgradeStartedAt: maybe("started"), UpgradedAt: maybe("upgraded"),
+			UpgradeStatus: rapid.SampledFrom([]UpgradeStatus{UpgradeNone, UpgradeStarted, UpgradeFailed, UpgradeRolledBack}).Draw(t, "status"),
+		}
+		if state := rapid.SampledFrom(append([]string{"", "none"}, upgradeStates...)).Draw(t, "state"); state != "none" {
+			a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeState(state)}
+		}
+		some := map[string]bool{}
+		for _, s := range ProgressStates {
+			some[string(s)] = rapid.Bool().Draw(t, string(s))
+		}
+		schema := AgentSchema(nil)
+		state := a.ProgressStateAt(now)
+		f := schema.Field(FieldProgress).Derive(func(s string) bool { return some[s] }, now)
+		if got := kql.Match(f, a.Values); got != some[string(state)] {
+			t.Fatalf("the progress is %q, the filter of %v says %v: %+v", state, some, got, f)
+		}
+		for query, want := range map[string]bool{"progress: *": state != ProgressNone, "not progress: *": state == ProgressNone} {
+			f, err := kql.Compile(query, schema, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := kql.Match(f, a.Values); got != want {
+				t.Fatalf("%s is %v of %q", query, got, state)
+			}
+		}
+	})
+}
+
+func TestShortNamesOfFields(t *testing.T) {
+	a := valued()
+	a.Tags = []string{"prod", "site=fra1", "site=", "fra2"}
+	for query, want := range map[string]bool{
+		"host: web-01":                      true,
+		"host: web-*":                       true,
+		"host: WEB-01":                      false,
+		"version: 1.10.0":                   true,
+		"version > 1.9":                     true,
+		"version < 1.9.0":                   false,
+		"policy: p1 and tag: prod":          true,
+		"os: linux and os: *":               true,
+		"site: fra1":                        true,
+		"site: (ber1 or fra1)":              true,
+		"site: fra*":                        true,
+		"site: ber* fra*":                   true,
+		"site: prod":                        false,
+		"site: fra2":                        false,
+		`site: ""`:                          false,
+		"site: *":                           true,
+		"not site: ber1 and tag: site=fra1": true,
+	} {
+		f, err := kql.Compile(query, AgentSchema(nil), now)
+		if err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		if got := kql.Match(f, a.Values); got != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+	if _, err := kql.Compile("site > a", AgentSchema(nil), now); err == nil || !strings.Contains(err.Error(), `"site" has no order`) {
+		t.Errorf("a range of sites: %v", err)
+	}
+	if _, err := kql.Compile("hosts: a", AgentSchema(nil), now); err == nil || !strings.Contains(err.Error(), `did you mean "host"?`) {
+		t.Errorf("a misspelt short name: %v", err)
+	}
+	first := kql.Suggest("", 0, AgentSchema(nil)).Completions
+	if len(first) < 8 || first[0].Text != "host" || first[6].Text != FieldHealth || first[7].Text != FieldProgress {
+		t.Errorf("suggested are %+v", first)
+	}
+	wanted := kql.Suggest("site: fr", 8, AgentSchema(nil)).Values
+	if wanted == nil || wanted.Field != FieldTags || wanted.Prefix != "site=fr" || wanted.Complete("site=fra1").Text != `"fra1" ` {
+		t.Errorf("wanted is %+v", wanted)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/kql"
 )
 
@@ -37,18 +38,106 @@ func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule 
 	}
 }
 
+// ProgressRules expresses the rules of [Agent.ProgressStateAt] as filters, in order. An agent
+// that no rule selects has no progress, and so have those of a rule of ProgressNone.
+func ProgressRules(now time.Time) []Rule[ProgressState] {
+	phase := func(states ...agentapi.UpgradeState) kql.Filter {
+		var of kql.AnyOf
+		for _, s := range states {
+			of = append(of, kql.Equals{Field: FieldUpgradeState, Value: string(s)})
+		}
+		return of
+	}
+	started, upgraded, phased := kql.Exists{Field: fieldUpgradeStart}, kql.Exists{Field: fieldUpgradedAt}, kql.Exists{Field: FieldUpgradeState}
+	upgrading := func(more ...kql.Filter) kql.Filter {
+		return append(kql.AllOf{started, kql.NotOf{Filter: upgraded}}, more...)
+	}
+	ended := func(s UpgradeStatus) kql.Filter { return kql.Equals{Field: FieldUpgradeStatus, Value: string(s)} }
+	offline := seenBefore(now.Add(-OfflineAfter))
+	watched := kql.AllOf{upgraded, phased, kql.NotOf{Filter: phase(agentapi.UpgradeFailed, agentapi.UpgradeRollback)}}
+	return []Rule[ProgressState]{
+		{ProgressNone, kql.NotOf{Filter: kql.Equals{Field: fieldActive, Value: true}}},
+		{ProgressScheduled, upgrading(kql.Compare{Field: fieldUpgradeStart, Op: kql.More, Value: now})},
+		{ProgressWaitingForHost, upgrading(offline)},
+		{ProgressScheduled, upgrading(phase(agentapi.UpgradeScheduled))},
+		{ProgressDownloading, upgrading(phase(agentapi.UpgradeDownloading))},
+		{ProgressInstalling, upgrading(phase(agentapi.UpgradeExtracting, agentapi.UpgradeReplacing))},
+		{ProgressRestarting, upgrading(phase(agentapi.UpgradeRestarting))},
+		{ProgressWatching, upgrading(phase(agentapi.UpgradeWatching))},
+		{ProgressAccepted, upgrading(phased)},
+		{ProgressSent, upgrading()},
+		{ProgressFailed, ended(UpgradeFailed)},
+		{ProgressRolledBack, ended(UpgradeRolledBack)},
+		{ProgressWaitingForHost, append(slices.Clone(watched), notDueLater(now), offline)},
+		{ProgressWatching, watched},
+		{ProgressCommitted, upgraded},
+	}
+}
+
+// ComponentProgressRules are the rules of the agents whose component an action is upgrading, by how
+// that stands; an agent that no rule selects has not answered. If the agent upgrades another
+// component at the same moment, the phase of that one may be the one that counts.
+func ComponentProgressRules(actionID string, now time.Time) []Rule[ProgressState] {
+	text := func(field, value string) kql.Filter {
+		return kql.Equals{Field: componentField(field), Value: value}
+	}
+	reports := text("upgrade_details.action_id", actionID)
+	rules := []Rule[ProgressState]{{ProgressWaitingForHost, seenBefore(now.Add(-OfflineAfter))}}
+	for _, state := range []agentapi.UpgradeState{
+		agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing, agentapi.UpgradeRestarting, agentapi.UpgradeWatching, agentapi.UpgradeScheduled,
+	} {
+		rules = append(rules, Rule[ProgressState]{detailsStates[state], kql.AllOf{reports, text("upgrade_details.state", string(state))}})
+	}
+	return append(rules, Rule[ProgressState]{ProgressAccepted, reports})
+}
+
+func componentField(path string) *kql.Field {
+	i := slices.IndexFunc(componentFields, func(f *kql.Field) bool { return f.Name == ComponentsPrefix+path })
+	return componentFields[i]
+}
+
+// notDueLater selects the agents whose upgrade does not start after now.
+func notDueLater(now time.Time) kql.Filter {
+	return kql.NotOf{Filter: kql.Compare{Field: fieldUpgradeStart, Op: kql.More, Value: now}}
+}
+
+// progressFilter is the Derive function of the progress field.
+func progressFilter(fits func(string) bool, now time.Time) kql.Filter {
+	var f kql.Filter = kql.Nothing{}
+	for _, rule := range slices.Backward(ProgressRules(now)) {
+		f = firstOf(rule.When, rule.Value != ProgressNone && fits(string(rule.Value)), f)
+	}
+	return f
+}
+
+// healthFilter returns the Derive function of the health field.
+func healthFilter(timeouts map[string]time.Duration) func(fits func(string) bool, now time.Time) kql.Filter {
+	return func(fits func(string) bool, now time.Time) kql.Filter {
+		f := wholly(fits(string(HealthHealthy)))
+		for _, rule := range slices.Backward(HealthRules(timeouts, now)) {
+			f = firstOf(rule.When, fits(string(rule.Value)), f)
+		}
+		return f
+	}
+}
+
 // statusFilter returns the Derive function of the status field.
 func statusFilter(timeouts map[string]time.Duration) func(fits func(string) bool, now time.Time) kql.Filter {
 	return func(fits func(string) bool, now time.Time) kql.Filter {
-		var f kql.Filter = kql.Nothing{}
-		if fits(string(StatusOnline)) {
-			f = kql.Everything{}
-		}
+		f := wholly(fits(string(StatusOnline)))
 		for _, rule := range slices.Backward(StatusRules(timeouts, now)) {
 			f = firstOf(rule.When, fits(string(rule.Status)), f)
 		}
 		return f
 	}
+}
+
+// wholly returns a filter that matches every document, or none.
+func wholly(all bool) kql.Filter {
+	if all {
+		return kql.Everything{}
+	}
+	return kql.Nothing{}
 }
 
 // firstOf returns a filter that matches the documents of when if fits is set, and those
@@ -120,19 +209,22 @@ func silentTooLong(timeouts map[string]time.Duration, now time.Time) kql.Filter 
 // SelectAgents compiles a query as operators mean it when they list agents or act on a
 // list: without inactive and unenrolled agents, unless inactive is set.
 //
-// A query that names one of the two statuses, directly or by a wildcard, includes the
+// A query that names one of the two, as a status or as a health, directly or by a wildcard, includes the
 // agents that have it. status:* includes the unenrolled agents and not the inactive
 // ones, as in Kibana. The errors are *kql.Error.
 func SelectAgents(query string, inactive bool, timeouts map[string]time.Duration, now time.Time) (kql.Filter, error) {
 	schema := AgentSchema(timeouts)
 	hide := map[string]bool{string(StatusInactive): !inactive, string(StatusUnenrolled): !inactive}
-	status := schema.Fields[0]
+	status, health := schema.Field(fieldStatus), schema.Field(FieldHealth)
 	derive := status.Derive
-	status.Derive = func(fits func(string) bool, now time.Time) kql.Filter {
-		for s := range hide {
-			hide[s] = hide[s] && !fits(s)
+	for _, f := range []*kql.Field{status, health} { // the two have the same names in both
+		derive := f.Derive
+		f.Derive = func(fits func(string) bool, now time.Time) kql.Filter {
+			for s := range hide {
+				hide[s] = hide[s] && !fits(s)
+			}
+			return derive(fits, now)
 		}
-		return derive(fits, now)
 	}
 	asked, err := kql.Compile(query, schema, now)
 	if err != nil {

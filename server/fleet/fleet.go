@@ -43,6 +43,21 @@ type Error struct {
 	RetryAfter time.Duration
 	// Err is the cause, for the log only.
 	Err error
+	// Cause is why an agent cannot follow an order; previews count agents by it. Forceable means
+	// that the order would include the agent with force.
+	Cause     Cause
+	Forceable bool
+}
+
+// Because sets the cause.
+func (e *Error) Because(c Cause) *Error {
+	e.Cause = c
+	return e
+}
+
+func (e *Error) unlessForced(c Cause) *Error {
+	e.Cause, e.Forceable = c, true
+	return e
 }
 
 func (e *Error) Error() string {

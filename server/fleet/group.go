@@ -194,6 +194,7 @@ type GroupMemberPreview struct {
 type GroupStatus struct {
 	RolloutGroup
 	Progress []GroupProgress `json:"progress"`
+	Commands []Command       `json:"commands,omitempty"`
 	// Waiting is what the group waits for or does next, a sentence; empty once it has
 	// ended.
 	Waiting string `json:"waiting,omitempty"`

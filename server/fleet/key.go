@@ -89,7 +89,9 @@ type AdminKey struct {
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
 	// Generation is part of each session of the key. Raising it ends them all.
 	Generation int64 `json:"generation,omitempty"`
-	Revision   int64 `json:"-"`
+	// FailuresSeenAt is until when its owner has seen the failures of upgrades.
+	FailuresSeenAt *time.Time `json:"failures_seen_at,omitempty"`
+	Revision       int64      `json:"-"`
 }
 
 // Usable returns an error if the key gives no access at now.

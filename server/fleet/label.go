@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// SiteLabel is the label of the place that a host is at. Plans and pages group hosts by it.
+const SiteLabel = "site"
+
 // Labels returns the agent's labels: os, arch, platform, version and policy; its tags
 // of the form name=value; and the strings, numbers and booleans at the top level of its
 // user metadata. On a name collision the earlier source wins.

@@ -40,6 +40,8 @@ type Policy struct {
 	AgentFeatures    []AgentFeature    `json:"agent_features,omitempty"`
 	GlobalDataTags   []GlobalDataTag   `json:"global_data_tags,omitempty"`
 	RequiredVersions []RequiredVersion `json:"required_versions,omitempty"`
+	// UpgradeWindows are when agents are upgraded to RequiredVersions; none: always.
+	UpgradeWindows []Window `json:"upgrade_windows,omitempty"`
 	// AdvancedSettings and Overrides are JSON objects, which agents get in their policy.
 	AdvancedSettings json.RawMessage `json:"advanced_settings,omitempty"`
 	Overrides        json.RawMessage `json:"overrides,omitempty"`

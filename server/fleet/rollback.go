@@ -26,6 +26,7 @@ type UndoneUpgrade struct {
 	Details *agentapi.UpgradeDetails `json:"details,omitempty"`
 	// Reason is why it ended, as the host reported it.
 	Reason string `json:"reason,omitempty"`
+	UpgradeOrder
 }
 
 func (u *UndoneUpgrade) is(actionID, to string) bool {
@@ -50,17 +51,17 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	var none agentapi.Rollback
 	switch {
 	case !a.Active:
-		return none, Errorf(Invalid, "agent %s is unenrolled", a.ID)
+		return none, Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
-		return none, Errorf(Invalid, "agent %s is being unenrolled", a.ID)
+		return none, Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.Upgrading() && a.UpgradeRollback && a.UpgradeDetails == nil:
-		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTarget)
+		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTarget).Because(CauseUpgrading)
 	}
 	if from, ok := a.watchedFrom(now); ok {
 		return agentapi.Rollback{Version: from}, nil
 	}
 	if a.Upgrading() {
-		return none, Errorf(Invalid, "agent %s is already being upgraded to %s: cancel that, or wait until it is watched", a.ID, a.UpgradeTarget)
+		return none, Errorf(Invalid, "agent %s is already being upgraded to %s: cancel that, or wait until it is watched", a.ID, a.UpgradeTarget).Because(CauseUpgrading)
 	}
 	var latest agentapi.Rollback
 	for _, r := range a.Kept.Rollbacks {
@@ -70,9 +71,9 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	}
 	switch {
 	case latest.Version == "":
-		return none, Errorf(Invalid, errNoRollback+": agent %s keeps no earlier version", a.ID)
+		return none, Errorf(Invalid, errNoRollback+": agent %s keeps no earlier version", a.ID).Because(CauseNoWayBack)
 	case !now.Before(latest.ValidUntil):
-		return none, Errorf(Invalid, errRollbackExpired+": agent %s kept %s until %s", a.ID, latest.Version, latest.ValidUntil.Format(time.RFC3339))
+		return none, Errorf(Invalid, errRollbackExpired+": agent %s kept %s until %s", a.ID, latest.Version, latest.ValidUntil.Format(time.RFC3339)).Because(CauseBackExpired)
 	}
 	return latest, nil
 }
@@ -103,6 +104,7 @@ func (a *Agent) BeginRollback(actionID, target string, now time.Time) {
 		undoes = &UndoneUpgrade{
 			ActionID: a.UpgradeActionID, From: from, To: a.UpgradeTarget,
 			StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, Rollback: a.UpgradeRollback, Details: a.UpgradeDetails,
+			UpgradeOrder: a.UpgradeOrder,
 		}
 	}
 	a.BeginUpgrade(actionID, target, now)
@@ -152,7 +154,7 @@ func (a *Agent) resume() {
 	if a.Upgrading() {
 		a.UpgradeStatus = UpgradeStarted
 	}
-	a.Undoes, a.UpgradeEndReported = nil, false
+	a.Undoes, a.UpgradeEndReported, a.UpgradeOrder = nil, false, u.UpgradeOrder
 }
 
 // rolledBackUnseen reports whether the watcher has undone an upgrade as asked, and the

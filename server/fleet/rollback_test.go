@@ -189,7 +189,7 @@ func TestRollbackDuringWatch(t *testing.T) {
 	})
 	t.Run("called off", func(t *testing.T) {
 		h := watchedHost(t)
-		if !h.CancelUpgrade("back") || h.UpgradeActionID != "act" || h.UpgradedAt == nil {
+		if !h.CancelUpgrade("back", now) || h.UpgradeActionID != "act" || h.UpgradedAt == nil {
 			t.Fatalf("the undone upgrade is not resumed: %+v", h.Agent)
 		}
 		h.checkin("1.1.0", agentapi.UpgradeWatching)

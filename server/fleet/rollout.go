@@ -64,6 +64,9 @@ type Rollout struct {
 
 	Batches []Batch `json:"batches,omitempty"`
 	Counts  Counts  `json:"counts"`
+	// Marks are how many targets had ended, over the last minutes, from which its pace is computed;
+	// oldest first. They are only in the store.
+	Marks []EndMark `json:"marks,omitempty"`
 	// Waiting lists what it waits for, most important first; empty while it makes
 	// offers.
 	Waiting []Wait `json:"waiting,omitempty"`
@@ -281,6 +284,17 @@ func (c *Counts) Add(s TargetState) {
 	if n := c.Of(s); n != nil {
 		*n++
 	}
+}
+
+// EndMark is how many targets of a rollout had ended at a time.
+type EndMark struct {
+	At    time.Time `json:"at"`
+	Ended int       `json:"ended"`
+}
+
+// Ended returns the number of targets that change no more unless an operator acts.
+func (c Counts) Ended() int {
+	return c.Succeeded + c.Failed + c.RolledBack + c.Withdrawn + c.Skipped + c.Expired + c.Cancelled
 }
 
 // InFlight returns the number of targets that are being upgraded, or have an offer.
@@ -512,6 +526,10 @@ type SkippedAgent struct {
 	Version  string     `json:"version"`
 	Code     ReasonCode `json:"code"`
 	Text     string     `json:"text"`
+	// Cause is why the agent cannot be upgraded, if Code says less. Forceable means that a plan
+	// with force includes it.
+	Cause     Cause `json:"cause,omitempty"`
+	Forceable bool  `json:"forceable,omitempty"`
 }
 
 // PreviewBatch is one batch of a preview. Its times assume a start at once.
@@ -659,8 +677,10 @@ func LockKey(policyID, component string) string {
 	return policyID + ":" + component
 }
 
-// AuditEntry records who did what, and why. The reconciler's own steps have the actor
-// muster.
+// System is the actor of what the server does by itself, and of what follows from a plan.
+const System = "muster"
+
+// AuditEntry records who did what, and why. The server's own steps have the actor System.
 type AuditEntry struct {
 	ID      string          `json:"id"` // chosen by the writer: an entry is written once
 	At      time.Time       `json:"at"`

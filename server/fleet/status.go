@@ -71,11 +71,7 @@ func (a *Agent) Facts() StatusFacts {
 // when it begins. As there, an agent without any revision of its policy is "updating", and
 // one with an older revision than the newest is not.
 func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
-	seen := f.EnrolledAt
-	if f.LastCheckin != nil {
-		seen = *f.LastCheckin
-	}
-	silent := now.Sub(seen)
+	silent := now.Sub(f.seen())
 	switch {
 	case !f.Active:
 		return StatusUnenrolled
@@ -99,4 +95,12 @@ func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 		return StatusDegraded
 	}
 	return StatusOnline
+}
+
+// seen is Agent.LastActivity.
+func (f StatusFacts) seen() time.Time {
+	if f.LastCheckin != nil {
+		return *f.LastCheckin
+	}
+	return f.EnrolledAt
 }

@@ -164,17 +164,17 @@ func (s *Subject) CheckRollback(to string, now time.Time) (string, error) {
 	}
 	switch {
 	case !a.Active:
-		return "", Errorf(Invalid, "agent %s is unenrolled", a.ID)
+		return "", Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
-		return "", Errorf(Invalid, "agent %s is being unenrolled", a.ID)
+		return "", Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
 	case !s.Reported:
-		return "", Errorf(Invalid, "agent %s reports no component %s", a.ID, s.Component)
+		return "", Errorf(Invalid, "agent %s reports no component %s", a.ID, s.Component).Because(CauseNoComponent)
 	case s.Busy():
-		return "", Errorf(Invalid, "component %s of agent %s is being upgraded: wait, or cancel that", s.Component, a.ID)
+		return "", Errorf(Invalid, "component %s of agent %s is being upgraded: wait, or cancel that", s.Component, a.ID).Because(CauseUpgrading)
 	case slices.Contains(s.component.Rollbacks, to):
 		return to, nil
 	case len(s.component.Rollbacks) == 0:
-		return "", Errorf(Invalid, "agent %s keeps no earlier version of component %s", a.ID, s.Component)
+		return "", Errorf(Invalid, "agent %s keeps no earlier version of component %s", a.ID, s.Component).Because(CauseNoWayBack)
 	}
 	return s.component.Rollbacks[len(s.component.Rollbacks)-1], nil
 }

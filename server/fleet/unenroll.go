@@ -4,7 +4,7 @@ package fleet
 // The text is shown to operators as it is.
 func (a *Agent) CheckUnenroll() error {
 	if !a.Active {
-		return Errorf(Invalid, "agent %s is unenrolled already", a.ID)
+		return Errorf(Invalid, "agent %s is unenrolled already", a.ID).Because(CauseUnenrolled)
 	}
 	return nil
 }

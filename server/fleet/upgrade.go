@@ -42,12 +42,13 @@ func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
 	a.UpgradeTarget = target
 	a.UpgradeFrom = a.Version
 	a.UpgradeRollback, a.Undoes, a.UpgradeEndReported = false, nil, false
+	a.UpgradeOrder = UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}}
 }
 
 // ObserveUpgrade handles what a check-in reports: the version that runs, and the
 // agent's upgrade details or nil. It reports whether the document changed.
 func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
-	changed := a.observeUpgrade(version, details, now)
+	changed := a.noting(now, func() bool { return a.observeUpgrade(version, details, now) })
 	return a.rememberFailed(now) || changed
 }
 
@@ -227,6 +228,10 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 // ObserveAck handles the acknowledgement of an UPGRADE; errText is empty if the agent
 // reports no error. It reports whether the document changed.
 func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) bool {
+	return a.noting(now, func() bool { return a.observeAck(actionID, errText, retry, now) })
+}
+
+func (a *Agent) observeAck(actionID, errText string, retry bool, now time.Time) bool {
 	if actionID != a.UpgradeActionID || retry {
 		return false
 	}
@@ -239,7 +244,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 		return false
 	}
 	if wasCancelled(errText) {
-		return a.CancelUpgrade(actionID) // before the CANCEL itself is acknowledged
+		return a.cancelUpgrade(actionID) // before the CANCEL itself is acknowledged
 	}
 	phase := agentapi.UpgradeRequested
 	if d := a.UpgradeDetails; d != nil {
@@ -255,10 +260,14 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 
 // CancelUpgrade ends the upgrade, of the agent or of a component, that was cancelled before
 // it was done. It reports whether the document changed.
-func (a *Agent) CancelUpgrade(actionID string) bool {
-	if a.cancelComponent(actionID) {
+func (a *Agent) CancelUpgrade(actionID string, now time.Time) bool {
+	if a.cancelComponent(actionID, now) {
 		return true
 	}
+	return a.noting(now, func() bool { return a.cancelUpgrade(actionID) })
+}
+
+func (a *Agent) cancelUpgrade(actionID string) bool {
 	if actionID != a.UpgradeActionID || !a.Upgrading() {
 		return false
 	}
@@ -274,7 +283,7 @@ func (a *Agent) dropCancelled(actionID string) bool {
 	if late {
 		a.UpgradeDetails = nil
 	}
-	return a.CancelUpgrade(actionID) || late
+	return a.cancelUpgrade(actionID) || late
 }
 
 // Bounds of [Agent.ReconcileUpgrade].
@@ -301,6 +310,10 @@ func (a *Agent) downloadsUnseen(acked, now time.Time) bool {
 // missing (nil), expired or cancelled, or has a result and no effect. It reports
 // whether the document changed.
 func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) bool {
+	return a.noting(now, func() bool { return a.reconcileUpgrade(action, result, now) })
+}
+
+func (a *Agent) reconcileUpgrade(action *Action, result *Result, now time.Time) bool {
 	if !a.Upgrading() || a.UpgradeActionID == "" {
 		return false
 	}
@@ -316,11 +329,11 @@ func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) 
 		}
 		a.fail("the action was never created: try again", phase)
 	case action.CancelledAt != nil && !begun:
-		return a.CancelUpgrade(action.ID)
+		return a.cancelUpgrade(action.ID)
 	case result != nil && result.Withdrawn():
 		// If the host has begun, it reports an outcome or answers the CANCEL; otherwise
 		// the upgrade is given up when its rollout has ended.
-		return !begun && a.CancelUpgrade(action.ID)
+		return !begun && a.cancelUpgrade(action.ID)
 	case result != nil && result.Error != "":
 		a.fail(result.Error, phase)
 	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && !a.downloadsUnseen(result.Timestamp, now) && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
@@ -360,12 +373,12 @@ func (a *Agent) Waits(actionID string) bool {
 
 // GiveUpUpgrade fails an action's upgrade of the agent, or of its component, that nothing
 // waits for any longer. It reports whether the document changed.
-func (a *Agent) GiveUpUpgrade(actionID, why string) bool {
+func (a *Agent) GiveUpUpgrade(actionID, why string, now time.Time) bool {
 	if name, u, ok := a.upgradedBy(actionID); ok {
 		if !u.Upgrading() {
 			return false
 		}
-		u.fail(why)
+		u.noting(now, func() bool { u.fail(why); return true })
 		a.setUpgrade(name, u)
 		return true
 	}
@@ -376,8 +389,7 @@ func (a *Agent) GiveUpUpgrade(actionID, why string) bool {
 	if a.UpgradeDetails != nil {
 		phase = a.UpgradeDetails.State
 	}
-	a.fail(why, phase)
-	return true
+	return a.noting(now, func() bool { a.fail(why, phase); return true })
 }
 
 // HostChanging reports whether an agent in this phase has begun to change its host.
@@ -531,7 +543,11 @@ func (c Catalog) checkSigned() error {
 		case p.Withheld == "":
 			return nil
 		case why == nil:
-			why = Errorf(Invalid, "hosts will not install %s: %s (those enrolled with --trust-key alone would: force it for them)", p.File, p.Withheld)
+			e := Errorf(Invalid, "hosts will not install %s: %s (those enrolled with --trust-key alone would: force it for them)", p.File, p.Withheld).unlessForced(CauseWithheld)
+			if p.BelowFloor {
+				e.Cause, e.Forceable = CauseFloor, false // nearly all hosts refuse it also then
+			}
+			why = e
 		}
 	}
 	return why
@@ -542,14 +558,14 @@ func (c Catalog) checkSigned() error {
 func (c Catalog) checkFits(agentID, version string, host HostMetadata) error {
 	switch {
 	case host.OS.Type == "":
-		return Errorf(Invalid, "agent %s reports no operating system that is known (platform %q, family %q), so no package can be chosen for it: say in source_uri where its package is", agentID, host.OS.Platform, host.OS.Family)
+		return Errorf(Invalid, "agent %s reports no operating system that is known (platform %q, family %q), so no package can be chosen for it: say in source_uri where its package is", agentID, host.OS.Platform, host.OS.Family).Because(CausePlatform)
 	case len(c) > 0 && !slices.ContainsFunc(c, func(p Package) bool { return p.Maker == host.Maker }):
 		if host.Maker != MakerElastic {
-			return Errorf(Invalid, "agent %s is Muster's agent, and version %s is published for Elastic Agents only", agentID, version)
+			return Errorf(Invalid, "agent %s is Muster's agent, and version %s is published for Elastic Agents only", agentID, version).Because(CausePlatform)
 		}
-		return Errorf(Invalid, "agent %s is an Elastic Agent, and version %s is published for Muster's agents only: publish Elastic's package with `muster package push --elastic`", agentID, version)
+		return Errorf(Invalid, "agent %s is an Elastic Agent, and version %s is published for Muster's agents only: publish Elastic's package with `muster package push --elastic`", agentID, version).Because(CausePlatform)
 	}
-	return Errorf(Invalid, "there is no package of version %s for %s/%s", version, host.OS.Type, host.Host.Architecture)
+	return Errorf(Invalid, "there is no package of version %s for %s/%s", version, host.OS.Type, host.Host.Architecture).Because(CausePlatform)
 }
 
 // Versions returns the distinct full versions that can be installed, newest first.
@@ -641,12 +657,8 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		fitting = published.only(func(p Package) bool { return p.Fits(host) })
 	}
 	switch {
-	case !a.Active:
-		return Errorf(Invalid, "agent %s is unenrolled", a.ID)
-	case a.UnenrollmentStartedAt != nil:
-		return Errorf(Invalid, "agent %s is being unenrolled", a.ID)
-	case !host.Elastic.Agent.Upgradeable:
-		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container or on Windows, or was not installed", a.ID)
+	case a.checkAble() != nil:
+		return a.checkAble()
 	case w.SourceURI == "" && len(fitting) == 0:
 		return published.checkFits(a.ID, w.Version, host)
 	case w.Force:
@@ -655,21 +667,39 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return fitting.checkSigned()
 	case a.CheckFailedBefore(w.Version, c) != nil:
 		return a.CheckFailedBefore(w.Version, c)
-	case a.Upgrading():
-		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget)
-	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended():
-		return Errorf(Invalid, "agent %s is still being watched after its upgrade to %s", a.ID, a.UpgradeDetails.TargetVersion)
+	case a.checkIdle() != nil:
+		return a.checkIdle()
 	}
 	switch cmp, err := manifest.CompareVersions(w.Version, a.Version); {
 	case err != nil:
-		return Errorf(Invalid, "agent %s runs a version that cannot be compared: %w", a.ID, err)
+		return Errorf(Invalid, "agent %s runs a version that cannot be compared: %w", a.ID, err).unlessForced(CauseUnknownVersion)
 	case cmp == 0:
-		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version)
+		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version).unlessForced(CauseRunning)
 	case cmp < 0:
-		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it (`muster package allow-downgrade`)", a.ID, a.Version, w.Version)
+		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it (`muster package allow-downgrade`)", a.ID, a.Version, w.Version).unlessForced(CauseNewer)
 	}
-	return nil
+	return a.checkSpace(w.Version, host, fitting)
 }
+
+// checkSpace returns an error if the host reports too little free space for each of the packages,
+// which are of one version. The host makes the same check before it downloads. It needs no space for
+// a version that it has. What it reported is rounded down and may be out of date, so force orders the
+// upgrade, and the host decides.
+func (a *Agent) checkSpace(version string, host HostMetadata, fitting Catalog) error {
+	free := host.Muster.FreeBytes
+	if free == nil || len(fitting) == 0 || slices.Contains(a.StagedVersions, version) ||
+		slices.ContainsFunc(a.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version }) {
+		return nil
+	}
+	need := slices.MinFunc(fitting, func(p, q Package) int { return cmp.Compare(p.Needs, q.Needs) }).Needs
+	if *free >= need {
+		return nil
+	}
+	return Errorf(Invalid, "agent %s needs %s of free disk space for version %s%s%s: free some on the host; with force the host decides by what is free then",
+		a.ID, megabytes(need), version, spaceReported, megabytes(*free)).unlessForced(CauseNoSpace)
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
 // VersionKey returns a string that sorts in the order of versions, for stores, which
 // compare text; see manifest.VersionKey.

@@ -260,11 +260,11 @@ func TestUpgradeFailsWhenAgentStopsReportingIt(t *testing.T) {
 
 func TestCancelUpgrade(t *testing.T) {
 	h := begun(t)
-	if h.CancelUpgrade("another") {
+	if h.CancelUpgrade("another", now) {
 		t.Error("cancelling another action was a change")
 	}
 	h.checkin("1.0.0", agentapi.UpgradeScheduled)
-	if !h.CancelUpgrade("act") || h.CancelUpgrade("act") {
+	if !h.CancelUpgrade("act", now) || h.CancelUpgrade("act", now) {
 		t.Error("cancelling is one change")
 	}
 	h.want(UpgradeNone, false)
@@ -283,7 +283,7 @@ func TestCancelUpgrade(t *testing.T) {
 // Agent and server learn of a CANCEL in several ways, in any order.
 func TestCancelInFlightEndsTheSameInAnyOrder(t *testing.T) {
 	reports := map[string]func(*host){
-		"cancel acknowledged":  func(h *host) { h.CancelUpgrade("act") },
+		"cancel acknowledged":  func(h *host) { h.CancelUpgrade("act", now) },
 		"upgrade acknowledged": func(h *host) { h.ObserveAck("act", "cancelled", false, h.now) },
 		"FAILED":               func(h *host) { h.failed("act", "cancelled: an operator asked") },
 		"no details":           func(h *host) { h.checkin("1.0.0", "") },
@@ -591,7 +591,7 @@ func (s *upgradeModel) ack(t *rapid.T) {
 
 func (s *upgradeModel) cancel(t *rapid.T) {
 	s.tick(t)
-	s.agent.CancelUpgrade(rapid.SampledFrom([]string{s.agent.UpgradeActionID, "stale"}).Draw(t, "action"))
+	s.agent.CancelUpgrade(rapid.SampledFrom([]string{s.agent.UpgradeActionID, "stale"}).Draw(t, "action"), s.now)
 }
 
 func (s *upgradeModel) reconcile(t *rapid.T) {

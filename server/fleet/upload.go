@@ -50,6 +50,7 @@ type DiagnosticsRequest struct {
 	ActionID string    `json:"action_id"`
 	At       time.Time `json:"at"`
 	Until    time.Time `json:"until"`
+	By       string    `json:"by,omitempty"`
 }
 
 // MaxDiagnostics bounds the requests for diagnostics that an agent's document keeps, and the

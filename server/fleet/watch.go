@@ -99,7 +99,7 @@ func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 	if old != nil && a.overtaken(old, b) {
 		return BeaconChange{}
 	}
-	change := BeaconChange{Upgrade: endsBadly(b.Stage) && a.endByWatch(b, now)}
+	change := BeaconChange{Upgrade: endsBadly(b.Stage) && a.noting(now, func() bool { return a.endByWatch(b, now) })}
 	change.Upgrade = change.Upgrade && a.rememberFailed(now) || change.Upgrade
 	change.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
 	change.Write = change.Upgrade || change.Stage || !sameAgent(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite

@@ -199,43 +199,33 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Incident, error) {
 
 // Ack acknowledges an incident. A second acknowledgement changes nothing.
 func (s *Service) Ack(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
-	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
-		switch i.State {
-		case fleet.IncidentAcked:
-			return false, nil
-		case fleet.IncidentResolved:
-			return false, fleet.Errorf(fleet.Conflict, "incident %s was resolved%s: there is nothing left to acknowledge", i.ID, by(i.Resolved))
-		}
+	return s.change(ctx, id, commandAck, actor, why, func(i *fleet.Incident, d *fleet.Decision) {
 		i.State, i.Acked = fleet.IncidentAcked, d
-		return true, nil
-	}, why)
+	})
 }
 
 // Resolve marks the cause as repaired. A second call changes nothing. The incident
 // opens again if the cause recurs.
 func (s *Service) Resolve(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
-	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
-		if i.State == fleet.IncidentResolved {
-			return false, nil
-		}
+	return s.change(ctx, id, commandResolve, actor, why, func(i *fleet.Incident, d *fleet.Decision) {
 		i.State, i.Resolved = fleet.IncidentResolved, d
-		return true, nil
-	}, why)
+	})
 }
 
-func (s *Service) change(ctx context.Context, id, actor string, f func(*fleet.Incident, *fleet.Decision) (bool, error), why string) (fleet.Incident, error) {
+// change carries out a command on an incident if it is possible.
+func (s *Service) change(ctx context.Context, id, name, actor, why string, edit func(*fleet.Incident, *fleet.Decision)) (fleet.Incident, error) {
 	for try := 1; ; try++ {
 		i, err := s.Store.Get(ctx, id)
 		if err != nil {
 			return fleet.Incident{}, err
 		}
-		changed, err := f(&i, &fleet.Decision{By: actor, At: s.Now.UTC(), Why: why})
-		if err != nil {
-			return fleet.Incident{}, err
-		}
-		if !changed {
+		switch refused := checkCommand(name, &i); {
+		case refused != nil && refused.Done:
 			return i, s.record(ctx, i) // a crash may have lost the entry, as in open
+		case refused != nil:
+			return fleet.Incident{}, refused.Err("incident " + i.ID)
 		}
+		edit(&i, &fleet.Decision{By: actor, At: s.Now.UTC(), Why: why})
 		err = s.Store.Update(ctx, i)
 		if err == nil {
 			s.publish(ctx, i, actor)
@@ -262,6 +252,7 @@ type Data struct {
 	State     fleet.IncidentState `json:"state"`
 	Title     string              `json:"title"`
 	Text      string              `json:"text"`
+	Next      *Next               `json:"next,omitempty"`
 	RolloutID string              `json:"rollout_id,omitempty"`
 	AgentID   string              `json:"agent_id,omitempty"`
 	Hostname  string              `json:"hostname,omitempty"`
@@ -270,7 +261,7 @@ type Data struct {
 
 func (s *Service) publish(ctx context.Context, i fleet.Incident, actor string) {
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventIncident, Subject: i.ID, Actor: actor, Data: event.Data(Data{
-		ID: i.ID, Category: i.Category, Severity: i.Severity, State: i.State, Title: i.Title, Text: i.Text,
+		ID: i.ID, Category: i.Category, Severity: i.Severity, State: i.State, Title: i.Title, Text: i.Text, Next: NextOf(&i),
 		RolloutID: i.RolloutID, AgentID: i.AgentID, Hostname: i.Hostname, Count: i.Count,
 	})})
 }

@@ -226,6 +226,12 @@ func (c *compiler) spend(at *Literal, f Filter) (Filter, error) {
 
 // has compiles field : value.
 func (c *compiler) has(f *Field, v Literal) (Filter, error) {
+	switch {
+	case f.Of != nil && f.Prefix != "":
+		return prefixed(f, v), nil
+	case f.Of != nil:
+		return c.has(f.Of, v)
+	}
 	if f.Type == TypeDerived {
 		return c.derived(f, v)
 	}
@@ -350,6 +356,26 @@ func isWordEnd(r rune) bool {
 	return r == ' ' || r == '\t' || r == '\r' || r == '\n' || r == '\u3000'
 }
 
+// prefixed compiles field : value of a short name of values with a prefix.
+func prefixed(f *Field, v Literal) Filter {
+	if v.Kind != Pattern {
+		if v.Text == "" {
+			return Nothing{}
+		}
+		return keyword(f.Of, f.Prefix+v.Text)
+	}
+	var out AnyOf
+	for _, word := range patternWords(v) {
+		word[0] = f.Prefix + word[0]
+		if len(word) == 1 {
+			out = append(out, keyword(f.Of, word[0]))
+		} else {
+			out = append(out, like(f.Of, word))
+		}
+	}
+	return out
+}
+
 // derived asks a field to express some of its values in terms of other fields.
 func (c *compiler) derived(f *Field, v Literal) (Filter, error) {
 	var fits func(value string) bool
@@ -367,7 +393,7 @@ func (c *compiler) derived(f *Field, v Literal) (Filter, error) {
 	some := slices.ContainsFunc(f.Values, fits)
 	all := !slices.ContainsFunc(f.Values, func(value string) bool { return !fits(value) })
 	switch {
-	case all:
+	case all && !f.Optional:
 		return Everything{}, nil
 	case !some:
 		return Nothing{}, nil
@@ -378,6 +404,10 @@ func (c *compiler) derived(f *Field, v Literal) (Filter, error) {
 // compares compiles field op value.
 func (c *compiler) compares(f *Field, op Op, v Literal) (Filter, error) {
 	switch {
+	case f.Of != nil && f.Prefix == "":
+		return c.compares(f.Of, op, v)
+	case f.Of != nil:
+		return nil, c.fail(&v, "%s has no order: ask for it with %q", quote(f.Name), ":")
 	case f.Type == TypeText || f.Type == TypeBool || f.Type == TypeDerived:
 		return nil, c.fail(&v, "%s is %s and has no order: ask for it with %q", quote(f.Name), f.Type, ":")
 	case v.Kind == Pattern:
@@ -453,7 +483,7 @@ func (f *Field) empty() bool { return f.Constant && len(f.Values) == 0 }
 // unknownField returns an error that names the most similar field.
 func (c *compiler) unknownField(l *Literal) error {
 	name := c.schema.bare(l.Text)
-	if near := nearest(name, c.schema.Fields); near != "" {
+	if near := nearest(name, slices.Concat(c.schema.Fields, c.schema.Aliases)); near != "" {
 		return c.fail(l, "there is no field %s: did you mean %s?", quote(l.Text), quote(near))
 	}
 	return c.fail(l, `there is no field %s: if it is a text that you look for, put it in quotes`, quote(l.Text))

@@ -127,8 +127,11 @@ type Field struct {
 	// Key returns a string that sorts as a Version does, empty for an invalid version.
 	Key func(version string) string
 	// Derive returns, for a Derived field, the filter for documents whose value is one
-	// of Values and for which fits is true. Every document has a value.
+	// of Values and for which fits is true. Every document has a value, unless the field
+	// is Optional.
 	Derive func(fits func(value string) bool, now time.Time) Filter
+	// Optional means that some documents have no value of a Derived field.
+	Optional bool
 	// Values are the possible values of a Derived field, and of a Keyword where they
 	// are known.
 	Values []string
@@ -136,6 +139,10 @@ type Field struct {
 	// document has a value. Such a field is in a schema for the sake of queries that are
 	// written for another server. Stores and Docs are never asked for it.
 	Constant bool
+	// Of is the field that this one is a short name of; nil: it is none. With a Prefix, it
+	// means the values of Of that begin with it, without it. Only Schema.Aliases have Of.
+	Of     *Field
+	Prefix string
 	// Description is a clause for users.
 	Description string
 }
@@ -143,6 +150,9 @@ type Field struct {
 // Schema lists the fields that queries can name.
 type Schema struct {
 	Fields []*Field
+	// Aliases are short names of Fields, which Compile replaces: filters have none. They are
+	// suggested first, and not searched without a name.
+	Aliases []*Field
 	// Trim are prefixes that names may have, such as "fleet-agents.".
 	Trim []string
 }
@@ -151,8 +161,10 @@ type Schema struct {
 // none.
 func (s *Schema) Field(name string) *Field {
 	for {
-		if i := slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name }); i >= 0 {
-			return s.Fields[i]
+		for _, fields := range [][]*Field{s.Fields, s.Aliases} {
+			if i := slices.IndexFunc(fields, func(f *Field) bool { return f.Name == name }); i >= 0 {
+				return fields[i]
+			}
 		}
 		shorter := s.trimmed(name)
 		if shorter == name {

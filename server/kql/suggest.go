@@ -1,6 +1,7 @@
 package kql
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -39,12 +40,15 @@ type ValuesWanted struct {
 	Field *Field
 	// Prefix is what has been typed, unquoted and unescaped. Its case may differ from
 	// the value's.
-	Prefix   string
+	Prefix string
+	// Trim begins the values that are wanted, and Prefix. It is not inserted.
+	Trim     string
 	From, To int
 }
 
 // Complete returns the completion that inserts a value of the field.
 func (w *ValuesWanted) Complete(value string) Completion {
+	value = strings.TrimPrefix(value, w.Trim)
 	text := value
 	if w.Field.Type != TypeBool {
 		text = Quote(value)
@@ -242,7 +246,7 @@ func (w *writer) suggestCondition(start int, l Literal, mayNot bool) {
 		func(field string) bool { return strings.HasPrefix(field, name) },
 		func(field string) bool { return !strings.HasPrefix(field, name) && strings.Contains(field, name) },
 	} {
-		for _, f := range w.schema.Fields {
+		for _, f := range slices.Concat(w.schema.Aliases, w.schema.Fields) {
 			if !f.empty() && rank(lower(f.Name)) {
 				w.add(CompleteField, f.Name, start, end, f.Description)
 			}
@@ -260,8 +264,14 @@ func (w *writer) suggestCondition(start int, l Literal, mayNot bool) {
 func (w *writer) suggestOperators(f *Field) {
 	operator := func(text, description string) { w.add(CompleteOperator, text, w.cursor, w.cursor, description) }
 	operator(": ", "has a value")
-	if f.Type != TypeDerived {
+	if f.Type != TypeDerived || f.Optional {
 		operator(": * ", "has any value")
+	}
+	switch {
+	case f.Prefix != "":
+		return
+	case f.Of != nil:
+		f = f.Of
 	}
 	switch f.Type {
 	case TypeDate:
@@ -285,6 +295,10 @@ func (w *writer) suggestValues(f *Field, op Op, prefix string, from, to int) {
 	if f == nil {
 		return
 	}
+	trim := f.Prefix
+	if f.Of != nil {
+		f = f.Of
+	}
 	values := f.Values
 	switch f.Type {
 	case TypeBool:
@@ -301,10 +315,10 @@ func (w *writer) suggestValues(f *Field, op Op, prefix string, from, to int) {
 	case TypeNumber:
 		return
 	}
-	if op != "" && f.Type != TypeVersion && f.Type != TypeKeyword {
+	if op != "" && (trim != "" || f.Type != TypeVersion && f.Type != TypeKeyword) {
 		return
 	}
-	wanted := ValuesWanted{Field: f, Prefix: prefix, From: from, To: to}
+	wanted := ValuesWanted{Field: f, Prefix: trim + prefix, Trim: trim, From: from, To: to}
 	for _, value := range values {
 		if strings.HasPrefix(lower(value), lower(prefix)) {
 			w.out.Completions = append(w.out.Completions, wanted.Complete(value))

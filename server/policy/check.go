@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 var (
@@ -25,7 +26,7 @@ var (
 // checkPolicy returns what is wrong with a policy. Its errors name the field of the request, and
 // have Kibana's words where clients know them.
 func checkPolicy(p *fleet.Policy) error {
-	for _, check := range []func(*fleet.Policy) error{checkNameAndID, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkComponents, checkObjects, checkDeployment} {
+	for _, check := range []func(*fleet.Policy) error{checkNameAndID, checkNamespace, checkTimeouts, checkMonitoring, checkTags, checkVersions, checkWindows, checkComponents, checkObjects, checkDeployment} {
 		if err := check(p); err != nil {
 			return err
 		}
@@ -143,6 +144,10 @@ func checkVersions(p *fleet.Policy) error {
 		return refuse("sum of percentages cannot exceed 100")
 	}
 	return nil
+}
+
+func checkWindows(p *fleet.Policy) error {
+	return plan.CheckWindows("body.upgrade_windows", p.UpgradeWindows)
 }
 
 func checkComponents(p *fleet.Policy) error {

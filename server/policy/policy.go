@@ -70,7 +70,7 @@ func (s *Service) create(ctx context.Context, p, base fleet.Policy, text, actor 
 	if err := checkPolicy(&p); err != nil {
 		return p, err
 	}
-	if err := s.checkPublished(ctx, base.Components, p.Components); err != nil {
+	if err := s.checkPublished(ctx, &base, &p); err != nil {
 		return p, err
 	}
 	if err := s.checkName(ctx, &p); err != nil {
@@ -178,7 +178,7 @@ func (s *Service) checkChange(ctx context.Context, old, p *fleet.Policy, fields 
 	if err := checkPolicy(p); err != nil {
 		return err
 	}
-	if err := s.checkPublished(ctx, old.Components, p.Components); err != nil {
+	if err := s.checkPublished(ctx, old, p); err != nil {
 		return err
 	}
 	if p.Name != old.Name {
@@ -298,8 +298,32 @@ func (s *Service) bump(ctx context.Context, p fleet.Policy, uses func(fleet.Poli
 	}
 }
 
+// maxRecorded bounds the settings in an audit entry, which lists read as a whole. Those of
+// fifty components without long variables have about a third of it.
+const maxRecorded = 32 << 10
+
+// recorded are the settings of a policy in the audit trail, so that a reader can compare its
+// revisions: the policy itself holds only the newest.
+type recorded struct {
+	Revision          int64                        `json:"revision"`
+	Name              string                       `json:"name"`
+	Description       string                       `json:"description,omitempty"`
+	InactivityTimeout int64                        `json:"inactivity_timeout"` // seconds
+	UnenrollTimeout   *int64                       `json:"unenroll_timeout,omitempty"`
+	RequiredVersions  []fleet.RequiredVersion      `json:"required_versions,omitempty"`
+	UpgradeWindows    []fleet.Window               `json:"upgrade_windows,omitempty"`
+	Components        []agentapi.PolicyComponent   `json:"components,omitempty"`
+	Variables         map[string]map[string]string `json:"variables,omitempty"`
+}
+
 func (s *Service) record(ctx context.Context, p *fleet.Policy, verb, text string) error {
-	return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: p.UpdatedBy, Verb: verb, Subject: p.ID, Text: text})
+	data := event.Data(recorded{
+		p.PolicyRev, p.Name, p.Description, int64(p.InactivityTimeout / time.Second), p.UnenrollTimeout, p.RequiredVersions, p.UpgradeWindows, p.Components, p.ComponentVariables,
+	})
+	if len(data) > maxRecorded {
+		data = event.Data(map[string]int64{"revision": p.PolicyRev})
+	}
+	return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: p.UpdatedBy, Verb: verb, Subject: p.ID, Text: text, Data: data})
 }
 
 // publish signals the feed, and publishes the event of a change.
@@ -319,7 +343,7 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 	p := fleet.Policy{
 		ID: fleet.DefaultPolicyID, Name: "Default policy", Namespace: "default", Default: true, InactivityTimeout: fleet.DefaultInactivityTimeout,
 	}
-	p.NextRevision("muster", s.Now.UTC())
+	p.NextRevision(fleet.System, s.Now.UTC())
 	err = s.Store.Policies().Create(ctx, p)
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		return nil // another server created it

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -78,4 +79,53 @@ func TestEnsureDefaultCreatesPolicyOnce(t *testing.T) {
 	if p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID); err != nil || p.Name != "Renamed" {
 		t.Errorf("after the second start the policies are %+v, %v", p, err)
 	}
+}
+
+// Such a version would upgrade no agent, and nobody would notice a misspelt one.
+func TestRequiredVersionsMustBePublished(t *testing.T) {
+	s := newService(t)
+	requires := func(versions ...string) (list []fleet.RequiredVersion) {
+		for _, v := range versions {
+			list = append(list, fleet.RequiredVersion{Version: v, Percentage: 10})
+		}
+		return list
+	}
+	create := func(name string, versions ...string) (fleet.Policy, error) {
+		return s.Create(t.Context(), fleet.Policy{Name: name, Namespace: "default", RequiredVersions: requires(versions...)}, "ann")
+	}
+	refused := func(err error, says string) {
+		t.Helper()
+		if fleet.KindOf(err) != fleet.Invalid || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("the error is %v, want one that says %q", err, says)
+		}
+	}
+	_, err := create("web", "2.5.0")
+	refused(err, "[request body.required_versions[0].version]: is 2.5.0, and no package of that version is published, so no agent would be upgraded to it (none is published yet)")
+	for _, p := range []fleet.Package{{Version: "2.3.0"}, {Version: "2.4.0"}, {Version: "2.4.1"}, {Version: "2.10.0"}, {Version: "3.0.0"}, {Version: "2.5.0", Component: "proxy"}} {
+		p.File = p.Component + p.Version
+		if err := s.Store.Packages().Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = create("web", "2.4.1", "2.5.0")
+	refused(err, "required_versions[1].version]: is 2.5.0, and no package of that version is published, so no agent would be upgraded to it (the nearest that are published are 3.0.0, 2.10.0, 2.4.1, 2.4.0)")
+	_, err = create("web", "30.0.0")
+	refused(err, "(the nearest that are published are 3.0.0, 2.10.0)")
+	web, err := create("web", "2.4.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// An edit of another field does not fail because the package was removed.
+	if err := s.Store.Packages().Delete(t.Context(), "2.4.1"); err != nil {
+		t.Fatal(err)
+	}
+	change := func(edit func(*fleet.Policy)) error {
+		_, err := s.Update(t.Context(), web.ID, policy.Change{Edit: func(p *fleet.Policy) ([]string, error) { edit(p); return []string{"x"}, nil }}, "ann")
+		return err
+	}
+	if err := change(func(p *fleet.Policy) { p.Description, p.RequiredVersions = "the web", requires("2.4.1", "2.4.0") }); err != nil {
+		t.Error(err)
+	}
+	refused(change(func(p *fleet.Policy) { p.RequiredVersions = requires("2.4.2") }), "required_versions[0].version]: is 2.4.2")
 }

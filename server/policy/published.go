@@ -17,30 +17,64 @@ var agentRuntimes = []fleet.Runtime{fleet.RuntimeProcess, fleet.RuntimeSystemd, 
 
 // checkPublished refuses components that no agent could run: with another runtime than that
 // of their packages, or in a version that is not among them. The packages of a component that
-// are nowhere published are not known, since a mirror may have them. Components that old has too
-// are accepted: an edit of another field must not fail because a package was removed.
-//
-// The versions of agents in required_versions are not checked so: Kibana, whose field that is,
-// knows no packages, and nothing stops or fails where one is not published.
-func (s *Service) checkPublished(ctx context.Context, old, components []agentapi.PolicyComponent) error {
-	var packages []fleet.Package
-	for i, c := range components {
-		if slices.ContainsFunc(old, func(o agentapi.PolicyComponent) bool {
+// are nowhere published are not known, since a mirror may have them. It also refuses required
+// versions without a package, to which the server would upgrade no agent. What old has too is
+// accepted: an edit of another field must not fail because a package was removed.
+func (s *Service) checkPublished(ctx context.Context, old, p *fleet.Policy) error {
+	var components, versions []int
+	for i, c := range p.Components {
+		if !slices.ContainsFunc(old.Components, func(o agentapi.PolicyComponent) bool {
 			return o.Name == c.Name && o.Runtime == c.Runtime && o.Version == c.Version
 		}) {
-			continue
+			components = append(components, i)
 		}
-		if packages == nil {
-			var err error
-			if packages, _, err = s.Store.Packages().List(ctx, 0, 0); err != nil {
-				return err
-			}
+	}
+	for i, v := range p.RequiredVersions {
+		if !slices.ContainsFunc(old.RequiredVersions, func(o fleet.RequiredVersion) bool { return o.Version == v.Version }) {
+			versions = append(versions, i)
 		}
+	}
+	if len(components)+len(versions) == 0 {
+		return nil
+	}
+	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, i := range components {
+		c := p.Components[i]
 		if err := checkAgainst(fmt.Sprintf("body.components[%d]", i), c, fleet.OfComponent(packages, c.Name)); err != nil {
 			return err
 		}
 	}
+	for _, i := range versions {
+		if err := checkRequired(fmt.Sprintf("body.required_versions[%d].version", i), p.RequiredVersions[i].Version, fleet.OfComponent(packages, "")); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// checkRequired refuses a required version of agents that is not published.
+func checkRequired(at, version string, published fleet.Catalog) error {
+	if len(published.Of(version)) > 0 {
+		return nil
+	}
+	near := "none is published yet"
+	if v := nearest(published.Versions(), version); len(v) > 0 {
+		near = "the nearest that are published are " + fleet.List(v)
+	}
+	return fleet.FieldError(at, "is %s, and no package of that version is published, so no agent would be upgraded to it (%s): publish it with `muster package push` first", version, near)
+}
+
+// nearby is how many versions on each side a refusal names.
+const nearby = 2
+
+// nearest returns the versions around one that is not among them. They are sorted, newest first.
+func nearest(versions []string, version string) []string {
+	key := fleet.VersionKey(version)
+	at, _ := slices.BinarySearchFunc(versions, key, func(v, key string) int { return strings.Compare(key, fleet.VersionKey(v)) })
+	return versions[max(0, at-nearby):min(at+nearby, len(versions))]
 }
 
 // checkAgainst checks a component of a policy with its packages.

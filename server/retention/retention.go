@@ -1,5 +1,5 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
-// their targets and previews, groups of rollouts, the audit trail, incidents, dead letters,
+// their targets and previews, groups of rollouts, the audit trail, the history of agents, incidents, dead letters,
 // events, uploaded diagnostics and servers that are gone. One server does so, the holder of a lease. It never
 // removes what is open, whatever its age or number.
 package retention
@@ -28,7 +28,7 @@ type Limits struct {
 
 // Policy has the limits of each kind.
 type Policy struct {
-	Actions, Rollouts, Groups, Audit, Incidents, DeadLetters Limits
+	Actions, Rollouts, Groups, Audit, History, Incidents, DeadLetters Limits
 	// Events is how many events are kept.
 	Events int
 	// Servers is how long a server that is away is listed.
@@ -48,6 +48,9 @@ var Default = Policy{
 	Groups: Limits{Age: 365 * 24 * time.Hour, Count: 100},
 	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
 	Audit: Limits{Age: 400 * 24 * time.Hour, Count: 500_000},
+	// As long as the actions that it names. A fleet of 100,000 hosts has ten records of each,
+	// some 700 MB.
+	History: Limits{Age: 90 * 24 * time.Hour, Count: 1_000_000},
 	// Resolved incidents are compared with later ones.
 	Incidents: Limits{Age: 365 * 24 * time.Hour, Count: 2_000},
 	// A receiver that has not been repaired within a month will not miss them. Package
@@ -127,7 +130,7 @@ func (s *Service) Round(ctx context.Context) error {
 	}
 	parts := []func(context.Context, []store.RolloutHead, time.Time) error{s.actions, s.rollouts}
 	if s.rounds%seldom == 0 {
-		parts = append(parts, s.audit, s.groups, s.incidents, s.deadLetters, s.events, s.servers)
+		parts = append(parts, s.audit, s.history, s.groups, s.incidents, s.deadLetters, s.events, s.servers)
 	}
 	s.rounds++
 	if s.Uploads != nil {
@@ -332,6 +335,11 @@ func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now tim
 	_, err := s.Store.Audit().Trim(ctx, store.AuditTrim{
 		Before: now.Add(-s.Policy.Audit.Age), Keep: s.Policy.Audit.Count, Except: open, Limit: store.MaxAuditTrim,
 	})
+	return err
+}
+
+func (s *Service) history(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	_, err := s.Store.History().Trim(ctx, store.HistoryTrim{Before: now.Add(-s.Policy.History.Age), Keep: s.Policy.History.Count, Limit: store.MaxHistoryTrim})
 	return err
 }
 

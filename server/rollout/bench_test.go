@@ -39,3 +39,23 @@ func BenchmarkPreviewAndStart(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkGrid is what the board of a rollout asks for every few seconds.
+func BenchmarkGrid(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			d := newHarness(b)
+			d.must(d.store.Rollouts().Create(b.Context(), fleet.Rollout{ID: "wide", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: n}}))
+			targets := make([]fleet.Target, n)
+			for i := range targets {
+				targets[i] = fleet.Target{RolloutID: "wide", AgentID: fmt.Sprintf("agent-%06d-0123456789abc", i), Hostname: fmt.Sprintf("web-%06d.example.com", i), Order: i, Batch: i / 1000, State: fleet.TargetPending, From: "1.1.0", To: "1.2.0"}
+			}
+			d.must(d.store.Targets().Create(b.Context(), targets))
+			for b.Loop() {
+				if g, err := d.service.Grid(b.Context(), "wide"); err != nil || len(g.States) != n {
+					b.Fatal(len(g.States), err)
+				}
+			}
+		})
+	}
+}

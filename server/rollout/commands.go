@@ -29,10 +29,32 @@ const (
 // description of the change, which follows the actor's name, or an empty text if there
 // is nothing to change. It does no I/O and may be called several times.
 type command struct {
-	verb   string
+	verb string
+	// name is that of package plan, which says whether the command is possible; empty: the caller
+	// has checked it.
+	name   string
 	decide func(r *fleet.Rollout, req Request, now time.Time) (text string, err error)
 	// event is the type of the event; empty means progress.
 	event string
+}
+
+// apply carries out a command on a rollout if it is possible.
+func (c command) apply(r *fleet.Rollout, a plan.Around, req Request, now time.Time) (text string, err error) {
+	if c.name == "" {
+		return c.decide(r, req, now)
+	}
+	switch refused := plan.CheckCommand(c.name, r, a, now); {
+	case refused != nil && refused.Done:
+		return "", nil
+	case refused != nil:
+		return "", refused.Err(plan.Title(r))
+	}
+	if why := plan.NeedsReason(c.name, r); why != "" {
+		if err := req.needWhy(why); err != nil {
+			return "", err
+		}
+	}
+	return c.decide(r, req, now)
 }
 
 // command executes a command. A repeated command changes nothing and returns the same
@@ -50,13 +72,17 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 			return r, err
 		}
 		now := s.Now.UTC()
+		a, err := s.around(ctx, &r)
+		if err != nil {
+			return r, err
+		}
 		before := r.State
-		text, err := c.decide(&r, req, now)
+		text, err := c.apply(&r, a, req, now)
 		if err != nil || text == "" {
 			return r, err
 		}
 		if before == fleet.RolloutPaused && r.State == fleet.RolloutRunning {
-			if err := s.retake(ctx, &r, now); err != nil {
+			if err := s.takeLocks(ctx, &r, r.Policies, r.RolledBackBy, now); err != nil {
 				return r, err
 			}
 		}
@@ -80,46 +106,75 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 	}
 }
 
-// retake locks a paused rollout's policies again: its rollback took the locks over, and
-// another rollout may have locked the policies since the rollback ended.
-func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) error {
-	if by := r.RolledBackBy; by != "" {
-		back, err := s.Store.Rollouts().Get(ctx, by)
+// around returns what the commands of a rollout depend on. The locks of a paused rollout are read
+// only if its rollback took them over: until then it holds them.
+func (s *Service) around(ctx context.Context, r *fleet.Rollout) (a plan.Around, err error) {
+	if r.RolledBackBy == "" {
+		return a, nil
+	}
+	for _, scope := range []Scope{ScopeFailed, ScopeAll} {
+		back, err := s.Store.Rollouts().Get(ctx, scope.id(r.ID))
 		switch {
-		case err == nil && back.State.Active():
-			return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: cancel that first, or wait until it has ended", plan.Title(r), plan.Title(&back))
-		case err != nil && fleet.KindOf(err) != fleet.NotFound:
-			return err
+		case err == nil:
+			a.Backs = append(a.Backs, back)
+		case fleet.KindOf(err) != fleet.NotFound:
+			return a, err
 		}
 	}
-	return s.takeLocks(ctx, r, r.Policies, r.RolledBackBy, now)
+	if r.State != fleet.RolloutPaused {
+		return a, nil
+	}
+	held, err := s.locks().holders(ctx, r.Plan.Component, r.ID, r.RolledBackBy)
+	if err != nil {
+		return a, err
+	}
+	for _, policy := range r.Policies {
+		if h, ok := held[policy]; ok {
+			a.Locked = lockedError(r.Plan.Component, policy, h)
+			break
+		}
+	}
+	return a, nil
+}
+
+// Commands returns which commands a rollout accepts now, and why not the others.
+func (s *Service) Commands(ctx context.Context, r *fleet.Rollout) ([]fleet.Command, error) {
+	a, err := s.around(ctx, r)
+	return plan.Commands(r, a, s.Now.UTC()), err
 }
 
 // Pause pauses after the current batch, or at once; then it also withdraws the offers
 // that no agent has begun.
 func (s *Service) Pause(ctx context.Context, id string, atOnce bool, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "pause", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+	return s.command(ctx, id, req, command{verb: "pause", name: pauseName(atOnce), event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		return pause(r, atOnce, req, now)
 	}})
+}
+
+func pauseName(atOnce bool) string {
+	if atOnce {
+		return plan.CommandPauseNow
+	}
+	return plan.CommandPause
 }
 
 // Resume continues the rollout, and makes the offers again that the stop withdrew.
 // After a gate it needs a reason: it accepts the failures so far, which then no longer
 // count.
 func (s *Service) Resume(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
+	return s.command(ctx, id, req, command{verb: "resume", name: plan.CommandResume, event: fleet.EventRolloutResumed, decide: resume})
 }
 
 // Force continues the rollout although a threshold was crossed: it forgives the
 // failures so far, and the threshold does not stop the rollout again. It needs a
 // reason.
 func (s *Service) Force(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "force", event: fleet.EventRolloutResumed, decide: force})
+	return s.command(ctx, id, req, command{verb: "force", name: plan.CommandForce, event: fleet.EventRolloutResumed, decide: force})
 }
 
 // Approve lets the batches after the canaries proceed.
 func (s *Service) Approve(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "approve", decide: approve})
+	return s.command(ctx, id, req, command{verb: "approve", name: plan.CommandApprove, decide: approve})
 }
 
 // Promote lets the rollout go on without what it waits for because of its own progress: its
@@ -128,7 +183,7 @@ func (s *Service) Approve(ctx context.Context, id string, req Request) (fleet.Ro
 // other stop, the plan's deadline, windows, freezes and the exposure budget hold. It needs a
 // reason. A repeated call changes nothing; one after a later stop by failures is refused.
 func (s *Service) Promote(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "promote", event: fleet.EventRolloutResumed, decide: promote})
+	return s.command(ctx, id, req, command{verb: "promote", name: plan.CommandPromote, event: fleet.EventRolloutResumed, decide: promote})
 }
 
 // Adjust gives an active rollout other limits and rules, complete as in a new plan. It takes
@@ -136,20 +191,20 @@ func (s *Service) Promote(ctx context.Context, id string, req Request) (fleet.Ro
 // resume by it. What was started is still identified by the hash of the pinned preview, which
 // covers the plan as it was then. If nothing differs, nothing is written.
 func (s *Service) Adjust(ctx context.Context, id string, limits fleet.Limits, failure fleet.FailureRule, health fleet.HealthRule, pace fleet.Pace, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "adjust", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+	return s.command(ctx, id, req, command{verb: "adjust", name: plan.CommandAdjust, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		return adjust(r, limits, failure, health, pace, req, now)
 	}})
 }
 
 // Cancel makes no more offers; upgrades that have begun continue to their end.
 func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
+	return s.command(ctx, id, req, command{verb: "cancel", name: plan.CommandCancel, decide: cancel})
 }
 
 // Replace is Cancel for the rollout of a declared fleet whose spec has changed. It refuses one that is
 // promoting, which goes on to its end.
 func (s *Service) Replace(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	return s.command(ctx, id, req, command{verb: "cancel", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+	return s.command(ctx, id, req, command{verb: "cancel", name: plan.CommandCancel, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		if plan.Promoting(r) {
 			return "", fleet.Errorf(fleet.Conflict, "%s is promoting, and is not replaced before its end", plan.Title(r))
 		}
@@ -161,12 +216,23 @@ func (s *Service) Replace(ctx context.Context, id string, req Request) (fleet.Ro
 // that failed. Resume does so for offers that a stop withdrew; Retry with agents also
 // for those that an operator withdrew.
 func (s *Service) Retry(ctx context.Context, id string, agents []string, req Request) (fleet.Rollout, error) {
-	if err := s.checkTargets(ctx, id, agents, retryable, "retry: it is %s; targets that failed, or whose offer was withdrawn or has expired, can be"); err != nil {
+	change, err := s.checkTargets(ctx, id, plan.CommandRetryTargets, agents)
+	if err != nil {
 		return fleet.Rollout{}, err
 	}
-	return s.command(ctx, id, req, command{verb: "retry", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-		return retry(r, agents, req, now)
+	return s.command(ctx, id, req, command{verb: "retry", name: retryName(agents), decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		if len(agents) > 0 && len(change) == 0 {
+			return "", nil
+		}
+		return retry(r, change, req, now)
 	}})
+}
+
+func retryName(agents []string) string {
+	if len(agents) == 0 {
+		return plan.CommandRetry
+	}
+	return plan.CommandRetryTargets
 }
 
 // Skip excludes targets from the rollout.
@@ -174,95 +240,53 @@ func (s *Service) Skip(ctx context.Context, id string, agents []string, req Requ
 	if len(agents) == 0 {
 		return fleet.Rollout{}, fleet.FieldError("body.agents", "is empty: name at least one agent to leave out")
 	}
-	if err := s.checkTargets(ctx, id, agents, skippable, "skip: it is %s; targets that have not begun, or failed, can be"); err != nil {
+	change, err := s.checkTargets(ctx, id, plan.CommandSkip, agents)
+	if err != nil {
 		return fleet.Rollout{}, err
 	}
-	return s.command(ctx, id, req, command{verb: "skip", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-		return skip(r, agents, req, now)
+	return s.command(ctx, id, req, command{verb: "skip", name: plan.CommandSkip, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		if len(change) == 0 {
+			return "", nil
+		}
+		return skip(r, change, req, now)
 	}})
 }
 
-// retryable and skippable report whether an order applies to a target in a state. A
-// target that is already in the ordered state is no error, because a command may be
-// repeated.
-func retryable(s fleet.TargetState) bool {
-	switch s {
-	case fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetExpired, fleet.TargetPending:
-		return true
-	}
-	return false
-}
-
-func skippable(s fleet.TargetState) bool {
-	return retryable(s) || s == fleet.TargetHeld || s == fleet.TargetOffered || s == fleet.TargetSkipped
-}
-
-// checkTargets refuses an order for agents that it could not change.
-func (s *Service) checkTargets(ctx context.Context, id string, agents []string, fits func(fleet.TargetState) bool, cannot string) error {
+// checkTargets refuses an order for agents of which it could not change one, and returns those that
+// it changes: the others are as ordered already, because a command may be repeated.
+func (s *Service) checkTargets(ctx context.Context, id, name string, agents []string) (change []string, err error) {
 	if len(agents) > maxOrderAgents {
-		return fleet.FieldError("body.agents", "names %d agents, at most %d can be ordered at once", len(agents), maxOrderAgents)
+		return nil, fleet.FieldError("body.agents", "names %d agents, at most %d can be ordered at once", len(agents), maxOrderAgents)
 	}
 	r, err := s.Get(ctx, id)
 	if err != nil || len(agents) == 0 || !r.State.Active() {
-		return err // the command itself refuses the wrong states
+		return agents, err // the command itself refuses the wrong states
 	}
 	targets, err := s.Store.Targets().GetMany(ctx, id, agents)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	byAgent := make(map[string]fleet.Target, len(targets))
-	for _, t := range targets {
-		byAgent[t.AgentID] = t
+	byAgent := make(map[string]*fleet.Target, len(targets))
+	for i := range targets {
+		byAgent[targets[i].AgentID] = &targets[i]
 	}
 	for _, agent := range agents {
-		t, ok := byAgent[agent]
-		switch {
-		case !ok:
-			return fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, plan.Title(&r), agent, id)
-		case !fits(t.State):
-			return fleet.Errorf(fleet.Conflict, "agent %s (%s) cannot "+cannot, agent, t.Hostname, t.State)
+		t := byAgent[agent]
+		if t == nil {
+			return nil, fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, plan.Title(&r), agent, id)
+		}
+		switch refused := plan.CheckTarget(name, &r, t); {
+		case refused == nil:
+			change = append(change, agent)
+		case !refused.Done:
+			return nil, refused.Err(fmt.Sprintf("agent %s (%s)", agent, t.Hostname))
 		}
 	}
-	return nil
+	return change, nil
 }
-
-// refuse returns the error for a command that the rollout's state does not allow. It
-// says what can be done instead.
-func refuse(r *fleet.Rollout, verb string) error {
-	switch r.State {
-	case fleet.RolloutDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", plan.Title(r), verb)
-	case fleet.RolloutCancelling:
-		return fleet.Errorf(fleet.Conflict, "%s is being cancelled, it is too late to %s: wait until what has begun has ended", plan.Title(r), verb)
-	}
-	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", plan.Title(r), r.State, verb)
-}
-
-// refuseInLockstep returns the error for a command that the phase of a rollout in lockstep does
-// not allow.
-func refuseInLockstep(r *fleet.Rollout, verb string) error {
-	if r.Lockstep.Committed() {
-		return fleet.Errorf(fleet.Conflict, "%s is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", plan.Title(r), spaced(r.Lockstep.Phase), verb)
-	}
-	if r.Lockstep.Undo != nil {
-		return fleet.Errorf(fleet.Conflict, "%s is being undone, it is too late to %s: wait until it has ended", plan.Title(r), verb)
-	}
-	return fleet.Errorf(fleet.Conflict, "%s is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", plan.Title(r), spaced(r.Lockstep.Phase), verb)
-}
-
-func spaced(p fleet.LockstepPhase) string { return strings.ReplaceAll(string(p), "_", " ") }
 
 func pause(r *fleet.Rollout, atOnce bool, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State == fleet.RolloutPaused:
-		return "", nil
-	case r.State != fleet.RolloutRunning:
-		return "", refuse(r, "pause")
-	case r.Lockstep.Running():
-		return "", refuseInLockstep(r, "pause it")
-	case !atOnce && r.PauseAsked != nil:
-		return "", nil
-	case !atOnce:
+	if !atOnce {
 		d := req.decision(now)
 		r.PauseAsked = &d
 		return "asked to pause it after the current batch", nil
@@ -273,41 +297,14 @@ func pause(r *fleet.Rollout, atOnce bool, req Request, now time.Time) (string, e
 }
 
 func resume(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State == fleet.RolloutRunning && r.PauseAsked != nil:
+	if r.State == fleet.RolloutRunning {
 		r.PauseAsked = nil
 		return "withdrew the pause after the current batch", nil
-	case r.State == fleet.RolloutRunning:
-		return "", nil
-	case r.State != fleet.RolloutPaused:
-		return "", refuse(r, "resume")
-	}
-	if r.Stop != nil && r.Stop.Kind.Gate() {
-		if err := req.needWhy("%s stopped by itself (%s); say why it may go on all the same", plan.Title(r), r.Stop.Text); err != nil {
-			return "", err
-		}
-		if err := checkDeadline(r, now); err != nil {
-			return "", err
-		}
 	}
 	return continueRollout(r, "resumed it", req, now)
 }
 
 func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
-		return "", refuse(r, "force")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it", plan.Title(r))
-	case r.State == fleet.RolloutRunning && r.Forced != nil:
-		return "", nil
-	}
-	if err := req.needWhy("with force no number of failures stops %s any more; say why", plan.Title(r)); err != nil {
-		return "", err
-	}
-	if err := checkDeadline(r, now); err != nil {
-		return "", err
-	}
 	d := req.decision(now)
 	r.Forced = &d
 	if r.State == fleet.RolloutRunning {
@@ -320,29 +317,13 @@ func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 // promote lets the rollout go on without what it waits for because of its own progress. After
 // failures it continues as by force, but later ones still count; any other pause stays.
 func promote(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
-		return "", refuse(r, "promote")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval", plan.Title(r))
-	case r.Promoted != nil && r.State == fleet.RolloutPaused && r.Stop != nil && failuresStopped(r.Stop.Kind):
-		return "", fleet.Errorf(fleet.Conflict, "%s was promoted already (%s), and has stopped since: %s. Look at the failures, then resume it with a reason", plan.Title(r), r.Promoted.By, r.Stop.Text)
-	case r.Promoted != nil:
-		return "", nil
-	}
-	if err := req.needWhy("promoted, %s waits no more for its canaries, their observation and approval, or a soak; say why", plan.Title(r)); err != nil {
-		return "", err
-	}
-	if err := checkDeadline(r, now); err != nil {
-		return "", err
-	}
 	d := req.decision(now)
 	r.Promoted = &d
 	const text = "promoted it: it waits no more for canaries, soak and approval"
 	switch {
 	case r.State == fleet.RolloutRunning:
 		return text, nil
-	case r.Stop != nil && failuresStopped(r.Stop.Kind):
+	case r.Stop != nil && plan.FailuresStopped(r.Stop.Kind):
 		return continueRollout(r, text, req, now)
 	case r.Stop != nil:
 		return text + ". It stays paused: " + r.Stop.Text, nil
@@ -351,12 +332,6 @@ func promote(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 }
 
 func adjust(r *fleet.Rollout, limits fleet.Limits, failure fleet.FailureRule, health fleet.HealthRule, pace fleet.Pace, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
-		return "", refuse(r, "adjust")
-	case r.RollbackOf != "":
-		return "", fleet.Errorf(fleet.Conflict, "%s is a rollback, and goes by the limits of the rollout that it rolls back: it cannot be adjusted", plan.Title(r))
-	}
 	p, changes, err := plan.Adjust(r.Plan, limits, failure, health, pace)
 	if err != nil || len(changes) == 0 {
 		return "", err
@@ -364,25 +339,10 @@ func adjust(r *fleet.Rollout, limits fleet.Limits, failure fleet.FailureRule, he
 	before := r.Plan
 	r.Plan = p
 	text := "adjusted " + strings.Join(changes, ", ")
-	if plan.SameTargets(&before, &p) || ordered(r, fleet.OrderAdjust, nil) { // one that waits goes by the plan as it is then
+	if plan.SameTargets(&before, &p) || plan.Ordered(r, fleet.OrderAdjust, nil) { // one that waits goes by the plan as it is then
 		return text, nil
 	}
 	return text, addOrder(r, fleet.OrderAdjust, nil, req, now)
-}
-
-// failuresStopped reports whether a stop is because of failures, or because canaries showed
-// nothing.
-func failuresStopped(k fleet.StopKind) bool {
-	return k == fleet.StopThreshold || k == fleet.StopCanary
-}
-
-// checkDeadline refuses to continue after the plan's deadline, since the rollout would
-// stop again at once.
-func checkDeadline(r *fleet.Rollout, now time.Time) error {
-	if d := r.Plan.Strategy.Deadline; d != nil && !now.Before(*d) {
-		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", plan.Title(r), d.UTC().Format(time.RFC3339))
-	}
-	return nil
 }
 
 // continueRollout resumes a paused rollout. It forgives the failures so far, which the
@@ -402,55 +362,23 @@ func continueRollout(r *fleet.Rollout, text string, req Request, now time.Time) 
 }
 
 func approve(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-	switch {
-	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
-		return "", refuse(r, "approve")
-	case r.Approved != nil:
-		return "", nil
-	case r.Promoted != nil:
-		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: %s was promoted by %s", plan.Title(r), r.Promoted.By)
-	case !plan.NeedsApproval(&r.Plan):
-		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: the plan of %s asks for no approval", plan.Title(r))
-	}
-	for _, b := range r.Batches {
-		if b.Kind == fleet.BatchCanary && b.EndedAt == nil {
-			return "", fleet.Errorf(fleet.Conflict, "the canaries of %s are not done (%d of %d are): approve them when they are", plan.Title(r), b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
-		}
-	}
 	d := req.decision(now)
 	r.Approved = &d
 	return "approved it to continue after the canaries", nil
 }
 
 func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
-	switch {
-	case r.Lockstep.Committed() && r.State.Active():
-		return "", refuseInLockstep(r, "cancel it")
-	case r.Lockstep.Running() && r.State == fleet.RolloutRunning:
-		r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
-		return "cancelled it; everything is undone on all targets", nil
+	text := "cancelled it; upgrades under way still end"
+	if r.Lockstep.Running() && r.State == fleet.RolloutRunning {
+		text = "cancelled it; everything is undone on all targets"
 	}
-	switch r.State {
-	case fleet.RolloutCancelling, fleet.RolloutCancelled:
-		return "", nil
-	case fleet.RolloutRunning, fleet.RolloutPaused:
-		r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
-		return "cancelled it; upgrades under way still end", nil
-	}
-	return "", refuse(r, "cancel")
+	r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
+	return text, nil
 }
 
 func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {
-	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
-		return "", refuse(r, "retry")
-	}
-	switch {
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return "", fleet.Errorf(fleet.Conflict, "%s is in lockstep, and no target can try again by itself: make another rollout when this one has ended", plan.Title(r))
-	case ordered(r, fleet.OrderRetry, agents):
+	if plan.Ordered(r, fleet.OrderRetry, agents) {
 		return "", nil
-	case len(agents) == 0 && r.Counts.Bad() == 0:
-		return "", fleet.Errorf(fleet.Conflict, "no target of %s has failed: name the agents to retry others, such as withdrawn ones", plan.Title(r))
 	}
 	what := fmt.Sprintf("retried %s", named(agents, "all that failed"))
 	if r.State == fleet.RolloutPaused {
@@ -460,21 +388,10 @@ func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (strin
 }
 
 func skip(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {
-	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
-		return "", refuse(r, "skip")
-	}
-	if r.Lockstep.Running() {
-		return "", refuseInLockstep(r, "leave targets out")
-	}
-	if ordered(r, fleet.OrderSkip, agents) {
+	if plan.Ordered(r, fleet.OrderSkip, agents) {
 		return "", nil
 	}
 	return "skipped " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, req, now)
-}
-
-// ordered reports whether the same order is waiting for execution.
-func ordered(r *fleet.Rollout, kind fleet.OrderKind, agents []string) bool {
-	return slices.ContainsFunc(r.Orders, func(o fleet.Order) bool { return o.Kind == kind && slices.Equal(o.Agents, agents) })
 }
 
 func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, req Request, now time.Time) error {

@@ -9,26 +9,30 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-type verb struct {
-	name string
-	do   func(r *fleet.Rollout, w Request, now time.Time) (string, error)
+type decide = func(r *fleet.Rollout, w Request, now time.Time) (string, error)
+
+// changes are what commands do once they are possible.
+var changes = map[string]decide{
+	plan.CommandPause:    func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, false, w, now) },
+	plan.CommandPauseNow: func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, true, w, now) },
+	plan.CommandResume:   resume,
+	plan.CommandForce:    force,
+	plan.CommandApprove:  approve,
+	plan.CommandPromote:  promote,
+	plan.CommandCancel:   cancel,
+	plan.CommandRetry:    func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) },
+	plan.CommandSkip: func(r *fleet.Rollout, w Request, now time.Time) (string, error) {
+		return skip(r, []string{"a1"}, w, now)
+	},
 }
 
-var verbs = []verb{
-	{"pause", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, false, w, now) }},
-	{"pause now", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, true, w, now) }},
-	{"resume", resume},
-	{"force", force},
-	{"approve", approve},
-	{"promote", promote},
-	{"cancel", cancel},
-	{"retry", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) }},
-	{"skip", func(r *fleet.Rollout, w Request, now time.Time) (string, error) {
-		return skip(r, []string{"a1"}, w, now)
-	}},
+// give does what the service does with a command: the check, then the change.
+func give(name string, r *fleet.Rollout, w Request, now time.Time) (string, error) {
+	return command{name: name, decide: changes[name]}.apply(r, plan.Around{}, w, now)
 }
 
 // lockstepIn puts a rollout in lockstep into a phase.
@@ -75,25 +79,25 @@ func TestCommandsInEveryState(t *testing.T) {
 		want  map[string]string
 	}{
 		{fleet.RolloutDraft, nil, map[string]string{
-			"pause": started, "pause now": started, "resume": started, "force": started, "approve": started, "promote": started, "cancel": started, "retry": started, "skip": started,
+			"pause": started, "pause_now": started, "resume": started, "force": started, "approve": started, "promote": started, "cancel": started, "retry": started, "skip": started,
 		}},
 		{fleet.RolloutRunning, nil, map[string]string{
-			"pause": "running", "pause now": "paused", "resume": "-", "force": "running", "approve": "!asks for no approval", "promote": "running", "cancel": "cancelling", "retry": "running", "skip": "running",
+			"pause": "running", "pause_now": "paused", "resume": "-", "force": "running", "approve": "!asks for no approval", "promote": "running", "cancel": "cancelling", "retry": "running", "skip": "running",
 		}},
-		{fleet.RolloutRunning, pauseAsked, map[string]string{"pause": "-", "pause now": "paused", "resume": "running"}},
+		{fleet.RolloutRunning, pauseAsked, map[string]string{"pause": "-", "pause_now": "paused", "resume": "running"}},
 		{fleet.RolloutRunning, promoted, map[string]string{"promote": "-", "approve": "!was promoted by kim"}},
 		{fleet.RolloutRunning, forced, map[string]string{"force": "-"}},
-		{fleet.RolloutRunning, noneFailed, map[string]string{"retry": "!no target of"}},
+		{fleet.RolloutRunning, noneFailed, map[string]string{"retry": "!no target that failed"}},
 		{fleet.RolloutRunning, needsApprovalNow, map[string]string{"approve": "running"}},
 		{fleet.RolloutRunning, canariesRun, map[string]string{"approve": "!are not done"}},
 		{fleet.RolloutRunning, approved, map[string]string{"approve": "-"}},
 		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it", "promote": "!nothing is offered after it"}},
 		{fleet.RolloutRunning, lockstepIn(fleet.LockstepVerify), map[string]string{
-			"pause": "running", "pause now": "paused", "resume": "-", "force": "!nothing can be forced", "promote": "!cannot be promoted", "cancel": "cancelling", "retry": "!no target can try again", "skip": "running",
+			"pause": "running", "pause_now": "paused", "resume": "-", "force": "!nothing can be forced", "promote": "!cannot be promoted", "cancel": "cancelling", "retry": "!no target can try again", "skip": "running",
 		}},
 		{fleet.RolloutPaused, lockstepIn(fleet.LockstepVerify), map[string]string{"resume": "running", "force": "!nothing can be forced", "cancel": "cancelling", "skip": "paused"}},
 		{fleet.RolloutRunning, lockstepIn(fleet.LockstepBackup), map[string]string{
-			"pause": "!Cancel it to undo everything", "pause now": "!Cancel it to undo everything", "resume": "-", "cancel": "cancelling", "skip": "!all of its targets wait for each other",
+			"pause": "!Cancel it to undo everything", "pause_now": "!Cancel it to undo everything", "resume": "-", "cancel": "cancelling", "skip": "!all of its targets wait for each other",
 		}},
 		{fleet.RolloutRunning, lockstepIn(fleet.LockstepUndo), map[string]string{"pause": "!is being undone", "cancel": "cancelling"}},
 		{fleet.RolloutCancelling, lockstepIn(fleet.LockstepUndo), map[string]string{"cancel": "-"}},
@@ -102,7 +106,7 @@ func TestCommandsInEveryState(t *testing.T) {
 		}},
 		{fleet.RolloutCompleted, lockstepIn(fleet.LockstepSettle), map[string]string{"cancel": too}},
 		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopOperator), map[string]string{
-			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "promote": "paused", "cancel": "cancelling", "retry": "paused", "skip": "paused",
+			"pause": "-", "pause_now": "-", "resume": "running", "force": "running", "promote": "paused", "cancel": "cancelling", "retry": "paused", "skip": "paused",
 		}},
 		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "promote": "running", "cancel": "cancelling"}},
 		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopCanary), map[string]string{"promote": "running"}},
@@ -114,27 +118,23 @@ func TestCommandsInEveryState(t *testing.T) {
 		{fleet.RolloutPaused, promotedThen(fleet.StopThreshold), map[string]string{"promote": "!has stopped since", "resume": "running"}},
 		{fleet.RolloutPaused, func(r *fleet.Rollout) { rollouttest.StoppedBy(fleet.StopDeadline)(r); late(r) }, map[string]string{"resume": "!nothing is offered after it", "cancel": "cancelling"}},
 		{fleet.RolloutCancelling, nil, map[string]string{
-			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": "-", "retry": too, "skip": too,
+			"pause": too, "pause_now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": "-", "retry": too, "skip": too,
 		}},
 		{fleet.RolloutCancelled, nil, map[string]string{"cancel": "-", "pause": too, "resume": too, "retry": too}},
 		{fleet.RolloutCompleted, nil, map[string]string{
-			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": too, "retry": too, "skip": too,
+			"pause": too, "pause_now": too, "resume": too, "force": too, "approve": too, "promote": too, "cancel": too, "retry": too, "skip": too,
 		}},
 		{fleet.RolloutFailed, nil, map[string]string{"cancel": too, "retry": too}},
 		{fleet.RolloutRolledBack, nil, map[string]string{"cancel": too, "resume": too}},
 	} {
-		for _, v := range verbs {
-			want, ok := c.want[v.name]
-			if !ok {
-				continue
-			}
+		for verb, want := range c.want {
 			r := rollouttest.InState(c.state)
 			if c.with != nil {
 				c.with(&r)
 			}
-			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", v.name, c.state, r.Stop, want)
+			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", verb, c.state, r.Stop, want)
 			before := r
-			text, err := v.do(&r, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour)
+			text, err := give(verb, &r, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour)
 			switch words, refused := strings.CutPrefix(want, "!"); {
 			case refused:
 				if err == nil || fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), words) {
@@ -151,10 +151,47 @@ func TestCommandsInEveryState(t *testing.T) {
 					t.Errorf("%s: %q, it is now %s", name, text, r.State)
 				}
 				again := r
-				if text, err := v.do(&again, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
+				if text, err := give(verb, &again, Request{Actor: "kim", Why: "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
 					t.Errorf("%s: asked again it says %q, %v", name, text, err)
 				}
 			}
+		}
+	}
+}
+
+// A console shows one command as the one that the state asks for.
+func TestPrimaryCommand(t *testing.T) {
+	needsApproval := func(r *fleet.Rollout) {
+		r.Plan.Strategy.Canary = &fleet.CanaryRule{Approval: true}
+		r.Batches[0].Kind, r.Batches[0].EndedAt = fleet.BatchCanary, r.StartedAt
+	}
+	stopped := func(kind fleet.StopKind) func(*fleet.Rollout) {
+		return func(r *fleet.Rollout) { needsApproval(r); rollouttest.StoppedBy(kind)(r) }
+	}
+	for _, c := range []struct {
+		name  string
+		state fleet.RolloutState
+		with  func(*fleet.Rollout)
+		want  string
+	}{
+		{"a draft", fleet.RolloutDraft, nil, "start"},
+		{"under way", fleet.RolloutRunning, nil, "pause"},
+		{"waits for approval", fleet.RolloutRunning, needsApproval, "approve"},
+		{"paused before its approval", fleet.RolloutPaused, stopped(fleet.StopOperator), "resume"},
+		{"paused since nobody approved", fleet.RolloutPaused, stopped(fleet.StopDeadline), "resume"},
+		{"stopped by failures before its approval", fleet.RolloutPaused, stopped(fleet.StopThreshold), ""},
+		{"completed", fleet.RolloutCompleted, nil, ""},
+	} {
+		r := rollouttest.InState(c.state)
+		if c.with != nil {
+			c.with(&r)
+		}
+		got := ""
+		if first := plan.Commands(&r, plan.Around{}, rollouttest.Hour)[0]; first.Primary {
+			got = first.Name
+		}
+		if got != c.want {
+			t.Errorf("%s: the primary command is %q, want %q", c.name, got, c.want)
 		}
 	}
 }
@@ -163,7 +200,7 @@ func TestOverridingAGateNeedsAReason(t *testing.T) {
 	for _, kind := range []fleet.StopKind{fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline} {
 		for _, why := range []string{"", "  \n"} {
 			r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
-			_, err := resume(&r, Request{Actor: "kim", Why: why}, rollouttest.Hour)
+			_, err := give(plan.CommandResume, &r, Request{Actor: "kim", Why: why}, rollouttest.Hour)
 			var refusal *fleet.Error
 			if !errors.As(err, &refusal) || refusal.Field != "body.why" || r.State != fleet.RolloutPaused {
 				t.Errorf("resume after %s with the reason %q: %v, state %s", kind, why, err, r.State)
@@ -172,19 +209,28 @@ func TestOverridingAGateNeedsAReason(t *testing.T) {
 	}
 	for _, kind := range []fleet.StopKind{fleet.StopOperator, fleet.StopSuccess, fleet.StopRollback} {
 		r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
-		if _, err := resume(&r, Request{Actor: "kim"}, rollouttest.Hour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
+		if _, err := give(plan.CommandResume, &r, Request{Actor: "kim"}, rollouttest.Hour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
 			t.Errorf("resume after %s: %v, state %s", kind, err, r.State)
 		}
 	}
 	r := rollouttest.InState(fleet.RolloutRunning)
-	if _, err := force(&r, Request{Actor: "kim"}, rollouttest.Hour); err == nil || r.Forced != nil {
+	if _, err := give(plan.CommandForce, &r, Request{Actor: "kim"}, rollouttest.Hour); err == nil || r.Forced != nil {
 		t.Errorf("force without a reason: %v", err)
+	}
+	r = rollouttest.InState(fleet.RolloutRunning)
+	r.Plan.Strategy.Canary = &fleet.CanaryRule{Approval: true}
+	r.Batches[0].Kind, r.Batches[0].EndedAt, r.Batches[0].Counts = fleet.BatchCanary, r.StartedAt, fleet.Counts{Total: 3, Succeeded: 2, Failed: 1}
+	if _, err := give(plan.CommandApprove, &r, Request{Actor: "kim"}, rollouttest.Hour); err == nil || !strings.Contains(err.Error(), "1 of 3 canaries") || r.Approved != nil {
+		t.Errorf("approved after a failed canary without a reason: %v", err)
+	}
+	if _, err := give(plan.CommandApprove, &r, Request{Actor: "kim", Why: "its disk was full"}, rollouttest.Hour); err != nil || r.Approved == nil || r.Approved.Why != "its disk was full" {
+		t.Errorf("approved with a reason: %+v, %v", r.Approved, err)
 	}
 }
 
 func TestResumeForgivesFailures(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	text, err := resume(&r, Request{Actor: "kim", Why: "three old hosts"}, rollouttest.Hour)
+	text, err := give(plan.CommandResume, &r, Request{Actor: "kim", Why: "three old hosts"}, rollouttest.Hour)
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
@@ -192,7 +238,7 @@ func TestResumeForgivesFailures(t *testing.T) {
 		t.Errorf("what was withdrawn does not return: %+v", r.Orders)
 	}
 	r = rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	if _, err := force(&r, Request{Actor: "kim", Why: "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+	if _, err := give(plan.CommandForce, &r, Request{Actor: "kim", Why: "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
 		t.Errorf("forced: %+v, %v", r, err)
 	}
 }

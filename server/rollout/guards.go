@@ -168,21 +168,14 @@ func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
 func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name = strings.TrimSpace(f.Name)
-	switch err := req.check(); {
-	case err != nil:
+	if err := req.check(); err != nil {
 		return f, err
-	case f.Name == "" || len(f.Name) > maxGuardName:
-		return f, fleet.FieldError("body.name", "has %d bytes, want 1 to %d: say what the freeze is for", len(f.Name), maxGuardName)
-	case len(f.ID) > maxGuardName:
+	}
+	if len(f.ID) > maxGuardName {
 		return f, fleet.FieldError("body.id", "has %d bytes, at most %d are accepted", len(f.ID), maxGuardName)
-	case f.From.IsZero():
-		return f, fleet.FieldError("body.from", "is missing: say when the freeze begins, such as 2026-12-20T00:00:00Z")
-	case !f.To.After(f.From):
-		return f, fleet.FieldError("body.to", "is %s, want a time after from (%s)", f.To.Format(time.RFC3339), f.From.Format(time.RFC3339))
-	case !f.To.After(now):
-		return f, fleet.FieldError("body.to", "is %s, which has passed", f.To.Format(time.RFC3339))
-	case f.To.Sub(f.From) > maxFreeze:
-		return f, fleet.FieldError("body.to", "is more than a year after from: make several freezes if that is meant")
+	}
+	if err := checkFreeze(f, now); err != nil {
+		return f, err
 	}
 	all, err := s.ListFreezes(ctx)
 	if err != nil {
@@ -204,7 +197,7 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 		return f, fleet.Errorf(fleet.Conflict, "a freeze with id %s exists (%s): choose another id", f.ID, old.Name)
 	}
 	f.From, f.To, f.CreatedAt, f.CreatedBy = f.From.UTC(), f.To.UTC(), now, req.Actor
-	text := req.Actor + " added the freeze “" + f.Name + "” from " + f.From.Format(time.RFC3339) + " to " + f.To.Format(time.RFC3339)
+	text := req.Actor + " added the freeze “" + f.Name + "” " + period(f)
 	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, req, now); err != nil {
 		return f, err
 	}
@@ -215,16 +208,77 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 	return f, s.Actions.CancelScheduled(ctx, f, req.Actor)
 }
 
+func checkFreeze(f fleet.Freeze, now time.Time) error {
+	switch {
+	case f.Name == "" || len(f.Name) > maxGuardName:
+		return fleet.FieldError("body.name", "has %d bytes, want 1 to %d: say what the freeze is for", len(f.Name), maxGuardName)
+	case f.From.IsZero():
+		return fleet.FieldError("body.from", "is missing: say when the freeze begins, such as 2026-12-20T00:00:00Z")
+	case !f.To.After(f.From):
+		return fleet.FieldError("body.to", "is %s, want a time after from (%s)", f.To.Format(time.RFC3339), f.From.Format(time.RFC3339))
+	case !f.To.After(now):
+		return fleet.FieldError("body.to", "is %s, which has passed", f.To.Format(time.RFC3339))
+	case f.To.Sub(f.From) > maxFreeze:
+		return fleet.FieldError("body.to", "is more than a year after from: make several freezes if that is meant")
+	}
+	return nil
+}
+
+// period describes when a freeze is in force.
+func period(f fleet.Freeze) string {
+	return "from " + f.From.Format(time.RFC3339) + " to " + f.To.Format(time.RFC3339)
+}
+
+// ChangeFreeze replaces the name and the times of a freeze, and cancels the scheduled
+// upgrades that would begin in it, as CreateFreeze does.
+func (s *Service) ChangeFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
+	now := s.Now.UTC()
+	f.Name, f.From, f.To = strings.TrimSpace(f.Name), f.From.UTC(), f.To.UTC()
+	if err := req.check(); err != nil {
+		return f, err
+	}
+	if err := checkFreeze(f, now); err != nil {
+		return f, err
+	}
+	for try := 1; ; try++ {
+		old, err := s.getFreeze(ctx, f.ID)
+		if err != nil {
+			return f, err
+		}
+		changed := old
+		changed.Name, changed.From, changed.To = f.Name, f.From, f.To
+		text := req.Actor + " changed the freeze “" + old.Name + "” " + period(old) + " to “" + f.Name + "” " + period(f)
+		if try == 1 {
+			if err := s.recordGuard(ctx, subjectFreezes, "freeze.change", text, req, now); err != nil {
+				return f, err
+			}
+		}
+		err = s.Store.Freezes().Update(ctx, changed)
+		if err == nil {
+			s.signal()
+			return changed, s.Actions.CancelScheduled(ctx, changed, req.Actor)
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return f, err
+		}
+	}
+}
+
+func (s *Service) getFreeze(ctx context.Context, id string) (fleet.Freeze, error) {
+	f, err := s.Store.Freezes().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return f, fleet.Errorf(fleet.NotFound, "there is no freeze %s: `muster freezes list` shows those there are", id)
+	}
+	return f, err
+}
+
 // DeleteFreeze removes a freeze.
 func (s *Service) DeleteFreeze(ctx context.Context, id string, req Request) error {
 	if err := req.check(); err != nil {
 		return err
 	}
-	f, err := s.Store.Freezes().Get(ctx, id)
+	f, err := s.getFreeze(ctx, id)
 	if err != nil {
-		if fleet.KindOf(err) == fleet.NotFound {
-			return fleet.Errorf(fleet.NotFound, "there is no freeze %s: `muster freezes list` shows those there are", id)
-		}
 		return err
 	}
 	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", req.Actor+" removed the freeze “"+f.Name+"”", req, s.Now.UTC()); err != nil {

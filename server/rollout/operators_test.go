@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,9 +106,9 @@ func TestRetryAndSkipRefuseUnsuitableTargets(t *testing.T) {
 	d.end(r.ID, "broken", fleet.TargetFailed)
 	ctx := t.Context()
 	_, err := d.service.Retry(ctx, r.ID, []string{"broken", "fine"}, kim)
-	d.wantKind(err, fleet.Conflict, "agent fine (host-fine) cannot retry: it is succeeded")
+	d.wantKind(err, fleet.Conflict, "agent fine (host-fine) runs the version already, and need not be retried")
 	_, err = d.service.Skip(ctx, r.ID, []string{"fine"}, kim)
-	d.wantKind(err, fleet.Conflict, "cannot skip: it is succeeded")
+	d.wantKind(err, fleet.Conflict, "agent fine (host-fine) runs the version already, and cannot be left out")
 	_, err = d.service.Retry(ctx, r.ID, []string{"stranger"}, kim)
 	d.wantKind(err, fleet.NotFound, "is no target of rollout “spring”")
 	_, err = d.service.Skip(ctx, r.ID, nil, kim)
@@ -295,9 +296,24 @@ func TestFreezesAreValidatedAndStored(t *testing.T) {
 	if list, err := d.service.ListFreezes(t.Context()); err != nil || len(list) != 1 || list[0].CreatedBy != "kim" {
 		t.Errorf("the calendar is %+v, %v", list, err)
 	}
+	longer := good
+	longer.Name, longer.To = "Christmas and New Year", good.To.Add(24*time.Hour)
+	changed, err := d.service.ChangeFreeze(t.Context(), longer, kim)
+	d.must(err)
+	if changed.CreatedBy != "kim" || !changed.To.Equal(longer.To) || changed.Name != longer.Name {
+		t.Errorf("the changed freeze is %+v", changed)
+	}
+	wrong := longer
+	wrong.To = wrong.From
+	_, err = d.service.ChangeFreeze(t.Context(), wrong, kim)
+	d.wantKind(err, fleet.Invalid, "[request body.to]")
+	wrong = longer
+	wrong.ID = "none"
+	_, err = d.service.ChangeFreeze(t.Context(), wrong, kim)
+	d.wantKind(err, fleet.NotFound, "there is no freeze none")
 	d.must(d.service.DeleteFreeze(t.Context(), "yule", kim))
 	d.wantKind(d.service.DeleteFreeze(t.Context(), "yule", kim), fleet.NotFound, "there is no freeze yule")
-	if got := d.trail("freezes"); !slices.Equal(got, []string{"freeze.create", "freeze.delete"}) {
+	if got := d.trail("freezes"); !slices.Equal(got, []string{"freeze.create", "freeze.change", "freeze.delete"}) {
 		t.Errorf("the trail is %v", got)
 	}
 }
@@ -412,5 +428,50 @@ func TestWhyNamesTheLimitThatBlocksATarget(t *testing.T) {
 				t.Errorf("of one of the next batch it says %q", e.Summary)
 			}
 		})
+	}
+}
+
+// As TestCommandsThatArePossibleAreAccepted, for the commands on one target: in each state of the
+// rollout and of the target, also while an order waits.
+var targetStates = []fleet.TargetState{
+	fleet.TargetPending, fleet.TargetHeld, fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying, fleet.TargetSucceeded,
+	fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetSkipped, fleet.TargetExpired, fleet.TargetCancelled,
+}
+
+func TestTargetCommandsThatArePossibleAreAccepted(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b")
+	id := d.start().ID
+	orders := map[string][]fleet.Order{
+		"none": nil, "retry all": {{ID: "o", Kind: fleet.OrderRetry}}, "retry a": {{ID: "o", Kind: fleet.OrderRetry, Agents: []string{"b", "a"}}}, "skip a": {{ID: "o", Kind: fleet.OrderSkip, Agents: []string{"a"}}},
+	}
+	give := map[string]func(*rollout.Service, context.Context, string, []string, rollout.Request) (fleet.Rollout, error){
+		plan.CommandRetry: (*rollout.Service).Retry, plan.CommandSkip: (*rollout.Service).Skip,
+	}
+	for _, state := range []fleet.RolloutState{fleet.RolloutRunning, fleet.RolloutPaused, fleet.RolloutCancelling, fleet.RolloutCompleted} {
+		for _, target := range targetStates {
+			for waiting, list := range orders {
+				for _, kind := range []fleet.StrategyKind{fleet.Rolling, fleet.LockstepStrategy} {
+					for name, do := range give {
+						d.edit(id, func(r *fleet.Rollout) { r.State, r.Orders, r.Plan.Strategy.Kind = state, list, kind })
+						one, err := d.service.TargetOf(t.Context(), id, "a")
+						d.must(err)
+						one[0].State = target
+						_, errs, err := d.store.Targets().UpdateMany(t.Context(), one)
+						d.must(errors.Join(append(errs, err)...))
+						r := d.rollout(id)
+						listed, err := d.service.Commands(t.Context(), &r)
+						d.must(err)
+						of := plan.TargetCommands(&r, listed, &one[0])
+						c := of[slices.IndexFunc(of, func(c fleet.Command) bool { return c.Name == name })]
+						after, err := do(d.service, t.Context(), id, []string{"a"}, kim)
+						accepted := err == nil && after.Generation > r.Generation
+						if accepted != c.Allowed || c.Allowed == (c.Reason != "") {
+							t.Errorf("%s of a %s target of a %s rollout (%s, waiting: %s): accepted is %t (%v), the list has %+v", name, target, state, kind, waiting, accepted, err, c)
+						}
+					}
+				}
+			}
+		}
 	}
 }

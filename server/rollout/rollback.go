@@ -32,6 +32,13 @@ func (c Scope) id(rolloutID string) string {
 	return plan.RollbackID(rolloutID) + "-" + string(c)
 }
 
+func (c Scope) command() string {
+	if c == ScopeAll {
+		return plan.CommandRollbackAll
+	}
+	return plan.CommandRollbackFailed
+}
+
 // holds reports whether a target in this state is rolled back. ScopeAll includes
 // targets under way, since the version that they are about to reach is undone.
 func (c Scope) holds(s fleet.TargetState) bool {
@@ -69,16 +76,12 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	if err != nil {
 		return r, err
 	}
-	if err := plan.CheckKnown(&r); err != nil {
+	around, err := s.around(ctx, &r)
+	if err != nil {
 		return r, err
 	}
-	switch {
-	case r.RollbackOf != "":
-		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version that the agents should run", plan.Title(&r))
-	case r.State == fleet.RolloutDraft:
-		return r, refuse(&r, "roll back")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return r, fleet.Errorf(fleet.Conflict, "%s is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)", plan.Title(&r))
+	if refused := plan.CheckCommand(scope.command(), &r, around, s.Now.UTC()); refused != nil && !refused.Done {
+		return r, refused.Err(plan.Title(&r))
 	}
 	back, err := s.Store.Rollouts().Get(ctx, scope.id(id))
 	known := err == nil
@@ -86,9 +89,6 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	case known && back.State != fleet.RolloutDraft:
 		return back, nil
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		return back, err
-	}
-	if err := s.checkOtherRollback(ctx, &r, scope.id(id)); err != nil {
 		return back, err
 	}
 	now := s.Now.UTC()
@@ -126,23 +126,6 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 		return back, err
 	}
 	return s.begin(ctx, back, pre, id, fleet.EventRollbackStarted, req)
-}
-
-// checkOtherRollback refuses a rollback while one of another scope is under way.
-func (s *Service) checkOtherRollback(ctx context.Context, r *fleet.Rollout, id string) error {
-	if r.RolledBackBy == "" || r.RolledBackBy == id {
-		return nil
-	}
-	other, err := s.Store.Rollouts().Get(ctx, r.RolledBackBy)
-	switch {
-	case err != nil && fleet.KindOf(err) == fleet.NotFound:
-		return nil
-	case err != nil:
-		return err
-	case other.State.Active():
-		return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: wait until that has ended, or cancel it", plan.Title(r), plan.Title(&other))
-	}
-	return nil
 }
 
 // rollbackOf returns the draft of a rollback: one batch within the limits of the

@@ -95,12 +95,11 @@ func (req Request) check() error {
 }
 
 // needWhy refuses a command that overrides a gate without a reason.
-func (req Request) needWhy(format string, args ...any) error {
+func (req Request) needWhy(ask string) error {
 	if strings.TrimSpace(req.Why) != "" {
 		return nil
 	}
-	e := fleet.Errorf(fleet.Invalid, format, args...)
-	return fleet.FieldError("body.why", "is missing: %s", e.Message)
+	return fleet.FieldError("body.why", "is missing: %s", ask)
 }
 
 func (req Request) decision(now time.Time) fleet.Decision {
@@ -147,7 +146,7 @@ func (s *Service) createAs(ctx context.Context, r fleet.Rollout, req Request) (f
 	case known.Group != r.Group || known.Fleet != r.Fleet || known.SpecHash != r.SpecHash:
 		return known, fleet.Errorf(fleet.Conflict, "%s exists already, and was made for something else", plan.Title(&known))
 	case known.State == fleet.RolloutDraft && known.Pin == nil:
-		return known, s.record(ctx, &known, "create", req, "created the draft of "+plan.Title(&known), known.CreatedAt)
+		return known, s.record(ctx, &known, "create", req, "created the draft of "+plan.Name(&known), known.CreatedAt)
 	}
 	return known, nil
 }
@@ -177,7 +176,7 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.record(ctx, &r, "create", req, "created the draft of "+plan.Title(&r), now); err != nil {
+	if err := s.record(ctx, &r, "create", req, "created the draft of "+plan.Name(&r), now); err != nil {
 		return fleet.Rollout{}, err
 	}
 	s.publish(ctx, fleet.EventRolloutCreated, &r, req, now)
@@ -291,7 +290,7 @@ func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Ti
 	return plan.NewSelector(sel, at)
 }
 
-func lockedError(component, policy string, h preview.Holder) error {
+func lockedError(component, policy string, h preview.Holder) *fleet.Error {
 	what := "policy " + policy
 	if component != "" {
 		what = "component " + component + " of " + what
@@ -438,14 +437,8 @@ func (s *Service) Delete(ctx context.Context, id string, req Request) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.State.Active():
-		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", plan.Title(&r), r.State)
-	case r.State != fleet.RolloutDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", plan.Title(&r), r.State)
-	case r.Pin != nil:
-		// Its targets may exist, and nothing would ever remove them.
-		return fleet.Errorf(fleet.Conflict, "%s: its start was interrupted; start it again with preview %s, then cancel it", plan.Title(&r), r.Pin.Hash)
+	if refused := plan.CheckCommand(plan.CommandDelete, &r, plan.Around{}, s.Now.UTC()); refused != nil {
+		return refused.Err(plan.Title(&r))
 	}
 	for _, hash := range r.Previews {
 		if err := s.dropPreview(ctx, id, hash); err != nil {
@@ -497,6 +490,11 @@ func (s *Service) ListTargets(ctx context.Context, q store.TargetQuery) ([]fleet
 		return nil, 0, err
 	}
 	return s.Store.Targets().List(ctx, q)
+}
+
+// TargetOf returns the target that is an agent; none if the agent is no target of the rollout.
+func (s *Service) TargetOf(ctx context.Context, id, agentID string) ([]fleet.Target, error) {
+	return s.Store.Targets().GetMany(ctx, id, []string{agentID})
 }
 
 // Trail returns the audit trail of a rollout, newest first; also of a deleted one.

@@ -68,7 +68,7 @@ func TestWhyBeginsWithTheLastUpgradeOfAComponent(t *testing.T) {
 	failed := &agentapi.UpgradeDetails{TargetVersion: "3.0.0", ActionID: act.ID, State: agentapi.UpgradeFailed}
 	failedWhile(agentapi.UpgradeWatching, "check page: 500", "")(failed)
 	s.reports("a", component("web", "1.0.0", failed))
-	s.wantWhy("a", "web", "web on host-a runs 1.0.0: its upgrade to 3.0.0, ordered by kim (action "+act.ID+"), was undone by its host: check page: 500", "or this one with `muster components upgrade web host-a --version 3.0.0 --force`")
+	s.wantWhy("a", "web", "web on host-a runs 1.0.0: its upgrade to 3.0.0, ordered by kim (action "+act.ID+"), was undone by its host: check page: 500", "Find out why it failed, then roll out a later version.")
 
 	s.reports("a", component("web", "2.0.0", nil))
 	s.wantWhy("a", "web", "web on host-a runs 2.0.0, which no order of the server brought there: it was changed on its host; the last order, ordered by kim", "")
@@ -97,7 +97,7 @@ func TestWhyNamesTheFailureOfAComponentThatNoRolloutHas(t *testing.T) {
 	failedWhile(agentapi.UpgradeDownloading, "folder /etc/web does not exist", "")(failed)
 	s.reports("a", component("web", "", failed), component("db", "1.0.0", nil))
 	s.wantWhy("a", "web", "web on host-a has no version yet: its upgrade to 1.0.0, ordered by kim (action "+act.ID+"), failed: folder /etc/web does not exist",
-		"Fix the reported cause; then order it again with `muster components upgrade web host-a --version 1.0.0`.")
+		"Fix the reported cause first: until then it fails again. Then retry it, or upgrade to a later version.")
 
 	s.wantWhy("a", "db", "and 2.0.0 is published, but no rollout brings it there", "`muster components upgrade db host-a --version 2.0.0`")
 	if e := s.why("a", "db"); !strings.Contains(e.Chain[0].Text, "db on host-a runs 1.0.0, and the server has ordered no upgrade of it") {

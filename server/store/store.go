@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -73,7 +74,12 @@ type Store interface {
 	Servers() Collection[fleet.Server]
 	// ServerUpgrades has at most one document, of the id fleet.ServerUpgradeID.
 	ServerUpgrades() Collection[fleet.ServerUpgrade]
+	// Views has at most fleet.MaxViews documents.
+	Views() Collection[fleet.View]
+	// Samples are bounded by package series, which thins them out.
+	Samples() Collection[fleet.Sample]
 	Audit() Audit
+	History() History
 	Events() Events
 	Settings() Settings
 	// Schema returns the number of the schema that this version writes; each kind of store
@@ -105,7 +111,9 @@ type AgentChange struct {
 	State uint64
 }
 
-// Agents stores agent documents.
+// Agents stores agent documents. Update, UpdateMany and Report also put
+// fleet.Agent.EndedUpgrades of the documents into History: a store that can does so with the
+// document, the others before it.
 type Agents interface {
 	// Create stores the agent with its Last. It fails with Conflict if the id or the
 	// access key id is taken.
@@ -150,6 +158,9 @@ type Agents interface {
 	// CountPolicies counts the agents that are not unenrolled by the revision of their policy
 	// that they have. Agents without a policy are not counted.
 	CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error)
+	// Tally counts the agents that match the filter by the classes and fields of q, in one
+	// pass.
+	Tally(ctx context.Context, filter AgentFilter, q TallyQuery) (Tally, error)
 	// Each calls f with every agent that matches the filter, in no particular order. f must
 	// not call the store.
 	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error
@@ -173,6 +184,8 @@ type Report struct {
 	// ended without a result, the next message would find it finished, and the result
 	// would never be written.
 	Results []fleet.Result
+	// History is put into History. What follows from the document need not be here.
+	History []fleet.HistoryRecord
 	// Agent is the changed document, or nil.
 	Agent *fleet.Agent
 	// Seen is stored as by Touch; nil if the message is not a check-in. It is written
@@ -203,6 +216,46 @@ type AgentFilter struct {
 	// Invalid.
 	Query kql.Filter
 }
+
+// TallyQuery says what Agents.Tally counts.
+type TallyQuery struct {
+	// Classes are lists of queries, as for CountFirst: an agent belongs to the first of each
+	// list that matches, or else to the class after the last.
+	Classes [][]kql.Filter
+	// Fields are counted by their values.
+	Fields []TallyField
+}
+
+// TallyField is a field whose values are counted. An agent counts for each of its values, once,
+// and for the empty text if it has none.
+type TallyField struct {
+	Field *kql.Field // of type Keyword or Version
+	// Prefix selects values by how they begin. It is removed from them, and a value that is
+	// nothing else is none.
+	Prefix string
+	// ByClass also counts the classes of Classes[0] for each value.
+	ByClass bool
+}
+
+// Tally has the counts of Agents.Tally.
+type Tally struct {
+	Total int
+	// Classes has the counts of each list of TallyQuery.Classes at its index; they are as
+	// those of CountFirst.
+	Classes [][]int
+	// Values has the counts of each of TallyQuery.Fields at its index, by value.
+	Values []map[string]TallyCount
+}
+
+// TallyCount is the number of agents with a value.
+type TallyCount struct {
+	Agents  int
+	Classes []int // of TallyField.ByClass
+}
+
+// MaxTallyValues bounds the values of a field that are counted. If there are more, Tally fails
+// with Invalid: their counts would not be exact.
+const MaxTallyValues = 60_000
 
 // AgentQuery selects one page of agents.
 type AgentQuery struct {
@@ -280,6 +333,9 @@ type Results interface {
 	Get(ctx context.Context, actionID, agentID string) (fleet.Result, error)
 	// Answered returns the set of the given agents that have a result of the action.
 	Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error)
+	// OfAction calls f with the results of an action, in no particular order: those of the given
+	// agents, or of all if agentIDs is nil. f must not call the store.
+	OfAction(ctx context.Context, actionID string, agentIDs []string, f func(fleet.Result)) error
 	// Errors returns the latest failed results of an action, newest first.
 	Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error)
 	// Counts returns the counts of each action; an action without results is absent.
@@ -383,10 +439,84 @@ const MaxAuditTrim = 5_000
 // AuditQuery selects one page of the audit trail.
 type AuditQuery struct {
 	Subject string     // empty: all
+	Actor   string     // empty: all
+	People  bool       // without what fleet.System did
+	Verb    string     // a verb, or a noun for all verbs that begin with it and a dot; empty: all
+	Since   *time.Time // entries at or after this time; nil: all
 	Until   *time.Time // entries at or before this time; nil: all
-	Offset  int
-	Limit   int // zero: only the total
+	// Words must all occur in AuditText. They are in lower case.
+	Words  []string
+	Offset int
+	Limit  int // zero: only the total
 }
+
+// MaxAuditText is how many characters of AuditText are searched: as many as Elasticsearch
+// indexes in one keyword, less some.
+const MaxAuditText = 8_000
+
+// AuditText returns the text of an entry that searches read, in lower case.
+func AuditText(e fleet.AuditEntry) string {
+	text := []rune(strings.ToLower(strings.Join([]string{e.Actor, e.Verb, e.Subject, e.Why, e.Text}, "\n")))
+	return string(text[:min(len(text), MaxAuditText)])
+}
+
+// History stores what happened to agents, one record for each upgrade and for each other event,
+// until it is removed by retention. The records of a deleted agent stay.
+type History interface {
+	// Put stores records in one durable write. A record replaces that of its id: a later
+	// verdict replaces an earlier one.
+	Put(ctx context.Context, records []fleet.HistoryRecord) error
+	// List returns records of an agent, newest first by At; ties are in the reverse order of
+	// the ids.
+	List(ctx context.Context, q HistoryQuery) ([]fleet.HistoryRecord, error)
+	// CountEnds counts the records of each action by how they ended; an action without records
+	// is absent.
+	CountEnds(ctx context.Context, actionIDs []string) (map[string]map[fleet.End]int, error)
+	// OfAction calls f with the records that q selects, in no particular order. f must not call
+	// the store.
+	OfAction(ctx context.Context, q ActionHistory, f func(fleet.HistoryRecord)) error
+	// Count returns the number of records.
+	Count(ctx context.Context) (int, error)
+	// Each calls f with every record, in no particular order. f must not call the store.
+	Each(ctx context.Context, f func(fleet.HistoryRecord)) error
+	// Trim removes the records that ended before t.Before and, of the others, those that ended
+	// first, so that at most t.Keep remain; at most t.Limit. It returns how many.
+	Trim(ctx context.Context, t HistoryTrim) (removed int, err error)
+}
+
+// HistoryQuery selects one page of the records of an agent.
+type HistoryQuery struct {
+	AgentID string
+	// Component selects the records of one component, and those of the agent itself if it is
+	// empty; nil: all.
+	Component *string
+	// Before is the last record of the page before; zero: the page is the first.
+	Before HistoryPosition
+	Limit  int
+}
+
+// ActionHistory selects records of one action.
+type ActionHistory struct {
+	ActionID string
+	AgentIDs []string              // nil: of all agents
+	States   []fleet.ProgressState // nil: of all states
+}
+
+// HistoryPosition is the place of a record in the order of History.List.
+type HistoryPosition struct {
+	At time.Time
+	ID string
+}
+
+// HistoryTrim selects the records that History.Trim removes.
+type HistoryTrim struct {
+	Before time.Time
+	Keep   int
+	Limit  int
+}
+
+// MaxHistoryTrim bounds HistoryTrim.Limit, so that other writers do not wait for long.
+const MaxHistoryTrim = 5_000
 
 // Events stores the stream of events, in one order across all processes.
 type Events interface {
@@ -464,6 +594,25 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 		out[r.Status] = counts[i]
 	}
 	return out, nil
+}
+
+// CountHealth is CountStatuses of healths; a health without agents is absent.
+func CountHealth(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Health]int, error) {
+	return countClasses(ctx, agents, filter, fleet.HealthClasses(timeouts, now))
+}
+
+// CountProgress counts the agents that match a filter by the progress of their last upgrade at
+// now. Those without one count as fleet.ProgressNone, and a state without agents is absent.
+func CountProgress(ctx context.Context, agents Agents, filter AgentFilter, now time.Time) (map[fleet.ProgressState]int, error) {
+	return countClasses(ctx, agents, filter, fleet.ProgressClasses(now))
+}
+
+func countClasses[T comparable](ctx context.Context, agents Agents, filter AgentFilter, classes fleet.Classes[T]) (map[T]int, error) {
+	counts, err := agents.CountFirst(ctx, filter, classes.Filters)
+	if err != nil {
+		return nil, err
+	}
+	return classes.ByValue(counts), nil
 }
 
 // upgradingPage bounds one read of EachUpgrading.
@@ -557,7 +706,7 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 func ApplyReport(ctx context.Context, agents Agents, a fleet.Agent, now time.Time, report func(*fleet.Agent) Report) (events bool, err error) {
 	for try := 1; ; try++ {
 		r := report(&a)
-		if r.Agent == nil && r.Seen == nil && len(r.Results) == 0 && len(r.Events) == 0 {
+		if r.Agent == nil && r.Seen == nil && len(r.Results) == 0 && len(r.Events) == 0 && len(r.History) == 0 {
 			return false, nil
 		}
 		for i := range r.Events {

@@ -71,9 +71,15 @@ func notify(webhookID string, e fleet.Event) []byte {
 	switch {
 	case e.Type == fleet.EventIncident:
 		n.Incident = e.Data
-		var incident struct{ Title, State string }
+		var incident struct {
+			Title, State string
+			Next         struct{ Command string }
+		}
 		_ = json.Unmarshal(e.Data, &incident) // without data the sentence is shorter
 		n.Text = strings.TrimPrefix(fmt.Sprintf("%s (incident %s)", incident.Title, incident.State), " ")
+		if incident.Next.Command != "" && incident.State == string(fleet.IncidentOpen) {
+			n.Text += ": see `" + incident.Next.Command + "`"
+		}
 	case strings.HasPrefix(e.Type, "rollout."):
 		n.Rollout = &Rollout{ID: e.Subject}
 		_ = json.Unmarshal(e.Data, &n.Rollout.RolloutEventData) // as above

@@ -190,10 +190,10 @@ func TestWebhookReceivesTheEventsItSelects(t *testing.T) {
 func TestIncidentsAreDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("a.example")
-		w.Events.Publish(t.Context(), fleet.Event{Type: fleet.EventIncident, Subject: "i1", Data: json.RawMessage(`{"id":"i1","title":"The rollback of web-1 failed","state":"open"}`)})
+		w.Events.Publish(t.Context(), fleet.Event{Type: fleet.EventIncident, Subject: "i1", Data: json.RawMessage(`{"id":"i1","title":"The rollback of web-1 failed","state":"open","next":{"command":"muster agents why a1"}}`)})
 		w.gets("a.example", fleet.EventIncident)
 		var n webhook.Notification
-		if err := json.Unmarshal(w.net.of("a.example")[0].body, &n); err != nil || n.Rollout != nil || !bytes.Contains(n.Incident, []byte(`"i1"`)) || n.Text != "The rollback of web-1 failed (incident open)" {
+		if err := json.Unmarshal(w.net.of("a.example")[0].body, &n); err != nil || n.Rollout != nil || !bytes.Contains(n.Incident, []byte(`"i1"`)) || n.Text != "The rollback of web-1 failed (incident open): see `muster agents why a1`" {
 			t.Errorf("body is %+v, %v", n, err)
 		}
 	})

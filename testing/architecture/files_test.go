@@ -6,6 +6,7 @@ import (
 	"go/build"
 	"go/token"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -130,8 +131,7 @@ func TestNoForeignFiles(t *testing.T) {
 			t.Errorf("%s has %d bytes: every clone keeps it for ever; generate it when it is needed", name, len(content))
 		}
 		isKnown := slices.ContainsFunc(binaries, func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
-		// Pictures of the README are allowed.
-		if isBinary(content) && !isKnown && !readmeShows(tr, name) {
+		if isBinary(content) && !isKnown && !isPicture(tr, name) {
 			t.Errorf("%s is a binary: nobody can review it; generate it when it is needed", name)
 		}
 		if len(bytes.TrimSpace(content)) == 0 && path.Base(name) != ".gitkeep" {
@@ -149,8 +149,12 @@ func forbiddenBy(part string) string {
 	return ""
 }
 
-func readmeShows(tr tree, name string) bool {
-	return strings.HasSuffix(name, ".png") && bytes.Contains(tr.read("README.md"), []byte("]("+name+")"))
+// isPicture reports whether a document shows the file as a picture.
+func isPicture(tr tree, name string) bool {
+	return strings.HasSuffix(name, ".png") && slices.ContainsFunc(tr.with(".md"), func(doc string) bool {
+		shown, err := filepath.Rel(filepath.Dir(doc), name)
+		return err == nil && bytes.Contains(tr.read(doc), []byte(`"`+filepath.ToSlash(shown)+`"`))
+	})
 }
 
 func TestNoUnreachableGoFiles(t *testing.T) {

@@ -60,6 +60,7 @@ func callsOf(t testing.TB, s *apptest.Server) (calls []call) {
 	admin := func(method, path, body string) {
 		calls = append(calls, call{method, s.AdminURL + "/api/fleet/" + path, apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "kbn-xsrf", "test"), body, 200})
 	}
+	s.Publisher().Publish("9.0.0")
 	id := fleet.NewID()
 	for _, o := range []struct{ path, fields string }{
 		{"fleet_server_hosts", `"host_urls":["https://fleet.example.com:8220"],"is_default":false,"ssl":{"certificate":"c","client_auth":"optional"},"secrets":{"ssl":{"key":"k"}}`},

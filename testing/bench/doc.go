@@ -2,11 +2,12 @@
 // its duration, the outage of a component, the time to detect a crash loop, and the memory
 // of agent and watcher; for a unit of systemd, its outage in an upgrade; for a rollout with
 // the real server and simulated agents, the duration of its steps; for both stores, the
-// cost of enrolment, check-ins, actions, acknowledgements and queries. The scenario floor
-// of testing/loadtest measures what a request costs without Muster.
+// cost of enrolment, check-ins, actions, acknowledgements and queries; for the web UI, its
+// pages in Chromium with a large fleet. The scenario floor of testing/loadtest measures what
+// a request costs without Muster.
 //
 // `go tool mage bench` runs it. It prints tables and writes them to RESULTS.md,
-// ROLLOUTS.md and STORES.md beside this file. It has no tests, since figures depend on the
+// ROLLOUTS.md, STORES.md, DECLARED.md and CONSOLE.md beside this file. It has no tests, since figures depend on the
 // machine.
 //
 // `go test -tags nomsgpack -run '^$' -bench Stores ./testing/bench` runs one part.

@@ -204,7 +204,7 @@ func (s *site) calm(at *server) {
 		stored, err := at.store.Agents().GetMany(s.Context(), ids)
 		s.check(err)
 		for i := range stored {
-			stored[i].CancelUpgrade(actionID)
+			stored[i].CancelUpgrade(actionID, time.Now().UTC())
 		}
 		errs, err := at.store.Agents().UpdateMany(s.Context(), stored)
 		s.check(errors.Join(append(errs, err)...))

@@ -38,9 +38,16 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	before := tree(t, h)
 
 	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
-	// It may fit later, so the upgrade is postponed with the reason, before anything is
-	// downloaded.
+	// The server knows what the host has reported, and names it before anything is ordered.
+	order := []string{"agents", "upgrade", "--version", "1.1.0", h.ID}
+	w.wait(h, "has reported its free space", func(a adminapi.Agent) bool { return strings.Contains(fmt.Sprint(a.LocalMetadata), "free_bytes") })
+	if code, said := w.command(order...); code == 0 || !strings.Contains(said, "of free disk space for version 1.1.0") || !strings.Contains(said, "--force") {
+		t.Errorf("the order is answered %d: %s", code, said)
+	}
+	// With --force the host decides. The version may fit later, so it postpones the upgrade
+	// with the reason, before anything is downloaded.
+	_, err = w.server.CLI(t.Context(), append(order, "--force")...)
+	check(t, err)
 	w.wait(h, "has put the upgrade off", func(a adminapi.Agent) bool {
 		return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeScheduled &&
 			a.UpgradeDetails.Metadata.RetryErrorMsg != nil && strings.Contains(*a.UpgradeDetails.Metadata.RetryErrorMsg, "not enough disk space")

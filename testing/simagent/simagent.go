@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
@@ -25,7 +26,7 @@ const (
 	PhaseGap = 150 * time.Millisecond
 	// movePause is the pause before the next server is tried, so that a server that
 	// refuses at once is not asked a thousand times a second. With a single server the
-	// agent obeys Retry-After, as a real one does.
+	// agent waits for Retry-After, as a real one does.
 	movePause = 100 * time.Millisecond
 	// pollTimeout is the poll timeout of a real agent. No test waits for its end.
 	pollTimeout = "5m"
@@ -41,12 +42,17 @@ type Options struct {
 	Servers []string
 	Home    int
 	TLS     *tls.Config
+	// HTTP sends the requests. nil means a client that shares no connections.
+	HTTP *http.Client
 	// OnAction executes an action in the agent's goroutine; while it runs, the agent does
 	// not poll. nil means to acknowledge the action, as the agent does with policies.
 	OnAction  func(ctx context.Context, a *Agent, act agentapi.Action)
 	Callbacks Callbacks
 	// ServersPoll lets the server choose the poll timeout.
 	ServersPoll bool
+	// OnCheckin completes each check-in before it is sent: with the metadata of another host,
+	// components, or a status. nil means a healthy Linux host without components.
+	OnCheckin func(a *Agent, r *agentapi.CheckinRequest)
 }
 
 // Callbacks are called in the agent's goroutine. Each may be nil.
@@ -89,7 +95,7 @@ type Refusal struct {
 	Text   string
 }
 
-// Agent is one simulated agent. Run may be called once; the other methods are for
+// Agent is one simulated agent. Run may be called once; the other methods but Renew are for
 // Options.OnAction.
 type Agent struct {
 	o       Options
@@ -99,11 +105,15 @@ type Agent struct {
 	token   string
 	details *agentapi.UpgradeDetails
 	todo    []agentapi.Action
+	renew   chan struct{}
 }
 
 // New returns an agent that has enrolled.
 func New(o Options) *Agent {
-	return &Agent{o: o, http: newHTTP(o.TLS), at: o.Home, version: o.Version}
+	if o.HTTP == nil {
+		o.HTTP = newHTTP(o.TLS)
+	}
+	return &Agent{o: o, http: o.HTTP, at: o.Home, version: o.Version, renew: make(chan struct{}, 1)}
 }
 
 // newHTTP returns a client that shares no connections.
@@ -152,9 +162,36 @@ func (a *Agent) Run(ctx context.Context) {
 			a.handle(ctx, act)
 			continue
 		}
-		if err := a.poll(ctx, nil); err != nil {
+		if err := a.park(ctx); err != nil {
 			a.move(ctx, err)
 		}
+	}
+}
+
+// park checks in and waits for actions, or until Renew is called.
+func (a *Agent) park(ctx context.Context) error {
+	parked, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.renew:
+			cancel()
+		case <-parked.Done():
+		}
+	}()
+	err := a.poll(parked, nil)
+	if parked.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Renew ends the parked check-in, so that the next one reports at once what OnCheckin has to
+// say. Any goroutine may call it.
+func (a *Agent) Renew() {
+	select {
+	case a.renew <- struct{}{}:
+	default: // it is about to
 	}
 }
 
@@ -184,10 +221,14 @@ func (a *Agent) poll(ctx context.Context, sent func()) error {
 	if a.o.ServersPoll {
 		timeout = "0s"
 	}
-	resp, err := a.client().Checkin(ctx, agentapi.CheckinRequest{
+	req := agentapi.CheckinRequest{
 		Status: "online", Message: "Running", AckToken: shown, LocalMeta: Metadata(a.o.Host, a.version), Components: json.RawMessage(`[]`),
 		UpgradeDetails: a.details, PollTimeout: timeout,
-	}, func() {
+	}
+	if a.o.OnCheckin != nil {
+		a.o.OnCheckin(a, &req)
+	}
+	resp, err := a.client().Checkin(ctx, req, func() {
 		if sent != nil {
 			sent()
 		}
@@ -265,19 +306,40 @@ func (a *Agent) Install(ctx context.Context, actionID, version string) {
 		if state == agentapi.UpgradeWatching {
 			a.version = version
 		}
-		a.details = &agentapi.UpgradeDetails{TargetVersion: version, ActionID: actionID, State: state}
-		a.reportPhase(ctx)
+		a.Report(ctx, &agentapi.UpgradeDetails{TargetVersion: version, ActionID: actionID, State: state}, PhaseGap)
 	}
 	a.details = nil
 }
 
-// reportPhase reports a phase. It ends the check-in PhaseGap after it was sent, since no
-// action is expected; if one is delivered, it is queued. On a busy machine connecting
-// alone may take longer than PhaseGap.
-func (a *Agent) reportPhase(ctx context.Context) {
-	parked, cancel := context.WithTimeout(ctx, gateway.RequestTimeout)
+// Runs makes version the one that runs.
+func (a *Agent) Runs(version string) { a.version = version }
+
+// Version returns the version that runs.
+func (a *Agent) Version() string { return a.version }
+
+// Report reports details of an upgrade, which further check-ins repeat. It ends its check-in
+// after stay from when it was sent, since no action is expected; if one is delivered, it is
+// queued, and Report returns earlier. On a busy machine connecting alone may take longer than
+// PhaseGap.
+func (a *Agent) Report(ctx context.Context, details *agentapi.UpgradeDetails, stay time.Duration) {
+	a.details = details
+	parked, cancel := context.WithTimeout(ctx, gateway.RequestTimeout+stay)
 	defer cancel()
-	if err := a.poll(parked, func() { time.AfterFunc(PhaseGap, cancel) }); err != nil && parked.Err() == nil {
+	if err := a.poll(parked, func() { time.AfterFunc(stay, cancel) }); err != nil && parked.Err() == nil {
 		a.move(ctx, err) // the next check-in reports it
 	}
+}
+
+// Cancelled reports whether a CANCEL of an action has been delivered and not been executed yet,
+// and if so acknowledges it.
+func (a *Agent) Cancelled(ctx context.Context, actionID string) bool {
+	for i, act := range a.todo {
+		var data agentapi.CancelData
+		if act.Type == agentapi.ActionCancel && json.Unmarshal(act.Data, &data) == nil && data.TargetID == actionID {
+			a.todo = slices.Delete(a.todo, i, i+1)
+			a.Ack(ctx, act.ID, "")
+			return true
+		}
+	}
+	return false
 }

@@ -1,5 +1,5 @@
-// Package suite implements `go tool mage test`, `lint`, `fmt`, `bench`, `proof` and
-// `clean`: it runs the tools of several languages and returns one result.
+// Package suite implements `go tool mage test`, `lint`, `fmt`, `fleet`, `shots`, `bench`, `proof`
+// and `clean`: it runs the tools of several languages and returns one result.
 package suite
 
 import (
@@ -30,6 +30,10 @@ const goTimeout = "30m"
 // proofTimeout bounds the whole crash proof, which also tries every sync that is known to
 // be redundant.
 const proofTimeout = "60m"
+
+// benchTimeout bounds the benchmarks of a package. Those of testing/bench take longer than the ten
+// minutes that are the default.
+const benchTimeout = "60m"
 
 // toolsModfile pins the tools whose dependencies must not become dependencies of the
 // product.
@@ -272,10 +276,36 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "fmt", "./...")
 }
 
+// Fleet runs a server with a simulated fleet until ctx ends. The program is built after the web
+// UI, which it contains.
+func Fleet(ctx context.Context, root string, out io.Writer, hosts, live, port int) error {
+	if err := toolchain.BuildUI(ctx, root, out); err != nil {
+		fmt.Fprintf(out, "The web UI is not built: %v\n", err) // the API works without it, and Vite shows the pages
+	}
+	program := filepath.Join(root, "build", "fleet")
+	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/simfleet/fleet"); err != nil {
+		return err
+	}
+	err := toolchain.Run(ctx, out, root, nil, program, fmt.Sprintf("-hosts=%d", hosts), fmt.Sprintf("-live=%d", live), fmt.Sprintf("-port=%d", port))
+	if ctx.Err() != nil {
+		return nil // Ctrl-C is how it ends
+	}
+	return err
+}
+
+// Shots takes the pictures of the web UI for README and documents.
+func Shots(ctx context.Context, root string, out io.Writer) error {
+	if err := toolchain.BuildUI(ctx, root, out); err != nil {
+		return err
+	}
+	env := []string{"MUSTER_UI_SHOTS=" + filepath.Join(root, "ui", "shots")}
+	return toolchain.RunGroup(ctx, out, root, env, "go", "test", "-count=1", "-v", "-tags="+toolchain.Tags, "-run=TestTheConsole", "./testing/console")
+}
+
 // Bench runs the benchmarks of every package, and then the load test with a fleet of a
 // size suited to this machine, which writes testing/loadtest/RESULTS.md.
 func Bench(ctx context.Context, root string, out io.Writer) error {
-	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./..."); err != nil {
+	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "-timeout="+benchTimeout, "./..."); err != nil {
 		return err
 	}
 	return loadTest(ctx, root, out, "standard")

@@ -3,14 +3,11 @@
 // page, fetched once, must show the version that the agent's page shows.
 import { expect, test, type Locator, type Page } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
+import { choose, go, hostsOn, need, openHost, rowsOf, shot, UPGRADE_MS } from "./real";
 
 const login = need("MUSTER_UI_LOGIN");
 const served = need("MUSTER_UI_PAGE");
 const [first, next, bad] = need("MUSTER_UI_PAGE_VERSIONS").split(" ") as [string, string, string];
-const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
-
-/** A download, a start and an observation of some seconds, twice if it is undone, on a slow machine. */
-const UPGRADE_MS = 120_000;
 
 test.describe.configure({ mode: "serial" });
 
@@ -23,12 +20,12 @@ test.beforeAll(async ({ browser }) => {
   page = await (await browser.newContext({ colorScheme: "light" })).newPage();
   complaints = watchComplaints(page);
   await page.goto(login);
+  await go(page, "Agents");
+  await expect(rowsOf(page).first()).toBeVisible();
   // The last one: the first may be unenrolled by another spec.
-  const link = page.getByRole("row").getByRole("rowheader").getByRole("link").last();
-  host = await link.innerText();
-  await link.click();
-  await expect(page.getByRole("heading", { name: host, level: 1 })).toBeVisible();
-  component = page.getByRole("list", { name: "Components" }).getByRole("listitem", { name: "page", exact: true });
+  host = (await hostsOn(page)).at(-1)!;
+  await openHost(page, host);
+  component = page.getByRole("table", { name: "Components" }).getByRole("row", { name: "page", exact: true });
 });
 
 test.afterEach(() => {
@@ -36,95 +33,97 @@ test.afterEach(() => {
 });
 
 test("a component of the policy is installed", async () => {
-  await expect(component).toContainText("runs no version yet");
-  await order("Install page", first);
+  await expect(component).toContainText("not installed");
+  await order("Install…", first);
   await runs(first);
 });
 
 test("a version is staged while another one runs", async () => {
-  await component.getByRole("button", { name: "Upgrade page", exact: true }).click();
+  await (await menu("Upgrade…")).click();
   const dialog = page.getByRole("dialog", { name: `Upgrade page on ${host}` });
-  await choose(dialog, next);
+  await choose(page, dialog, next);
   await dialog.getByText("Stage only").click();
-  await expect(dialog.getByText("1 agent will stage it")).toBeVisible();
+  const staging = page.getByRole("dialog", { name: `Stage page ${next} on ${host}?`, exact: true });
+  await expect(staging.getByRole("region", { name: "Preview" })).toContainText("The host will stage it");
   await expectAccessible(page, "the dialog that stages a version");
-  await shot("stage-dialog");
-  await dialog.getByRole("button", { name: "Stage on 1 agent", exact: true }).click();
-  await expect(dialog).toBeHidden();
+  await shot(page, "stage-dialog");
+  await staging.getByRole("button", { name: `Stage on ${host}`, exact: true }).click();
+  await expect(staging).toBeHidden();
   await expect(staged()).toHaveText(`page ${next}`, { timeout: UPGRADE_MS });
-  await shot("staged");
+  await shot(page, "staged");
   await runs(first);
 });
 
 test("a component is upgraded, with its phase on the page, and serves the new version", async () => {
-  await order("Upgrade page", next);
-  await expect(component).toContainText(`Upgrade to ${next}`);
-  await expect(component.getByRole("button", { name: "Upgrade page" })).toHaveAccessibleDescription(`It is being upgraded to ${next}.`);
+  await order("Upgrade…", next);
   // The phase that lasts: the seconds that the policy says.
-  await expect(component).toContainText("VERIFYING", { timeout: UPGRADE_MS });
-  await shot("component-upgrading");
+  await expect(component).toContainText("Watching", { timeout: UPGRADE_MS });
+  await expect(await menu("Upgrade…")).toContainText(`It is already being upgraded to ${next}: wait, or cancel that.`);
+  await shot(page, "component-upgrading");
+  await page.keyboard.press("Escape");
   await runs(next);
-  await expect(staged()).toHaveText("nothing");
-  await shot("component-upgraded");
+  await expect(staged()).toHaveText("none");
+  await shot(page, "component-upgraded");
 });
 
 test("a component is taken back to the version before", async () => {
-  await order("Roll back page", first);
+  await order("Roll back…", first);
   await runs(first);
 });
 
 test("a version that ends at once is rolled back, and the page says why", async () => {
-  await order("Upgrade page", bad);
-  await expect(component).toContainText("Rolling back", { timeout: UPGRADE_MS });
-  await shot("component-rolling-back");
-  await expect(component).toContainText(`Rolled back from ${bad}`, { timeout: UPGRADE_MS });
-  await expect(component).toContainText(/crash loop: it was restarted .* exit status 1; its last output: "page: cannot serve/);
+  await order("Upgrade…", bad);
+  await expect(component).toContainText("Rolled back", { timeout: UPGRADE_MS });
+  await expect(component).toContainText(bad);
+  await expect(component).toContainText(/crash loop: it was restarted .* exit status 1; its last output: "page: cannot serve/i);
   await runs(first);
+  const entry = page.getByRole("listitem").filter({ has: page.getByRole("button", { name: `Upgrade of page to ${bad}` }) });
+  await expect(entry).toContainText(`Rolled back to ${first}`);
   await expectAccessible(page, "a component that was rolled back");
-  await shot("component-rolled-back");
+  await shot(page, "component-rolled-back");
 });
 
-test("the activity page leads to the agents that run a version of a component", async () => {
-  await page.getByRole("navigation").getByRole("link", { name: "Activity" }).click();
-  await expect(page.getByRole("listitem", { name: `Upgrade of page on 1 agent to ${bad} failed` })).toContainText("crash loop");
-  await page.getByRole("listitem", { name: `Rolled back page on 1 agent to ${first}` }).getByRole("link", { name: `Agents with page ${first}` }).click();
-  await expect(page.getByRole("row").getByRole("rowheader").getByRole("link")).toHaveText([host]);
+test("activity and the components lead to the hosts that run a version", async () => {
+  await go(page, "Activity");
+  const failed = page.getByRole("row").filter({ hasText: `Upgrade of page to ${bad}` });
+  await expect(failed).toContainText("1 rolled back");
+  await failed.getByRole("button", { name: /^Details of/ }).click();
+  await expect(page.getByRole("region", { name: "Newest errors" })).toContainText(/crash loop/i);
+  await expect(page.getByRole("row").filter({ hasText: `Rollback of page to ${first}` })).toContainText("1 committed");
+
+  await go(page, "Agents");
+  await page.getByRole("navigation", { name: "Hosts and components" }).getByRole("link", { name: "Components" }).click();
+  await page.getByRole("table", { name: "Components" }).getByRole("row").filter({ hasText: "page" }).getByRole("link", { name: first, exact: true }).click();
+  await expect.poll(() => hostsOn(page)).toEqual([host]);
 });
 
 /** What the agent's page says is staged. */
 const staged = () => page.locator("dt", { hasText: /^Staged$/ }).locator("xpath=following-sibling::dd[1]");
 
-async function choose(dialog: Locator, version: string): Promise<void> {
-  await dialog.getByRole("combobox", { name: "Version" }).click();
-  await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
+/** Opens the commands of the component, and returns one of them. */
+async function menu(word: string): Promise<Locator> {
+  await component.getByRole("button", { name: "Commands for page" }).click();
+  return page.getByRole("menuitem", { name: word });
 }
 
-/** Presses a button of the component, chooses a version in its dialog, and confirms it. */
-async function order(button: string, version: string): Promise<void> {
-  await component.getByRole("button", { name: button, exact: true }).click();
-  const back = button.startsWith("Roll back");
-  const dialog = page.getByRole("dialog", { name: `${back ? "Roll back" : "Upgrade"} page on ${host}` });
-  await choose(dialog, version);
-  await expect(dialog.getByText(`1 agent will be ${back ? "rolled back" : "upgraded"}`)).toBeVisible();
-  await dialog.getByRole("button", { name: `${back ? "Roll back" : "Upgrade"} page on 1 agent`, exact: true }).click();
+/** Gives a command of the component, chooses a version in its dialog, and confirms it. */
+async function order(word: string, version: string): Promise<void> {
+  await (await menu(word)).click();
+  const verb = word.startsWith("Roll back") ? "Roll back" : "Upgrade";
+  const dialog = page.getByRole("dialog", { name: `${verb} page on ${host}` });
+  await choose(page, dialog, version);
+  await expect(page.getByRole("dialog", { name: `${verb} page on ${host} to ${version}?`, exact: true })).toBeVisible();
+  await expect(dialog.getByRole("region", { name: "Preview" })).toContainText(`The host will be ${verb === "Upgrade" ? "upgraded" : "rolled back"}`);
+  await dialog.getByRole("button", { name: `${verb} page on ${host}`, exact: true }).click();
   await expect(dialog).toBeHidden();
 }
 
 /** The component runs a version, which is healthy, and nothing is under way; and it serves that version. */
 async function runs(version: string): Promise<void> {
-  await expect(component).toContainText(`runs ${version}`, { timeout: UPGRADE_MS });
-  await expect(component.getByRole("button", { name: "Upgrade page" })).not.toHaveAttribute("aria-disabled", "true");
-  await expect(component).toContainText("HEALTHY");
+  await expect(component.getByRole("cell").nth(1)).toHaveText(new RegExp(`^${version.replaceAll(".", "\\.")}(?!.*(wants|Sent|Accepted|Downloading|Installing|Restarting|Watching))`, "s"), { timeout: UPGRADE_MS });
+  await expect(component).toContainText("Healthy");
+  await expect(await menu("Upgrade…")).not.toContainText("Not possible now");
+  await page.keyboard.press("Escape");
   const answer = await page.request.get(served);
   expect(await answer.text()).toBe(`page ${version}\n`);
-}
-
-async function shot(name: string): Promise<void> {
-  await page.screenshot({ path: `${artifacts}/${name}.png` });
-}
-
-function need(name: string): string {
-  const value = process.env[name];
-  if (!value) throw new Error(`Set ${name}; what it means stands in test/playwright.config.ts`);
-  return value;
 }

@@ -21,7 +21,7 @@ export const shared: PlaywrightTestConfig = {
       ],
     },
     screenshot: "only-on-failure",
-    trace: "retain-on-failure",
+    trace: { mode: "retain-on-failure", screenshots: false }, // a picture of each change takes half of the time
   },
   expect: { timeout: 15_000 },
 };

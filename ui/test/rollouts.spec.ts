@@ -1,67 +1,90 @@
-// A rollout against a real server and real agents: created, previewed, started with
-// a reason, and followed to its end without a reload.
+// A rollout against a real server and real agents: previewed while it is written, kept as a draft,
+// started with a reason, paused and resumed, approved after its canary, and followed to its end
+// without a reload.
 import { expect, test } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
+import { go, hosts, hostsOn, need, rowsOf, shot, UPGRADE_MS } from "./real";
 
 const login = need("MUSTER_UI_LOGIN");
 const version = need("MUSTER_UI_ROLLOUT");
-const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
 
-/** Two batches of a download, a restart and a watch of some seconds each, on a slow machine. */
-const ROLLOUT_MS = 240_000;
-const REASON = "all hosts get it this Tuesday";
+const WHY = "all hosts get it this Tuesday";
+const WHY_APPROVED = "the canary is well";
 
-test("a rolling rollout is created, previewed, started with a reason, and completes", async ({ page }) => {
+test("a rollout is previewed, started, paused, resumed, approved, and completes", async ({ page }) => {
   const complaints = watchComplaints(page);
-  const shot = (name: string) => page.screenshot({ path: `${artifacts}/${name}.png`, fullPage: true });
   await page.goto(login);
-  await expect(page.getByRole("heading", { name: "Agents", level: 1 })).toBeVisible();
-  const hosts = await page.getByRole("row").getByRole("rowheader").getByRole("link").allInnerTexts();
-  expect(hosts.length).toBeGreaterThan(1);
-  const count = hosts.length;
+  await go(page, "Agents");
+  await expect(rowsOf(page).first()).toBeVisible();
+  const names = await hostsOn(page);
+  const count = names.length;
+  expect(count).toBeGreaterThan(1);
+  const rest = hosts(count - 1);
 
-  await page.getByRole("navigation").getByRole("link", { name: "Rollouts" }).click();
-  await page.getByRole("link", { name: "New rollout…" }).click();
+  await go(page, "Rollouts");
+  await page.getByRole("link", { name: "Create rollout" }).click();
   await page.getByLabel("Plan in YAML").fill(
-    `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: rolling, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
+    `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: canary, canary: { size: 1, approval: true }, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
   );
-  await page.getByRole("button", { name: "Preview", exact: true }).click();
-  await expect(page.getByText(`${count} agents would be upgraded`)).toBeVisible();
-  const times = page.getByRole("region", { name: "Batches with estimated times" });
-  await expect(times.getByRole("rowheader")).toHaveCount(2);
+  await expect(page.getByRole("status").filter({ hasText: "would be upgraded" })).toContainText(new RegExp(`^${count}\\s*hosts would be upgraded`));
+  await page.getByText("Sizes and times of the batches").click();
+  await expect(page.getByRole("region", { name: "Sizes and times of the batches" }).locator("tbody tr")).toHaveCount(2);
+  await expect(page.getByText(`${hosts(count)} in 2 batches`)).toBeVisible();
   await expectAccessible(page, "the preview of a plan");
-  await shot("rollout-preview");
+  await shot(page, "rollout-preview", true);
 
-  await page.getByRole("button", { name: "Create draft…" }).click();
-  await expect(page.getByText("Hash", { exact: true })).toBeVisible();
-  await page.getByRole("button", { name: `Start on ${count} agents…` }).click();
-  const dialog = page.getByRole("dialog");
-  await dialog.getByLabel("Reason").fill(REASON);
-  await dialog.getByRole("button", { name: `Start on ${count} agents` }).click();
+  await page.getByRole("button", { name: "Save as draft" }).click();
+  const title = page.getByRole("heading", { name: /^In two steps/, level: 1 });
+  await expect(title).toBeVisible();
+  const board = page.getByRole("main");
+  await expect(board.getByText("Draft", { exact: true })).toBeVisible();
+  await page.getByRole("button", { name: `Upgrade ${hosts(count)}…` }).click();
+  const start = page.getByRole("dialog", { name: `Start “In two steps” on ${hosts(count)}?` });
+  await start.getByLabel("Reason").fill(WHY);
+  // More than half of the fleet is confirmed by typing.
+  await start.getByLabel("to confirm").fill(`upgrade ${count}`);
+  await start.getByRole("button", { name: `Upgrade ${hosts(count)}`, exact: true }).click();
 
-  await expect(page.getByTitle("State: running")).toBeVisible();
-  const targets = page.getByRole("region", { name: "Targets" });
-  await expect(targets.getByRole("rowheader")).toHaveCount(count);
-  await expect(page.getByRole("region", { name: "All batches" }).getByRole("row", { name: /Under way/ })).toBeVisible();
-  await expect(targets.getByRole("row").filter({ hasText: "Upgraded" }).first()).toBeVisible({ timeout: ROLLOUT_MS });
+  await expect(board.getByText("Running", { exact: true }).first()).toBeVisible();
+  const targets = page.getByRole("table", { name: "Hosts of this rollout" });
+  const rows = targets.locator("tr[data-row]");
+  await expect(rows).toHaveCount(count);
+  await page.getByRole("button", { name: "Pause…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Pause after batch 1", exact: true }).click();
+  await expect(page.getByRole("region", { name: "Waits for" })).toContainText("has asked for a pause after this batch");
   await expectAccessible(page, "a rollout under way");
-  await shot("rollout-running");
+  await shot(page, "rollout-running", true);
 
-  await expect(page.getByTitle("State: completed")).toBeVisible({ timeout: ROLLOUT_MS });
-  await expect(page.getByText(`100 % of ${count} targets done`)).toBeVisible();
-  for (const host of hosts) await expect(targets.getByRole("row").filter({ has: page.getByRole("link", { name: host, exact: true }) })).toContainText("Upgraded");
-  const trail = page.getByRole("list", { name: /^Audit trail/ });
-  await expect(trail.getByText(REASON)).toBeVisible();
-  await shot("rollout-completed");
+  // The batch under way ends: one host is committed, and the others are as they were.
+  await expect(board.getByText("Paused", { exact: true }).first()).toBeVisible({ timeout: UPGRADE_MS });
+  const progress = page.getByRole("region", { name: "Progress" });
+  await expect(progress).toContainText(`1 of ${hosts(count)} committed`);
+  await expect(rows.filter({ hasText: "Committed" })).toHaveCount(1);
+  await shot(page, "rollout-paused", true);
+  await page.getByRole("button", { name: "Resume…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Resume rollout", exact: true }).click();
 
-  await targets.getByRole("link", { name: hosts[0]!, exact: true }).click();
-  await expect(page.getByRole("heading", { name: hosts[0]!, level: 1 })).toBeVisible();
-  await expect(page.getByRole("region", { name: "Why (not)?" })).toContainText(version);
+  await expect(board.getByText("Waiting", { exact: true }).first()).toBeVisible();
+  await expect(rows.filter({ hasText: "Committed" })).toHaveCount(1);
+  await page.getByRole("button", { name: "Approve…" }).click();
+  const approve = page.getByRole("dialog", { name: `Approve ${rest} after the canaries?` });
+  await approve.getByLabel("Reason").fill(WHY_APPROVED);
+  await shot(page, "rollout-approve");
+  await approve.getByRole("button", { name: `Approve ${rest}`, exact: true }).click();
+
+  await expect(board.getByText("Completed", { exact: true }).first()).toBeVisible({ timeout: UPGRADE_MS });
+  await expect(board).toContainText("100 %");
+  await expect(board).toContainText(`All ${hosts(count)} run ${version}.`);
+  for (const name of names) await expect(rows.filter({ has: page.getByRole("link", { name, exact: true }) })).toContainText("Committed");
+  for (const why of [WHY, WHY_APPROVED]) await expect(page.getByRole("listitem").filter({ hasText: why })).toBeVisible();
+  await expectAccessible(page, "a completed rollout");
+  await shot(page, "rollout-completed", true);
+
+  await targets.getByRole("link", { name: names[0]!, exact: true }).click();
+  await expect(page.getByRole("heading", { name: names[0]!, level: 1 })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Why" })).toContainText(version);
+  const entry = page.getByRole("listitem").filter({ has: page.getByRole("button", { name: `Upgrade of the agent to ${version}` }) });
+  await expect(entry).toContainText("Committed");
+  await expect(entry).toContainText("with the rollout In two steps");
   expect(complaints, "errors and Content-Security-Policy reports of the browser").toEqual([]);
 });
-
-function need(name: string): string {
-  const value = process.env[name];
-  if (!value) throw new Error(`Set ${name}; what it means stands in test/playwright.config.ts`);
-  return value;
-}

@@ -339,6 +339,8 @@ type Agent struct {
 	// Staged are the versions that check-ins report as staged; nil is that of an agent that
 	// stages none.
 	Staged []string
+	// FreeBytes is what check-ins report as free on the agent's disk; nil reports nothing.
+	FreeBytes *int64
 
 	server *Server
 }
@@ -375,6 +377,9 @@ func (a *Agent) Path(call string) string { return "/api/fleet/agents/" + a.ID + 
 func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.UpgradeDetails) (agentapi.CheckinResponse, error) {
 	var out agentapi.CheckinResponse
 	req := agentapi.CheckinRequest{Status: "online", Message: "Running", AckToken: a.Token, LocalMeta: Metadata(a.Host, a.Version), UpgradeDetails: details}
+	if a.FreeBytes != nil {
+		req.LocalMeta = fmt.Appendf(bytes.TrimSuffix(req.LocalMeta, []byte("}")), `,"muster":{"free_bytes":%d}}`, *a.FreeBytes)
+	}
 	if a.Kept != nil {
 		req.Upgrade = &agentapi.CheckinUpgrade{Rollbacks: a.Kept}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/artifact/repository"
@@ -694,6 +695,10 @@ func TestSetWithheld(t *testing.T) {
 	says(sound, "targets version 1 does not name it")
 	publish(t, s, w.release(s, root, "1.1.0"))
 	says(sound, "")
+	list := []fleet.Package{sound}
+	if err := s.SetWithheld(t.Context(), list); err != nil || list[0].Needs != install.UpgradeNeed(target.Size, target.Unpacked, 0) {
+		t.Errorf("an upgrade needs %d bytes, %v", list[0].Needs, err)
+	}
 	changed := sound
 	changed.SHA512 = strings.Repeat("0", 128)
 	says(changed, "names other bytes")

@@ -1,14 +1,19 @@
 package admin
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/history"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -33,33 +38,73 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 	if latest > 0 {
 		read = h.Actions.List // as in Kibana, where latest is for recent errors
 	}
-	list, err := read(c.Request.Context(), q, errorSize)
+	filter, err := actionFilterOf(c)
 	if err != nil {
 		return err
 	}
-	out := adminapi.ActionStatusList{Items: make([]adminapi.ActionStatus, len(list))}
-	for i, s := range list {
-		a := adminapi.ActionStatus{
-			ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionState(s.State), Version: ptr(s.Upgrade().Version),
-			StartTime: s.StartTime, Expiration: s.Expiration, CreationTime: s.CreatedAt, CancellationTime: s.CancelledAt,
-			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed, NbAgentsDone: s.Done(), Outcome: adminapi.ActionState(s.Outcome()),
-			NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), Component: ptr(s.Component()), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
-		}
-		a.IsAutomatic = ptr(s.Automatic)
-		switch {
-		case s.Policy.ID != "":
-			// Kibana's have a completionTime from the beginning.
-			a.PolicyId, a.Revision, a.NbAgentsActionCreated, a.CompletionTime = &s.Policy.ID, &s.Policy.Revision, s.Actioned, &s.CreatedAt
-		case s.State == fleet.ActionComplete || s.State == fleet.ActionFailed:
-			a.CompletionTime = ptr(s.Counts.Last)
-		}
-		for j, r := range s.Errors {
-			a.LatestErrors[j] = adminapi.ActionError{AgentId: r.AgentID, Hostname: ptr(r.Hostname), Error: r.Error, Timestamp: r.Timestamp}
-		}
-		out.Items[i] = a
+	list, err := filter.page(q, func(q store.ActionQuery) ([]action.Status, error) { return read(c.Request.Context(), q, errorSize) })
+	if err != nil {
+		return err
 	}
-	c.JSON(http.StatusOK, out)
+	c.JSON(http.StatusOK, adminapi.ActionStatusList{Items: each(list, func(s action.Status) adminapi.ActionStatus { return renderAction(&s, h.Now.UTC()) })})
 	return nil
+}
+
+func renderAction(s *action.Status, now time.Time) adminapi.ActionStatus {
+	a := adminapi.ActionStatus{
+		ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionState(s.State), Version: ptr(s.Upgrade().Version),
+		StartTime: s.StartTime, Expiration: s.Expiration, CreationTime: s.CreatedAt, CancellationTime: s.CancelledAt,
+		NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed, NbAgentsDone: s.Done(), Outcome: adminapi.ActionState(s.Outcome()),
+		NewPolicyId: ptr(s.NewPolicy()), Rollback: ptr(s.Upgrade().Rollback), Component: ptr(s.Component()), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
+	}
+	a.IsAutomatic = ptr(s.Automatic)
+	addActionProgress(&a, s)
+	if s.Policy.ID == "" { // a change of a policy is no stored action
+		commands := each(s.Commands(s.Counts, now), renderCommand)
+		a.Commands = &commands
+	}
+	switch {
+	case s.Policy.ID != "":
+		// Kibana's have a completionTime from the beginning.
+		a.PolicyId, a.Revision, a.NbAgentsActionCreated, a.CompletionTime = &s.Policy.ID, &s.Policy.Revision, s.Actioned, &s.CreatedAt
+	case s.State == fleet.ActionComplete || s.State == fleet.ActionFailed:
+		a.CompletionTime = ptr(s.Counts.Last)
+	}
+	for i, r := range s.Errors {
+		a.LatestErrors[i] = adminapi.ActionError{AgentId: r.AgentID, Hostname: ptr(r.Hostname), Error: r.Error, Timestamp: r.Timestamp}
+	}
+	return a
+}
+
+func (h *Handlers) getAction(c *gin.Context) error {
+	errorSize, err := queryInt(c, "errorSize", 5, 0, 100)
+	if err != nil {
+		return err
+	}
+	s, err := h.Actions.Status(c.Request.Context(), c.Param("actionId"), errorSize)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionStatusItem{Item: renderAction(&s, h.Now.UTC())})
+	return nil
+}
+
+func (h *Handlers) listActionHosts(c *gin.Context) error {
+	states, err := queryWords(c, "state", "the state of a host of an action", action.HostStates)
+	if err != nil {
+		return err
+	}
+	return answerPage(c, func(offset, limit int) ([]adminapi.ActionHost, int, error) {
+		list, total, err := h.Actions.Hosts(c.Request.Context(), c.Param("actionId"), action.HostQuery{States: states, Offset: offset, Limit: limit})
+		return each(list, renderActionHost), total, err
+	})
+}
+
+func renderActionHost(host action.Host) adminapi.ActionHost {
+	return adminapi.ActionHost{
+		AgentId: host.AgentID, Hostname: ptr(host.Hostname), State: adminapi.ActionHostState(host.State), Since: host.Since,
+		Reason: renderReason(host.Code, host.Reason), Text: ptr(host.Text),
+	}
 }
 
 // maxLatest is the longest that fits a time.Duration.
@@ -105,4 +150,32 @@ func (h *Handlers) availableVersions(c *gin.Context) error {
 	}
 	c.JSON(http.StatusOK, adminapi.VersionList{Items: catalog.Versions()})
 	return nil
+}
+
+// addActionProgress adds to an action how it stands on its agents.
+func addActionProgress(out *adminapi.ActionStatus, s *action.Status) {
+	out.Rollout = renderOrderRollout(s.Rollout)
+	if s.Progress == nil {
+		return
+	}
+	counts := adminapi.ProgressCounts{}
+	for state, n := range s.Progress {
+		counts[string(state)] = n
+	}
+	out.Progress = &counts
+	if len(s.Causes) == 0 {
+		return
+	}
+	causes := []adminapi.RolloutCause{}
+	for end, n := range s.Causes {
+		c := adminapi.RolloutCause{Code: cmp.Or(end.Code, unknownCause), Text: history.CauseText(end.Code, end.State), State: adminapi.TargetState(end.State), Count: n}
+		if end.Code == action.RefusedCode {
+			c.Text = "The server refused it when it was ordered"
+		}
+		causes = append(causes, c)
+	}
+	slices.SortFunc(causes, func(a, b adminapi.RolloutCause) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Code, b.Code), strings.Compare(string(a.State), string(b.State)))
+	})
+	out.Causes = &causes
 }

@@ -3,11 +3,13 @@ package admin_test
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -129,4 +131,41 @@ func TestNewRevisionsOfPoliciesAreActions(t *testing.T) {
 			t.Errorf("revision %d is %+v", want.revision, got)
 		}
 	}
+}
+
+func TestHostsOfAnActionAreListedInPages(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	s.Publisher().Publish("1.1.0", "1.2.0")
+	good, bad, newer := s.Enroll("good", "1.0.0"), s.Enroll("bad", "1.0.0"), s.Enroll("newer", "1.1.0")
+	ids := []string{good.ID, bad.ID, newer.ID}
+	id := answered[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": ids})).ActionId
+	good.Version = "1.1.0"
+	good.MustCheckin(nil)
+	bad.MustCheckin(apptest.Details(id, "1.1.0", agentapi.UpgradeFailed))
+	answered[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.2.0", "agents": ids}))
+
+	path := "/api/v1/actions/" + id
+	all := get[adminapi.ActionHostList](t, s, path+"/agents")
+	var text string
+	for _, h := range all.Items {
+		text += deref(h.Hostname) + " " + string(h.State) + ", "
+	}
+	if text != "good committed, bad failed, newer failed, " || all.Total != 3 || all.Items[1].AgentId != bad.ID || all.Items[2].Reason.Code != "refused" || all.Items[0].Since == nil {
+		t.Errorf("the hosts are %s: %+v", text, all)
+	}
+	if page := get[adminapi.ActionHostList](t, s, path+"/agents", "page", "2", "perPage", "2"); page.Total != 3 || page.Page != 2 || page.PerPage != 2 || len(page.Items) != 1 || page.Items[0].AgentId != newer.ID {
+		t.Errorf("the second page is %+v", page)
+	}
+	if failed := get[adminapi.ActionHostList](t, s, path+"/agents", "state", "failed,stopped"); failed.Total != 2 || failed.Items[0].AgentId != bad.ID {
+		t.Errorf("the failed ones are %+v", failed)
+	}
+	one := get[adminapi.ActionStatusItem](t, s, path).Item
+	if want := actionOf(t, s, id); !reflect.DeepEqual(one, want) || fmt.Sprint(deref(one.Progress)) != "map[committed:1 failed:2]" {
+		t.Errorf("the action is %+v, in the list %+v", one, want)
+	}
+	refused(t, "an unknown state", s.Admin("GET", path+"/agents?state=done,over", nil), http.StatusBadRequest, `[request query.state]: is "over", which is not the state of a host of an action`)
+	refused(t, "page 0", s.Admin("GET", path+"/agents?page=0", nil), http.StatusBadRequest, "[request query.page]: ")
+	refused(t, "no action", s.Admin("GET", "/api/v1/actions/none/agents", nil), http.StatusNotFound, "action none does not exist")
+	refused(t, "no action", s.Admin("GET", "/api/v1/actions/none", nil), http.StatusNotFound, "action none does not exist")
 }

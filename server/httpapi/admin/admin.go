@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/history"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/infra"
@@ -33,6 +34,7 @@ import (
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
+	"github.com/muster-fleet/muster/server/series"
 	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -63,6 +65,9 @@ type Handlers struct {
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
 	Replicas   *replica.Service
+	Series     *series.Service
+	// Settings are the settings in force, without secrets.
+	Settings []adminapi.Setting
 	// Refuses returns an error while the server takes no orders, because the servers are being
 	// upgraded.
 	Refuses func() error
@@ -83,11 +88,15 @@ type Handlers struct {
 	Draining <-chan struct{}
 	Now      clock.Clock
 
-	counts statusCounts
+	counts    statusCounts
+	grids     grids
+	failing   cache[history.Failures]
+	tallies   cache[store.Tally]
+	attending cache[attentionFacts]
 }
 
 // Handler returns the routes, also under the path of the space default.
-func (h *Handlers) Handler() http.Handler { return inDefaultSpace(h.routes()) }
+func (h *Handlers) Handler() http.Handler { return compressed(inDefaultSpace(h.routes())) }
 
 func (h *Handlers) routes() *gin.Engine {
 	queryParameters() // reads the specification now, and not in the first request
@@ -148,6 +157,16 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.GET("/api/v1/trust", on(h.trust))
 	authed.GET("/api/v1/trust/files", on(h.listTrustFiles))
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
+	authed.GET("/api/v1/actions/:actionId", on(h.getAction))
+	authed.GET("/api/v1/actions/:actionId/agents", on(h.listActionHosts))
+	authed.GET("/api/v1/agents/facets", on(h.facets))
+	authed.GET("/api/v1/agents/export", on(h.exportAgents))
+	authed.GET("/api/v1/series", on(h.series))
+	authed.GET("/api/v1/attention", on(h.attention))
+	authed.GET("/api/v1/views", on(h.listViews))
+	authed.POST("/api/v1/views", on(h.saveView))
+	authed.DELETE("/api/v1/views/:viewId", on(h.deleteView))
+	authed.GET("/api/v1/settings", on(h.settings))
 	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
 	h.routeRollouts(authed.Group("/api/v1"))
 	h.routeGroups(authed.Group("/api/v1"))
@@ -189,6 +208,7 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	v1.POST("/rollouts", on(h.createRollout))
 	v1.POST("/rollout_preview", on(h.dryRunRollout))
 	one := v1.Group("/rollouts/:rolloutId")
+	one.GET("/grid", on(h.rolloutGrid))
 	one.GET("", on(h.getRollout))
 	one.DELETE("", on(h.deleteRollout))
 	one.POST("/preview", on(h.previewRollout))
@@ -208,11 +228,15 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	one.POST("/targets/:agentId/retry", on(h.retryTarget))
 	one.GET("/audit", on(h.listAudit))
 	v1.GET("/agents/:agentId/why", on(h.explainAgent))
+	v1.GET("/agents/:agentId/timeline", on(h.timeline))
+	v1.GET("/failures", on(h.failures))
+	v1.POST("/failures/seen", on(h.seeFailures))
 
 	v1.GET("/exposure", on(h.getExposure))
 	v1.PUT("/exposure", on(h.setExposure))
 	v1.GET("/freezes", on(h.listFreezes))
 	v1.POST("/freezes", on(h.createFreeze))
+	v1.PUT("/freezes/:freezeId", on(h.changeFreeze))
 	v1.DELETE("/freezes/:freezeId", on(h.deleteFreeze))
 	v1.GET("/upgrade_manifests", on(h.listUpgradeManifests))
 	v1.GET("/upgrade_manifests/:profile/:upgradeId", on(h.getUpgradeManifest))

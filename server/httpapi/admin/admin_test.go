@@ -392,6 +392,7 @@ func TestComponentsAreShownAsTheirAgentReportsThem(t *testing.T) {
 	want := object(t, []byte(`{"components":[
 		{"id":"web-server","type":"component","status":"HEALTHY","message":"Running","name":"web-server","runtime":"systemd","version":"2.4.0","hash":"0a1b2c",
 			"image":"web@sha256:`+digest+`","config_sha256":"`+digest+`","rendered_sha256":"9a0b","desired_version":"2.4.0","last_healthy_version":"2.3.0","rollbacks":["2.3.0"],"restarts":2,"since":"2026-01-02T03:04:05Z",
+			"commands":[{"name":"upgrade","allowed":true},{"name":"rollback","allowed":true}],
 			"upgrade_details":{"target_version":"2.5.0","action_id":"x","state":"UPG_FAILED",
 				"metadata":{"phase":"STARTING","failed_state":"UPG_RESTARTING","error_msg":"port 80 is taken","reason_code":"FAILED_ROLLBACK"}}},
 		{"id":"logs","type":"process","status":"HEALTHY","message":""}]}`))["components"]

@@ -123,8 +123,51 @@ func (h *Handlers) getAgent(c *gin.Context) error {
 	if err := h.addVersions(c.Request.Context(), []fleet.Agent{a}, out); err != nil {
 		return err
 	}
+	commands, err := h.agentCommands(c.Request.Context(), &a)
+	if err != nil {
+		return err
+	}
+	out[0].Commands = &commands
+	for i := range out[0].Components {
+		if err := h.addComponentCommands(c.Request.Context(), &a, &out[0].Components[i]); err != nil {
+			return err
+		}
+	}
 	c.JSON(http.StatusOK, adminapi.AgentItem{Item: out[0]})
 	return nil
+}
+
+// agentCommands returns which orders the agent could follow now, and why not the others.
+func (h *Handlers) agentCommands(ctx context.Context, a *fleet.Agent) ([]adminapi.Command, error) {
+	locked, err := h.Locks.Locked(ctx, "", []fleet.Agent{*a})
+	if err != nil {
+		return nil, err
+	}
+	policy, err := h.Store.Policies().Get(ctx, a.PolicyID)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return nil, err
+	}
+	return each(a.Commands(fleet.Blocks{Rollout: locked[a.ID], Managed: policy.Managed}, h.Now.UTC()), renderCommand), nil
+}
+
+// addComponentCommands adds which orders a component could follow now, and why not the others. Only
+// components of policies have a name, and can be ordered to do something.
+func (h *Handlers) addComponentCommands(ctx context.Context, a *fleet.Agent, c *adminapi.Component) error {
+	if c.Name == nil {
+		return nil
+	}
+	locked, err := h.Locks.Locked(ctx, *c.Name, []fleet.Agent{*a})
+	if err != nil {
+		return err
+	}
+	c.Commands = new(each(a.ComponentCommands(*c.Name, fleet.Blocks{Rollout: locked[a.ID]}), renderCommand))
+	return nil
+}
+
+func renderCommand(c fleet.Command) adminapi.Command {
+	return adminapi.Command{
+		Name: c.Name, Allowed: c.Allowed, Reason: ptr(c.Reason), Primary: ptr(c.Primary), Danger: ptr(c.Danger), NeedsReason: ptr(c.NeedsReason), Warning: ptr(c.Warning),
+	}
 }
 
 func agentNotFound(err error, id string) error {
@@ -297,14 +340,19 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
-	})
+		TakeOver: deref(req.TakeOver),
+	}, asked{req.Agents, req.IncludeInactive, req.MaxItems})
 }
 
 // answerPreview answers with what would become of the agents of an order, and with what the
 // guard rails say of it.
-func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
+func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder, of asked) error {
 	ctx := c.Request.Context()
-	out, err := h.preview(ctx, o.Component, o.Version, "upgrades", func(f func(action.Verdict)) error { return h.Actions.EachVerdict(ctx, o, f) })
+	owner, err := h.Actions.OwnerOf(ctx, o.Component)
+	if err != nil {
+		return err
+	}
+	out, err := h.preview(ctx, of, o, owner, "upgrades", func(f func(action.Verdict)) error { return h.Actions.EachVerdict(ctx, o, f) })
 	if err != nil {
 		return err
 	}
@@ -330,30 +378,6 @@ func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder) error {
 	return nil
 }
 
-// preview returns what would become of the agents of an order. does says what an agent does that
-// follows it.
-func (h *Handlers) preview(ctx context.Context, component, version, does string, each func(func(action.Verdict)) error) (adminapi.UpgradePreview, error) {
-	out, now := adminapi.UpgradePreview{Version: version, Items: []adminapi.UpgradePreviewItem{}}, h.Now.UTC()
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return out, err
-	}
-	err = each(func(v action.Verdict) {
-		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Of(component).Version, Will: v.Err == nil}
-		if v.Err != nil {
-			item.Reason = ptr(v.Err.Error())
-			out.Wont++
-		} else {
-			out.Will++
-			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it %s if it returns within %d days", s, does, fleet.DefaultExpiration/(24*time.Hour)))
-			}
-		}
-		out.Items = append(out.Items, item)
-	})
-	return out, err
-}
-
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
 	out := adminapi.Agent{
 		Id: a.ID, Type: a.Type, Active: a.Active, PolicyId: a.PolicyID, PolicyRevision: ptr(a.PolicyRev),
@@ -361,11 +385,12 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
 		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
 		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
-		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a),
+		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a, now),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), StagedVersions: renderStaged(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
+	addProgress(&out, a, timeouts[a.PolicyID], now)
 	if out.Tags == nil {
 		out.Tags = []string{}
 	}
@@ -430,7 +455,7 @@ func renderUnits(raw json.RawMessage) *[]adminapi.ComponentUnit {
 	return &units
 }
 
-func renderComponents(a *fleet.Agent) []adminapi.Component {
+func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 	var in []agentapi.Component
 	_ = json.Unmarshal(a.Components, &in) // agents of other vendors may send another type
 	out := make([]adminapi.Component, len(in))
@@ -442,7 +467,11 @@ func renderComponents(a *fleet.Agent) []adminapi.Component {
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}
 		if c.Name != "" {
-			renderOrdered(&out[i], fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]})
+			component := fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]}
+			renderOrdered(&out[i], component)
+			if p, ok := a.ComponentProgressAt(&component, now); ok {
+				out[i].Progress = renderProgress(p)
+			}
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -65,9 +66,47 @@ func callVerb(method, path string) string {
 	return strings.Join(words, ".")
 }
 
-// listTrail answers with the whole audit trail, or with the entries about one subject.
+// maxTrailWords and maxTrailSearch bound a search in the audit trail, which reads every
+// entry of the time for each word.
+const (
+	maxTrailWords  = 10
+	maxTrailSearch = 200
+)
+
+// listTrail answers with the entries of the audit trail that the parameters select.
 func (h *Handlers) listTrail(c *gin.Context) error {
+	q := store.AuditQuery{Subject: c.Query("subject"), Actor: c.Query("actor"), Verb: c.Query("verb"), Words: strings.Fields(strings.ToLower(c.Query("q")))}
+	if n := len(c.Query("q")); n > maxTrailSearch {
+		return fleet.FieldError("query.q", "has %d bytes, at most %d are accepted", n, maxTrailSearch)
+	}
+	if len(q.Words) > maxTrailWords {
+		return fleet.FieldError("query.q", "has %d words, at most %d are accepted", len(q.Words), maxTrailWords)
+	}
+	var err error
+	if q.People, err = queryBool(c, "people"); err != nil {
+		return err
+	}
+	if q.Since, err = timeParameter(c, "since"); err != nil {
+		return err
+	}
+	if q.Until, err = timeParameter(c, "until"); err != nil {
+		return err
+	}
 	return answerPage(c, func(offset, limit int) ([]fleet.AuditEntry, int, error) {
-		return h.Store.Audit().List(c.Request.Context(), store.AuditQuery{Subject: c.Query("subject"), Offset: offset, Limit: limit})
+		q.Offset, q.Limit = offset, limit
+		return h.Store.Audit().List(c.Request.Context(), q)
 	})
+}
+
+// timeParameter returns a time in the query, nil if it is absent.
+func timeParameter(c *gin.Context, name string) (*time.Time, error) {
+	s := c.Query(name)
+	if s == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, fleet.FieldError("query."+name, "is %q, want a time such as 2026-01-31T12:00:00Z", s)
+	}
+	return &t, nil
 }

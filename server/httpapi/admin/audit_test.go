@@ -31,6 +31,19 @@ func TestTrailHasOrdersWithTheirReason(t *testing.T) {
 	if one.Total != 1 || one.Items[0].Id != e.Id {
 		t.Errorf("the entries about %s are %+v", e.Subject, one)
 	}
+	for query, want := range map[string]int{
+		"actor=first+key&verb=agent&q=" + strings.ToUpper(a.ID): 1, "actor=first+key&verb=agent.revoke&q=scrapped": 1, "actor=nobody": 0,
+		"people=true&q=scrapped": 1, "people=true&actor=muster": 0, "verb=agent.revok": 0, "q=scrapped&until=2020-01-01T00:00:00Z": 0, "q=scrapped&since=2020-01-01T00:00:00Z": 1,
+	} {
+		if got := apptest.Decode[adminapi.AuditList](t, s.Admin("GET", "/api/v1/audit?"+query, nil)); got.Total != want || len(got.Items) != want {
+			t.Errorf("%s selects %d of %+v, want %d", query, got.Total, before, want)
+		}
+	}
+	for query, field := range map[string]string{"people=perhaps": "query.people", "since=yesterday": "query.since", "until=1": "query.until", "q=" + strings.Repeat("a+", 11): "query.q", "q=" + strings.Repeat("a", 201): "query.q"} {
+		if got := s.Admin("GET", "/api/v1/audit?"+query, nil); got.Status != 400 || !strings.Contains(string(got.Body), field) {
+			t.Errorf("%s is answered %d %s", query, got.Status, got.Body)
+		}
+	}
 	// What is refused has changed nothing.
 	s.Admin("POST", a.Path("upgrade"), map[string]string{"version": "9.9.9"})
 	s.Admin("DELETE", "/api/v1/packages/none.tar.gz", nil)

@@ -102,25 +102,26 @@ func (n *componentCount) summary(name string) adminapi.ComponentSummary {
 }
 
 // componentOrder reads the order of a request.
-func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, err error) {
+func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, of asked, err error) {
 	var req adminapi.ComponentUpgradeRequest
 	if err := decode(c, &req); err != nil {
-		return o, err
+		return o, of, err
 	}
 	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
-		return o, err
+		return o, of, err
 	}
+	of = asked{req.Agents, req.IncludeInactive, req.MaxItems}
 	o = action.UpgradeOrder{
 		Component: c.Param("name"), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), Rollback: isSet(req.Rollback),
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
 	}
 	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
-	return o, err
+	return o, of, err
 }
 
 func (h *Handlers) upgradeComponent(c *gin.Context) error {
-	o, err := h.componentOrder(c)
+	o, _, err := h.componentOrder(c)
 	if err != nil {
 		return err
 	}
@@ -129,9 +130,9 @@ func (h *Handlers) upgradeComponent(c *gin.Context) error {
 }
 
 func (h *Handlers) previewComponentUpgrade(c *gin.Context) error {
-	o, err := h.componentOrder(c)
+	o, of, err := h.componentOrder(c)
 	if err != nil {
 		return err
 	}
-	return h.answerPreview(c, o)
+	return h.answerPreview(c, o, of)
 }

@@ -3,19 +3,22 @@ package admin_test
 // shapes are the parts that shapes of answers have in common, by the names that stand for
 // them.
 var shapes = map[string]string{
-	"Agent":       "AgentHead AgentTail",
-	"ListedAgent": "AgentHead sort[] AgentTail",
-	"AgentHead": "access_api_key_id active agent{id version} components[] desired_version enrolled_at id " +
-		"local_metadata{elastic{agent{id upgradeable version}} host{architecture hostname} os{type}} namespaces[] packages[] policy_id policy_revision rollback{available reason}",
-	"AgentTail":  "status tags[] type upgrade_details upgrade_started_at upgrade_status upgraded_at",
+	"Agent":          "AgentHead commands[allowed name primary] AgentMiddle AgentTail",
+	"UpgradingAgent": "AgentHead commands[allowed name reason] AgentMiddle progress{by from since state version} AgentTail",
+	"ListedAgent":    "AgentHead AgentMiddle rollback{available reason} sort[] AgentEnd",
+	"AgentHead":      "access_api_key_id active agent{id version}",
+	"AgentMiddle": "components[] desired_version enrolled_at health id " +
+		"local_metadata{elastic{agent{id upgradeable version}} host{architecture hostname} os{type}} namespaces[] packages[] policy_id policy_revision",
+	"AgentTail":  "rollback{available reason} AgentEnd",
+	"AgentEnd":   "status tags[] type upgrade_details upgrade_started_at upgrade_status upgraded_at",
 	"Policy":     "agents PolicyRest",
 	"PolicyRest": "id inactivity_timeout is_managed is_protected monitoring_enabled[] name namespace package_policies[] revision status updated_at updated_by",
 	"FullPolicy": "agent{download{sourceURI ssl{certificate_authorities[]}} features{} monitoring{enabled logs metrics traces} protection{enabled signing_key uninstall_token_hash}} " +
 		"id inputs[] output_permissions{} outputs{} revision secret_paths[] signed{data signature}",
 	"Outputs": "data{integrations[] output{id name}} monitoring{output{id name}}",
 	"Key":     "active api_key api_key_id created_at id name policy_id",
-	"ActionHead": "actionId completionTime created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] " +
-		"nbAgentsAck nbAgentsActionCreated nbAgentsActioned nbAgentsDone nbAgentsFailed outcome",
+	"ActionHead": "actionId causes[code count state text] commands[allowed danger name reason] completionTime created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] " +
+		"nbAgentsAck nbAgentsActionCreated nbAgentsActioned nbAgentsDone nbAgentsFailed outcome progress{failed}",
 	"Host":   "host_urls[] id is_default is_preconfigured name",
 	"Source": "host id is_default name",
 	"Output": "hosts[] id is_default is_default_monitoring name type",
@@ -83,7 +86,7 @@ var adminContract = []contract{
 	}},
 	{"GET /api/fleet/agents/{agentId}", []contractCase{
 		{"web", "", 200, "item{Agent}"},
-		{"busy?withMetrics=true", "", 200, "item{Agent}"},
+		{"busy?withMetrics=true", "", 200, "item{UpgradingAgent}"},
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"a%2Fb", "", 404, "Agent a/b not found"},
 		{"web?page=1", "", 400, "[request query.page]: definition for this key is missing"},
@@ -272,7 +275,7 @@ var adminContract = []contract{
 	}},
 	{"GET /api/fleet/agents/action_status", []contractCase{
 		{"?page=2&perPage=1", "", 200, "items[ActionHead status type version]"},
-		{"?perPage=1", "", 200, "items[actionId created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] nbAgentsAck nbAgentsActionCreated nbAgentsActioned nbAgentsDone nbAgentsFailed outcome rollback status type version]"},
+		{"?perPage=1", "", 200, "items[actionId causes[code count state text] commands[allowed danger name] created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] nbAgentsAck nbAgentsActionCreated nbAgentsActioned nbAgentsDone nbAgentsFailed outcome progress{failed sent} rollback status type version]"},
 		{"?page=-1", "", 400, `[request query.page]: is "-1", want a number from 0…`},
 		{"?perPage=0", "", 400, `[request query.perPage]: is "0", want a number from 1 to 10000`},
 		{"?errorSize=101", "", 400, `[request query.errorSize]: is "101", want a number from 0 to 100`},

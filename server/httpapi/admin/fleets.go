@@ -29,6 +29,7 @@ func (h *Handlers) routeFleets(v1 *gin.RouterGroup) {
 	one.DELETE("", on(h.deleteFleet))
 	one.POST("/diff", on(h.diffFleet))
 	one.POST("/resume", on(h.resumeFleet))
+	one.GET("/commands", on(h.listFleetCommands))
 	one.GET("/history", on(h.listFleetHistory))
 	v1.GET("/fleet-schema", on(h.getFleetSchema))
 	v1.GET("/fleet-export", on(h.exportFleets))
@@ -237,6 +238,15 @@ func (h *Handlers) resumeFleet(c *gin.Context) error {
 	}
 	o, err := h.Declared.Resume(c.Request.Context(), c.Param("name"), fleetRequest(c, req.Why))
 	return answerFleet(c, http.StatusOK, o, spec.APIVersion, err)
+}
+
+func (h *Handlers) listFleetCommands(c *gin.Context) error {
+	commands, err := h.Declared.Commands(c.Request.Context(), c.Param("name"))
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list[fleet.Command]{commands})
+	return nil
 }
 
 // fleetHistory is adminapi.FleetHistory with the domain's changes.

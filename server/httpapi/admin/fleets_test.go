@@ -109,6 +109,7 @@ func tryFleets(t *testing.T, s *apptest.Server, do func(call string, body any, p
 	do("PUT /api/v1/fleets/{name}", object("lab", "3.0.0"), "lab")
 	do("PUT /api/v1/fleets/{name}", object("edge", "2.0.0"), "edge")
 	do("GET /api/v1/fleets/{name}", nil, "lab")
+	do("GET /api/v1/fleets/{name}/commands", nil, "lab")
 	do("GET /api/v1/fleets", nil)
 	do("POST /api/v1/fleets/{name}/diff", object("lab", "2.0.0"), "lab")
 	suspendFleet(t, s, "lab")
@@ -466,6 +467,18 @@ func TestOrdersOnAgentsOfAFleetTakeThemOver(t *testing.T) {
 	preview := apptest.Decode[adminapi.UpgradePreview](t, s.Admin(http.MethodPost, "/api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{web.ID}}))
 	if preview.Refused == nil || !strings.Contains(*preview.Refused, "belong to the fleet web") {
 		t.Errorf("the preview does not say that it would be refused: %+v", preview)
+	}
+	both := []string{web.ID, db.ID}
+	if c := *apptest.Decode[adminapi.UpgradePreview](t, s.Admin(http.MethodPost, "/api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": both})).Causes; len(c) != 1 ||
+		c[0].Code != "fleet" || c[0].Count != 1 || *c[0].Choice != adminapi.ChoiceTakeOver || !strings.Contains(c[0].Text, "belongs to the fleet web") {
+		t.Errorf("an upgrade's preview has %+v", c)
+	}
+	if c := *apptest.Decode[adminapi.RollbackPreview](t, s.Admin(http.MethodPost, "/api/v1/rollback_preview", map[string]any{"agents": both})).Causes; len(c) != 1 || c[0].Code != "fleet" || c[0].Count != 1 {
+		t.Errorf("a rollback's preview has %+v", c)
+	}
+	over := apptest.Decode[adminapi.UpgradePreview](t, s.Admin(http.MethodPost, "/api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": both, "take_over": "web"}))
+	if over.Refused != nil || len(*over.Causes) != 0 || over.Will != 2 {
+		t.Errorf("the preview of taking over is %+v", over)
 	}
 	if got := s.Admin(http.MethodPost, db.Path("upgrade"), `{"version":"1.1.0"}`); got.Status != http.StatusOK {
 		t.Errorf("an agent of no object is refused: %s", got.Body)

@@ -50,15 +50,24 @@ func (h *Handlers) listFreezes(c *gin.Context) error {
 	return nil
 }
 
+type freezeBody struct {
+	whyBody
+	Name string    `json:"name"`
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
 func (h *Handlers) createFreeze(c *gin.Context) error {
-	var req struct {
-		whyBody
-		Name string    `json:"name"`
-		From time.Time `json:"from"`
-		To   time.Time `json:"to"`
-	}
+	var req freezeBody
 	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Freeze, error) {
 		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
+	})
+}
+
+func (h *Handlers) changeFreeze(c *gin.Context) error {
+	var req freezeBody
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Freeze, error) {
+		return h.Rollouts.ChangeFreeze(c.Request.Context(), fleet.Freeze{ID: c.Param("freezeId"), Name: req.Name, From: req.From, To: req.To}, w)
 	})
 }
 

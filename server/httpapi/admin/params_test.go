@@ -68,6 +68,7 @@ func TestNoParameterIsIgnored(t *testing.T) {
 		"/api/fleet/agents/action_status": {
 			"page": {"perPage=1", "perPage=1&page=1"}, "perPage": {"", "perPage=1"}, "date": {"", "date=" + tomorrow},
 			"latest": {"", "latest=1"}, "errorSize": {"", "errorSize=1"},
+			"type": {"", "type=UNENROLL"}, "createdBy": {"", "createdBy=nobody"}, "outcome": {"", "outcome=EXPIRED"},
 		},
 	}
 	var spec struct {

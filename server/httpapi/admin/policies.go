@@ -224,6 +224,9 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 	out.RequiredVersions = filled(each(p.RequiredVersions, func(v fleet.RequiredVersion) adminapi.RequiredVersion {
 		return adminapi.RequiredVersion{Version: v.Version, Percentage: v.Percentage}
 	}))
+	out.UpgradeWindows = filled(each(p.UpgradeWindows, func(w fleet.Window) adminapi.Window {
+		return adminapi.Window{Days: filled(w.Days), From: w.From, To: w.To, Zone: ptr(w.Zone)}
+	}))
 	out.Components = filled(each(p.Components, func(c agentapi.PolicyComponent) adminapi.PolicyComponent {
 		return policyComponent(c, p.ComponentVariables[c.Name])
 	}))
@@ -273,7 +276,7 @@ const maxPolicyBody = 128 << 10
 // leaves clients no way to clear it.
 var nullable = []string{
 	"components", "data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "keep_monitoring_alive", "overrides",
-	"required_versions", "supports_agentless", "unenroll_timeout",
+	"required_versions", "supports_agentless", "unenroll_timeout", "upgrade_windows",
 }
 
 // decodePolicy reads a request about a policy into v, and returns its fields.
@@ -322,7 +325,7 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 		"monitoring_enabled": &p.MonitoringEnabled, "keep_monitoring_alive": &p.KeepMonitoringAlive, "monitoring_pprof_enabled": &p.MonitoringPprof,
 		"monitoring_http": &p.MonitoringHTTP, "monitoring_diagnostics": &p.MonitoringDiagnostics, "data_output_id": &p.DataOutputID,
 		"monitoring_output_id": &p.MonitoringOutputID, "download_source_id": &p.DownloadSourceID, "fleet_server_host_id": &p.FleetServerHostID,
-		"agent_features": &p.AgentFeatures, "global_data_tags": &p.GlobalDataTags, "required_versions": &p.RequiredVersions,
+		"agent_features": &p.AgentFeatures, "global_data_tags": &p.GlobalDataTags, "required_versions": &p.RequiredVersions, "upgrade_windows": &p.UpgradeWindows,
 		"advanced_settings": &p.AdvancedSettings, "overrides": &p.Overrides, "components": &p.Components, "is_protected": &p.Protected, "is_managed": &p.Managed,
 		"is_default": &p.Default, "is_default_fleet_server": &p.DefaultFleetServer, "has_fleet_server": &p.HasFleetServer,
 		"supports_agentless": &p.SupportsAgentless, "agentless": &p.Agentless,

@@ -27,14 +27,14 @@ const components = `"components":[
 
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// fullPolicy gives every field that Kibana takes, except name and namespace, and components.
+// fullPolicy gives every field that Kibana takes, except name and namespace, and Muster's own.
 const fullPolicy = `"description":"for the web","space_ids":["default"],"inactivity_timeout":60,"unenroll_timeout":900,
 	"monitoring_enabled":["logs","metrics","traces"],"keep_monitoring_alive":true,"monitoring_pprof_enabled":true,
 	"monitoring_http":{"enabled":true,"host":"localhost","port":6791,"buffer":{"enabled":false}},
 	"monitoring_diagnostics":{"limit":{"interval":"1m","burst":1},"uploader":{"max_retries":2,"init_dur":"1s","max_dur":"1m"}},
 	"data_output_id":"o1","monitoring_output_id":"o2","download_source_id":"s1","fleet_server_host_id":"h1",
 	"agent_features":[{"name":"fqdn","enabled":true}],"global_data_tags":[{"name":"site","value":"fra"},{"name":"rack","value":7}],
-	"required_versions":[{"version":"1.1.0","percentage":25}],
+	"required_versions":[{"version":"1.1.0","percentage":25}],"upgrade_windows":[{"days":["mon","fri"],"from":"22:00","to":"04:00","zone":"Europe/Berlin"},{"from":"01:00","to":"02:00"}],
 	"advanced_settings":{"agent_logging_level":"debug","agent_limits_go_max_procs":2,"agent_download_timeout":"120s"},
 	"overrides":{"agent":{"logging":{"level":"debug"}}},` + components + `,"is_protected":true,"is_managed":false,"is_default":false,"is_default_fleet_server":false,
 	"has_fleet_server":false,"supports_agentless":false,"agentless":{"resources":{"requests":{"memory":"1Gi","cpu":"500m"}}}`
@@ -51,6 +51,7 @@ func object(t *testing.T, text []byte) map[string]any {
 func TestPolicyKeepsEveryFieldThatKibanaTakes(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
+	s.Publisher().Publish("1.1.0")
 	want := object(t, []byte("{"+fullPolicy+"}"))
 	check := func(what string, got apptest.Answer) map[string]any {
 		t.Helper()
@@ -77,12 +78,12 @@ func TestPolicyKeepsEveryFieldThatKibanaTakes(t *testing.T) {
 	}
 
 	// A field that is left out stays, null clears it, and inactivity_timeout has a default.
-	for _, name := range []string{"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "unenroll_timeout", "overrides", "components", "required_versions", "keep_monitoring_alive"} {
+	for _, name := range []string{"data_output_id", "monitoring_output_id", "download_source_id", "fleet_server_host_id", "unenroll_timeout", "overrides", "components", "required_versions", "upgrade_windows", "keep_monitoring_alive"} {
 		want[name] = nil
 	}
 	want["inactivity_timeout"] = 1209600.0
 	check("cleared", s.Admin("PUT", "/api/fleet/agent_policies/web", `{"name":"Web 2","namespace":"prod","data_output_id":null,"monitoring_output_id":null,
-		"download_source_id":null,"fleet_server_host_id":null,"unenroll_timeout":null,"overrides":null,"components":null,"required_versions":null,"keep_monitoring_alive":null}`))
+		"download_source_id":null,"fleet_server_host_id":null,"unenroll_timeout":null,"overrides":null,"components":null,"required_versions":null,"upgrade_windows":null,"keep_monitoring_alive":null}`))
 }
 
 func TestRefusedPolicyFieldIsNamed(t *testing.T) {
@@ -119,6 +120,10 @@ func TestRefusedPolicyFieldIsNamed(t *testing.T) {
 		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":0}]}`:                                      `Policy "x" failed required_versions validation: percentage is required`,
 		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":1},{"version":"1.0.0","percentage":2}]}`:   `failed required_versions validation: duplicate versions not allowed`,
 		`{"name":"x","namespace":"default","required_versions":[{"version":"1.0.0","percentage":60},{"version":"1.1.0","percentage":60}]}`: `failed required_versions validation: sum of percentages cannot exceed 100`,
+		`{"name":"x","namespace":"default","required_versions":[{"version":"9.9.9","percentage":5}]}`:                                      "[request body.required_versions[0].version]: is 9.9.9, and no package of that version is published",
+		`{"name":"x","namespace":"default","upgrade_windows":[{"from":"22:00","to":"24:00"}]}`:                                             `[request body.upgrade_windows[0].to]: is "24:00", want a time of day such as 04:00`,
+		`{"name":"x","namespace":"default","upgrade_windows":[{"from":"22:00","to":"04:00","days":["Monday"]}]}`:                           "[request body.upgrade_windows[0].days]: ",
+		`{"name":"x","namespace":"default","upgrade_windows":[{"from":"22:00","to":"04:00","every":"day"}]}`:                               "[request body.upgrade_windows[0].every]: ",
 	} {
 		refused(t, "POST "+body, s.Admin("POST", "/api/fleet/agent_policies", body), 400, says)
 		if !strings.Contains(body, "bumpRevision") {
@@ -355,6 +360,11 @@ func TestPolicyRevisionGrowsUnlessTheClientSaysNo(t *testing.T) {
 			t.Errorf("the audit trail lacks %q: %s", says, trail)
 		}
 	}
+	// The trail has the settings after each change, so that revisions can be compared.
+	newest := apptest.Decode[adminapi.AuditList](t, s.Admin("GET", "/api/v1/audit?subject=default&verb=policy.update", nil)).Items[0]
+	if newest.Data == nil || (*newest.Data)["description"] != "y" || (*newest.Data)["name"] != "Default policy" || (*newest.Data)["revision"].(float64) < 2 {
+		t.Errorf("the newest entry has the settings %+v", newest.Data)
+	}
 }
 
 func TestPolicyWithAgentsIsNotDeleted(t *testing.T) {
@@ -394,6 +404,7 @@ func TestPolicyWithAgentsIsNotDeleted(t *testing.T) {
 func TestPolicyCopyHasSettingsWithoutUpgrades(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
+	s.Publisher().Publish("1.1.0")
 	s.Admin("POST", "/api/fleet/agent_policies", `{"id":"web","name":"Web","namespace":"prod",`+fullPolicy+`}`)
 	p := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies/web/copy", `{"name":"Web copy","description":"d"}`)).Item
 	if p.Id == "web" || p.Name != "Web copy" || *p.Description != "d" || p.Namespace != "prod" || !p.IsProtected || *p.UnenrollTimeout != 900 || *p.DataOutputId != "o1" || p.RequiredVersions != nil || len(*p.Components) != 2 {

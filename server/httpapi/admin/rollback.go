@@ -61,24 +61,43 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 		return err
 	}
 	now := h.Now.UTC()
-	out := adminapi.RollbackPreview{Items: make([]adminapi.RollbackPreviewItem, 0, len(ids))}
+	of := asked{req.Agents, req.IncludeInactive, req.MaxItems}
+	if err := of.check(); err != nil {
+		return err
+	}
+	owner, err := h.Actions.OwnerOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	out := adminapi.RollbackPreview{Items: []adminapi.RollbackPreviewItem{}}
+	var causes fleet.CauseCounts
 	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: ids, Selected: selected}, func(v action.RollbackVerdict) {
 		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		if v.Err != nil {
 			item.Reason = ptr(v.Err.Error())
 			out.Wont++
+			causes.AddRefusal(&v.Agent, v.Err)
 		} else {
 			item.To, item.ValidUntil = &v.To.Version, ptr(v.To.ValidUntil)
 			out.Will++
-			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it rolls back if it returns in time", s))
+			item.Reason = ptr(countOwned(&causes, &v.Agent, owner, deref(req.TakeOver)))
+			if s, away := awayAt(&v.Agent, timeouts, now); away {
+				reason := fmt.Sprintf("is %s: it rolls back if it returns in time", s)
+				item.Reason = &reason
+				causes.Add(fleet.CauseCount{Code: string(s), Text: fleet.Sentence("the agent " + reason), Will: true}, 1, nameOf(&v.Agent))
 			}
 		}
-		out.Items = append(out.Items, item)
+		if of.wants(len(out.Items)) {
+			out.Items = append(out.Items, item)
+		}
 	})
+	if err == nil {
+		err = h.countInactive(ctx, of, ids, &causes, timeouts, now)
+	}
 	if err != nil {
 		return err
 	}
+	out.Causes = renderCauses(&causes)
 	c.JSON(http.StatusOK, out)
 	return nil
 }

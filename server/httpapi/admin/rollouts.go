@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -101,16 +103,114 @@ func runCommand[T any](c *gin.Context, decode func(*gin.Context, any) error, req
 	return answer(c, v, err)
 }
 
+// rolloutView is a rollout with what operators see of it besides its document.
+type rolloutView struct {
+	fleet.Rollout
+	rollout.Overview
+}
+
+// runRollout is runCommand for a command whose result is a rollout.
+func (h *Handlers) runRollout(c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Request) (fleet.Rollout, error)) error {
+	return runCommand(c, decode, req, func(w rollout.Request) (rolloutView, error) {
+		r, err := do(w)
+		if err != nil {
+			return rolloutView{}, err
+		}
+		return h.viewOf(c, r)
+	})
+}
+
+func (h *Handlers) viewOf(c *gin.Context, r fleet.Rollout) (rolloutView, error) {
+	o, err := h.Rollouts.Overview(c.Request.Context(), &r)
+	r.Marks = nil
+	return rolloutView{r, o}, err
+}
+
 func rolloutID(c *gin.Context) string { return c.Param("rolloutId") }
 
 func (h *Handlers) listRollouts(c *gin.Context) error {
-	return answerPage(c, func(offset, limit int) ([]fleet.Rollout, int, error) {
-		rollouts, total, err := h.Rollouts.List(c.Request.Context(), offset, limit)
-		for i := range rollouts {
-			rollouts[i].Batches = nil // a thousand batches may have 300 KB
+	states, err := queryWords(c, "state", "the state of a rollout", rolloutStates)
+	if err != nil {
+		return err
+	}
+	kinds, err := queryWords(c, "kind", "a strategy", strategyKinds)
+	if err != nil {
+		return err
+	}
+	return answerPage(c, func(offset, limit int) ([]rolloutView, int, error) {
+		rollouts, total, err := h.rolloutsWith(c.Request.Context(), states, kinds, offset, limit)
+		if err != nil {
+			return nil, 0, err
 		}
-		return rollouts, total, err
+		views := make([]rolloutView, len(rollouts))
+		for i := range rollouts {
+			views[i].Rollout = rollouts[i]
+			// Who looks at a list asks how those that run are getting on.
+			if rollouts[i].State.Active() {
+				if views[i], err = h.viewOf(c, rollouts[i]); err != nil {
+					return nil, 0, err
+				}
+			}
+			views[i].Batches, views[i].Marks = nil, nil // a thousand batches may have 300 KB
+		}
+		return views, total, nil
 	})
+}
+
+var (
+	rolloutStates = []fleet.RolloutState{
+		fleet.RolloutDraft, fleet.RolloutRunning, fleet.RolloutPaused, fleet.RolloutCancelling, fleet.RolloutCompleted, fleet.RolloutFailed, fleet.RolloutCancelled, fleet.RolloutRolledBack,
+	}
+	strategyKinds = []fleet.StrategyKind{fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings, fleet.LockstepStrategy}
+)
+
+// rolloutsRead is how many rollouts a filtered list reads at one time: with a thousand batches
+// each they take 30 MB.
+const rolloutsRead = 100
+
+// rolloutsWith returns a page of the rollouts with one of these states and strategies; an empty list
+// means any. With a filter it reads all rollouts, of which there are some hundreds after years.
+func (h *Handlers) rolloutsWith(ctx context.Context, states []fleet.RolloutState, kinds []fleet.StrategyKind, offset, limit int) ([]fleet.Rollout, int, error) {
+	if len(states)+len(kinds) == 0 {
+		return h.Rollouts.List(ctx, offset, limit)
+	}
+	var with []fleet.Rollout
+	for from := 0; ; from += rolloutsRead {
+		some, total, err := h.Rollouts.List(ctx, from, rolloutsRead)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, r := range some {
+			if (len(states) == 0 || slices.Contains(states, r.State)) && (len(kinds) == 0 || slices.Contains(kinds, r.Plan.Strategy.Kind)) {
+				with = append(with, r)
+			}
+		}
+		if from+rolloutsRead >= total {
+			return part(with, offset, limit), len(with), nil
+		}
+	}
+}
+
+// part returns a page of a list.
+func part[T any](all []T, offset, limit int) []T {
+	from := min(offset, len(all))
+	return all[from:min(from+limit, len(all))]
+}
+
+// queryWords returns the values of a parameter that may be repeated, or have several separated by
+// commas. Each must be known.
+func queryWords[T ~string](c *gin.Context, name, what string, known []T) ([]T, error) {
+	var out []T
+	for _, words := range c.QueryArray(name) {
+		for _, word := range strings.Split(words, ",") {
+			v := T(strings.TrimSpace(word))
+			if !slices.Contains(known, v) {
+				return nil, fleet.FieldError("query."+name, "is %q, which is not %s", word, what)
+			}
+			out = append(out, v)
+		}
+	}
+	return out, nil
 }
 
 func (h *Handlers) createRollout(c *gin.Context) error {
@@ -119,7 +219,7 @@ func (h *Handlers) createRollout(c *gin.Context) error {
 		Plan     fleet.Plan `json:"plan"`
 		TakeOver string     `json:"take_over"`
 	}
-	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		w.TakeOver = req.TakeOver
 		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
 	})
@@ -127,7 +227,11 @@ func (h *Handlers) createRollout(c *gin.Context) error {
 
 func (h *Handlers) getRollout(c *gin.Context) error {
 	r, err := h.Rollouts.Get(c.Request.Context(), rolloutID(c))
-	return answer(c, r, err)
+	if err != nil {
+		return err
+	}
+	v, err := h.viewOf(c, r)
+	return answer(c, v, err)
 }
 
 func (h *Handlers) deleteRollout(c *gin.Context) error {
@@ -144,12 +248,12 @@ func (h *Handlers) deleteRollout(c *gin.Context) error {
 
 func (h *Handlers) previewRollout(c *gin.Context) error {
 	p, err := h.Rollouts.Preview(c.Request.Context(), rolloutID(c))
-	return answer(c, withLists(p), err)
+	return h.answerPreviewOf(c, p, err)
 }
 
 func (h *Handlers) getRolloutPreview(c *gin.Context) error {
 	p, err := h.storedPreview(c)
-	return answer(c, withLists(p), err)
+	return h.answerPreviewOf(c, p, err)
 }
 
 // storedPreview returns the preview that the request names.
@@ -169,7 +273,41 @@ func (h *Handlers) dryRunRollout(c *gin.Context) error {
 		return err
 	}
 	p, err := h.Rollouts.DryRun(c.Request.Context(), req.Plan)
-	return answer(c, withLists(p), err)
+	return answerRolloutPreview(c, p, &req.Plan, err)
+}
+
+// previewView is a preview with its numbers, of which a caller may want no more.
+type previewView struct {
+	fleet.Preview
+	Causes       []fleet.CauseCount `json:"causes,omitempty"`
+	TargetCount  int                `json:"target_count,omitempty"`
+	SkippedCount int                `json:"skipped_count,omitempty"`
+}
+
+// answerPreviewOf answers with a preview of a stored rollout.
+func (h *Handlers) answerPreviewOf(c *gin.Context, p fleet.Preview, err error) error {
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Get(c.Request.Context(), rolloutID(c))
+	return answerRolloutPreview(c, p, &r.Plan, err)
+}
+
+// answerRolloutPreview answers with a preview of a plan, of which the caller wants so many targets
+// and skipped agents.
+func answerRolloutPreview(c *gin.Context, p fleet.Preview, of *fleet.Plan, err error) error {
+	if err != nil {
+		return err
+	}
+	v := previewView{Preview: withLists(p), Causes: preview.Causes(&p, of), TargetCount: len(p.Targets), SkippedCount: len(p.Skipped)}
+	if c.Query("max_items") != "" {
+		most, err := queryInt(c, "max_items", 0, 0, fleet.MaxTargets)
+		if err != nil {
+			return err
+		}
+		v.Targets, v.Skipped = v.Targets[:min(most, len(v.Targets))], v.Skipped[:min(most, len(v.Skipped))]
+	}
+	return answer(c, v, nil)
 }
 
 // withLists replaces the nil lists of a preview by empty ones.
@@ -201,7 +339,7 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 		AcceptDrift bool   `json:"accept_drift"`
 		TakeOver    string `json:"take_over"`
 	}
-	err := runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	err := h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		w.TakeOver = req.TakeOver
 		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
 	})
@@ -222,7 +360,7 @@ func (h *Handlers) pauseRollout(c *gin.Context) error {
 		whyBody
 		Now bool `json:"now"`
 	}
-	return runCommand(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
 	})
 }
@@ -230,7 +368,7 @@ func (h *Handlers) pauseRollout(c *gin.Context) error {
 // command returns a handler for a command that takes only a reason.
 func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
+		return h.runRollout(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
 			return do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
 		})
 	})
@@ -244,20 +382,20 @@ type targetsRequest struct {
 
 func (h *Handlers) retryTargets(c *gin.Context) error {
 	var req targetsRequest
-	return runCommand(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
 
 func (h *Handlers) retryTarget(c *gin.Context) error {
-	return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), []string{c.Param("agentId")}, w)
 	})
 }
 
 func (h *Handlers) skipTargets(c *gin.Context) error {
 	var req targetsRequest
-	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
@@ -268,7 +406,7 @@ func (h *Handlers) rollbackRollout(c *gin.Context) error {
 		Scope    rollout.Scope `json:"scope"`
 		TakeOver string        `json:"take_over"`
 	}
-	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		w.TakeOver = req.TakeOver
 		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
 	})
@@ -292,10 +430,55 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 		}
 		q.Batch = &n
 	}
-	return answerPage(c, func(offset, limit int) ([]fleet.Target, int, error) {
-		q.Offset, q.Limit = offset, limit
-		return h.Rollouts.ListTargets(c.Request.Context(), q)
+	ctx := c.Request.Context()
+	r, err := h.Rollouts.Get(ctx, q.RolloutID)
+	if err != nil {
+		return err
+	}
+	return answerPage(c, func(offset, limit int) ([]targetView, int, error) {
+		targets, total, err := h.targetsWith(ctx, q, c.Query("agent"), c.Query("code"), offset, limit)
+		if err != nil {
+			return nil, 0, err
+		}
+		progress, err := h.Rollouts.Progress(ctx, &r, targets)
+		if err != nil {
+			return nil, 0, err
+		}
+		commands, err := h.Rollouts.Commands(ctx, &r)
+		views := make([]targetView, len(targets))
+		for i := range targets {
+			views[i] = targetView{targets[i], progress[i], plan.TargetCommands(&r, commands, &targets[i])}
+		}
+		return views, total, err
 	})
+}
+
+// targetsWith returns a page of targets, only of those of an agent, and with a reason, that are not
+// empty. No store has an index of reasons: who asks for one also asks for a state, and few targets
+// fail.
+func (h *Handlers) targetsWith(ctx context.Context, q store.TargetQuery, agent, code string, offset, limit int) ([]fleet.Target, int, error) {
+	if agent != "" {
+		one, err := h.Rollouts.TargetOf(ctx, q.RolloutID, agent)
+		with := slices.DeleteFunc(one, func(t fleet.Target) bool {
+			return len(q.States) > 0 && !slices.Contains(q.States, t.State) || q.Batch != nil && t.Batch != *q.Batch || code != "" && string(t.Code) != code
+		})
+		return part(with, offset, limit), len(with), err
+	}
+	if code == "" {
+		q.Offset, q.Limit = offset, limit
+		return h.Rollouts.ListTargets(ctx, q)
+	}
+	q.Limit = fleet.MaxTargets
+	all, _, err := h.Rollouts.ListTargets(ctx, q)
+	with := slices.DeleteFunc(all, func(t fleet.Target) bool { return string(t.Code) != code })
+	return part(with, offset, limit), len(with), err
+}
+
+// targetView is a target with how its upgrade stands, and what can be ordered for it.
+type targetView struct {
+	fleet.Target
+	Progress fleet.ProgressState `json:"progress,omitempty"`
+	Commands []fleet.Command     `json:"commands,omitempty"`
 }
 
 func (h *Handlers) listAudit(c *gin.Context) error {
@@ -305,14 +488,11 @@ func (h *Handlers) listAudit(c *gin.Context) error {
 }
 
 func (h *Handlers) explainAgent(c *gin.Context) error {
-	var at time.Time
-	if s := c.Query("at"); s != "" {
-		var err error
-		if at, err = time.Parse(time.RFC3339, s); err != nil {
-			return fleet.FieldError("query.at", "is %q, want a time such as 2026-01-31T12:00:00Z", s)
-		}
+	at, err := timeParameter(c, "at")
+	if err != nil {
+		return err
 	}
-	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("component"), c.Query("rollout"), at)
+	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("component"), c.Query("rollout"), deref(at))
 	e.Chain = orEmpty(e.Chain)
 	return answer(c, e, err)
 }

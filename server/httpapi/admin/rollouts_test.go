@@ -57,6 +57,7 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	do("POST /api/v1/rollouts/{rolloutId}/start", map[string]any{"hash": hash, "why": "OPS-1"}, id)
 	do("GET /api/v1/rollouts/{rolloutId}", nil, id)
 	do("GET /api/v1/rollouts/{rolloutId}/targets", nil, id)
+	do("GET /api/v1/rollouts/{rolloutId}/grid", nil, id)
 	do("GET /api/v1/rollouts/{rolloutId}/audit", nil, id)
 	do("GET /api/fleet/agents/{agentId}", nil, f.ID)
 	do("GET /api/v1/agents/{agentId}/why", nil, f.ID)
@@ -116,6 +117,7 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	do("PUT /api/v1/exposure", map[string]any{"enabled": true, "percent": 50, "healthy_hours": 1, "per": []any{map[string]any{"label": "site", "percent": 60}}})
 	freeze := item(do("POST /api/v1/freezes", map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-04T00:00:00Z"}))["id"].(string)
 	do("GET /api/v1/freezes", nil)
+	do("PUT /api/v1/freezes/{freezeId}", map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-05T00:00:00Z", "why": "one day more"}, freeze)
 	do("DELETE /api/v1/freezes/{freezeId}", nil, freeze)
 	dir := filepath.Join(s.Data, "upgrades", "web")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -254,8 +256,11 @@ func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {
 		}
 		refused(t, "upgrading one of them alone", s.Admin("POST", "/api/fleet/agents/"+a.ID+"/upgrade", `{"version":"1.1.0","force":true}`), 409, "to 1.1.0")
 	})
-	t.Run("targets are found by state and batch", func(t *testing.T) {
-		for query, want := range map[string]int{"": 2, "?batch=0": 1, "?batch=7": 0, "?state=pending,offered,held&state=upgrading": 2, "?state=succeeded": 0, "?perPage=1": 1} {
+	t.Run("targets are found by state, batch and agent", func(t *testing.T) {
+		for query, want := range map[string]int{
+			"": 2, "?batch=0": 1, "?batch=7": 0, "?state=pending,offered,held&state=upgrading": 2, "?state=succeeded": 0, "?perPage=1": 1,
+			"?agent=" + a.ID: 1, "?agent=" + a.ID + "&state=succeeded": 0, "?agent=none": 0,
+		} {
 			if list := answered[adminapi.TargetList](t, s.Admin("GET", path+"/targets"+query, nil)); len(list.Items) != want {
 				t.Errorf("%q finds %d, want %d", query, len(list.Items), want)
 			}

@@ -204,7 +204,7 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 
 // changesNothing are the calls, other than GET, that change nothing which concerns others.
 var changesNothing = []string{
-	"POST /api/fleet/agents/actions",
+	"POST /api/fleet/agents/actions", "POST /api/v1/failures/seen",
 	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/stage_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
 	"POST /api/v1/components/{name}/upgrade_preview", "POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview",
 	"POST /convert", "POST /api/v1/fleets/{name}/diff",
@@ -355,11 +355,24 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("POST /api/fleet/agents/{agentId}/rollback", nil, d.ID)
 	do("POST /api/fleet/agents/bulk_rollback", map[string]any{"agents": []string{d.ID, e.ID}})
 	do("GET /api/fleet/agents", nil)
+	do("GET /api/v1/agents/facets", nil)
+	delete(left, "GET /api/v1/agents/export") // CSV: see TestExportHasEveryAgentOnce
+	do("GET /api/v1/attention", nil)
+	do("GET /api/v1/agents/{agentId}/timeline", nil, a.ID)
+	do("GET /api/v1/failures", nil)
+	do("POST /api/v1/failures/seen", map[string]any{})
+	do("GET /api/v1/series", nil)
+	do("GET /api/v1/settings", nil)
+	view := do("POST /api/v1/views", map[string]any{"page": "agents", "name": "edge", "search": "kuery=tag%3Aedge"})["item"].(map[string]any)["id"].(string)
+	do("GET /api/v1/views", nil)
+	do("DELETE /api/v1/views/{viewId}", nil, view)
 	do("GET /api/fleet/agents/tags", nil)
 	do("GET /api/v1/kql/suggest", nil)
 	do("GET /api/fleet/agents/{agentId}", nil, a.ID)
 	do("GET /api/fleet/agent_status", nil)
 	do("GET /api/fleet/agents/action_status", nil)
+	do("GET /api/v1/actions/{actionId}", nil, bulk["actionId"].(string))
+	do("GET /api/v1/actions/{actionId}/agents", nil, bulk["actionId"].(string))
 	do("POST /api/fleet/agents/actions/{actionId}/cancel", nil, bulk["actionId"].(string))
 	do("POST /api/fleet/agents/{agentId}/request_diagnostics", nil, a.ID)
 	do("POST /api/fleet/agents/bulk_request_diagnostics", map[string]any{"agents": []string{a.ID, b.ID}})

@@ -19,18 +19,19 @@ func renderStaged(a *fleet.Agent) *[]string {
 }
 
 // stageOrder reads the order of a request.
-func (h *Handlers) stageOrder(c *gin.Context) (o action.StageOrder, err error) {
+func (h *Handlers) stageOrder(c *gin.Context) (o action.StageOrder, of asked, err error) {
 	var req adminapi.StageRequest
 	if err := decode(c, &req); err != nil {
-		return o, err
+		return o, of, err
 	}
+	of = asked{req.Agents, req.IncludeInactive, req.MaxItems}
 	o = action.StageOrder{Component: deref(req.Component), UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), Actor: actor(c)}
 	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
-	return o, err
+	return o, of, err
 }
 
 func (h *Handlers) stage(c *gin.Context) error {
-	o, err := h.stageOrder(c)
+	o, _, err := h.stageOrder(c)
 	if err != nil {
 		return err
 	}
@@ -39,12 +40,13 @@ func (h *Handlers) stage(c *gin.Context) error {
 }
 
 func (h *Handlers) previewStage(c *gin.Context) error {
-	o, err := h.stageOrder(c)
+	o, of, err := h.stageOrder(c)
 	if err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
-	out, err := h.preview(ctx, o.Component, o.Version, "stages it", func(f func(action.Verdict)) error { return h.Actions.EachStageVerdict(ctx, o, f) })
+	upgrade := action.UpgradeOrder{Component: o.Component, UpgradeRequest: o.UpgradeRequest, AgentIDs: o.AgentIDs}
+	out, err := h.preview(ctx, of, upgrade, nil, "stages it", func(f func(action.Verdict)) error { return h.Actions.EachStageVerdict(ctx, o, f) })
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,12 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 		return err
 	}
 	now := h.Now.UTC()
-	out := adminapi.UnenrollPreview{Items: make([]adminapi.UnenrollPreviewItem, 0, len(ids))}
+	of := asked{req.Agents, req.IncludeInactive, req.MaxItems}
+	if err := of.check(); err != nil {
+		return err
+	}
+	out := adminapi.UnenrollPreview{Items: []adminapi.UnenrollPreviewItem{}}
+	var causes fleet.CauseCounts
 	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force)}
 	err = h.Actions.EachUnenrollVerdict(ctx, o, func(v action.Verdict) {
 		item := adminapi.UnenrollPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Will: v.Err == nil}
@@ -73,28 +78,39 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 		if v.Err != nil {
 			item.Reason = ptr(v.Err.Error())
 			out.Wont++
+			causes.AddRefusal(&v.Agent, v.Err)
 		} else {
-			item.Reason = ptr(unenrollRemark(&v.Agent, fleet.Status(item.Status), o.Revoke))
+			code, remark := unenrollRemark(&v.Agent, fleet.Status(item.Status), o.Revoke)
+			if code != "" {
+				causes.Add(fleet.CauseCount{Code: string(code), Text: fleet.Sentence("the agent " + remark), Will: true}, 1, nameOf(&v.Agent))
+			}
+			item.Reason = ptr(remark)
 			out.Will++
 		}
-		out.Items = append(out.Items, item)
+		if of.wants(len(out.Items)) {
+			out.Items = append(out.Items, item)
+		}
 	})
+	if err == nil {
+		err = h.countInactive(ctx, of, ids, &causes, timeouts, now)
+	}
 	if err != nil {
 		return err
 	}
+	out.Causes = renderCauses(&causes)
 	c.JSON(http.StatusOK, out)
 	return nil
 }
 
-// unenrollRemark says when an agent will unenrol, if not at once.
-func unenrollRemark(a *fleet.Agent, s fleet.Status, revoke bool) string {
+// unenrollRemark says when an agent will unenrol, if not at once, with the status as its code.
+func unenrollRemark(a *fleet.Agent, s fleet.Status, revoke bool) (code fleet.Status, remark string) {
 	switch {
 	case revoke:
-		return ""
+		return "", ""
 	case s == fleet.StatusOffline || s == fleet.StatusInactive || s == fleet.StatusUninstalled || s == fleet.StatusOrphaned:
-		return fmt.Sprintf("is %s: it unenrols if it returns within %d days; revoke unenrols it now", s, fleet.DefaultExpiration/(24*time.Hour))
+		return s, fmt.Sprintf("is %s: it unenrols if it returns within %d days; revoke unenrols it now", s, fleet.DefaultExpiration/(24*time.Hour))
 	case a.UnenrollmentStartedAt != nil:
-		return "is unenrolling already, and is asked again"
+		return fleet.StatusUnenrolling, "is unenrolling already, and is asked again"
 	}
-	return ""
+	return "", ""
 }

@@ -1,9 +1,10 @@
 // Package automatic upgrades the agents of policies that require versions, and installs the
 // components of policies where no version of them is yet, or a host is held because another
 // version is in force. One server, the holder of a lease, looks at each such policy from time to
-// time, lets [Decide] or [Install] choose agents, and starts a rollout for them. Everything else is
-// the rollout's: batches, failure threshold, freezes, exposure budget, and operators who pause or
-// cancel it.
+// time, lets [Decide] or [Install] choose agents, and starts a rollout for them. Upgrades to
+// required versions begin inside the policy's windows, and the rollout's batches stay in them.
+// Everything else is the rollout's: batches, failure threshold, freezes, exposure budget, and
+// operators who pause or cancel it.
 package automatic
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -140,6 +142,10 @@ func (s *Service) upgrade(ctx context.Context, p fleet.Policy, catalog fleet.Cat
 			s.Log.Warn("a policy requires a version that is not published: push it with `muster package push`", "policy", p.ID, "version", v.Version)
 		}
 	}
+	if open, until := plan.OfferableAt(&fleet.Plan{Pace: fleet.Pace{Windows: p.UpgradeWindows}}, nil, now); !open {
+		s.Log.Debug("automatic upgrades of a policy wait for its window", "policy", p.ID, "until", until)
+		return nil // a rollout that only waits would hold the policy
+	}
 	members, err := s.members(ctx, p, catalog, inactivity, now)
 	if err != nil {
 		return err
@@ -200,7 +206,7 @@ const maxPolicyName = 100
 func planOf(p *fleet.Policy, u Upgrade) fleet.Plan {
 	return spread(fleet.Plan{
 		Name: fmt.Sprintf("automatic upgrade of policy %s to %s", nameOf(p), u.Version), Version: u.Version,
-		Select: fleet.Selector{Agents: u.Agents},
+		Select: fleet.Selector{Agents: u.Agents}, Pace: fleet.Pace{Windows: p.UpgradeWindows},
 	})
 }
 

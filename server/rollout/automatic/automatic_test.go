@@ -69,6 +69,14 @@ func (w *world) must(err error) {
 	}
 }
 
+func (w *world) change(f func(*fleet.Policy)) {
+	w.t.Helper()
+	p, err := w.db.Policies().Get(w.t.Context(), "web")
+	w.must(err)
+	f(&p)
+	w.must(w.db.Policies().Update(w.t.Context(), p))
+}
+
 func (w *world) rollouts() []fleet.Rollout {
 	w.t.Helper()
 	list, _, err := w.db.Rollouts().List(w.t.Context(), 0, 0)
@@ -113,10 +121,7 @@ func TestNothingStartsWithoutARequirementThatCanBeMet(t *testing.T) {
 		"no share":      func(p *fleet.Policy) { p.RequiredVersions[0].Percentage = 1 },
 	} {
 		w := newWorld(t, 3)
-		p, err := w.db.Policies().Get(t.Context(), "web")
-		w.must(err)
-		change(&p)
-		w.must(w.db.Policies().Update(t.Context(), p))
+		w.change(change)
 		w.must(w.Round(t.Context()))
 		if list := w.rollouts(); len(list) != 0 {
 			t.Errorf("%s: there is %+v", what, list)
@@ -219,7 +224,7 @@ func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
 	reports("a02", "1.0.0") // never changed automatically
 	reports("a03", "", func(a *fleet.Agent) {
 		a.BeginComponentUpgrade("web", "act", "2.0.0", now)
-		a.ObserveComponentAck("act", "no space", false)
+		a.ObserveComponentAck("act", "no space", false, now)
 	}) // a04 has not taken the policy yet
 	w.must(w.Round(t.Context()))
 	list := w.rollouts()
@@ -263,7 +268,7 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 		{name: "it has none, and another one is in force than the policy names", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process"}, want: true},
 		{name: "the version failed on it", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
 			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
-			a.ObserveComponentAck("act", "no space", false)
+			a.ObserveComponentAck("act", "no space", false, now)
 		}},
 		{name: "it goes there already", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
 			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
@@ -325,5 +330,26 @@ func TestAgentsOfADeclaredFleetAreLeftToIt(t *testing.T) {
 		if id < "a15" {
 			t.Errorf("%s belongs to an object, and is upgraded to %s", id, list[0].Plan.Version)
 		}
+	}
+}
+
+// Outside its windows a policy starts nothing, so no rollout holds its agents, and the batches
+// of a rollout stay inside them.
+func TestUpgradesBeginInTheWindowsOfThePolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 30)
+	w.change(func(p *fleet.Policy) {
+		p.UpgradeWindows = []fleet.Window{{From: now.Add(time.Hour).UTC().Format("15:04"), To: now.Add(3 * time.Hour).UTC().Format("15:04")}}
+	})
+	w.must(w.Round(t.Context()))
+	if list := w.rollouts(); len(list) > 0 {
+		t.Fatalf("outside the window begins %+v", list)
+	}
+	later := func() time.Time { return now.Add(2 * time.Hour) }
+	w.Now, w.Rollouts.Now = later, later
+	w.must(w.Round(t.Context()))
+	list := w.rollouts()
+	if len(list) != 1 || list[0].State != fleet.RolloutRunning || len(list[0].Plan.Pace.Windows) != 1 || list[0].Plan.Pace.Windows[0].Zone != "UTC" {
+		t.Fatalf("inside the window the rollouts are %+v", list)
 	}
 }

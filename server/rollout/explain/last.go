@@ -137,7 +137,8 @@ func command(s *fleet.Subject, version string) string {
 	return fmt.Sprintf("muster agents upgrade %s --version %s", host, version)
 }
 
-// withNext adds what to do. wanted is the version that a rollout has not kept there, if any.
+// withNext adds what to do. It never names the version that failed last: that one fails again until
+// its cause is gone, and a host that has rolled it back refuses it. wanted is the version that a rollout has not kept there, if any.
 func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) lastUpgrade {
 	again := wanted
 	if l.open && !l.onHost {
@@ -154,9 +155,9 @@ func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) 
 		l.next = "It ends by itself."
 	case how == "":
 	case failed:
-		l.next = fmt.Sprintf("Find out why it failed; then roll out a later version, or this one with %s.", how)
+		l.next = plan.ReasonNext(fleet.WhyFailedBefore)
 	case l.open:
-		l.next = fmt.Sprintf("Fix the reported cause; then order it again with %s.", how)
+		l.next = "Fix the reported cause first: until then it fails again. Then retry it, or upgrade to a later version."
 	default:
 		l.next = fmt.Sprintf("If it is to run %s: %s.", again, how)
 	}

@@ -324,30 +324,53 @@ func (m *model) end(r *fleet.Rollout, state fleet.RolloutState) {
 	r.State, r.EndedAt, r.Stop, r.Counts = state, &ended, nil, fleet.Counts{Total: 10, Succeeded: 10}
 }
 
-// command gives an operator's command, which may be refused.
+// command gives an operator's command, which may be refused. It checks that the list of commands
+// says of it what becomes of it.
 func (m *model) command(verbs ...string) {
 	g := *m.g
 	g.Members = slices.Clone(g.Members)
-	var err error
+	text, err, name := "", error(nil), ""
+	give := func(command string, do func(*fleet.RolloutGroup, rollout.Request, time.Time) (string, error)) {
+		name = command
+		text, err = commandOf(command, do).apply(&g, kim, m.now)
+	}
 	switch rapid.SampledFrom(verbs).Draw(m.rt, "command") {
 	case "pause":
-		_, err = pause(&g, rapid.Bool().Draw(m.rt, "at once"), kim, m.now)
+		atOnce := rapid.Bool().Draw(m.rt, "at once")
+		give(pauseName(atOnce), func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+			return pause(g, atOnce, req, now)
+		})
 	case "resume":
-		_, err = resume(&g, kim, m.now)
+		give(commandResume, resume)
 	case "skip":
 		_, err = skip(&g, g.Members[rapid.IntRange(0, len(g.Members)-1).Draw(m.rt, "member")].Name, kim)
+		if err == nil && !possible(m.g, commandSkip) && fmt.Sprint(g) != fmt.Sprint(*m.g) {
+			m.rt.Fatalf("a member was left out, which the commands do not allow: %+v", Commands(m.g))
+		}
 	case "skip the one that stopped it":
 		if g.Stop != nil && g.Stop.Member != "" {
 			_, err = skip(&g, g.Stop.Member, kim)
 		}
 	case "cancel":
-		_, err = cancel(&g, kim, m.now)
+		give(commandCancel, cancel)
 	case "roll back":
-		_, err = rollBack(&g, kim, m.now)
+		give(commandRollback, rollBack)
+	}
+	if accepted := err == nil && text != ""; name != "" && accepted != possible(m.g, name) {
+		m.rt.Fatalf("%s of a group that is %s: accepted is %t (%v), and the commands are %+v", name, m.g.State, accepted, err, Commands(m.g))
 	}
 	if err == nil {
 		m.g = &g
 	}
+}
+
+func commandOf(name string, do func(*fleet.RolloutGroup, rollout.Request, time.Time) (string, error)) command {
+	return command{name: name, decide: do}
+}
+
+// possible reports whether the list of commands allows one.
+func possible(g *fleet.RolloutGroup, name string) bool {
+	return slices.ContainsFunc(Commands(g), func(c fleet.Command) bool { return c.Name == name && c.Allowed })
 }
 
 // Whatever rollouts and operators do, a member begins only when those before it are done,

@@ -29,7 +29,7 @@ import (
 )
 
 // system is the actor of what no person decided.
-const system = "muster"
+const system = fleet.System
 
 const (
 	// changeTries bounds the attempts of a change that conflicts with another writer: the
@@ -67,11 +67,11 @@ func checkWhy(req rollout.Request) error {
 	return nil
 }
 
-func needWhy(req rollout.Request, format string, args ...any) error {
+func needWhy(req rollout.Request, ask string) error {
 	if strings.TrimSpace(req.Why) != "" {
 		return nil
 	}
-	return fleet.FieldError("body.why", "is missing: %s", fmt.Sprintf(format, args...))
+	return fleet.FieldError("body.why", "is missing: %s", ask)
 }
 
 func decision(req rollout.Request, now time.Time) *fleet.Decision {
@@ -165,7 +165,7 @@ func (s *Service) Status(ctx context.Context, id string) (fleet.GroupStatus, err
 		return fleet.GroupStatus{}, err
 	}
 	step := Decide(&g, seen, s.Now.UTC())
-	st := fleet.GroupStatus{RolloutGroup: g, Waiting: step.Text, Until: step.Until, Progress: make([]fleet.GroupProgress, len(g.Members))}
+	st := fleet.GroupStatus{RolloutGroup: g, Commands: Commands(&g), Waiting: step.Text, Until: step.Until, Progress: make([]fleet.GroupProgress, len(g.Members))}
 	for i, m := range g.Members {
 		p := fleet.GroupProgress{Name: m.Name, State: m.State, Version: g.Plan.DesiredVersions[m.Name]}
 		if r := seen[i].Rollout; r != nil {
@@ -300,8 +300,28 @@ func startable(g *fleet.RolloutGroup, pre *fleet.GroupPreview, hash string, acce
 // is nothing to change. It may be called several times.
 type command struct {
 	verb   string
+	name   string // that checkCommand knows; empty: decide checks it
 	decide func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (text string, err error)
 	event  string // empty means progress
+}
+
+// apply carries out a command on a group if it is possible.
+func (c command) apply(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (text string, err error) {
+	if c.name == "" {
+		return c.decide(g, req, now)
+	}
+	switch refused := checkCommand(c.name, g); {
+	case refused != nil && refused.Done:
+		return "", nil
+	case refused != nil:
+		return "", refused.Err(title(g))
+	}
+	if why := needsReason(c.name, g); why != "" {
+		if err := needWhy(req, why); err != nil {
+			return "", err
+		}
+	}
+	return c.decide(g, req, now)
 }
 
 func (s *Service) command(ctx context.Context, id string, req rollout.Request, c command) (fleet.RolloutGroup, error) {
@@ -315,7 +335,7 @@ func (s *Service) command(ctx context.Context, id string, req rollout.Request, c
 		}
 		g.Members = slices.Clone(g.Members)
 		now, before := s.Now.UTC(), g.State
-		text, err := c.decide(&g, req, now)
+		text, err := c.apply(&g, req, now)
 		if err != nil || text == "" {
 			return g, err
 		}
@@ -339,32 +359,22 @@ func (s *Service) command(ctx context.Context, id string, req rollout.Request, c
 	}
 }
 
-// refuse returns the error for a command that the group's state does not allow.
-func refuse(g *fleet.RolloutGroup, verb string) error {
-	switch {
-	case g.State == fleet.GroupDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", title(g), verb)
-	case g.State.Active():
-		return fleet.Errorf(fleet.Conflict, "%s is %s, it cannot %s: wait until that has ended", title(g), strings.ReplaceAll(string(g.State), "_", " "), verb)
-	}
-	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s", title(g), g.State, verb)
-}
-
 // Pause starts no more members, and pauses the rollout of the current one after its batch,
 // or at once.
 func (s *Service) Pause(ctx context.Context, id string, atOnce bool, req rollout.Request) (fleet.RolloutGroup, error) {
-	return s.command(ctx, id, req, command{verb: "pause", event: fleet.EventGroupPaused, decide: func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
+	return s.command(ctx, id, req, command{verb: "pause", name: pauseName(atOnce), event: fleet.EventGroupPaused, decide: func(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
 		return pause(g, atOnce, req, now)
 	}})
 }
 
-func pause(g *fleet.RolloutGroup, atOnce bool, req rollout.Request, now time.Time) (string, error) {
-	switch {
-	case g.State == fleet.GroupPaused && (!atOnce || g.Stop != nil && (g.Stop.AtOnce || g.Stop.Kind != fleet.GroupStopOperator)):
-		return "", nil
-	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
-		return "", refuse(g, "pause")
+func pauseName(atOnce bool) string {
+	if atOnce {
+		return commandPauseNow
 	}
+	return commandPause
+}
+
+func pause(g *fleet.RolloutGroup, atOnce bool, req rollout.Request, now time.Time) (string, error) {
 	text := req.Actor + " paused it"
 	if why := strings.TrimSpace(req.Why); why != "" {
 		text += ": " + why
@@ -380,26 +390,12 @@ func pause(g *fleet.RolloutGroup, atOnce bool, req rollout.Request, now time.Tim
 // Resume continues a paused group, with the rollout of its current member. After a failure
 // or a drift it needs a reason, and accepts them.
 func (s *Service) Resume(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
-	return s.command(ctx, id, req, command{verb: "resume", event: fleet.EventGroupResumed, decide: resume})
+	return s.command(ctx, id, req, command{verb: "resume", name: commandResume, event: fleet.EventGroupResumed, decide: resume})
 }
 
 func resume(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
-	switch g.State {
-	case fleet.GroupRunning, fleet.GroupRollingBack:
-		return "", nil
-	case fleet.GroupPaused:
-	default:
-		return "", refuse(g, "resume")
-	}
-	if stop := g.Stop; stop != nil {
-		if stop.Kind.Gate() {
-			if err := needWhy(req, "%s stopped by itself (%s); say why it may go on all the same", title(g), stop.Text); err != nil {
-				return "", err
-			}
-		}
-		if m := member(g, stop.Member); m != nil && stop.Kind == fleet.GroupStopFailure && m.State == fleet.MemberFailed {
-			return "", fleet.Errorf(fleet.Conflict, "the rollout of member %s has ended (%s), so there is nothing to resume: skip the member, or roll the group back", m.Name, m.Error)
-		} else if m != nil && stop.Kind == fleet.GroupStopDrift {
+	if stop := g.Stop; stop != nil && stop.Kind == fleet.GroupStopDrift {
+		if m := member(g, stop.Member); m != nil {
 			m.AcceptDrift = true
 		}
 	}
@@ -424,18 +420,10 @@ func member(g *fleet.RolloutGroup, name string) *fleet.GroupMember {
 // Cancel starts no more members and cancels the rollout of the current one. What is
 // upgraded stays upgraded.
 func (s *Service) Cancel(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
-	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
+	return s.command(ctx, id, req, command{verb: "cancel", name: commandCancel, decide: cancel})
 }
 
 func cancel(g *fleet.RolloutGroup, _ rollout.Request, _ time.Time) (string, error) {
-	switch {
-	case g.State == fleet.GroupCancelling || g.State == fleet.GroupCancelled:
-		return "", nil
-	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
-		return "", refuse(g, "cancel")
-	case g.RollingBack != nil:
-		return "", fleet.Errorf(fleet.Conflict, "%s is being rolled back, which cannot be cancelled half way: resume it, or skip the member that stopped it", title(g))
-	}
 	g.State, g.Stop, g.Resume = fleet.GroupCancelling, nil, nil
 	return "cancelled it; upgrades under way still end", nil
 }
@@ -443,20 +431,10 @@ func cancel(g *fleet.RolloutGroup, _ rollout.Request, _ time.Time) (string, erro
 // Rollback rolls back all members that have begun, in reverse order. A group can be rolled
 // back after it has ended too.
 func (s *Service) Rollback(ctx context.Context, id string, req rollout.Request) (fleet.RolloutGroup, error) {
-	return s.command(ctx, id, req, command{verb: "rollback", event: fleet.EventGroupRollbackStarted, decide: rollBack})
+	return s.command(ctx, id, req, command{verb: "rollback", name: commandRollback, event: fleet.EventGroupRollbackStarted, decide: rollBack})
 }
 
 func rollBack(g *fleet.RolloutGroup, req rollout.Request, now time.Time) (string, error) {
-	switch {
-	case g.State == fleet.GroupDraft:
-		return "", refuse(g, "roll back")
-	case g.State == fleet.GroupRollingBack || g.State == fleet.GroupRolledBack:
-		return "", nil
-	case g.RollingBack != nil && g.State == fleet.GroupPaused:
-		return "", fleet.Errorf(fleet.Conflict, "the rollback of %s is paused (%s): resume it, or skip the member that stopped it", title(g), g.Stop.Text)
-	case g.RollingBack != nil:
-		return "", fleet.Errorf(fleet.Conflict, "%s was rolled back, and not all members went back: roll back the rollouts of the others one by one", title(g))
-	}
 	g.State, g.RollingBack = fleet.GroupRollingBack, decision(req, now)
 	g.Stop, g.Resume, g.EndedAt = nil, nil, nil
 	return "began to roll back all members", nil
@@ -476,28 +454,20 @@ func skip(g *fleet.RolloutGroup, name string, req rollout.Request) (string, erro
 	if m == nil {
 		return "", fleet.FieldError("body.member", "is %q, which is no member of %s", name, title(g))
 	}
-	stopped := g.State == fleet.GroupPaused && g.Stop != nil && g.Stop.Member == name
+	switch refused := checkMember(g, m); {
+	case refused != nil && refused.Done:
+		return "", nil
+	case refused != nil:
+		return "", refused.Err(title(g))
+	}
+	stopped := stoppedAt(g, name)
 	if g.RollingBack != nil && g.State.Active() {
-		switch {
-		case m.State == fleet.MemberKept:
-			return "", nil
-		case !stopped:
-			return "", fleet.Errorf(fleet.Conflict, "%s is being rolled back, and only a member that stopped the rollback can be left out of it", title(g))
-		}
 		m.State, g.State, g.Stop = fleet.MemberKept, fleet.GroupRollingBack, nil
 		return "left " + name + " out of the rollback", nil
 	}
-	switch {
-	case m.State == fleet.MemberSkipped:
-		return "", nil
-	case g.State != fleet.GroupRunning && g.State != fleet.GroupPaused:
-		return "", refuse(g, "skip a member")
-	case m.State != fleet.MemberPending && m.State != fleet.MemberRunning && m.State != fleet.MemberFailed:
-		return "", fleet.Errorf(fleet.Conflict, "member %s is %s: only members that are not done can be left out", name, m.State)
-	}
 	if stopped {
-		if g.Stop.Kind.Gate() {
-			if err := needWhy(req, "%s stopped at %s (%s); say why it may go on without it", title(g), name, g.Stop.Text); err != nil {
+		if why := needsReason(commandSkip, g); why != "" {
+			if err := needWhy(req, why); err != nil {
 				return "", err
 			}
 		}
@@ -516,11 +486,8 @@ func (s *Service) Delete(ctx context.Context, id string, req rollout.Request) er
 	if err != nil {
 		return err
 	}
-	switch {
-	case g.State.Active():
-		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", title(&g), g.State)
-	case g.State != fleet.GroupDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", title(&g), g.State)
+	if refused := checkCommand(commandDelete, &g); refused != nil {
+		return refused.Err(title(&g))
 	}
 	if err := s.record(ctx, &g, "delete", req, "deleted the draft", s.Now.UTC()); err != nil {
 		return err

@@ -192,7 +192,7 @@ func TestAssessOfComponents(t *testing.T) {
 			name: "the acknowledgement says first that nothing could be put back", state: fleet.TargetFailed, code: fleet.WhyStuck,
 			happen: func(p *componentPatient) {
 				p.is(agentapi.UpgradeReplacing)
-				p.agent.ObserveComponentAck("r-g1-1", "FAILED_ROLLBACK: the disk is gone", false)
+				p.agent.ObserveComponentAck("r-g1-1", "FAILED_ROLLBACK: the disk is gone", false, p.now)
 				p.assess()
 			},
 		},
@@ -200,7 +200,7 @@ func TestAssessOfComponents(t *testing.T) {
 			name: "the acknowledgement came first, and the report says more", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
 			happen: func(p *componentPatient) {
 				p.is(agentapi.UpgradeWatching)
-				p.agent.ObserveComponentAck("r-g1-1", "check page: 500", false)
+				p.agent.ObserveComponentAck("r-g1-1", "check page: 500", false, p.now)
 				p.assess()
 				p.failed(agentapi.UpgradeWatching, "check page: 500", "")
 			},
@@ -271,7 +271,7 @@ func TestAssessOfComponentsIsStable(t *testing.T) {
 			case 0:
 				p.reports(version, nil)
 			case 1:
-				p.agent.ObserveComponentAck("r-g1-1", rapid.SampledFrom([]string{"", "no", "FAILED_ROLLBACK: no"}).Draw(t, "ack"), false)
+				p.agent.ObserveComponentAck("r-g1-1", rapid.SampledFrom([]string{"", "no", "FAILED_ROLLBACK: no"}).Draw(t, "ack"), false, p.now)
 			default:
 				d := &agentapi.UpgradeDetails{ActionID: rapid.SampledFrom([]string{"r-g1-1", "other"}).Draw(t, "action"), TargetVersion: "2.0.0", State: rapid.SampledFrom(states).Draw(t, "state")}
 				if d.State == agentapi.UpgradeFailed {

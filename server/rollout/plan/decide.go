@@ -663,6 +663,9 @@ func (d *decision) finish() Step {
 		d.out.Batches[b].Counts = d.counts[b].counts()
 	}
 	d.out.Counts = d.total.counts()
+	if d.given.State.Active() {
+		d.out.Marks = markEnds(d.given.Marks, &d.out.Counts, d.now)
+	}
 	if !d.out.State.Active() {
 		d.out.Waiting = nil
 	}

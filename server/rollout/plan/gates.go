@@ -356,7 +356,7 @@ func (d *decision) isLast() bool {
 func (d *decision) stop(s stopped) {
 	stop := &fleet.Stop{Kind: s.kind, Text: s.text, By: s.by, At: d.now, Batch: max(0, min(d.at, len(d.counts)-1))}
 	if stop.By == "" {
-		stop.By = "muster"
+		stop.By = fleet.System
 	}
 	if s.kind.Gate() {
 		stop.Withdrawn = d.withdraw()

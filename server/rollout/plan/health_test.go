@@ -166,7 +166,7 @@ func TestAssess(t *testing.T) {
 		},
 		{
 			name: "one whose upgrade an operator called off", state: fleet.TargetWithdrawn, code: fleet.WhyOperator,
-			happen: []func(p *patient){func(p *patient) { p.agent.CancelUpgrade("r-g1-1") }},
+			happen: []func(p *patient){func(p *patient) { p.agent.CancelUpgrade("r-g1-1", p.now) }},
 		},
 
 		{name: "the version runs", state: fleet.TargetVerifying, happen: []func(p *patient){verifying}},
@@ -295,7 +295,7 @@ func TestAssess(t *testing.T) {
 			name: "withdrawn, and it went on", state: fleet.TargetVerifying,
 			happen: []func(p *patient){func(p *patient) {
 				p.target.State, p.target.Code = fleet.TargetWithdrawn, fleet.WhyThreshold
-				p.agent.CancelUpgrade("r-g1-1")
+				p.agent.CancelUpgrade("r-g1-1", p.now)
 			}, verifying},
 		},
 		{
@@ -348,7 +348,7 @@ func TestAssessProperties(t *testing.T) {
 			case 2:
 				p.agent.ObserveUpgrade(rapid.SampledFrom([]string{"1.0.0", "1.1.0"}).Draw(t, "version"), p.agent.UpgradeDetails, p.now)
 			case 3:
-				p.agent.CancelUpgrade("r-g1-1")
+				p.agent.CancelUpgrade("r-g1-1", p.now)
 			default:
 				p.heard(0)
 			}

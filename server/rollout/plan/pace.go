@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -171,11 +172,16 @@ func checkPace(p *fleet.Plan) error {
 	if err := checkSpans([]bounded{{"pace.soak", c.Soak}, {"pace.offer_for", c.OfferFor}, {"pace.wait_for", c.WaitFor}}); err != nil {
 		return err
 	}
-	if len(c.Windows) > maxValues {
-		return fleet.FieldError(field("pace.windows"), "has %d windows, want at most %d", len(c.Windows), maxValues)
+	return CheckWindows(field("pace.windows"), c.Windows)
+}
+
+// CheckWindows returns what is wrong with windows; at is their field, for errors.
+func CheckWindows(at string, windows []fleet.Window) error {
+	if len(windows) > maxValues {
+		return fleet.FieldError(at, "has %d windows, want at most %d", len(windows), maxValues)
 	}
-	for i, w := range c.Windows {
-		if _, err := readWindow(field("pace.windows[%d]", i), w); err != nil {
+	for i, w := range windows {
+		if _, err := readWindow(fmt.Sprintf("%s[%d]", at, i), w); err != nil {
 			return err
 		}
 	}

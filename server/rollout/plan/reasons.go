@@ -45,7 +45,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 
 	fleet.WhySame:         {"it runs the version already", ""},
 	fleet.WhyRefused:      {"it cannot be upgraded", "Fix the reported cause, then retry it or start another rollout for it."},
-	fleet.WhyFailedBefore: {"the version failed on its host before, and the host refuses it", "Find out why it failed; then roll out a later version, or this one again with force."},
+	fleet.WhyFailedBefore: {"the version failed on its host before, and the host refuses it", "Find out why it failed, then roll out a later version."},
 	fleet.WhyOtherSource:  {"it does not run the plan's source version", "Leave source_version out of the plan to include it."},
 	fleet.WhyRing:         {"its ring is not part of the rollout", "Start a rollout of its ring."},
 	fleet.WhyLocked:       {"another rollout has its policy", "Wait for that rollout, or cancel it."},

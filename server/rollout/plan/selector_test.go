@@ -79,7 +79,7 @@ func TestQuerySelectsInactiveAgents(t *testing.T) {
 func TestQueryErrorPointsAtItsPlace(t *testing.T) {
 	for query, says := range map[string]string{
 		"tags: (prod":          "the query cannot be parsed: ",
-		"tag: prod":            `did you mean "tags"?`,
+		"tagss: prod":          `did you mean "tags"?`,
 		"status: gone":         "it is one of",
 		"last_checkin > never": "is a date",
 	} {

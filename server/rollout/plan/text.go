@@ -10,12 +10,20 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Title returns the name of a rollout for messages.
+// Title returns the name of a rollout with its id, for messages whose reader may need to name it.
 func Title(r *fleet.Rollout) string {
+	if r.Plan.Name == "" {
+		return Name(r)
+	}
+	return Name(r) + " (" + r.ID + ")"
+}
+
+// Name returns the name of a rollout for records that have its id beside the text.
+func Name(r *fleet.Rollout) string {
 	if r.Plan.Name == "" {
 		return "rollout " + r.ID
 	}
-	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
+	return "rollout “" + r.Plan.Name + "”"
 }
 
 // Count returns a number with its noun.

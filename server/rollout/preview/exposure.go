@@ -100,9 +100,9 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 				}
 			}
 			running += wave
-			hours += float64(running) * planHealthWait(p).Hours()
+			hours += float64(running) * plan.HealthWait(p).Hours()
 		}
-		hours += float64(running) * gap(p, b.Kind).Hours()
+		hours += float64(running) * plan.Gap(p, b.Kind).Hours()
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -189,8 +190,12 @@ func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 		}
 		s.matching++
 		subject := a.Of(p.Component)
-		if code, text := s.verdict(&a, &subject); code != "" {
+		if code, text, refused := s.verdict(&a, &subject); code != "" {
 			s.skip(&a, &subject, code, text)
+			if refused != nil {
+				out := &s.skipped[len(s.skipped)-1]
+				out.Cause, out.Forceable = refused.Cause, refused.Forceable
+			}
 			continue
 		}
 		buf = append(append(buf[:0], seed[:]...), a.ID...)
@@ -212,50 +217,51 @@ func (s *builder) skip(a *plan.Candidate, subject *fleet.Subject, code fleet.Rea
 }
 
 // verdict returns why a matching agent is skipped; an empty code means that it is a
-// target. Reasons that an operator would look for first come first: an agent that runs
+// target. refused is the error of its upgrade, if that is why. Reasons that an operator would look for first come first: an agent that runs
 // the version needs nothing, whichever rollout holds its policy.
-func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (fleet.ReasonCode, string) {
+func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet.ReasonCode, text string, refused *fleet.Error) {
 	p := s.plan
 	switch {
 	case !a.Active:
-		return fleet.WhyGone, "is unenrolled"
+		return fleet.WhyGone, "is unenrolled", nil
 	case a.UnenrollmentStartedAt != nil:
-		return fleet.WhyGone, "is being unenrolled"
+		return fleet.WhyGone, "is being unenrolled", nil
 	}
 	if text := s.lacksComponent(a, subject); text != "" {
-		return fleet.WhyNoComponent, text
+		return fleet.WhyNoComponent, text, nil
 	}
 	digest, err := s.config(a)
 	if err != nil {
-		return fleet.WhyConfig, err.Error()
+		return fleet.WhyConfig, err.Error(), nil
 	}
 	changes := digest != "" && digest != subject.RenderedSHA256()
 	switch {
 	case subject.Version == p.Version && !changes && (!subject.Upgrading() || subject.Target == p.Version):
-		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version)
+		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version), nil
 	case p.SourceVersion != "" && subject.Version != p.SourceVersion:
-		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(subject.Version), p.SourceVersion)
+		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(subject.Version), p.SourceVersion), nil
 	}
 	if rule := plan.RingRule(p); rule != nil && len(rule.Only) > 0 {
 		if ring, _ := plan.RingOf(rule, a); !slices.Contains(rule.Only, ring) {
-			return fleet.WhyRing, fmt.Sprintf("is in ring %d, the plan is for %s", ring, plan.RingNames(rule.Only))
+			return fleet.WhyRing, fmt.Sprintf("is in ring %d, the plan is for %s", ring, plan.RingNames(rule.Only)), nil
 		}
 	}
 	if text := s.lockedBy(a.PolicyID); text != "" {
-		return fleet.WhyLocked, text
+		return fleet.WhyLocked, text, nil
 	}
 	if p.Component != "" && p.Strategy.Kind != fleet.LockstepStrategy {
 		if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], p.Version); err != nil {
-			return fleet.WhyInForce, err.Error()
+			return fleet.WhyInForce, err.Error(), nil
 		}
 	}
 	if err := s.checkUpgrade(a, subject); err != nil {
-		return plan.RefusalCode(err), err.Error()
+		errors.As(err, &refused)
+		return plan.RefusalCode(err), err.Error(), refused
 	}
 	if pin := s.pinnedFor(a); pin.refusal != "" {
-		return fleet.WhyRefused, pin.refusal
+		return fleet.WhyRefused, pin.refusal, nil
 	}
-	return "", ""
+	return "", "", nil
 }
 
 // lacksComponent returns why an agent does not run the plan's component; empty if it does.
@@ -292,6 +298,7 @@ type likeness struct {
 	version, os, arch string
 	maker             fleet.Maker
 	upgradeable       bool
+	free              int64
 }
 
 func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error {
@@ -301,8 +308,12 @@ func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error 
 		return subject.CheckUpgrade(wish, s.packages)
 	}
 	host := a.HostMetadata()
-	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Maker, host.Elastic.Agent.Upgradeable}
-	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0
+	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Maker, host.Elastic.Agent.Upgradeable, -1}
+	if free := host.Muster.FreeBytes; free != nil {
+		like.free = *free
+	}
+	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0 &&
+		len(a.StagedVersions) == 0 && len(a.Kept.Rollbacks) == 0
 	if quiet && s.upgradeable[like] {
 		return nil
 	}

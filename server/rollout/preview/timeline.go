@@ -22,11 +22,11 @@ const maxEstimate = 365 * 24 * time.Hour
 // schedule estimates when the batches begin and end. A batch is upgraded in waves of as
 // many agents as the limits allow; a wave begins only while offers are allowed.
 func (s *builder) schedule(pre *fleet.Preview) {
-	step := s.upgradeTime() + planHealthWait(s.plan)
+	step := s.upgradeTime() + plan.HealthWait(s.plan)
 	if pre.Staging != nil && pre.Staging.Cannot == 0 {
-		step = usualSwitch + planHealthWait(s.plan)
+		step = usualSwitch + plan.HealthWait(s.plan)
 	}
-	fastest := planHealthWait(s.plan)
+	fastest := plan.HealthWait(s.plan)
 	if len(s.fleet.Durations) > 0 {
 		fastest += max(0, slices.Min(s.fleet.Durations))
 	}
@@ -48,7 +48,7 @@ func (s *builder) schedule(pre *fleet.Preview) {
 		t = b.EndAt
 		least = addBounded(least, n, fastest)
 		if i < len(pre.Batches)-1 {
-			gap := gap(s.plan, b.Kind)
+			gap := plan.Gap(s.plan, b.Kind)
 			t = t.Add(gap)
 			least = addBounded(least, 1, gap)
 		}
@@ -141,30 +141,6 @@ func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
 }
 
 func parts(n, size int) int { return (n + size - 1) / size }
-
-// planHealthWait returns how long the health of an upgraded agent is observed.
-func planHealthWait(p *fleet.Plan) time.Duration {
-	if p.Strategy.SkipValidation {
-		return 0
-	}
-	if p.Health.Wait > 0 {
-		return p.Health.Wait.D()
-	}
-	return fleet.DefaultHealthWait
-}
-
-// gap returns the minimum time between the end of a batch and the next one: the longer
-// of the soak and, after canaries, their observation.
-func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
-	if p.Pace.Emergency {
-		return 0
-	}
-	d := p.Pace.Soak.D()
-	if kind == fleet.BatchCanary {
-		d = max(d, 2*planHealthWait(p))
-	}
-	return d
-}
 
 // staging returns what the targets stage before the first batch, nil without Plan.Stage. All of
 // them load the version at the same time.

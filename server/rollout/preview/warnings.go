@@ -32,6 +32,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnPace(pre)
 	s.warnLimits(pre)
 	s.warnDowngrades(picks)
+	s.warnSpace(picks)
 	s.warnRendered(picks)
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
@@ -94,6 +95,25 @@ func (s *builder) warnDowngrades(picks []*pick) {
 		}
 		s.warnf("%s to an older version without keeping it. Hosts refuse that, also with force, unless the publishers allow it (%s)",
 			plan.Count(refusing, "target goes", "targets go"), strings.Join(commands, ", "))
+	}
+}
+
+// warnSpace warns of targets that are included by force although their hosts report too little free
+// space.
+func (s *builder) warnSpace(picks []*pick) {
+	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: true}
+	if s.plan.Component != "" || s.plan.Version == "" || !s.plan.Force {
+		return
+	}
+	n := 0
+	for _, p := range picks {
+		subject := p.Of("")
+		if cause, _ := subject.HostRefuses(wish, s.packages, s.now); cause == fleet.CauseNoSpace {
+			n++
+		}
+	}
+	if n > 0 {
+		s.warnf("%s less free space than %s needs. Hosts refuse that, also with force, if it is not free then", plan.Count(n, "target reports", "targets report"), s.plan.Version)
 	}
 }
 

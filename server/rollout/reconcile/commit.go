@@ -77,7 +77,7 @@ func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, 
 func stepText(r *fleet.Rollout) string {
 	text := string(r.State)
 	if r.State.Ended() { // the trail of all subjects shows it by itself
-		text = fmt.Sprintf("%s has ended: %s", plan.Title(r), strings.ReplaceAll(text, "_", " "))
+		text = fmt.Sprintf("%s has ended: %s", plan.Name(r), strings.ReplaceAll(text, "_", " "))
 	}
 	if r.State == fleet.RolloutRunning && len(r.Batches) > 0 {
 		text = fmt.Sprintf("running, batch %d of %d", plan.CurrentBatch(r)+1, len(r.Batches))

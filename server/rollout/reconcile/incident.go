@@ -23,7 +23,7 @@ func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
 	stop := next.Stop
 	switch {
 	case next.State == fleet.RolloutFailed && was.State != fleet.RolloutFailed:
-		i.Title = plan.Title(next) + " has failed"
+		i.Title = "The " + plan.Name(next) + " has failed"
 		i.Text = fmt.Sprintf("%d of %d agents failed.", next.Counts.Bad(), next.Counts.Total)
 		if l := next.Lockstep; l != nil && l.Undo != nil {
 			i.Text = fmt.Sprintf("Everything was undone: %s.", strings.TrimSuffix(l.Undo.Why, "."))
@@ -32,12 +32,11 @@ func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
 			i.Text += " Look at " + strings.Join(l.Failed, ", ") + "."
 		}
 	case next.State == fleet.RolloutPaused && stop != nil && stop.Kind.Gate() && (was.Stop == nil || !was.Stop.At.Equal(stop.At)):
-		i.Title = plan.Title(next) + " is paused by itself"
+		i.Title = "The " + plan.Name(next) + " is paused by itself"
 		i.Text = strings.TrimSuffix(stop.Text, ".") + "."
 	default:
 		return i, false
 	}
-	i.Text += fmt.Sprintf(" `muster rollouts status %s` says what can be done.", next.ID)
 	if next.Counts.Bad() > 0 {
 		i.RecoveryPlan = next.Plan.Migration.RecoveryPlan
 	}

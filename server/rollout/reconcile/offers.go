@@ -108,7 +108,7 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 				return err
 			}
 			refused, err := r.actions.Offer(ctx, action.Offer{
-				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Automatic: run.rollout.Automatic,
+				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Rollout: &fleet.OrderRollout{ID: run.rollout.ID, Name: p.Name}, By: run.rollout.StartedBy, Automatic: run.rollout.Automatic,
 				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
 			})
 			if err != nil {

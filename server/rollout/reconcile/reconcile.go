@@ -49,7 +49,7 @@ const (
 	// are assessed.
 	reportedMax = 10_000
 	// Muster is the actor of what the reconciler does on its own.
-	Muster = "muster"
+	Muster = fleet.System
 )
 
 // Config is what a Reconciler works with. All fields but Now, Policies, Incidents and

@@ -96,7 +96,7 @@ func InState(state fleet.RolloutState, change ...func(*fleet.Rollout)) fleet.Rol
 	started := Hour.Add(-time.Hour)
 	r := fleet.Rollout{
 		ID: "r1", State: state, Generation: 4, Counts: fleet.Counts{Total: 10, Pending: 4, Succeeded: 3, Failed: 2, RolledBack: 1},
-		Plan:    fleet.Plan{Name: "spring", Version: "1.2.0"},
+		Plan:    fleet.Plan{Name: "spring", Version: "1.2.0", Strategy: fleet.Strategy{Kind: fleet.Rolling}},
 		Batches: []fleet.Batch{{ClearedAt: &started}, {Index: 1}, {Index: 2}},
 	}
 	if state != fleet.RolloutDraft {

@@ -275,8 +275,8 @@ func (s *Service) change(ctx context.Context, name, verb, text string, req Reque
 // Resume ends the suspension of an object.
 func (s *Service) Resume(ctx context.Context, name string, req Request) (Object, error) {
 	return s.change(ctx, name, verbResume, "resumed the fleet "+name, req, func(o *Object) error {
-		if o.Status.Suspended == nil {
-			return fleet.Errorf(fleet.Conflict, "fleet %s is not suspended", name)
+		if refused := checkResume(o); refused != nil {
+			return refused.Err("fleet " + name)
 		}
 		o.Status.Suspended = nil
 		return nil

@@ -248,16 +248,10 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 	if err != nil {
 		return nil, err
 	}
-	first, before := make([]any, len(queries)+1), []any{}
-	for i, q := range queries {
-		match, err := dsl(q)
-		if err != nil {
-			return nil, err
-		}
-		first[i] = body{"bool": body{"filter": []any{match}, "must_not": before[:i:i]}}
-		before = append(before, match)
+	first, err := firstOf(queries)
+	if err != nil {
+		return nil, err
 	}
-	first[len(queries)] = body{"bool": body{"must_not": before}}
 	res, err := g.s.c.search(ctx, "count agents", indexAgents, body{
 		"query": query, "size": 0, "track_total_hits": false, "aggs": body{"first": body{"filters": body{"filters": first}}},
 	})

@@ -72,7 +72,7 @@ func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 	}
 	a := doc.Agent
 	a.Last, a.Revision = s.last(), s.Rev
-	return a, s.agentHead, nil
+	return a.AsRead(), s.agentHead, nil
 }
 
 func (g agents) Create(ctx context.Context, a fleet.Agent) error {
@@ -261,6 +261,9 @@ func (g agents) replace(ctx context.Context, a *fleet.Agent, now storedHead, see
 	if err != nil {
 		return 0, false, err
 	}
+	if err := g.s.History().Put(ctx, a.EndedUpgrades()); err != nil {
+		return 0, false, err
+	}
 	g.s.heads.drop(a.ID)
 	out, err := g.s.c.write1(ctx, "update agent", withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
 	if err != nil {
@@ -303,6 +306,7 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 		}
 		var writes []write
 		var writing []int
+		var ended []fleet.HistoryRecord
 		for n, i := range open {
 			a, now := &list[i], heads[n]
 			switch {
@@ -322,9 +326,13 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 					return nil, err
 				}
 				g.s.heads.drop(a.ID)
+				ended = append(ended, a.EndedUpgrades()...)
 				writes = append(writes, withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
 				writing = append(writing, i)
 			}
+		}
+		if err := g.s.History().Put(ctx, ended); err != nil {
+			return nil, err
 		}
 		outcomes, err := g.s.c.write(ctx, "update agents", writes...)
 		if err != nil {
@@ -350,6 +358,9 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		}
 	}
 	resultEvents := fleet.ResultEvents(r.Results, changed)
+	if err := g.s.History().Put(ctx, r.History); err != nil {
+		return 0, err
+	}
 	var rev int64
 	switch {
 	case r.Agent != nil:

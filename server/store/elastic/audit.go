@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -17,7 +18,7 @@ func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
 			return err
 		}
 		writes[i] = write{verb: create, key: key{indexAudit, e.ID}, body: withPacked(map[string]any{
-			"@timestamp": e.At, "subject": text(e.Subject), "actor": text(e.Actor), "verb": text(e.Verb),
+			"@timestamp": e.At, "subject": text(e.Subject), "actor": text(e.Actor), "verb": text(e.Verb), "words": store.AuditText(e),
 		}, p)}
 	}
 	_, err := a.s.c.write(ctx, "append to the audit trail", writes...) // a conflict means that the entry exists
@@ -28,6 +29,21 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	filter := []any{}
 	if q.Subject != "" {
 		filter = append(filter, body{"term": body{"subject": q.Subject}})
+	}
+	if q.Actor != "" {
+		filter = append(filter, body{"term": body{"actor": q.Actor}})
+	}
+	if q.People {
+		filter = append(filter, body{"bool": body{"must_not": body{"term": body{"actor": fleet.System}}}})
+	}
+	if q.Verb != "" {
+		filter = append(filter, body{"bool": body{"should": []any{body{"term": body{"verb": q.Verb}}, body{"wildcard": body{"verb": body{"value": pattern(kql.Wildcard{q.Verb + ".", ""})}}}}}})
+	}
+	for _, word := range q.Words {
+		filter = append(filter, body{"wildcard": body{"words": body{"value": pattern(kql.Wildcard{"", word, ""})}}})
+	}
+	if q.Since != nil {
+		filter = append(filter, body{"range": body{"@timestamp": body{"gte": millis(*q.Since)}}})
 	}
 	if q.Until != nil {
 		filter = append(filter, body{"range": body{"@timestamp": body{"lte": millis(*q.Until)}}})

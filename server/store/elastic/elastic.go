@@ -147,9 +147,18 @@ func (s *Store) ServerUpgrades() store.Collection[fleet.ServerUpgrade] {
 	return small(s, "server upgrade", func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) Views() store.Collection[fleet.View] {
+	return small(s, "view", func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Samples() store.Collection[fleet.Sample] {
+	return small(s, "sample", func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision })
+}
+
 func (s *Store) Rollouts() store.Rollouts { return newRollouts(s) }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
+func (s *Store) History() store.History   { return history{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 

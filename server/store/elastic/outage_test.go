@@ -142,7 +142,7 @@ func TestPingReportsAWriteBlockOnAnyIndex(t *testing.T) {
 		wantHealthy(t, s)
 	}
 	put(t, p, http.MethodPut, "*/_settings", `{"index.blocks.read_only_allow_delete":true}`)
-	wantUnavailable(t, ping(t, s), "and 11 more of the 12 indices")
+	wantUnavailable(t, ping(t, s), "and 12 more of the 13 indices")
 	put(t, p, http.MethodPut, "*/_settings", `{"index.blocks.read_only_allow_delete":null}`)
 }
 

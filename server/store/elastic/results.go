@@ -172,6 +172,14 @@ func (r results) Answered(ctx context.Context, actionID string, agentIDs []strin
 	return answered, err
 }
 
+func (r results) OfAction(ctx context.Context, actionID string, agentIDs []string, f func(fleet.Result)) error {
+	filter := []any{body{"term": body{"action_id": actionID}}}
+	if agentIDs != nil {
+		filter = append(filter, body{"terms": body{"agent_id": agentIDs}})
+	}
+	return r.each(ctx, "read the results of an action", body{"query": body{"bool": body{"filter": filter}}}, f)
+}
+
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
 	hits, _, err := r.s.c.page(ctx, "read failed results", indexResults, body{
 		"query": body{"bool": body{"filter": []any{body{"term": body{"action_id": actionID}}, body{"term": body{"failed": true}}}}},
@@ -195,7 +203,13 @@ func (r results) Errors(ctx context.Context, actionID string, limit int) ([]flee
 const resultPage = 5_000
 
 func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
-	return r.s.c.walk(ctx, "read results", indexResults, body{"_source": packedFields, "seq_no_primary_term": true}, resultPage, func(h hit) error {
+	return r.each(ctx, "read results", body{}, f)
+}
+
+// each calls f with every result that the search b finds.
+func (r results) each(ctx context.Context, op string, b body, f func(fleet.Result)) error {
+	b["_source"], b["seq_no_primary_term"] = packedFields, true
+	return r.s.c.walk(ctx, op, indexResults, b, resultPage, func(h hit) error {
 		v, err := resultValue(h.ID, h.Source, h.guard())
 		if err == nil {
 			f(v)

@@ -5,7 +5,7 @@ import "maps"
 // schemaVersion is the version of all mappings. A new version may add fields and indices,
 // but never change the type of a field, so that servers of two versions can run concurrently
 // during an upgrade.
-const schemaVersion = 5
+const schemaVersion = 6
 
 // oldestReader is the lowest schema whose programs can work with what this one has written,
 // once the indices say that they have it. It is below schemaVersion if the new fields and
@@ -25,6 +25,7 @@ const (
 	indexRollouts       = "rollouts"
 	indexTargets        = "rollout-targets"
 	indexAudit          = "audit"
+	indexHistory        = "history"
 	indexEvents         = "events"
 	indexDocuments      = "documents" // kinds with few documents
 )
@@ -86,7 +87,10 @@ var schemas = map[string]body{
 		"rollout_id": keyword, "agent_id": keyword, "hostname": keyword, "batch": long, "order": long, "state": keyword, "site": keyword,
 		"error": words, "action_id": keyword, "list": long,
 	},
-	indexAudit:     {"@timestamp": date, "subject": keyword, "actor": keyword, "verb": keyword},
+	indexAudit: {"@timestamp": date, "subject": keyword, "actor": keyword, "verb": keyword, "words": keyword},
+	indexHistory: {
+		"record_id": keyword, "agent_id": keyword, "component": keyword, "action_id": keyword, "state": keyword, "code": keyword, "at": long, "ended": long,
+	},
 	indexEvents:    {"@timestamp": date, "type": keyword, "subject": keyword, "actor": keyword},
 	indexDocuments: {},
 }

@@ -59,7 +59,10 @@ var nouns = []noun{
 	of("webhooks", store.Store.Webhooks, func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision }),
 	of("dead letters", store.Store.DeadLetters, func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }),
 	of("uploads", store.Store.Uploads, func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision }),
+	of("views", store.Store.Views, func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision }),
+	of("samples", store.Store.Samples, func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "audit entries", total: countAudit, copy: copyAudit, each: eachEntry},
+	{name: "history records", total: countHistory, copy: copyHistory, each: eachHistory},
 	{name: "events", total: countEvents, copy: copyEvents, each: eachEvent, since: firstEvent},
 }
 
@@ -299,6 +302,18 @@ func copyAudit(ctx context.Context, m *mover) error {
 
 func eachEntry(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	return s.Audit().Each(ctx, func(e fleet.AuditEntry) { f(e.ID, 0, e) })
+}
+
+func countHistory(ctx context.Context, s store.Store) (int, error) { return s.History().Count(ctx) }
+
+func copyHistory(ctx context.Context, m *mover) error {
+	return inBatches(ctx, smallBatch, m.from.History().Each, func(ctx context.Context, list []fleet.HistoryRecord) error {
+		return m.load(ctx, len(list), func() (int, error) { return len(list), m.to.History().Put(ctx, list) })
+	})
+}
+
+func eachHistory(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
+	return s.History().Each(ctx, func(r fleet.HistoryRecord) { f(r.ID, 0, r) })
 }
 
 func countEvents(ctx context.Context, s store.Store) (int, error) {

@@ -190,12 +190,30 @@ func (l listing) sorted() condition {
 func (l listing) queries() (page, total string) {
 	cond := l.cond
 	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
-	cond = l.sorted()
+	return l.page(""), total
+}
+
+// walkAbove is how many times more agents than those up to the end of the page must match for
+// the page to be found in the order of an index. That reads the rows one by one until the page
+// is full, and a row read so costs some three times as much as in the order of the table.
+const walkAbove = 4
+
+// pageOf returns the query for a page that ends at end, of a list with a total.
+func (l listing) pageOf(total, end int) string {
+	if l.cond.where != "" && total < walkAbove*end {
+		return l.page("+")
+	}
+	return l.page("")
+}
+
+// page returns the query for the page. The unary plus before the column to sort by makes SQLite
+// read the rows in the order of the table, and sort those that match.
+func (l listing) page(plus string) string {
+	cond := l.sorted()
 	// The inner query selects the page, so that only its documents are read.
-	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
-		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
-		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction)
-	return page, total
+	return fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
+		ORDER BY %[6]s%[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
+		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction, plus)
 }
 
 func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
@@ -209,9 +227,10 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	if l.cond.doc && q.Limit > 0 {
 		return g.listOnce(ctx, l, max(q.Offset, 0), q.Limit)
 	}
-	page, count := l.queries()
+	_, count := l.queries()
 	out := []fleet.Agent{}
-	total, err := g.s.page(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
+	page := func(total int) string { return l.pageOf(total, max(q.Offset, 0)+q.Limit) }
+	total, err := g.s.pageOf(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		a, err := scanAgent(scan)
 		out = append(out, a)
 		return err
@@ -222,30 +241,41 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	return out, total, nil
 }
 
-// listAfter reads a page that begins after a position, and then the total.
+// listAfter reads the total, and then a page that begins after a position.
 func (g agents) listAfter(ctx context.Context, l listing, q store.AgentQuery) ([]fleet.Agent, int, error) {
 	_, count := l.queries()
 	args := l.cond.args
+	total, err := g.s.page(ctx, "list agents", count, "", args, 0, 0, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	if q.Limit <= 0 {
+		return []fleet.Agent{}, total, nil
+	}
+	rest := l
 	after, more := l.after(*q.After)
 	if l.cond.where == "" {
-		l.cond.where = " WHERE " + after
+		rest.cond.where = " WHERE " + after
 	} else {
-		l.cond.where += " AND " + after
-	}
-	page, _ := l.queries()
-	out := []fleet.Agent{}
-	if q.Limit > 0 {
-		_, err := g.s.page(ctx, "list agents", "", page, slices.Concat(args, more), 0, q.Limit, func(scan scan) error {
-			a, err := scanAgent(scan)
-			out = append(out, a)
-			return err
-		})
-		if err != nil {
-			return nil, 0, err
+		rest.cond.where += " AND " + after
+		if total < walkAbove*q.Limit {
+			return g.pageAfter(ctx, rest.page("+"), slices.Concat(args, more), q.Limit, total)
 		}
 	}
-	total, err := g.s.page(ctx, "list agents", count, "", args, 0, 0, nil)
-	return out, total, err
+	return g.pageAfter(ctx, rest.page(""), slices.Concat(args, more), q.Limit, total)
+}
+
+func (g agents) pageAfter(ctx context.Context, page string, args []any, limit, total int) ([]fleet.Agent, int, error) {
+	out := []fleet.Agent{}
+	_, err := g.s.page(ctx, "list agents", "", page, args, 0, limit, func(scan scan) error {
+		a, err := scanAgent(scan)
+		out = append(out, a)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, total, nil
 }
 
 // listOnce evaluates the condition once, for both the page and the total. It is for
@@ -257,7 +287,8 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 	}
 	defer tx.Rollback() // nothing was written
 	l.cond = l.sorted()
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY %s%[5]s, f.id%[5]s`,
+	// The plus keeps SQLite from reading all documents in the order of an index.
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY +%s%[5]s, f.id%[5]s`,
 		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
 	var found []int64
 	if err == nil {

@@ -15,6 +15,7 @@ import (
 	json "github.com/go-json-experiment/json/v1"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -37,16 +38,24 @@ type agentRow struct {
 	facts *[factCount]any
 	// times is nil if its values are part of facts, or did not change.
 	times *upgradeTimes
+	// history has the upgrades that ended with the document.
+	history []historyRow
 }
 
 // upgradeTimes are the facts that an upgrade changes; see setUpgradeTimes.
-type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt, componentsSince sql.NullInt64 }
+type upgradeTimes struct {
+	upgradingSince, startedAt, upgradedAt, componentsSince sql.NullInt64
+
+	status fleet.UpgradeStatus
+	phase  agentapi.UpgradeState
+}
 
 // factColumns are the columns of facts except rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
-	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id, components_since`
+	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id, components_since,
+	upgrade_status, upgrade_phase, os_type`
 
-const factCount = 20
+const factCount = 23
 
 // factSlots are the parameters ?2, ?3, … for factColumns. ?1 is the rid.
 var factSlots = func() string {
@@ -69,12 +78,18 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 // computes the facts only if they can differ from the stored ones.
 func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
 	facts, upgrade := a.Differs()
+	var row agentRow
+	var err error
 	if facts || g.s.labelsMissing {
-		return newAgentRow(a)
+		row, err = newAgentRow(a)
+	} else {
+		row, err = newDocumentRow(a)
+		if upgrade {
+			row.times = newUpgradeTimes(a)
+		}
 	}
-	row, err := newDocumentRow(a)
-	if upgrade {
-		row.times = newUpgradeTimes(a)
+	if err == nil {
+		row.history, err = historyRows(a.EndedUpgrades())
 	}
 	return row, err
 }
@@ -97,7 +112,10 @@ func newUpgradeTimes(a *fleet.Agent) *upgradeTimes {
 		}
 		return sql.NullInt64{Int64: fromTime(*t), Valid: true}
 	}
-	t := &upgradeTimes{startedAt: number(a.UpgradeStartedAt), upgradedAt: number(a.UpgradedAt), componentsSince: number(a.ComponentsSince)}
+	t := &upgradeTimes{startedAt: number(a.UpgradeStartedAt), upgradedAt: number(a.UpgradedAt), componentsSince: number(a.ComponentsSince), status: a.UpgradeStatus}
+	if a.UpgradeDetails != nil {
+		t.phase = a.UpgradeDetails.State
+	}
 	if a.Upgrading() {
 		t.upgradingSince = t.startedAt
 	}
@@ -121,7 +139,21 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
 		sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
 		times.componentsSince,
+		string(times.status), string(times.phase), osType(a),
 	}, nil
+}
+
+// osType returns the value of the column os_type: NULL if there are several.
+func osType(a *fleet.Agent) sql.NullString {
+	values := a.Values(osTypeField)
+	if len(values) > 1 {
+		return sql.NullString{}
+	}
+	text := ""
+	if len(values) == 1 {
+		text, _ = values[0].(string)
+	}
+	return sql.NullString{String: text, Valid: true}
 }
 
 func encode(noun, id string, v any) (string, error) {
@@ -410,6 +442,7 @@ func updateDocument(t *tx, row agentRow) error {
 	}
 	if err == nil {
 		t.noteState(row.id, row.state)
+		err = putHistory(t, row.history)
 	}
 	return err
 }
@@ -430,7 +463,7 @@ func (m upgradeMarks) add(t *tx, row agentRow) error {
 	return nil
 }
 
-const setUpgradeTimes = `UPDATE facts SET (upgrading_since, upgrade_started_at, upgraded_at, components_since) = (?, ?, ?, ?) WHERE rid `
+const setUpgradeTimes = `UPDATE facts SET (upgrading_since, upgrade_started_at, upgraded_at, components_since, upgrade_status, upgrade_phase) = (?, ?, ?, ?, ?, ?) WHERE rid `
 
 func (m upgradeMarks) write(t *tx) error {
 	for times, rids := range m {
@@ -442,7 +475,7 @@ func (m upgradeMarks) write(t *tx) error {
 			}
 			query, arg = setUpgradeTimes+`IN (SELECT value FROM json_each(?))`, list
 		}
-		if _, err := t.exec(query, times.upgradingSince, times.startedAt, times.upgradedAt, times.componentsSince, arg); err != nil {
+		if _, err := t.exec(query, times.upgradingSince, times.startedAt, times.upgradedAt, times.componentsSince, string(times.status), string(times.phase), arg); err != nil {
 			return err
 		}
 	}
@@ -474,9 +507,9 @@ func updateAgentKey(t *tx, row agentRow) error {
 // which a row differs from the given values, as the sum of their bits. Most changes of a
 // document change no fact.
 var factGroups, factsDiffer = newFactGroups(
-	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id"},
+	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id", "os_type"},
 	[]string{"version_key", "version", "version_since"},
-	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags", "components_since"},
+	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags", "components_since", "upgrade_status", "upgrade_phase"},
 	[]string{"policy_rev"}, // a change of a policy changes it alone, of all its agents
 )
 
@@ -530,7 +563,11 @@ func updateFacts(t *tx, rid int64, facts *[factCount]any) error {
 func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 	const op = "write an agent's report"
 	rec := &records{results: slices.Clone(r.Results), events: slices.Clone(r.Events)}
-	if r.Agent == nil && r.Seen == nil {
+	happened, err := historyRows(r.History)
+	if err != nil {
+		return 0, err
+	}
+	if r.Agent == nil && r.Seen == nil && len(happened) == 0 {
 		return 0, g.s.record(ctx, op, rec)
 	}
 	var row *agentRow
@@ -553,6 +590,9 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 			if rev, err = updateAgent(t, *row); err != nil {
 				return 0, err
 			}
+		}
+		if err := putHistory(t, happened); err != nil {
+			return 0, err
 		}
 		if err := touchAgents(t, seen); err != nil {
 			return 0, err

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"math"
+	"unicode/utf8"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -41,9 +42,27 @@ func auditQueries(q store.AuditQuery) (page, total string, args []any) {
 	if q.Until != nil {
 		args[0] = fromTime(*q.Until)
 	}
+	and := func(condition string, values ...any) {
+		where += ` AND ` + condition
+		args = append(args, values...)
+	}
+	if q.Since != nil {
+		and(`at >= ?`, fromTime(*q.Since))
+	}
 	if q.Subject != "" {
-		where += ` AND subject = ?`
-		args = append(args, q.Subject)
+		and(`subject = ?`, q.Subject)
+	}
+	if q.Actor != "" {
+		and(`doc ->> '$.actor' = ?`, q.Actor)
+	}
+	if q.People {
+		and(`doc ->> '$.actor' <> ?`, fleet.System)
+	}
+	if q.Verb != "" {
+		and(`(doc ->> '$.verb' = ? OR substr(doc ->> '$.verb', 1, ?) = ?)`, q.Verb, utf8.RuneCountInString(q.Verb)+1, q.Verb+".")
+	}
+	for _, word := range q.Words {
+		and(`instr(muster_audit_text(doc), ?)`, word)
 	}
 	// Of entries with equal times, the one written later is newer.
 	return `SELECT id, doc` + where + ` ORDER BY at DESC, seq DESC LIMIT ? + 0 OFFSET ? + 0`, `SELECT count(*)` + where, args

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // functions are SQL functions implemented in Go, so that SQL and Go give the same results.
@@ -42,6 +43,15 @@ var functions = map[string]struct {
 			return nil, nil //nolint:nilerr // not a time
 		}
 		return fromTime(t), nil
+	}},
+	// muster_audit_text(doc) returns store.AuditText of an audit entry.
+	"muster_audit_text": {1, func(args []driver.Value) (driver.Value, error) {
+		doc, _ := args[0].(string)
+		var e fleet.AuditEntry
+		if err := json.Unmarshal([]byte(doc), &e); err != nil {
+			return nil, fmt.Errorf("an audit entry cannot be decoded: %w", err)
+		}
+		return store.AuditText(e), nil
 	}},
 	// muster_version_key(text) returns fleet.VersionKey.
 	"muster_version_key": {1, func(args []driver.Value) (driver.Value, error) {

@@ -62,6 +62,10 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(err)
 	_, err = s.Results().Counts(ctx, []string{"x"})
 	must(err)
+	for _, agents := range [][]string{nil, {"a"}} {
+		must(s.Results().OfAction(ctx, "x", agents, func(fleet.Result) {}))
+		must(s.History().OfAction(ctx, store.ActionHistory{ActionID: "x", AgentIDs: agents}, func(fleet.HistoryRecord) {}))
+	}
 	must(s.Policies().Create(ctx, fleet.Policy{ID: "p"}))
 	p, err := s.Policies().Get(ctx, "p")
 	must(err)

@@ -166,11 +166,13 @@ var columns = map[string]source{
 	"component_actions":            {path: `$."component_actions"`, metadata: true},
 	"staged_versions":              {path: `$."staged_versions"`, metadata: true},
 	"component_upgrade_started_at": {column: "f.components_since", nullable: true},
+	"upgrade_status":               {column: "f.upgrade_status"},
+	"upgrade_details.state":        {column: "f.upgrade_phase"},
 }
 
 // documentFields matches the names of the fields that are read from documents, where the
 // name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status|upgrade_action_id|access_api_key_id|policy_coordinator_idx)$`)
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_action_id|upgrade_by|upgrade_ended_at|access_api_key_id|policy_coordinator_idx)$`)
 
 // componentField matches the paths of the fields of components.
 var componentField = regexp.MustCompile(`^(id|type|status|name|version|runtime|upgrade_details\.[a-z_.]+)$`)
@@ -202,14 +204,20 @@ func sourceOf(f *kql.Field) (source, error) {
 		path:     jsonPath(name),
 		metadata: strings.HasPrefix(name, "local_metadata."),
 	}
-	if name == hostnameField.Name {
+	switch name {
+	case hostnameField.Name:
 		s.copied, s.copiedIf = "f.hostname", "f.host_named"
+	case osTypeField.Name:
+		s.copied, s.copiedIf = "f.os_type", "f.os_type IS NOT NULL"
 	}
 	return s, nil
 }
 
 // hostnameField is the field of the metadata that queries use most; facts has a copy.
 var hostnameField = &kql.Field{Name: "local_metadata.host.hostname", Type: kql.TypeText}
+
+// osTypeField is the field of the metadata by which hosts are counted.
+var osTypeField = &kql.Field{Name: "local_metadata.os.type", Type: kql.TypeKeyword}
 
 func (q *query) leaf(f *kql.Field, write func(source) string) (string, error) {
 	s, err := sourceOf(f)

@@ -184,25 +184,42 @@ func (r results) Answered(ctx context.Context, actionID string, agentIDs []strin
 		})
 }
 
+func (r results) OfAction(ctx context.Context, actionID string, agentIDs []string, f func(fleet.Result)) error {
+	query, args := `SELECT rid, rev, doc FROM results WHERE action_id = ?`, []any{actionID}
+	if agentIDs != nil {
+		ids, err := encode("ids of", "agents", agentIDs)
+		if err != nil {
+			return err
+		}
+		query, args = `SELECT r.rid, r.rev, r.doc FROM json_each(?) j CROSS JOIN results r ON r.action_id = ? AND r.agent_id = j.value`, []any{ids, actionID}
+	}
+	return r.each(ctx, query, args, f)
+}
+
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
 	return r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND failed ORDER BY at DESC, agent_id LIMIT ? + 0`, actionID, max(limit, 0))
 }
 
 func (r results) many(ctx context.Context, query string, args ...any) ([]fleet.Result, error) {
 	out := []fleet.Result{}
-	err := r.s.each(ctx, query, args, func(scan scan) error {
+	if err := r.each(ctx, query, args, func(res fleet.Result) { out = append(out, res) }); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (r results) each(ctx context.Context, query string, args []any, f func(fleet.Result)) error {
+	return r.s.each(ctx, query, args, func(scan scan) error {
 		read, err := resultDocument(scan)
 		if err != nil {
 			return err
 		}
 		res, err := read()
-		out = append(out, res)
+		if err == nil {
+			f(res)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // resultDocument reads a row for eachDocument.

@@ -163,9 +163,18 @@ func (s *Store) ServerUpgrades() store.Collection[fleet.ServerUpgrade] {
 	return collection[fleet.ServerUpgrade]{s, "server upgrade", func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) Views() store.Collection[fleet.View] {
+	return collection[fleet.View]{s, "view", func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Samples() store.Collection[fleet.Sample] {
+	return collection[fleet.Sample]{s, "sample", func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Rollouts() store.Rollouts { return rollouts{s} }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
+func (s *Store) History() store.History   { return history{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 
@@ -291,6 +300,11 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 // one snapshot. count takes args; if it is empty, the rows are not counted. query takes
 // args, the limit (-1 for none) and the offset.
 func (s *Store) page(ctx context.Context, op, count, query string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
+	return s.pageOf(ctx, op, count, func(int) string { return query }, args, offset, limit, f)
+}
+
+// pageOf is page with a query that depends on the total.
+func (s *Store) pageOf(ctx context.Context, op, count string, query func(total int) string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
 	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return 0, s.fault(op, err)
@@ -302,7 +316,7 @@ func (s *Store) page(ctx context.Context, op, count, query string, args []any, o
 	if err != nil || limit == 0 {
 		return total, s.fault(op, err)
 	}
-	rows, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], limit, max(offset, 0))...)
+	rows, err := tx.QueryContext(ctx, query(total), append(args[:len(args):len(args)], limit, max(offset, 0))...)
 	if err == nil {
 		err = eachRow(rows, f)
 	}

@@ -40,6 +40,10 @@ func fullAgent(id string) fleet.Agent {
 	a.Tags = []string{"prod", "db"}
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
+	a.UpgradeOrder = fleet.UpgradeOrder{
+		UpgradeBy: "ann", UpgradeRollout: &fleet.OrderRollout{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute),
+		UpgradePhases: []fleet.Phase{{State: fleet.ProgressSent, At: at(3 * time.Minute)}, {State: fleet.ProgressScheduled, At: at(4 * time.Minute), Text: "no route"}},
+	}
 	a.UpgradeRollback, a.UpgradeEndReported, a.UpgradedAt = true, true, atPtr(4*time.Minute)
 	a.Undoes = &fleet.UndoneUpgrade{ActionID: "before", From: "0.9.0", To: "1.0.0", StartedAt: atPtr(time.Minute)}
 	a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: at(time.Hour)}}
@@ -263,7 +267,7 @@ func testAgents(t *testing.T, cfg Config) {
 				a.Version = "2.0.0"
 				a.ObserveAck("act", "", false, at(2*time.Minute))
 			case "b":
-				a.CancelUpgrade("act")
+				a.CancelUpgrade("act", at(3*time.Minute))
 			case "c":
 				a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading, ActionID: "act"}
 			case "d":

@@ -38,7 +38,7 @@ func eachCollection(f func(name string, c kind)) {
 				MonitoringDiagnostics: json.RawMessage(`{"limit":{"burst":1}}`), DataOutputID: "o", MonitoringOutputID: "m",
 				DownloadSourceID: "s", FleetServerHostID: "h", AgentFeatures: []fleet.AgentFeature{{Name: "fqdn", Enabled: true}},
 				GlobalDataTags:   []fleet.GlobalDataTag{{Name: "site", Value: json.RawMessage(`7`)}},
-				RequiredVersions: []fleet.RequiredVersion{{Version: "1.1.0", Percentage: 12.5}},
+				RequiredVersions: []fleet.RequiredVersion{{Version: "1.1.0", Percentage: 12.5}}, UpgradeWindows: []fleet.Window{{Days: []string{"mon"}, From: "22:00", To: "04:00", Zone: "Europe/Berlin"}},
 				AdvancedSettings: json.RawMessage(`{"agent_limits_go_max_procs":2}`), Overrides: json.RawMessage(`{"agent":{}}`),
 				Protected: true, Managed: true, Default: true, DefaultFleetServer: true, HasFleetServer: new(true),
 				SupportsAgentless: new(true), Agentless: json.RawMessage(`{"resources":{}}`), UpdatedAt: when(i), UpdatedBy: "admin",
@@ -288,6 +288,26 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.DeadLetter, n int) { v.Attempts = n },
 		mutate: func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
 	}.visit(f, "dead letters")
+	noun[fleet.View]{
+		of: store.Store.Views,
+		make: func(i int) fleet.View {
+			return fleet.View{ID: fmt.Sprint("view-", i), Page: "agents", Name: "Edge <1>", Search: "kuery=site%3Aams", CreatedBy: "admin", CreatedAt: when(i)}
+		},
+		head:   func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.View, n int) { v.Search = fmt.Sprint(n) },
+		mutate: func(v *fleet.View) { v.Name = "modified" },
+	}.visit(f, "views")
+	noun[fleet.Sample]{
+		of: store.Store.Samples,
+		make: func(i int) fleet.Sample {
+			return fleet.Sample{ID: fmt.Sprint("sample-", i), At: when(i), Counts: map[string]map[fleet.Health]int{"1.0.0": {fleet.HealthHealthy: 7}, "": {fleet.HealthOffline: 1}}}
+		},
+		head: func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Sample, n int) {
+			v.Counts = map[string]map[fleet.Health]int{"1.0.0": {fleet.HealthHealthy: n}}
+		},
+		mutate: func(v *fleet.Sample) { v.Counts["1.0.0"][fleet.HealthHealthy] = 99 },
+	}.visit(f, "samples")
 	noun[fleet.Server]{
 		of: store.Store.Servers,
 		make: func(i int) fleet.Server {

@@ -54,6 +54,9 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 			return err
 		}
 	}
+	if err := s.History().Put(ctx, []fleet.HistoryRecord{historyRecord("h1", "x", "", fleet.ProgressCommitted, 0), historyRecord("h2", "x", "web", fleet.ProgressFailed, time.Minute)}); err != nil {
+		return err
+	}
 	for _, id := range []string{"early", "late"} {
 		if err := createTargets(ctx, s, id, ids[:min(len(ids), 300)]); err != nil {
 			return err

@@ -400,9 +400,12 @@ func testQueries(t *testing.T, cfg Config) {
 
 	t.Run("a query may name any field of the schema", func(t *testing.T) {
 		values := map[kql.Type]string{
-			kql.TypeKeyword: "default", kql.TypeText: "prod", kql.TypeDate: "now/d", kql.TypeVersion: "1.10.0", kql.TypeBool: "true", kql.TypeNumber: "1", kql.TypeDerived: "online",
+			kql.TypeKeyword: "default", kql.TypeText: "prod", kql.TypeDate: "now/d", kql.TypeVersion: "1.10.0", kql.TypeBool: "true", kql.TypeNumber: "1",
 		}
 		for _, field := range schema.Fields {
+			if field.Type == kql.TypeDerived {
+				values[field.Type] = field.Values[0]
+			}
 			for _, query := range []string{field.Name + ": *", "not " + field.Name + ": *", field.Name + ": " + values[field.Type], "fleet-agents." + field.Name + `: "` + values[field.Type] + `"`} {
 				f, err := kql.Compile(query, schema, queriedAt)
 				must(t, err)
@@ -431,6 +434,42 @@ func testQueries(t *testing.T, cfg Config) {
 				t.Errorf("no agent is %s: the test proves nothing", status)
 			}
 			equal(t, value(found(f))(t), want)
+		}
+	})
+
+	t.Run("a query of a health or of a progress finds the agents that have it", func(t *testing.T) {
+		of := map[string]func(a *fleet.Agent) string{
+			fleet.FieldHealth: func(a *fleet.Agent) string {
+				return string(a.Facts().HealthAt(queriedAt, queriedTimeouts[a.PolicyID]))
+			},
+			fleet.FieldProgress: func(a *fleet.Agent) string { return string(a.ProgressStateAt(queriedAt)) },
+		}
+		counts := map[string]map[string]int{fleet.FieldHealth: {}, fleet.FieldProgress: {}}
+		for h, n := range value(store.CountHealth(ctx, s.Agents(), store.AgentFilter{}, queriedTimeouts, queriedAt))(t) {
+			counts[fleet.FieldHealth][string(h)] = n
+		}
+		for p, n := range value(store.CountProgress(ctx, s.Agents(), store.AgentFilter{}, queriedAt))(t) {
+			counts[fleet.FieldProgress][string(p)] = n
+		}
+		for name, of := range of {
+			some := 0
+			for _, v := range schema.Field(name).Values {
+				f, err := kql.Compile(name+": "+v, schema, queriedAt)
+				must(t, err)
+				want := []string{}
+				for i := range fleetOf {
+					if of(&fleetOf[i]) == v {
+						want = append(want, fleetOf[i].ID)
+					}
+				}
+				slices.Sort(want)
+				equal(t, value(found(f))(t), want)
+				equal(t, counts[name][v], len(want))
+				some += min(len(want), 1)
+			}
+			if some < 4 {
+				t.Errorf("the agents have %d values of %s: the test proves little", some, name)
+			}
 		}
 	})
 

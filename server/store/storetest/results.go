@@ -129,6 +129,32 @@ func testResults(t *testing.T, cfg Config) {
 		}
 	})
 
+	t.Run("OfAction returns the results of an action, or those of some agents", func(t *testing.T) {
+		s := cfg.open(t)
+		value(s.Results().Put(ctx, []fleet.Result{
+			result("act", "a", "", time.Second), result("act", "b", "failed", 2*time.Second), result("act", "c", "", 3*time.Second), result("other", "a", "another's", time.Hour),
+		}))(t)
+		for _, tc := range []struct {
+			action string
+			agents []string
+			want   map[string]string
+		}{
+			{"act", nil, map[string]string{"a": "", "b": "failed", "c": ""}},
+			{"act", []string{"b", "x", "a"}, map[string]string{"a": "", "b": "failed"}},
+			{"act", []string{}, map[string]string{}},
+			{"other", nil, map[string]string{"a": "another's"}},
+			{"none", nil, map[string]string{}},
+		} {
+			cfg.eventually(t, func() error {
+				got := map[string]string{}
+				if err := s.Results().OfAction(ctx, tc.action, tc.agents, func(r fleet.Result) { got[r.AgentID] = r.Error }); err != nil {
+					return err
+				}
+				return differs(got, tc.want)
+			})
+		}
+	})
+
 	t.Run("a result sent to two processes concurrently counts once", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		const agents, senders = 20, 6

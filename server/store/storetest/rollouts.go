@@ -501,21 +501,29 @@ func testAudit(t *testing.T, cfg Config) {
 		must(t, audit.Append(ctx, []fleet.AuditEntry{auditEntry("2", "r", 2*time.Minute), auditEntry("3", "s", 3*time.Minute)}))
 		// An entry of a process whose clock is behind, and two with equal times.
 		must(t, audit.Append(ctx, []fleet.AuditEntry{auditEntry("1", "r", time.Minute), auditEntry("4", "r", 4*time.Minute), auditEntry("5", "r", 4*time.Minute)}))
+		step := auditEntry("0", "z", -time.Minute)
+		step.Actor = fleet.System
+		must(t, audit.Append(ctx, []fleet.AuditEntry{step}))
 		for _, tc := range []struct {
 			q     store.AuditQuery
 			want  []string
 			total int
 		}{
-			{store.AuditQuery{Limit: 9}, []string{"5", "4", "3", "2", "1"}, 5},
+			{store.AuditQuery{Limit: 9}, []string{"5", "4", "3", "2", "1", "0"}, 6},
+			{store.AuditQuery{People: true, Limit: 9}, []string{"5", "4", "3", "2", "1"}, 5},
+			{store.AuditQuery{Actor: fleet.System, Limit: 9}, []string{"0"}, 1},
+			{store.AuditQuery{Actor: fleet.System, People: true, Limit: 9}, []string{}, 0},
 			{store.AuditQuery{Subject: "r", Limit: 9}, []string{"5", "4", "2", "1"}, 4},
 			{store.AuditQuery{Subject: "r", Offset: 1, Limit: 2}, []string{"4", "2"}, 4},
-			{store.AuditQuery{Offset: 4, Limit: 2}, []string{"1"}, 5},
-			{store.AuditQuery{Offset: 5, Limit: 2}, []string{}, 5},
+			{store.AuditQuery{Offset: 4, Limit: 2}, []string{"1", "0"}, 6},
+			{store.AuditQuery{Offset: 6, Limit: 2}, []string{}, 6},
 			{store.AuditQuery{Subject: "r"}, []string{}, 4},
 			{store.AuditQuery{Subject: "nothing", Limit: 2}, []string{}, 0},
-			{store.AuditQuery{Until: atPtr(3 * time.Minute), Limit: 9}, []string{"3", "2", "1"}, 3},
+			{store.AuditQuery{Until: atPtr(3 * time.Minute), Limit: 9}, []string{"3", "2", "1", "0"}, 4},
 			{store.AuditQuery{Until: atPtr(3*time.Minute - 1), Subject: "r", Limit: 9}, []string{"2", "1"}, 2},
-			{store.AuditQuery{Until: atPtr(0), Limit: 9}, []string{}, 0},
+			{store.AuditQuery{Until: atPtr(-2 * time.Minute), Limit: 9}, []string{}, 0},
+			{store.AuditQuery{Since: atPtr(3 * time.Minute), Limit: 9}, []string{"5", "4", "3"}, 3},
+			{store.AuditQuery{Since: atPtr(2 * time.Minute), Until: atPtr(3 * time.Minute), Limit: 9}, []string{"3", "2"}, 2},
 		} {
 			cfg.eventually(t, func() error {
 				list, total, err := audit.List(ctx, tc.q)
@@ -527,6 +535,55 @@ func testAudit(t *testing.T, cfg Config) {
 					got = append(got, e.ID)
 				}
 				return differs(got, tc.want)
+			})
+		}
+	})
+
+	t.Run("List filters by who, what and words", func(t *testing.T) {
+		audit := cfg.open(t).Audit()
+		entry := func(id, actor, verb, why, text string) fleet.AuditEntry {
+			e := auditEntry(id, "web-"+id, 0)
+			e.Actor, e.Verb, e.Why, e.Text = actor, verb, why, actor+" "+text
+			return e
+		}
+		must(t, audit.Append(ctx, []fleet.AuditEntry{
+			entry("1", "ann", "rollout.pause", "OPS-7: 5 % fail", "paused the rollout"),
+			entry("2", "ann", "rollout_group.start", "", "started a group"),
+			entry("3", "Bob Ü.", "rollout.resume", "", "resumed the rollout"),
+			entry("4", "muster", "rollout", "", "a step"),
+		}))
+		for _, tc := range []struct {
+			q    store.AuditQuery
+			want []string
+		}{
+			{store.AuditQuery{Actor: "ann"}, []string{"2", "1"}},
+			{store.AuditQuery{Actor: "Ann"}, []string{}},
+			{store.AuditQuery{Verb: "rollout"}, []string{"4", "3", "1"}},
+			{store.AuditQuery{Verb: "rollout.pause"}, []string{"1"}},
+			{store.AuditQuery{Verb: "rollout.p"}, []string{}},
+			{store.AuditQuery{Verb: "roll*"}, []string{}},
+			{store.AuditQuery{Words: []string{"rollout"}}, []string{"4", "3", "2", "1"}},
+			{store.AuditQuery{Words: []string{"paused", "ops-7"}}, []string{"1"}},
+			{store.AuditQuery{Words: []string{"ü."}}, []string{"3"}},
+			{store.AuditQuery{Words: []string{"5 %"}}, []string{"1"}},
+			{store.AuditQuery{Words: []string{"web-2"}}, []string{"2"}},
+			{store.AuditQuery{Words: []string{"p*d"}}, []string{}},
+			{store.AuditQuery{Words: []string{"step"}, Actor: "ann"}, []string{}},
+		} {
+			tc.q.Limit = 9
+			cfg.eventually(t, func() error {
+				list, total, err := audit.List(ctx, tc.q)
+				got := []string{}
+				for _, e := range list {
+					got = append(got, e.ID)
+				}
+				if total != len(tc.want) {
+					err = fmt.Errorf("total is %d: %w", total, err)
+				}
+				if err = errors.Join(err, differs(got, tc.want)); err != nil {
+					err = fmt.Errorf("of %+v: %w", tc.q, err)
+				}
+				return err
 			})
 		}
 	})

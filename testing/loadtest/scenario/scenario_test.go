@@ -43,7 +43,7 @@ func target(s *apptest.Server) scenario.Target {
 
 // small returns the options of a run of a second or two.
 func small(t scenario.Target) scenario.Options {
-	return scenario.Options{Target: t, Agents: 50, Ramp: 1000, Hold: 300 * time.Millisecond, Rounds: 2, Singles: 5}
+	return scenario.Options{Target: t, Agents: 50, Ramp: 1000, Hold: time.Second, Rounds: 2, Singles: 5}
 }
 
 // figures returns the names of a scenario's figures.

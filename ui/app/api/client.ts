@@ -16,6 +16,8 @@ interface Input<Op> {
   path?: Record<string, string>;
   query?: Query<Op>;
   body?: Body<Op>;
+  /** For the audit trail. Every change takes it in this way, also those whose body has none. */
+  why?: string;
   signal?: AbortSignal;
 }
 
@@ -41,7 +43,7 @@ export function call<M extends Method, P extends PathsWith<M>>(
   path: P,
   input: Input<Operation<P, M>> = {},
 ): Promise<Answer<Operation<P, M>>> {
-  const url = fillPath(path, input.path ?? {}) + queryString(input.query);
+  const url = fillPath(path, input.path ?? {}) + queryString(input.why ? { ...(input.query ?? {}), why: input.why } : input.query);
   return send(method.toUpperCase(), url, input.body, input.signal) as Promise<Answer<Operation<P, M>>>;
 }
 

@@ -1,26 +1,33 @@
 /** Every query of the pages and its cache key. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import type { Selection } from "~/util/matching";
+import type { Selection } from "~/util/chosen";
 import { call } from "./client";
-import type { TargetState } from "./types";
 
-/** The largest page that the server returns; see listAgents in the OpenAPI document. */
-export const MAX_AGENTS = 10_000;
-/** Up to this many agents the list is read again every POLL_MS even while events arrive. */
-export const SMALL_FLEET = 1_000;
 /** How often lists are read again without an event: last check-ins change without events, and a stream may break unnoticed. */
 export const POLL_MS = 30_000;
-/** The same for a large fleet while the stream is open: a list of 10,000 agents has about 12 MB. */
-export const SLOW_POLL_MS = 300_000;
 
 export const keys = {
   session: ["session"] as const,
   server: ["server"] as const,
   servers: ["servers"] as const,
   agents: ["agents"] as const,
-  agentLists: ["agents", "list"] as const,
-  agentList: (showInactive: boolean, kuery?: string) => ["agents", "list", { showInactive, kuery }] as const,
-  agentCount: (showInactive: boolean, kuery: string) => ["agents", "count", { showInactive, kuery }] as const,
+  agentPages: ["agents", "page"] as const,
+  facets: ["agents", "facets"] as const,
+  failures: ["agents", "failures"] as const,
+  timeline: (id: string) => ["agents", "timeline", id] as const,
+  attention: ["attention"] as const,
+  series: ["series"] as const,
+  views: ["views"] as const,
+  settings: ["settings"] as const,
+  trails: ["audit"] as const,
+  trust: ["trust"] as const,
+  webhooks: ["webhooks"] as const,
+  deadLetters: ["dead-letters"] as const,
+  /** Of every rollout: their hosts change with their agents. */
+  allTargets: ["rollouts", "targets"] as const,
+  allGrids: ["rollouts", "grid"] as const,
+  grid: (id: string) => ["rollouts", "grid", id] as const,
+  eachAgent: ["agents", "one"] as const,
   agent: (id: string) => ["agents", "one", id] as const,
   suggestions: ["suggestions"] as const,
   actions: ["actions"] as const,
@@ -35,7 +42,6 @@ export const keys = {
   rollouts: ["rollouts"] as const,
   rollout: (id: string) => ["rollouts", "one", id] as const,
   targets: (id: string) => ["rollouts", "targets", id] as const,
-  audit: (id: string) => ["rollouts", "audit", id] as const,
   /** A key of its own: a preview is read again only when the operator asks for it. */
   rolloutPreview: (id: string) => ["rollout-preview", id] as const,
   /** Below that of its preview, with whose hash it changes. */
@@ -47,6 +53,7 @@ export const keys = {
   fleets: ["fleets"] as const,
   fleet: (name: string) => ["fleets", "one", name] as const,
   fleetHistory: (name: string) => ["fleets", "history", name] as const,
+  fleetCommands: (name: string) => ["fleets", "commands", name] as const,
   why: ["why"] as const,
   incidents: ["incidents"] as const,
   exposure: ["exposure"] as const,
@@ -70,26 +77,6 @@ export const serversQuery = queryOptions({
   refetchInterval: POLL_MS,
 });
 
-export const agentListQuery = (showInactive: boolean, kuery?: string) =>
-  queryOptions({
-    queryKey: keys.agentList(showInactive, kuery),
-    queryFn: ({ signal }) =>
-      call("get", "/api/fleet/agents", {
-        query: { perPage: MAX_AGENTS, showInactive, kuery, sortField: "enrolled_at", sortOrder: "desc" },
-        signal,
-      }),
-    placeholderData: keepPreviousData,
-  });
-
-/** The number of agents that match a query, for when the list does not have it. */
-export const agentCountQuery = (showInactive: boolean, kuery: string) =>
-  queryOptions({
-    queryKey: keys.agentCount(showInactive, kuery),
-    queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents", { query: { perPage: 0, showInactive, kuery }, signal })).total,
-    staleTime: 0,
-    refetchInterval: POLL_MS,
-  });
-
 /** The key has text and cursor, so an older answer cannot replace a newer one. */
 export const suggestionsQuery = (q: string, cursor: number) =>
   queryOptions({
@@ -107,16 +94,6 @@ export const agentQuery = (id: string) =>
     refetchInterval: POLL_MS,
   });
 
-/** The activity page shows this many actions; older ones are in the audit trail. */
-export const ACTIONS_SHOWN = 100;
-
-export const actionsQuery = queryOptions({
-  queryKey: keys.actions,
-  queryFn: async ({ signal }) =>
-    (await call("get", "/api/fleet/agents/action_status", { query: { perPage: ACTIONS_SHOWN, errorSize: 100 }, signal })).items,
-  refetchInterval: POLL_MS,
-});
-
 export const versionsQuery = queryOptions({
   queryKey: keys.versions,
   queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents/available_versions", { signal })).items,
@@ -132,20 +109,9 @@ export const publisherKeysQuery = queryOptions({
   queryFn: async ({ signal }) => (await call("get", "/api/v1/publisher_keys", { signal })).items,
 });
 
-export const enrollmentKeysQuery = queryOptions({
-  queryKey: keys.enrollmentKeys,
-  queryFn: ({ signal }) => call("get", "/api/fleet/enrollment_api_keys", { query: { perPage: 1000 }, signal }),
-});
-
-export const adminKeysQuery = queryOptions({
-  queryKey: keys.adminKeys,
-  queryFn: ({ signal }) => call("get", "/api/v1/admin_keys", { query: { perPage: 1000 }, signal }),
-  refetchInterval: POLL_MS,
-});
-
 export const policiesQuery = queryOptions({
   queryKey: keys.policies,
-  queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000 }, signal })).items,
+  queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000, noAgentCount: true }, signal })).items,
 });
 
 export const componentsQuery = queryOptions({
@@ -154,7 +120,7 @@ export const componentsQuery = queryOptions({
   refetchInterval: POLL_MS,
 });
 
-export const rollbackPreviewQuery = (selection: Selection) =>
+export const rollbackPreviewQuery = (selection: Selection & { max_items?: number }) =>
   queryOptions({
     queryKey: [...keys.preview, "rollback", selection] as const,
     queryFn: ({ signal }) => call("post", "/api/v1/rollback_preview", { body: selection, signal }),
@@ -163,7 +129,7 @@ export const rollbackPreviewQuery = (selection: Selection) =>
     retry: false,
   });
 
-export const unenrollPreviewQuery = (input: Selection & { revoke: boolean; force: boolean }) =>
+export const unenrollPreviewQuery = (input: Selection & { revoke: boolean; force: boolean; max_items?: number }) =>
   queryOptions({
     queryKey: [...keys.preview, "unenroll", input] as const,
     queryFn: ({ signal }) => call("post", "/api/v1/unenroll_preview", { body: input, signal }),
@@ -182,10 +148,14 @@ export interface PreviewInput extends Selection {
   rollout_duration_seconds?: number;
   override_freeze?: boolean;
   override_exposure?: boolean;
+  /** The fleet whose agents the order takes over. */
+  take_over?: string;
   /** Of a component of the agents, instead of the agents themselves. */
   component?: string;
   /** Only stage the version. */
   stage?: boolean;
+  /** The most hosts that the answer names. */
+  max_items?: number;
 }
 
 export const previewQuery = (input: PreviewInput) =>
@@ -194,8 +164,8 @@ export const previewQuery = (input: PreviewInput) =>
     queryFn: ({ signal }) => {
       const { component, stage, ...body } = input;
       if (stage) {
-        const { agents, includeInactive, version, source_uri, force } = body;
-        return call("post", "/api/v1/stage_preview", { body: { agents, includeInactive, component, version, source_uri, force }, signal });
+        const { agents, includeInactive, version, source_uri, force, max_items } = body;
+        return call("post", "/api/v1/stage_preview", { body: { agents, includeInactive, component, version, source_uri, force, max_items }, signal });
       }
       return component
         ? call("post", "/api/v1/components/{name}/upgrade_preview", { path: { name: component }, body, signal })
@@ -223,47 +193,8 @@ export const rolloutQuery = (id: string) =>
     refetchInterval: POLL_MS,
   });
 
-export interface TargetsPage {
-  state?: TargetState;
-  batch?: number;
-  page: number;
-}
-
-/** One screen and a half. The server pages, so the number of targets does not matter. */
-export const TARGETS_PER_PAGE = 50;
-
-export const targetsQuery = (id: string, { state, batch, page }: TargetsPage) =>
-  queryOptions({
-    queryKey: [...keys.targets(id), { state, batch, page }] as const,
-    queryFn: ({ signal }) =>
-      call("get", "/api/v1/rollouts/{rolloutId}/targets", { path: { rolloutId: id }, query: { state: state && [state], batch, page, perPage: TARGETS_PER_PAGE }, signal }),
-    placeholderData: keepPreviousData,
-    refetchInterval: POLL_MS,
-  });
-
-/** The phases of at most this many targets in flight are read. A plan that upgrades more at one time shows sums instead. */
-export const IN_FLIGHT_SHOWN = 1_000;
-
-export const inFlightQuery = (id: string, any: boolean) =>
-  queryOptions({
-    queryKey: [...keys.targets(id), "in-flight"] as const,
-    queryFn: ({ signal }) =>
-      call("get", "/api/v1/rollouts/{rolloutId}/targets", {
-        path: { rolloutId: id }, query: { state: ["offered", "upgrading", "verifying"], page: 1, perPage: IN_FLIGHT_SHOWN }, signal,
-      }),
-    enabled: any,
-    refetchInterval: POLL_MS,
-  });
-
 /** The newest entries of an audit trail; the command line shows older ones. */
 export const AUDIT_SHOWN = 100;
-
-export const auditQuery = (id: string) =>
-  queryOptions({
-    queryKey: keys.audit(id),
-    queryFn: ({ signal }) => call("get", "/api/v1/rollouts/{rolloutId}/audit", { path: { rolloutId: id }, query: { page: 1, perPage: AUDIT_SHOWN }, signal }),
-    refetchInterval: POLL_MS,
-  });
 
 /** The audit trail of anything that has an id. */
 export const subjectAuditQuery = (subject: string) =>
@@ -273,14 +204,15 @@ export const subjectAuditQuery = (subject: string) =>
     refetchInterval: POLL_MS,
   });
 
-/** How many of the newest groups the groups page shows. */
-export const GROUPS_SHOWN = 100;
+export const GROUPS_PER_PAGE = 50;
 
-export const groupsQuery = queryOptions({
-  queryKey: [...keys.groups, "list"] as const,
-  queryFn: ({ signal }) => call("get", "/api/v1/rollout-groups", { query: { page: 1, perPage: GROUPS_SHOWN }, signal }),
-  refetchInterval: POLL_MS,
-});
+export const groupsQuery = (page: number) =>
+  queryOptions({
+    queryKey: [...keys.groups, "list", page] as const,
+    queryFn: ({ signal }) => call("get", "/api/v1/rollout-groups", { query: { page, perPage: GROUPS_PER_PAGE }, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: POLL_MS,
+  });
 
 export const groupQuery = (id: string) =>
   queryOptions({
@@ -307,6 +239,14 @@ export const fleetQuery = (name: string) =>
     refetchInterval: POLL_MS,
   });
 
+/** What can be ordered for a fleet now. Changes of the fleet and of its rollout change it. */
+export const fleetCommandsQuery = (name: string) =>
+  queryOptions({
+    queryKey: keys.fleetCommands(name),
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/fleets/{name}/commands", { path: { name }, signal })).items,
+    refetchInterval: POLL_MS,
+  });
+
 /** The newest changes of a fleet; `muster fleets history` shows older ones. */
 export const HISTORY_SHOWN = 50;
 
@@ -328,11 +268,14 @@ export const groupPreviewQuery = (id: string) =>
     refetchOnReconnect: false,
   });
 
+/** A preview of a draft has at most this many of its hosts by name; its numbers are those of all. */
+export const PREVIEW_SHOWN = 500;
+
 /** Previews a draft. No event makes the preview stale: what is started is what was previewed. */
 export const rolloutPreviewQuery = (id: string) =>
   queryOptions({
     queryKey: keys.rolloutPreview(id),
-    queryFn: async ({ signal }) => (await call("post", "/api/v1/rollouts/{rolloutId}/preview", { path: { rolloutId: id }, signal })).item,
+    queryFn: async ({ signal }) => (await call("post", "/api/v1/rollouts/{rolloutId}/preview", { path: { rolloutId: id }, query: { max_items: PREVIEW_SHOWN }, signal })).item,
     staleTime: Infinity,
     gcTime: 60_000,
     retry: false,
@@ -358,15 +301,6 @@ export const whyQuery = (agentId: string, at?: string, component?: string) =>
     placeholderData: keepPreviousData,
     refetchInterval: at ? false : POLL_MS,
   });
-
-/** There are hundreds at most; open ones come first. */
-export const INCIDENTS_SHOWN = 200;
-
-export const incidentsQuery = queryOptions({
-  queryKey: [...keys.incidents, "list"] as const,
-  queryFn: ({ signal }) => call("get", "/api/v1/incidents", { query: { page: 1, perPage: INCIDENTS_SHOWN }, signal }),
-  refetchInterval: POLL_MS,
-});
 
 export const exposureQuery = queryOptions({
   queryKey: keys.exposure,

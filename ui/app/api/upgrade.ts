@@ -1,4 +1,4 @@
-import type { Matching } from "~/util/matching";
+import type { Matching } from "~/util/chosen";
 import type { UpgradeCall } from "~/util/upgradeForm";
 import { call } from "./client";
 

@@ -1,80 +1,40 @@
 /** The one event stream of the page, and the caches that it keeps fresh. */
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
-import { EVENT_TYPES, effectsOf, freshOf, patchFound, patchList } from "~/api/events";
-import { History, type SeenEvent } from "~/api/history";
-import { keys, SMALL_FLEET } from "~/api/queries";
+import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
+import { EVENT_TYPES, effectsOf, freshOf, patchFound } from "~/api/events";
+import { keys } from "~/api/queries";
 import type { Agent, AgentList, FleetEvent } from "~/api/types";
 
 /** Changes are drawn at most this often: otherwise 1,000 downloading agents would redraw the table 1,000 times. */
 export const PATCH_EVERY_MS = 200;
-/** Lists are read again at most twice a second, however many events arrive. */
+/** What few events change, such as a rollout that an operator pauses, is read again at most this often: at once for a person. */
 export const REFETCH_EVERY_MS = 500;
-/** The result of a query is read again at most this often while agents change: only the server knows which match now. */
-export const REQUERY_EVERY_MS = 2_000;
+/** Pages, counts and grids change with nearly every event of a busy fleet, and reading them costs the server most: every browser would read them all the time. */
+export const SLOW_EVERY_MS = 3_000;
 /** First and longest wait before a stream that the browser has closed is opened again. */
 export const REOPEN_MS = 1_000;
 export const REOPEN_MAX_MS = 30_000;
 
 export type StreamState = "connecting" | "live" | "reconnecting";
 
-interface Events {
-  state: StreamState;
-  history: History;
-}
-
-const Context = createContext<Events | null>(null);
+const Context = createContext<StreamState | null>(null);
 
 export function EventsProvider({ children }: { children: ReactNode }) {
   const client = useQueryClient();
   const [state, setState] = useState<StreamState>("connecting");
-  const [history] = useState(() => new History(sessionStore()));
-
-  useEffect(() => {
-    const stop = followEvents(client, history, setState, (url) => new EventSource(url));
-    const save = () => history.save();
-    window.addEventListener("pagehide", save);
-    return () => {
-      window.removeEventListener("pagehide", save);
-      history.save();
-      stop();
-    };
-  }, [client, history]);
-
-  return <Context value={useMemo(() => ({ state, history }), [state, history])}>{children}</Context>;
+  useEffect(() => followEvents(client, setState, (url) => new EventSource(url)), [client]);
+  return <Context value={state}>{children}</Context>;
 }
 
 export function useStreamState(): StreamState {
-  return useEvents().state;
-}
-
-export function useHistory(): History {
-  return useEvents().history;
-}
-
-export function useSeenEvents(agentId: string): readonly SeenEvent[] {
-  const { history } = useEvents();
-  return useSyncExternalStore(history.subscribe, () => history.of(agentId));
-}
-
-function useEvents(): Events {
-  const events = useContext(Context);
-  if (!events) throw new Error("EventsProvider is missing above this component");
-  return events;
-}
-
-function sessionStore(): Storage | null {
-  try {
-    return window.sessionStorage;
-  } catch {
-    return null; // disabled in the browser's settings
-  }
+  const state = useContext(Context);
+  if (!state) throw new Error("EventsProvider is missing above this component");
+  return state;
 }
 
 /** followEvents keeps a stream open until the returned function is called. */
 export function followEvents(
   client: QueryClient,
-  history: History,
   onState: (state: StreamState) => void,
   open: (url: string) => EventSource,
 ): () => void {
@@ -94,7 +54,6 @@ export function followEvents(
       return; // not one of our events; the next poll makes up for it
     }
     lastSeq = Math.max(lastSeq, event.seq);
-    history.add(event);
     updates.take(event);
   };
 
@@ -104,8 +63,9 @@ export function followEvents(
       failures = 0;
       onState("live");
       // Events may have been missed between the first read of a list and the first
-      // open, or while a stream was down without an id to resume from.
-      if (!wasOpen || lastSeq === 0) void client.invalidateQueries({ queryKey: keys.agents });
+      // open, or while a stream was down without an id to resume from. Lists that are
+      // being read at the start are not read twice at once.
+      if (!wasOpen || lastSeq === 0) updates.readAgain(keys.agents);
       wasOpen = true;
     };
     source.onerror = () => {
@@ -136,15 +96,16 @@ export function followEvents(
 /** Updates collects the effects of events and applies them at a bounded rate. */
 class Updates {
   private patches = new Map<string, Agent>();
-  private stale = new Map<string, QueryKey>();
+  private stale: Reader;
+  private slow: Reader;
   /** Agents from events that arrived while lists were being read, which may be older. */
   private during = new Map<string, Agent>();
   private unsubscribe: () => void;
   private patchTimer: ReturnType<typeof setTimeout> | undefined;
-  private staleTimer: ReturnType<typeof setTimeout> | undefined;
-  private queryTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private client: QueryClient) {
+    this.stale = new Reader(client, REFETCH_EVERY_MS);
+    this.slow = new Reader(client, SLOW_EVERY_MS);
     this.unsubscribe = client.getQueryCache().subscribe(({ query, ...event }) => {
       const arrived = event.type === "updated" && event.action.type === "success" && !event.action.manual;
       if (!arrived || query.queryKey[0] !== keys.agents[0] || this.during.size === 0) return;
@@ -159,19 +120,20 @@ class Updates {
       this.patches.set(effects.patch.id, effects.patch);
       this.patchTimer ??= setTimeout(this.applyPatches, PATCH_EVERY_MS);
     }
-    for (const key of effects.stale) this.markStale(key);
+    for (const key of effects.stale) this.stale.add(key);
+    for (const key of effects.slow ?? []) this.slow.add(key);
+  }
+
+  /** Reads queries again that may have missed events. */
+  readAgain(key: QueryKey): void {
+    this.slow.add(key);
   }
 
   stop(): void {
     clearTimeout(this.patchTimer);
-    clearTimeout(this.staleTimer);
-    clearTimeout(this.queryTimer);
+    this.stale.stop();
+    this.slow.stop();
     this.unsubscribe();
-  }
-
-  private markStale(key: QueryKey): void {
-    this.stale.set(JSON.stringify(key), key);
-    this.staleTimer ??= setTimeout(this.refetch, REFETCH_EVERY_MS);
   }
 
   private applyPatches = (): void => {
@@ -186,30 +148,48 @@ class Updates {
   };
 
   private patch(patches: ReadonlyMap<string, Agent>): void {
-    for (const [key, list] of this.client.getQueriesData<AgentList>({ queryKey: keys.agentLists })) {
-      const { showInactive, kuery } = key[2] as { showInactive: boolean; kuery?: string };
-      if (!list) continue;
-      this.client.setQueryData<AgentList>(key, kuery ? patchFound(list, patches) : patchList(list, patches, showInactive));
-      // A long list is too large to read at every change; it waits for its poll.
-      if (kuery && list.total <= SMALL_FLEET) this.queryTimer ??= setTimeout(this.requery, REQUERY_EVERY_MS);
+    for (const [key, list] of this.client.getQueriesData<AgentList | number>({ queryKey: keys.agentPages })) {
+      if (typeof list === "object") this.client.setQueryData<AgentList>(key, patchFound(list, patches));
     }
-    for (const agent of patches.values()) {
-      this.client.setQueryData<Agent>(keys.agent(agent.id), (old) => (old ? freshOf(old, agent) : undefined));
+    for (const [key, old] of this.client.getQueriesData<Agent>({ queryKey: keys.eachAgent })) {
+      const fresh = old && patches.get(old.id);
+      if (fresh) this.client.setQueryData<Agent>(key, freshOf(old, fresh));
     }
   }
+}
 
-  private requery = (): void => {
-    this.queryTimer = undefined;
+/** Reader reads queries again at a bounded rate. */
+class Reader {
+  /** The beginnings of the keys of stale queries, as JSON. */
+  private stale = new Set<string>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private client: QueryClient, private everyMs: number) {}
+
+  add(key: QueryKey): void {
+    this.stale.add(JSON.stringify(key));
+    this.timer ??= setTimeout(this.read, this.everyMs);
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+  }
+
+  private read = (): void => {
+    this.timer = undefined;
+    const later = new Set<string>();
+    // Each query is looked up among the stale keys, since thousands of agents have such a key and few queries are held.
     void this.client.invalidateQueries({
-      queryKey: keys.agentLists,
-      predicate: ({ queryKey, state }) => !!(queryKey[2] as { kuery?: string }).kuery && ((state.data as AgentList | undefined)?.total ?? 0) <= SMALL_FLEET,
+      predicate: ({ queryKey, state }) => {
+        const key = queryKey.map((_, i) => JSON.stringify(queryKey.slice(0, i + 1))).find((begin) => this.stale.has(begin));
+        if (key === undefined) return false;
+        // A read that is under way goes on, since beginning it again each time would never end on a
+        // busy server. It may be older than the event, so another one follows it.
+        if (state.fetchStatus === "fetching") later.add(key);
+        return state.fetchStatus !== "fetching";
+      },
     });
-  };
-
-  private refetch = (): void => {
-    this.staleTimer = undefined;
-    const stale = [...this.stale.values()];
-    this.stale.clear();
-    for (const queryKey of stale) void this.client.invalidateQueries({ queryKey });
+    this.stale = later;
+    if (later.size > 0) this.timer = setTimeout(this.read, this.everyMs);
   };
 }

@@ -1,188 +1,120 @@
-import { Button, Group, Text } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+/** What was ordered of hosts, by whom, and how far it is. */
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
 import { IconHistory } from "@tabler/icons-react";
-import { Link, useLocation } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
-import { call } from "~/api/client";
-import { actionsQuery, ACTIONS_SHOWN, keys } from "~/api/queries";
+import { getRouteApi } from "@tanstack/react-router";
+import { useState } from "react";
+import { ACTIONS_PER_PAGE, actionQuery, actionsQuery } from "~/api/actions";
 import type { ActionStatus } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { ConfirmDialog } from "~/components/ConfirmDialog";
-import { Ago, useClock } from "~/components/Now";
+import { ActionDetails } from "~/components/activity/ActionDetails";
+import { CancelDialog } from "~/components/activity/CancelDialog";
+import { Filters } from "~/components/activity/Filters";
+import { Parts } from "~/components/activity/Parts";
+import { Badge } from "~/components/base/Badge";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Empty, Line, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
+import { Ago, When } from "~/components/base/Time";
+import { useClock } from "~/components/Now";
 import { ReasonButton } from "~/components/ReasonButton";
 import { TextLink } from "~/components/TextLink";
-import { useToast } from "~/components/Toasts";
 import { usePolicyName } from "~/hooks/useAgents";
-import { actionStatusLabel, actionTitle, isScheduled, progressOf, whyNotCancel } from "~/util/action";
-import { runsQuery } from "~/util/component";
-import type { AgentsSearch } from "~/util/search";
-import { exact, sameDay } from "~/util/time";
-import { plural } from "~/util/words";
-import classes from "./ActivityPage.module.css";
+import { actionTitle, isScheduled, orderedBy, outcomeLook } from "~/util/action";
+import type { ActivitySearch } from "~/util/activitySearch";
+import { compact } from "~/util/searchParts";
+import classes from "~/components/activity/Activity.module.css";
+
+const route = getRouteApi("/shell/activity");
+
+const closed: ActivitySearch = { open: undefined, state: undefined, hosts: undefined };
 
 export function ActivityPage() {
-  const actions = useQuery(actionsQuery);
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const policyName = usePolicyName();
   const [cancelling, setCancelling] = useState<ActionStatus | null>(null);
-  const hash = useLocation({ select: (l) => l.hash });
-  const ready = actions.isSuccess;
-  useEffect(() => {
-    if (ready && hash) document.getElementById(hash)?.scrollIntoView({ block: "center" });
-  }, [ready, hash]);
+  const actions = useQuery(actionsQuery(search));
+  const rows = actions.data ?? [];
+  const filtered = search.type || search.by || search.outcome;
+  const change = (part: ActivitySearch) => void navigate({ search: (old) => compact({ ...old, ...closed, page: undefined, ...part }) });
+  const show = (part: ActivitySearch) => void navigate({ search: (old) => compact({ ...old, ...part }), resetScroll: false });
+  const openRow = { id: search.open, onChange: (open?: string) => show({ ...closed, open }) };
+  // An action that a link leads to may be on another page.
+  const elsewhere = actions.isSuccess && !actions.isPlaceholderData && search.open !== undefined && !rows.some((a) => a.actionId === search.open);
+  const linked = useQuery({ ...actionQuery(search.open ?? ""), enabled: elsewhere });
 
-  const list = actions.data ?? [];
+  const columns: Column<ActionStatus>[] = [
+    { id: "what", header: "What", width: "32%", cell: (a) => <What action={a} policyName={policyName} /> },
+    { id: "hosts", header: "Hosts", cell: (a) => <Parts action={a} /> },
+    { id: "state", header: "How it stands", width: "150px", nowrap: true, wide: true, cell: (a) => <Outcome action={a} /> },
+    { id: "when", header: "Ordered", width: "130px", nowrap: true, wide: true, cell: (a) => <When at={a.creationTime} /> },
+    { id: "commands", header: "Commands", quiet: true, width: "96px", align: "end", cell: (a) => <Cancel action={a} onCancel={() => setCancelling(a)} /> },
+  ];
+  const list = (label: string, of: readonly ActionStatus[]) => (
+    <DataTable label={label} columns={columns} rows={of} rowId={(a) => a.actionId} rowName={(a) => actionTitle(a, policyName)} density="comfortable"
+      busy={actions.isFetching && actions.isPlaceholderData} openRow={openRow} expanded={(a) => <ActionDetails action={a} search={search} onShow={show} />} />
+  );
   return (
     <>
-      <PageHead title="Activity" hint={list.length >= ACTIONS_SHOWN ? `The newest ${ACTIONS_SHOWN} actions` : "Actions on the fleet, newest first"} />
+      <PageHead title="Activity" sub="What was ordered of hosts, and how far it is. An upgrade is done when the host's watcher has committed it." />
+      <Filters search={search} onChange={change} />
       {actions.isError ? <LoadError what="The actions" error={actions.error} onRetry={() => void actions.refetch()} /> : null}
-      {actions.isPending ? <Panel><Loading /></Panel> : null}
-      {actions.isSuccess && list.length === 0 ? (
-        <Panel>
-          <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title="There are no actions yet">
-            <p>Upgrades appear here, with their progress and their errors. <TextLink to="/agents" size="sm">Choose agents to upgrade</TextLink></p>
-          </Empty>
-        </Panel>
+      {actions.isPending ? <Loading rows={8} /> : null}
+      {actions.isSuccess && rows.length === 0 ? (
+        <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title={filtered ? "No action matches" : "Nothing was ordered yet"}>
+          {filtered ? <Button variant="default" onClick={() => change({ type: undefined, by: undefined, outcome: undefined })}>Clear the filters</Button>
+            : <>Upgrades, rollbacks and other orders appear here with their progress. <TextLink to="/agents" inherit underline="always">Choose hosts to upgrade</TextLink></>}
+        </Empty>
       ) : null}
-      {byDay(list).map(([day, items]) => (
-        <section key={day} aria-label={day} className={classes.day}>
-          <h2 className={classes.dayTitle}>{day}</h2>
-          <ul className={classes.list}>
-            {items.map((a) => <ActionCard key={a.actionId} action={a} marked={a.actionId === hash} onCancel={() => setCancelling(a)} />)}
-          </ul>
-        </section>
-      ))}
+      {elsewhere && linked.isError ? <LoadError what="The action of the link" error={linked.error} onRetry={() => void linked.refetch()} /> : null}
+      {elsewhere && linked.data ? <Section title="The action of the link" plain flush>{list("The action of the link", [linked.data])}</Section> : null}
+      {rows.length > 0 ? list("Actions", rows) : null}
+      <Pages page={search.page ?? 1} more={rows.length === ACTIONS_PER_PAGE} onPage={(page) => void navigate({ search: (old) => compact({ ...old, ...closed, page: page > 1 ? page : undefined }) })} />
       {cancelling ? <CancelDialog action={cancelling} onClose={() => setCancelling(null)} /> : null}
     </>
   );
 }
 
-function byDay(list: readonly ActionStatus[]): [string, ActionStatus[]][] {
-  const days: [string, ActionStatus[]][] = [];
-  for (const a of list) {
-    const last = days[days.length - 1];
-    if (last && sameDay(last[1][0]!.creationTime, a.creationTime)) last[1].push(a);
-    else days.push([dayName(a.creationTime), [a]]);
-  }
-  return days;
-}
-
-function dayName(iso: string): string {
-  const today = new Date();
-  if (sameDay(iso, today.toISOString())) return "Today";
-  if (sameDay(iso, new Date(today.getTime() - 86_400_000).toISOString())) return "Yesterday";
-  return new Date(iso).toLocaleDateString(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
-}
-
-function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; marked: boolean; onCancel: () => void }) {
+function What({ action: a, policyName }: { action: ActionStatus; policyName: (id: string) => string }) {
   const now = useClock();
-  const policyName = usePolicyName();
-  const title = actionTitle(a, now, policyName);
-  const p = progressOf(a);
-  const noCancel = whyNotCancel(a);
-  const failedIds = [...new Set(a.latestErrors.map((e) => e.agentId))];
+  const by = orderedBy(a);
   return (
-    <li className={classes.card} id={a.actionId} data-marked={marked || undefined} aria-label={title}>
-      <div className={classes.head}>
-        <div>
-          <Text fw={600}>{title}</Text>
-          <Text size="xs" c="dimmed">
-            {a.created_by ? `Created by ${a.created_by} ` : "Created "}<Ago at={a.creationTime} />
-            {isScheduled(a, now) ? <> · starts <time dateTime={a.startTime}>{exact(a.startTime)}</time></> : null}
-            {a.hasRolloutPeriod ? " · spread over time" : ""}
-            {a.is_automatic ? " · automatic" : ""}
-            {a.completionTime && !a.policyId ? <> · ended <Ago at={a.completionTime} /></> : null}
-            {a.cancellationTime ? <> · cancelled <Ago at={a.cancellationTime} /></> : null}
-            {a.outcome === "IN_PROGRESS" && a.expiration ? <> · expires <Ago at={a.expiration} /></> : null}
-          </Text>
-        </div>
-        <Group gap="xs">
-          <span className={classes.status} data-status={a.outcome}>{actionStatusLabel[a.outcome] ?? a.outcome}</span>
-          {a.outcome === "IN_PROGRESS" || a.outcome === "ROLLOUT_PASSED" ? (
-            <ReasonButton size="xs" variant="default" reason={noCancel} onClick={onCancel}>Cancel…</ReasonButton>
-          ) : null}
-        </Group>
-      </div>
-
-      <div className={classes.bar} role="img" aria-label={`${p.done} done, ${p.failed} failed, ${p.waiting} waiting`}>
-        <span data-part="done" style={{ flexGrow: p.done }} />
-        <span data-part="failed" style={{ flexGrow: p.failed }} />
-        <span data-part="waiting" data-over={a.outcome !== "IN_PROGRESS" || undefined} style={{ flexGrow: p.waiting }} />
-      </div>
-      <div className={classes.foot}>
-        <span><b>{p.done.toLocaleString()}</b> done</span>
-        <span data-bad={p.failed > 0 || undefined}><b>{p.failed.toLocaleString()}</b> failed</span>
-        <span><b>{p.waiting.toLocaleString()}</b> {a.outcome === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
-        <span className={classes.links}>
-          {a.outcome === "IN_PROGRESS" ? (
-            <TextLink to="/agents" search={underWay(a)} size="xs">Agents under way</TextLink>
-          ) : null}
-          {failedIds.length > 0 ? <TextLink to="/agents" search={{ ids: failedIds }} size="xs">Agents that failed</TextLink> : null}
-          {a.version && a.component ? <TextLink to="/agents" search={{ kuery: runsQuery(a.component, a.version) }} size="xs">Agents with {a.component} {a.version}</TextLink>
-            : a.version ? <TextLink to="/agents" search={{ version: a.version }} size="xs">Agents on {a.version}</TextLink> : null}
-        </span>
-      </div>
-
-      {a.latestErrors.length > 0 ? <Errors action={a} /> : null}
-    </li>
+    <>
+      <span className={classes.what}>{actionTitle(a, policyName)}</span>
+      <span className={classes.sub}>
+        <Line>
+          {[
+            by ? `by ${by}` : null,
+            a.rollout ? <>rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: a.rollout.id }} inherit underline="always">{a.rollout.name}</TextLink></> : null,
+            a.is_automatic ? "automatic, by the policy" : null,
+            isScheduled(a, now) ? <>begins <Ago at={a.startTime} /></> : a.hasRolloutPeriod ? "spread over a period" : null,
+          ]}
+        </Line>
+      </span>
+    </>
   );
 }
 
-/** The agents that an action is under way on; those of a policy have not got its revision. */
-function underWay(a: ActionStatus): AgentsSearch {
-  if (a.policyId) return { kuery: `policy_id: "${a.policyId}" and not policy_revision_idx >= ${a.revision}` };
-  return a.component ? { kuery: `component_actions: "${a.actionId}"` } : { action: a.actionId };
+function Outcome({ action }: { action: ActionStatus }) {
+  const { word, tone } = outcomeLook(action, useClock());
+  return <Badge tone={tone}>{word}</Badge>;
 }
 
-/** Fewer are simply shown; more would hide the next action. */
-const ERRORS_OPEN = 3;
-
-function Errors({ action: a }: { action: ActionStatus }) {
-  const [all, setAll] = useState(false);
-  const shown = all ? a.latestErrors : a.latestErrors.slice(0, ERRORS_OPEN);
-  const more = a.latestErrors.length - shown.length;
-  return (
-    <div className={classes.errors}>
-      <ul>
-        {shown.map((e) => (
-          <li key={`${e.agentId} ${e.timestamp}`}>
-            <Link to="/agents/$agentId" params={{ agentId: e.agentId }}>{e.hostname || e.agentId}</Link>
-            <span>{e.error}</span>
-            <Ago at={e.timestamp} />
-          </li>
-        ))}
-      </ul>
-      {more > 0 ? <Button size="compact-xs" variant="subtle" onClick={() => setAll(true)}>Show {plural(more, "more error")}</Button> : null}
-      {a.nbAgentsFailed > a.latestErrors.length ? (
-        <Text size="xs" c="dimmed">The latest {a.latestErrors.length} of {a.nbAgentsFailed.toLocaleString()} errors.</Text>
-      ) : null}
-    </div>
-  );
+/** Only while it can matter: what has ended, or can never be cancelled, needs no disabled button in its row. */
+function Cancel({ action: a, onCancel }: { action: ActionStatus; onCancel: () => void }) {
+  const cancel = a.commands?.find((c) => c.name === "cancel");
+  if (!cancel || (!cancel.allowed && (a.outcome !== "IN_PROGRESS" || !a.progress))) return null;
+  return <ReasonButton size="compact-sm" variant="outline" color="red" reason={cancel.allowed ? null : cancel.reason ?? "It cannot be cancelled now."} aria-label={`Cancel ${actionTitle(a)}`} onClick={onCancel}>Cancel…</ReasonButton>;
 }
 
-function CancelDialog({ action, onClose }: { action: ActionStatus; onClose: () => void }) {
-  const client = useQueryClient();
-  const toast = useToast();
-  const { waiting } = progressOf(action);
-  const cancel = useMutation({
-    mutationFn: () => call("post", "/api/fleet/agents/actions/{actionId}/cancel", { path: { actionId: action.actionId } }),
-    onSuccess: () => {
-      toast({ kind: "done", title: "Cancelled for agents that have not installed the new version yet" });
-      void client.invalidateQueries({ queryKey: keys.actions });
-      void client.invalidateQueries({ queryKey: keys.agents });
-      onClose();
-    },
-  });
+function Pages({ page, more, onPage }: { page: number; more: boolean; onPage: (page: number) => void }) {
+  if (page === 1 && !more) return null;
   return (
-    <ConfirmDialog
-      title="Cancel this upgrade?"
-      confirm="Cancel upgrade"
-      keep="Dismiss"
-      busy={cancel.isPending}
-      error={cancel.error}
-      onConfirm={() => cancel.mutate()}
-      onClose={onClose}
-    >
-      {plural(waiting, "agent")} {waiting === 1 ? "has" : "have"} not answered yet. Agents that have not started stay on their version. An agent that has started
-      stops if it has not installed the new version yet. Upgraded agents stay upgraded.
-    </ConfirmDialog>
+    <nav className={classes.pages} aria-label="Pages of actions">
+      <span>Page {page.toLocaleString()}</span>
+      <span className={classes.buttons}>
+        <Button variant="default" disabled={page === 1} onClick={() => onPage(page - 1)}>Newer</Button>
+        <Button variant="default" disabled={!more} onClick={() => onPage(page + 1)}>Older</Button>
+      </span>
+    </nav>
   );
 }

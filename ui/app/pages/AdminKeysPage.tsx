@@ -1,92 +1,72 @@
-import { Button, Table } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { IconPlus } from "@tabler/icons-react";
+/** The keys with which people and programs use this server. */
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
-import { call } from "~/api/client";
-import { adminKeysQuery, keys, sessionQuery } from "~/api/queries";
+import { adminKeyPageQuery, KEYS_PER_PAGE } from "~/api/accessKeys";
+import { sessionQuery } from "~/api/queries";
 import type { AdminKey } from "~/api/types";
-import { AdminKeyDialog } from "~/components/AdminKeyDialog";
-import { Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { ConfirmDialog } from "~/components/ConfirmDialog";
-import { Ago, useClock } from "~/components/Now";
-import { useToast } from "~/components/Toasts";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Pager } from "~/components/base/Pager";
+import { RowButton } from "~/components/base/RowButton";
+import { SubNav } from "~/components/base/SubNav";
+import { When } from "~/components/base/Time";
+import { KeyBadge } from "~/components/enroll/EnrollmentKeys";
+import { useClock } from "~/components/Now";
+import { CreateAdminKeyDialog, RevokeAdminKeyDialog, RotateAdminKeyDialog } from "~/components/settings/AdminKeyDialogs";
+import { TextLink } from "~/components/TextLink";
 import { keyState } from "~/util/keyState";
-import classes from "./Tables.module.css";
+import { SETTINGS_PAGES } from "./subPages";
+import classes from "./Admin.module.css";
 
-type Dialog = { kind: "create" } | { kind: "rotate" | "revoke"; key: AdminKey };
+const route = getRouteApi("/shell/admin-keys");
+
+type Open = { kind: "create" } | { kind: "rotate" | "revoke"; key: AdminKey };
 
 export function AdminKeysPage() {
-  const list = useQuery(adminKeysQuery);
+  const { page = 1 } = route.useSearch();
+  const navigate = useNavigate({ from: "/admin-keys" });
+  const list = useQuery(adminKeyPageQuery(page));
   const session = useQuery(sessionQuery);
   const now = useClock();
-  const [dialog, setDialog] = useState<Dialog | null>(null);
-  const close = () => setDialog(null);
+  const [open, setOpen] = useState<Open | null>(null);
+  const close = () => setOpen(null);
   const mine = session.data?.key_id;
+  const columns: Column<AdminKey>[] = [
+    { id: "name", header: "Name", cell: (k) => <span className={classes.inline}><TextLink to="/audit" search={{ actor: k.name }} inherit className={classes.name} aria-label={`What ${k.name} did`}>{k.name}</TextLink>{k.id === mine ? <span className={classes.tag}>you</span> : null}</span> },
+    { id: "state", header: "State", nowrap: true, cell: (k) => <KeyBadge item={k} now={now} /> },
+    { id: "used", header: "Last used", nowrap: true, cell: (k) => <When at={k.last_used_at} never="never" /> },
+    { id: "expires", header: "Expires", nowrap: true, wide: true, cell: (k) => <When at={k.expire_at} never="never" /> },
+    { id: "created", header: "Created", nowrap: true, wide: true, cell: (k) => <><When at={k.created_at} />{k.created_by ? <span className={classes.muted}> by {k.created_by}</span> : null}</> },
+    { id: "id", header: "Id", wide: true, cell: (k) => <span className="mono">{k.id}</span> },
+    {
+      id: "act", header: "Actions", quiet: true, align: "end", nowrap: true,
+      cell: (k) => (keyState(k, now).word === "Active" ? (
+        <span className={classes.actions}>
+          <RowButton label={`Rotate ${k.name}`} onClick={() => setOpen({ kind: "rotate", key: k })}>Rotate…</RowButton>
+          <RowButton danger label={`Revoke ${k.name}`} onClick={() => setOpen({ kind: "revoke", key: k })}>Revoke…</RowButton>
+        </span>
+      ) : null),
+    },
+  ];
   return (
     <>
-      <PageHead title="Admin keys" hint="Keys with which people and pipelines use this server. A key's name stands beside everything that is done with it.">
-        <Button leftSection={<IconPlus size={16} aria-hidden />} onClick={() => setDialog({ kind: "create" })}>Create key…</Button>
+      <PageHead title="Settings" name="Admin keys" docs="security" sub="Keys with which people and programs use this server. A key's name stands beside everything that is done with it.">
+        <Button onClick={() => setOpen({ kind: "create" })}>Create key…</Button>
       </PageHead>
-      <Panel flush>
-        {list.isError ? <LoadError what="The admin keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
-        {list.isPending ? <Loading rows={3} /> : null}
-        {list.data ? (
-          <div className={classes.scroll} tabIndex={0} role="region" aria-label="Admin keys">
-            <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={classes.table}>
-              <Table.Thead>
-                <Table.Tr>
-                  {["Name", "State", "Last used", "Expires", "Created", "Key id"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
-                  <Table.Th scope="col"><span className="sr-only">Actions</span></Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {list.data.items.map((k) => {
-                  const state = keyState(k, now);
-                  return (
-                    <Table.Tr key={k.id}>
-                      <Table.Th scope="row" fw={600}>{k.name}{k.id === mine ? <span className={classes.sub}> (yours)</span> : null}</Table.Th>
-                      <Table.Td><span className={classes.state} data-active={state === "Active" || undefined}>{state}</span></Table.Td>
-                      <Table.Td className={classes.nowrap}><Ago at={k.last_used_at} /></Table.Td>
-                      <Table.Td className={classes.nowrap}><Ago at={k.expire_at} /></Table.Td>
-                      <Table.Td className={classes.nowrap}><Ago at={k.created_at} />{k.created_by ? <span className={classes.sub}> by {k.created_by}</span> : null}</Table.Td>
-                      <Table.Td><span className="mono">{k.id}</span></Table.Td>
-                      <Table.Td className={classes.end}>
-                        {state === "Active" ? (
-                          <>
-                            <Button size="compact-xs" variant="subtle" color="gray" aria-label={`Rotate ${k.name}`} onClick={() => setDialog({ kind: "rotate", key: k })}>Rotate…</Button>
-                            <Button size="compact-xs" variant="subtle" color="gray" aria-label={`Revoke ${k.name}`} onClick={() => setDialog({ kind: "revoke", key: k })}>Revoke…</Button>
-                          </>
-                        ) : null}
-                      </Table.Td>
-                    </Table.Tr>
-                  );
-                })}
-              </Table.Tbody>
-            </Table>
-          </div>
-        ) : null}
-      </Panel>
-      {dialog?.kind === "create" ? <AdminKeyDialog onClose={close} /> : null}
-      {dialog?.kind === "rotate" ? <AdminKeyDialog rotated={dialog.key} mine={dialog.key.id === mine} onClose={close} /> : null}
-      {dialog?.kind === "revoke" ? <RevokeDialog adminKey={dialog.key} mine={dialog.key.id === mine} onClose={close} /> : null}
+      <SubNav label="Settings" pages={SETTINGS_PAGES} />
+      {list.isError ? <LoadError what="The admin keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
+      {list.isPending ? <Loading rows={3} /> : null}
+      {list.data ? (
+        <>
+          <DataTable label="Admin keys" columns={columns} rows={list.data.items} rowId={(k) => k.id} busy={list.isPlaceholderData} />
+          <Pager page={page} perPage={KEYS_PER_PAGE} total={list.data.total} of="keys" onPage={(n) => void navigate({ search: { page: n } })} />
+        </>
+      ) : null}
+      {open?.kind === "create" ? <CreateAdminKeyDialog onClose={close} /> : null}
+      {open?.kind === "rotate" ? <RotateAdminKeyDialog adminKey={open.key} mine={open.key.id === mine} onClose={close} /> : null}
+      {open?.kind === "revoke" ? <RevokeAdminKeyDialog adminKey={open.key} mine={open.key.id === mine} onClose={close} /> : null}
     </>
-  );
-}
-
-function RevokeDialog({ adminKey, mine, onClose }: { adminKey: AdminKey; mine: boolean; onClose: () => void }) {
-  const client = useQueryClient();
-  const toast = useToast();
-  const revoke = useMutation({
-    mutationFn: () => call("delete", "/api/v1/admin_keys/{keyId}", { path: { keyId: adminKey.id } }),
-    onSuccess: () => {
-      toast({ kind: "done", title: `The key ${adminKey.name} is revoked` });
-      void client.invalidateQueries({ queryKey: keys.adminKeys });
-      onClose();
-    },
-  });
-  return (
-    <ConfirmDialog title={`Revoke ${adminKey.name}?`} confirm="Revoke key" busy={revoke.isPending} error={revoke.error} onConfirm={() => revoke.mutate()} onClose={onClose}>
-      Nobody can use it any more, and its sessions end{mine ? ", yours too" : ""}. This cannot be undone: create a new key instead.
-    </ConfirmDialog>
   );
 }

@@ -1,98 +1,131 @@
 import { expect, test, vi } from "vitest";
-import type { AgentComponent } from "~/api/types";
-import { agent, component, details } from "~/testing/agent";
-import { button, click, pages, until } from "~/testing/page";
+import type { Agent, AgentComponent, TimelineEntry } from "~/api/types";
+import { agent, component } from "~/testing/agent";
+import { button, click, pages, type, until } from "~/testing/page";
 
-// The dialog with its lists takes seconds without a real browser when the machine is busy.
+// The dialogs with their lists take seconds without a real browser when the machine is busy.
 vi.setConfig({ testTimeout: 20_000 });
 
 const page = pages();
-const entry = (name: string) => document.querySelector(`[aria-label='Components'] > [aria-label='${name}']`)!;
+const text = () => document.body.textContent!;
+const row = (name: string) => document.querySelector(`tr[aria-label='${name}']`)!;
 
-async function show(...components: AgentComponent[]): Promise<void> {
-  page.answers["/api/fleet/agents/a1"] = { item: agent({ id: "a1", components }) };
+const COMMANDS = [
+  { name: "upgrade", allowed: true, primary: true },
+  { name: "rollback", allowed: false, danger: true, reason: "It has kept no version." },
+  { name: "diagnostics", allowed: true }, { name: "tag", allowed: true },
+];
+
+async function show(change: Partial<Agent> = {}, timeline: TimelineEntry[] = [], path = "/agents/a1"): Promise<void> {
+  page.answers["/api/fleet/agents/a1"] = { item: agent({ id: "a1", health: "healthy", commands: COMMANDS, ...change }) };
   page.answers["/api/v1/agents/a1/why"] = { item: { agent_id: "a1", at: "2026-01-02T10:00:00Z", summary: "it runs 1.0.0", chain: [] } };
+  page.answers["/api/v1/agents/a1/timeline"] = { items: timeline };
+  page.answers["/api/fleet/agents/a1/uploads"] = { items: [] };
   page.answers["/api/fleet/agent_policies"] = { items: [], total: 0, page: 1, perPage: 1000 };
-  page.answers["/api/fleet/agents/available_versions"] = { items: ["1.0.0"] };
-  page.answers["/api/v1/packages"] = { items: [{ version: "2.5.0", component: "web-server", file: "w" }, { version: "2.4.0", component: "web-server", file: "v" }, { version: "9.0.0", file: "a" }] };
-  await page.open("/agents/a1", components[0]!.id);
+  await page.open(path, "Timeline");
 }
 
-test("a component shows its versions, and the phase of its upgrade as it happens", async () => {
-  await show(component({
-    desired_version: "2.5.0", last_healthy_version: "2.3.0", upgrade_status: "started",
-    upgrade_details: { ...details("UPG_WATCHING", { phase: "VERIFYING" }), target_version: "2.5.0" },
-  }));
-  const text = entry("web-server").textContent!;
-  for (const shown of ["systemd", "HEALTHY", "runs 2.4.0", "desired 2.5.0, not yet", "last healthy 2.3.0", "Upgrade to 2.5.0", "VERIFYING", "Verifying that it is healthy"]) expect(text).toContain(shown);
-  expect(button("Upgrade web-server").getAttribute("aria-disabled")).toBe("true");
+const upgrade: TimelineEntry = {
+  id: "e1", at: "2026-01-02T09:00:00Z", ended_at: "2026-01-02T09:10:00Z", kind: "upgrade", from: "1.0.0", to: "1.1.0", state: "rolled_back", by: "ann",
+  rollout: { id: "r1", name: "Spring" }, reason: { code: "crash_loop", text: "it crashed 3 times" },
+  phases: [{ state: "sent", at: "2026-01-02T09:00:00Z" }, { state: "watching", at: "2026-01-02T09:01:00Z" }, { state: "rolled_back", at: "2026-01-02T09:10:00Z" }],
+};
+
+test("the timeline shows who ordered an upgrade, how it ended and why", async () => {
+  await show({}, [upgrade]);
+  await until(() => text().includes("Rolled back to 1.0.0"), "the entry");
+  for (const shown of ["Upgrade of the agent to 1.1.0", "after 10 min", "by ann with the rollout Spring", "It crashed 3 times."]) expect(text()).toContain(shown);
+  await click(button("Upgrade of the agent to 1.1.0"));
+  await until(() => document.querySelector("table[aria-label^='Phases']") !== null, "the phases");
+  expect(document.querySelector("table[aria-label^='Phases']")!.textContent).toContain("9 min");
 });
 
-test("a component that a rollout holds leads to the rollout, and is not upgraded here", async () => {
-  await show(component({ rollout: { id: "r1", name: "Spring" } }));
-  expect(entry("web-server").querySelector("a")!.getAttribute("href")).toBe("/rollouts/r1");
-  expect(button("Upgrade web-server").getAttribute("aria-disabled")).toBe("true");
+test("an upgrade under way is committed only by its watcher", async () => {
+  await show({ progress: { state: "watching", version: "1.1.0", from: "1.0.0" } });
+  const box = document.querySelector("section[aria-label='Upgrade from 1.0.0 to 1.1.0']")!;
+  expect(box.querySelector("[aria-current=step]")!.textContent).toContain("Watching");
+  expect([...box.querySelectorAll("li")].at(-1)!.textContent).toBe("Committed, not begun");
 });
 
-test("a component that was rolled back shows why", async () => {
-  const ended = (upgrade_status: "rolled_back" | "failed", metadata: Parameters<typeof details>[1]) =>
-    component({ id: upgrade_status, name: upgrade_status, upgrade_status, upgrade_details: { ...details("UPG_FAILED", { failed_state: "UPG_WATCHING", ...metadata }), target_version: "2.5.0" } });
-  await show(ended("rolled_back", { error_msg: "it answered 503" }), ended("failed", { error_msg: "disk full", reason_code: "FAILED_ROLLBACK" }));
-  expect(entry("rolled_back").textContent).toContain("Rolled back from 2.5.0It answered 503.");
-  expect(entry("failed").textContent).toContain("Its upgrade to 2.5.0 failedDisk full.Reason code FAILED_ROLLBACK");
+test("an upgrade of an offline host waits for it", async () => {
+  await show({ health: "offline", progress: { state: "waiting_for_host", version: "1.1.0" } });
+  expect(text()).toContain("Waiting for the host");
+  expect(text()).toContain("The upgrade waits for the host");
 });
 
-test("a component is upgraded to a version of its own packages", async () => {
-  page.answers["/api/v1/components/web-server/upgrade_preview"] = { version: "2.5.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "2.4.0", will: true }] };
-  page.answers["/api/v1/components/web-server/upgrade"] = { actionId: "x" };
-  await show(component());
-  await click(button("Upgrade web-server"));
+test("a command that is not possible shows the server's reason", async () => {
+  await show();
+  expect(button("Upgrade host…")).toBeTruthy();
+  await click(button("More"));
+  await until(() => text().includes("It has kept no version."), "the reason");
+});
+
+test("a host of a fleet is upgraded once the fleet is named", async () => {
+  const preview = { version: "1.1.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "1.0.0", will: true }] };
+  const owned = { code: "fleet", text: "The agent belongs to the fleet web.", count: 1, will: true, choice: "take_over" };
+  page.answers["/api/fleet/agents/available_versions"] = { items: ["1.1.0"] };
+  page.answers["/api/v1/upgrade_preview"] = { ...preview, refused: "1 of the agents belong to the fleet web", causes: [owned] };
+  page.answers["/api/fleet/agents/a1/upgrade"] = { actionId: "x" };
+  await show();
+  await click(button("Upgrade host…"));
+  await until(() => text().includes("The agent belongs to the fleet web."), "the cause");
   const dialog = document.querySelector("[role=dialog]")!;
-  expect(dialog.textContent).toContain("Upgrade web-server on web-01");
-  await until(() => dialog.textContent!.includes("1 agent will be upgraded"), "the preview");
-  await click(button("Upgrade web-server on 1 agent", dialog));
-  await until(() => page.sent.some((s) => s.path.endsWith("/upgrade")), "the order");
-  expect(page.sent.at(-1)).toEqual({ path: "/api/v1/components/web-server/upgrade", body: { agents: ["a1"], version: "2.5.0", force: false, includeInactive: true } });
+  const confirm = () => [...dialog.querySelectorAll("button")].find((b) => b.textContent!.startsWith("Take over: "))!;
+  expect(confirm().getAttribute("aria-disabled")).toBe("true");
+  expect(text()).not.toContain("A freeze forbids it.");
+  page.answers["/api/v1/upgrade_preview"] = { ...preview, causes: [] };
+  const name = [...dialog.querySelectorAll("label")].find((l) => l.textContent!.startsWith("To take the agents over"))!;
+  await type(dialog.querySelector<HTMLInputElement>(`[id='${name.htmlFor}']`)!, "web");
+  await until(() => !confirm().getAttribute("aria-disabled"), "the preview of taking over");
+  await click(confirm());
+  await until(() => page.sent.some((s) => s.path.endsWith("/a1/upgrade") && (s.body as { take_over?: string }).take_over === "web"), "the order");
 });
 
-test("a version is only staged, and the page lists what is staged", async () => {
-  page.answers["/api/v1/stage_preview"] = { version: "2.5.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "2.4.0", will: true }] };
-  page.answers["/api/v1/components/web-server/upgrade_preview"] = page.answers["/api/v1/stage_preview"];
-  page.answers["/api/v1/stage"] = { actionId: "x" };
-  await show(component());
-  expect(document.body.textContent).not.toContain("Staged");
-  await click(button("Upgrade web-server"));
+test("the server's causes are shown, and included, when a host is unenrolled", async () => {
+  const managed = { code: "managed", text: "The policy is managed.", count: 1, will: false, choice: "force", sample: ["web-01"] };
+  page.answers["/api/v1/unenroll_preview"] = { will: 0, wont: 1, items: [{ agent_id: "a1", hostname: "web-01", status: "online", will: false, reason: "managed" }], causes: [managed] };
+  await show({ commands: [...COMMANDS, { name: "unenroll", allowed: true, danger: true }] });
+  await click(button("More"));
+  await until(() => !!button("Unenrol host…"), "the menu");
+  await click(button("Unenrol host…"));
+  await until(() => text().includes("The policy is managed."), "the cause");
+  expect(text()).toContain("Its agent stops checking in");
+  await click([...document.querySelectorAll("[role=dialog] label")].find((l) => l.textContent === "Include this host anyway") as HTMLElement);
+  await until(() => page.sent.some((s) => s.path.endsWith("/unenroll_preview") && (s.body as { force?: boolean }).force === true), "the preview with force");
+});
+
+test("diagnostics are requested, once the server has counted the host", async () => {
+  page.answers["/api/fleet/agents/bulk_request_diagnostics"] = { actionId: "x", count: 1 };
+  await show();
+  await click(button("Request diagnostics"));
   const dialog = document.querySelector("[role=dialog]")!;
-  await click(dialog.querySelector<HTMLInputElement>("input[value=stage]")!);
-  await until(() => dialog.textContent!.includes("1 agent will stage it") && !button("Stage on 1 agent", dialog).getAttribute("aria-disabled"), "the preview");
-  page.answers["/api/fleet/agents/a1"] = { item: agent({ id: "a1", components: [component()], staged_versions: ["1.1.0", "web-server 2.5.0"] }) };
-  await click(button("Stage on 1 agent", dialog));
-  await until(() => page.sent.some((s) => s.path === "/api/v1/stage"), "the order");
-  expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.5.0", component: "web-server", force: false, includeInactive: true });
-  await until(() => document.body.textContent!.includes("1.1.0, web-server 2.5.0"), "what is staged");
+  const confirm = "Request diagnostics of 1 host";
+  await until(() => !!button(confirm, dialog) && !button(confirm, dialog).getAttribute("aria-disabled"), "the count");
+  await click(button(confirm, dialog));
+  await until(() => page.sent.some((s) => s.path.endsWith("/bulk_request_diagnostics") && !(s.body as { dryRun?: boolean }).dryRun), "the order");
 });
 
-test("a component goes back to a version that its host has kept", async () => {
-  page.answers["/api/v1/components/web-server/upgrade_preview"] = { version: "2.3.0", will: 1, wont: 0, items: [{ agent_id: "a1", hostname: "web-01", version: "2.4.0", will: true }] };
-  page.answers["/api/v1/components/web-server/upgrade"] = { actionId: "x" };
-  await show(component(), component({ id: "db", name: "db", rollbacks: undefined }));
-  expect(button("Roll back db").getAttribute("aria-disabled")).toBe("true");
-  await click(button("Roll back web-server"));
-  const dialog = document.querySelector("[role=dialog]")!;
-  await until(() => dialog.textContent!.includes("1 agent will be rolled back"), "the preview");
-  await click(button("Roll back web-server on 1 agent", dialog));
-  await until(() => page.sent.some((s) => s.path.endsWith("/upgrade")), "the order");
-  expect(page.sent.at(-1)!.body).toEqual({ agents: ["a1"], version: "2.3.0", force: false, rollback: true, includeInactive: true });
+const components = (...list: AgentComponent[]) => show({ components: list });
+
+test("a component shows its versions and the progress of its upgrade", async () => {
+  await components(component({ desired_version: "2.5.0", last_healthy_version: "2.3.0", progress: { state: "watching", version: "2.5.0" } }));
+  for (const shown of ["systemd", "Healthy", "2.4.0", "wants 2.5.0", "2.3.0", "Watching"]) expect(row("web-server").textContent).toContain(shown);
 });
 
-test("the unit of a component, which repeats its state, is not shown", async () => {
-  await show(component({ units: [{ id: "component-web-server", type: "input", status: "HEALTHY", message: "" }] }));
-  expect(entry("web-server").textContent).not.toContain("component-web-server");
+test("a component that a rollout holds leads to the rollout", async () => {
+  await components(component({ rollout: { id: "r1", name: "Spring" } }));
+  expect(row("web-server").querySelector("a")!.getAttribute("href")).toBe("/rollouts/r1");
+});
+
+test("a component is only ordered to do what the server allows", async () => {
+  await components(component({ commands: [{ name: "upgrade", allowed: true }, { name: "rollback", allowed: false, reason: "It has no other version that its host has kept." }] }));
+  await click(button("Commands for web-server"));
+  await until(() => text().includes("It has no other version that its host has kept."), "the menu");
+  expect([...document.querySelectorAll("[role=menuitem]")].map((m) => m.textContent)).toEqual(["Upgrade…", "Roll back…Not possible now: It has no other version that its host has kept."]);
 });
 
 test("components of other agents have no version, and no commands", async () => {
-  await show({ id: "logs-default", type: "filestream", status: "DEGRADED", message: "slow", units: [{ id: "out", type: "output", status: "FAILED", message: "refused" }] });
-  const text = entry("logs-default").textContent!;
-  for (const shown of ["filestream", "DEGRADED", "Slow.", "out output", "FAILED", "Refused."]) expect(text).toContain(shown);
-  expect(entry("logs-default").querySelector("button")).toBeNull();
+  await components({ id: "logs-default", type: "filestream", status: "DEGRADED", message: "slow", units: [{ id: "out", type: "output", status: "FAILED", message: "refused" }] });
+  for (const shown of ["filestream", "Degraded", "Slow.", "output out", "Failed", "Refused."]) expect(row("logs-default").textContent).toContain(shown);
+  expect(row("logs-default").querySelector("button")).toBeNull();
 });

@@ -9,7 +9,7 @@ test("a component leads to the agents that run it", async () => {
   };
   await page.open("/components", "2.4.0");
   const row = document.querySelector("tbody tr")!;
-  expect([...row.children].map((c) => c.textContent)).toEqual(["web", "docker, systemd", "1,200", "1,100", "3", "2", "2.4.0 (1,199)not installed (1)"]);
+  expect([...row.children].map((c) => c.textContent)).toEqual(["web", "2.4.01,199 hostsnot installed1 hosts", "1,200", "1,100", "3", "2", "docker, systemd"]);
   expect(new URL(row.querySelector("a")!.href, "http://server").searchParams.get("kuery")).toBe("components.name: web");
 });
 

@@ -1,31 +1,35 @@
+/** Errors and addresses without a page, within the shell. */
 import { Button } from "@mantine/core";
-import { IconPlugConnectedX, IconMapOff } from "@tabler/icons-react";
-import { Link, useRouter, type ErrorComponentProps } from "@tanstack/react-router";
+import { IconMapOff, IconPlugConnectedX } from "@tabler/icons-react";
+import { useRouter, type ErrorComponentProps } from "@tanstack/react-router";
 import { messageOf } from "~/api/client";
-import { Empty } from "~/components/Blocks";
+import { Empty, PageHead } from "~/components/base/Page";
+import { TextLink } from "~/components/TextLink";
 
 export function ErrorPage({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
-  const again = () => {
+  const retry = () => {
     reset();
     void router.invalidate();
   };
   return (
-    <main role="alert">
-      <Empty icon={<IconPlugConnectedX size={36} stroke={1.5} aria-hidden />} title="This page could not be shown">
-        <p>{messageOf(error)}</p>
-        <Button onClick={again}>Try again</Button>
+    <div role="alert">
+      <PageHead title="This page could not be shown" />
+      <Empty icon={<IconPlugConnectedX size={36} stroke={1.5} aria-hidden />} title={messageOf(error)}>
+        <p>Nothing has been changed. The other pages are not concerned.</p>
+        <Button onClick={retry}>Retry</Button>
       </Empty>
-    </main>
+    </div>
   );
 }
 
 export function NotFoundPage() {
   return (
-    <main>
-      <Empty icon={<IconMapOff size={36} stroke={1.5} aria-hidden />} title="There is no such page">
-        <p><Link to="/agents">Go to the agents</Link></p>
+    <>
+      <PageHead title="There is no such page" />
+      <Empty icon={<IconMapOff size={36} stroke={1.5} aria-hidden />} title="The address may be misspelt, or what it showed has been removed.">
+        <p><TextLink to="/">Go to the overview</TextLink> or <TextLink to="/agents">to the agents</TextLink>.</p>
       </Empty>
-    </main>
+    </>
   );
 }

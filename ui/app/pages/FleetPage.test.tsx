@@ -8,6 +8,12 @@ const text = () => document.body.textContent ?? "";
 
 function stored(f = fleet()) {
   page.answers["/api/v1/fleets/web"] = f;
+  page.answers["/api/v1/fleets/web/commands"] = {
+    items: [
+      { name: "resume", allowed: false, reason: "It is not suspended." }, { name: "pause", allowed: true }, { name: "unpause", allowed: false, reason: "It is not paused." },
+      { name: "promote", allowed: false, danger: true, reason: "Its rollout has ended." }, { name: "delete", allowed: true, danger: true },
+    ],
+  };
   page.answers["/api/v1/fleets/web/history"] = {
     items: [{ at: "2026-01-02T10:00:00Z", by: "gitops", action: "apply", text: "gitops changed it", generation: 2, hash: HASH, changed: ["spec.agent.version"], why: "spring", rollouts: [{ id: "r9", state: "completed" }] }], total: 1,
   };
@@ -24,6 +30,16 @@ test("the page shows status, conditions, versions and who changed which hash", a
   expect(document.querySelector("a[aria-label='Rollout r9']")!.getAttribute("href")).toBe("/rollouts/r9");
 });
 
+test("the menu has the server's reasons", async () => {
+  stored();
+  await page.open("/fleets/web", "More");
+  await click(button("More"));
+  await until(() => text().includes("Its rollout has ended."), "the menu");
+  expect([...document.querySelectorAll("[role=menuitem]")].map((m) => m.textContent)).toEqual([
+    "Pause fleet…", "Resume fleet…Not possible now: It is not suspended.", "Delete fleet…", "Force promotion…Not possible now: Its rollout has ended.",
+  ]);
+});
+
 test("what is saved has the version that was edited, and only after its review", async () => {
   const f = stored();
   page.answers["/api/v1/fleets/web/diff"] = {
@@ -32,11 +48,11 @@ test("what is saved has the version that was edited, and only after its review",
   };
   await page.open("/fleets/web?edit=true", "Review changes");
   await type(editor(), editor().value.replace("1.1.0", "1.2.0"));
-  expect(button("Save and start the rollout")).toBeUndefined();
+  expect(button("Save fleet and start its rollout")).toBeUndefined();
   await click(button("Review changes"));
-  await until(() => !!button("Save and start the rollout"), "the review");
+  await until(() => !!button("Save fleet and start its rollout"), "the review");
   expect(document.querySelector("[aria-label='Difference of the text']")!.textContent).toContain("+     version: 1.2.0");
-  await click(button("Save and start the rollout"));
+  await click(button("Save fleet and start its rollout"));
   await until(() => page.sent.some((s) => s.path === "/api/v1/fleets/web"), "the save");
   expect(page.sent.find((s) => s.path === "/api/v1/fleets/web")!.body).toMatchObject({ metadata: { name: "web", uid: "u1", resourceVersion: "7" }, spec: { agent: { version: "1.2.0" } } });
 });

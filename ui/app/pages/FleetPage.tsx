@@ -1,13 +1,13 @@
-import { Group as Row, Stack } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { IconArrowLeft, IconHandStop } from "@tabler/icons-react";
+import { IconHandStop } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { ApiError } from "~/api/client";
 import { saveFleet } from "~/api/fleets";
 import { fleetQuery, keys } from "~/api/queries";
 import type { Fleet } from "~/api/types";
-import { Empty, Facts, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
+import { Empty, Facts, Line, Loading, LoadError, PageHead, Section } from "~/components/base/Page";
+import { Ago } from "~/components/base/Time";
 import { Callout } from "~/components/Callout";
 import { CopyIcon } from "~/components/CopyBlock";
 import { FleetBadges, ReadyBadge } from "~/components/fleet/FleetBadges";
@@ -16,17 +16,15 @@ import { FleetEditor } from "~/components/fleet/FleetEditor";
 import { Conditions, LastRollout, Versions } from "~/components/fleet/FleetStatus";
 import { FleetTrail } from "~/components/fleet/FleetTrail";
 import { WhyNotRolling } from "~/components/fleet/WhyNotRolling";
-import { Ago } from "~/components/Now";
-import { TextLink } from "~/components/TextLink";
 import { useToast } from "~/components/Toasts";
 import { managedBy } from "~/util/fleet";
 import { fleetText } from "~/util/fleetYaml";
 import { shortHash } from "~/util/preview";
-import classes from "./RolloutsPage.module.css";
-import fleets from "~/components/fleet/Fleet.module.css";
-import board from "~/components/rollout/Rollout.module.css";
+import { plural } from "~/util/words";
+import classes from "~/components/fleet/Fleet.module.css";
 
 const route = getRouteApi("/shell/fleets/$name");
+const CRUMBS = [{ label: "Fleets", to: "/fleets" }];
 
 export function FleetPage() {
   const { name } = route.useParams();
@@ -37,54 +35,41 @@ export function FleetPage() {
   if (!f) {
     return (
       <>
-        <Back />
-        <PageHead title={name} />
+        <PageHead title={name} crumbs={CRUMBS} />
         {query.error instanceof ApiError && query.error.statusCode === 404 ? (
-          <Stack gap="md">
-            <Panel><Empty title="There is no such fleet">It may have been deleted. Its name is <span className="mono">{name}</span>.</Empty></Panel>
+          <>
+            <Empty title="There is no such fleet">It may have been deleted. Its name is <span className="mono">{name}</span>.</Empty>
             <FleetTrail name={name} />
-          </Stack>
-        ) : query.isError ? <LoadError what="The fleet" error={query.error} onRetry={() => void query.refetch()} /> : <Panel><Loading /></Panel>}
+          </>
+        ) : query.isError ? <LoadError what="The fleet" error={query.error} onRetry={() => void query.refetch()} /> : <Loading />}
       </>
     );
   }
   return (
     <>
-      <Back />
       <PageHead
-        title={name}
-        hint={(
-          <Row gap="xs" mt={4}>
-            <ReadyBadge fleet={f} /><FleetBadges fleet={f} />
-            <span>generation {f.metadata.generation ?? 0}</span>
-            {f.metadata.creationTimestamp ? <span>· created <Ago at={f.metadata.creationTimestamp} /></span> : null}
-          </Row>
-        )}
+        title={name} crumbs={CRUMBS} docs="fleets" badge={<span className={classes.badges}><ReadyBadge fleet={f} strong /><FleetBadges fleet={f} /></span>}
+        sub={<Line>{[plural(f.status?.agents ?? 0, "host"), `generation ${(f.metadata.generation ?? 0).toLocaleString()}`, f.metadata.creationTimestamp ? <>created <Ago at={f.metadata.creationTimestamp} /></> : null]}</Line>}
       >
-        {null}
+        {edit ? null : <FleetControls fleet={f} onEdit={() => void navigate({ search: { edit: true } })} />}
       </PageHead>
       {query.isError ? <LoadError what="The newest state of the fleet" error={query.error} onRetry={() => void query.refetch()} /> : null}
       {edit ? <Edit key={f.metadata.uid} fleet={f} onClose={() => void navigate({ search: {} })} /> : (
-        <Stack gap="md">
-          <Row gap={6} role="group" aria-label="Commands"><FleetControls fleet={f} onEdit={() => void navigate({ search: { edit: true } })} /></Row>
+        <div className={classes.stack}>
           <Suspended fleet={f} />
           <WhyNotRolling fleet={f} />
-          <div className={board.sides}><Versions fleet={f} /><LastRollout fleet={f} /></div>
+          <div className={classes.columns}><Versions fleet={f} /><LastRollout fleet={f} /></div>
           <Conditions fleet={f} />
-          <div className={board.sides}>
-            <Panel title="Spec" aside={<CopyIcon text={fleetText(f)} label="Copy the fleet as YAML" />}>
-              <pre className={fleets.yaml} tabIndex={0} role="group" aria-label="Fleet in YAML">{fleetText(f)}</pre>
-            </Panel>
-            <Stack gap="md"><FleetTrail name={name} /><About fleet={f} /></Stack>
+          <div className={classes.columns}>
+            <Section title="Spec" plain aside={<CopyIcon text={fleetText(f)} label="Copy the fleet as YAML" />}>
+              <pre className={classes.yaml} tabIndex={0} role="group" aria-label="Fleet in YAML">{fleetText(f)}</pre>
+            </Section>
+            <div className={classes.stack}><FleetTrail name={name} /><About fleet={f} /></div>
           </div>
-        </Stack>
+        </div>
       )}
     </>
   );
-}
-
-function Back() {
-  return <TextLink to="/fleets" size="sm" className={classes.back}><IconArrowLeft size={14} aria-hidden /> Fleets</TextLink>;
 }
 
 function Edit({ fleet, onClose }: { fleet: Fleet; onClose: () => void }) {
@@ -94,8 +79,8 @@ function Edit({ fleet, onClose }: { fleet: Fleet; onClose: () => void }) {
   const [base, setBase] = useState(fleet);
   const tool = managedBy(base);
   return (
-    <>
-      {tool ? <div className={classes.refused}><Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout></div> : null}
+    <div className={classes.stack}>
+      {tool ? <Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout> : null}
       <FleetEditor
         base={base}
         text={fleetText(base)}
@@ -109,9 +94,9 @@ function Edit({ fleet, onClose }: { fleet: Fleet; onClose: () => void }) {
         onRebase={setBase}
         onCancel={onClose}
       >
-        <Panel><Empty title="Nothing is saved yet">Change the text and review it: the review shows the difference, whether a rollout would start, and on how many agents.</Empty></Panel>
+        <Empty title="Nothing is saved yet">Change the text and review it: the review shows the difference, whether a rollout would start, and on how many hosts.</Empty>
       </FleetEditor>
-    </>
+    </div>
   );
 }
 
@@ -119,7 +104,7 @@ function Suspended({ fleet: f }: { fleet: Fleet }) {
   const s = f.status?.suspended;
   if (!s) return null;
   return (
-    <Callout kind="warning" icon={<IconHandStop size={18} aria-hidden />} title="Suspended: its agents were taken over">
+    <Callout kind="warning" icon={<IconHandStop size={18} aria-hidden />} title="Suspended: its hosts were taken over">
       <div>By {s.by} <Ago at={s.at} />{s.why ? `: “${s.why}”` : "."}</div>
     </Callout>
   );
@@ -128,13 +113,16 @@ function Suspended({ fleet: f }: { fleet: Fleet }) {
 function About({ fleet: f }: { fleet: Fleet }) {
   const hash = (h: string | undefined) => (h ? <span><span className="mono" title={h}>{shortHash(h)}…</span> <CopyIcon text={h} label="Copy the hash" /></span> : "none yet");
   const { uid, resourceVersion, labels = {} } = f.metadata;
-  const rows: [string, React.ReactNode][] = [
-    ["Requested hash", hash(f.status?.requestedRolloutHash)],
-    ["Completed hash", hash(f.status?.lastCompletedRolloutHash)],
-    ["Observed generation", `${f.status?.observedGeneration ?? 0} of ${f.metadata.generation ?? 0}`],
-    ["Labels", Object.keys(labels).length > 0 ? <span className="mono">{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(", ")}</span> : "none"],
-    ["Resource version", <span key="v" className="mono">{resourceVersion}</span>],
-    ["UID", <span key="u" className="mono">{uid}</span>],
-  ];
-  return <Panel title="Object"><Facts rows={rows} /></Panel>;
+  return (
+    <Section title="Object" plain>
+      <Facts rows={[
+        ["Requested hash", hash(f.status?.requestedRolloutHash)],
+        ["Completed hash", hash(f.status?.lastCompletedRolloutHash)],
+        ["Observed generation", `${f.status?.observedGeneration ?? 0} of ${f.metadata.generation ?? 0}`],
+        ["Labels", Object.keys(labels).length > 0 ? <span className="mono">{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(", ")}</span> : "none"],
+        ["Resource version", <span key="v" className="mono">{resourceVersion}</span>],
+        ["UID", <span key="u" className="mono">{uid}</span>],
+      ]} />
+    </Section>
+  );
 }

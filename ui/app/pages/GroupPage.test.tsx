@@ -10,6 +10,9 @@ function status(change: Partial<GroupStatus> = {}): GroupStatus {
   const g = group(change);
   return {
     ...g, waiting: "member web is being upgraded",
+    commands: [
+      { name: "pause", allowed: true, primary: true }, { name: "skip", allowed: true, needs_reason: true }, { name: "resume", allowed: false, reason: "it is running already" },
+    ],
     progress: [
       { name: "db", state: g.members[0]!.state, version: "1.1.0", rollout_state: "completed", counts: counts({ succeeded: 4 }) },
       { name: "web", state: g.members[1]!.state, version: "2.0.0", rollout_state: "running", counts: counts({ succeeded: 1, failed: 1, pending: 2 }) },
@@ -21,15 +24,16 @@ function status(change: Partial<GroupStatus> = {}): GroupStatus {
 test("the board shows the members in order, with their progress and what the group waits for", async () => {
   page.answers["/api/v1/rollout-groups/g1"] = { item: status() };
   await page.open("/groups/g1", "Members");
-  const members = [...document.querySelectorAll("[aria-label='Members in order'] > li")].map((li) => li.textContent);
+  const members = [...document.querySelectorAll("[aria-label='Members in their order'] tbody tr")].map((tr) => tr.textContent);
   expect(members).toHaveLength(2);
-  expect(members[0]).toContain("1. db to 1.1.0");
-  expect(members[0]).toContain("4 upgraded");
-  expect(members[1]).toContain("50 % of 4 targets done");
+  expect(members[0]).toContain("1. db");
+  expect(members[0]).toContain("100 % of 4 hosts done");
+  expect(members[1]).toContain("50 % of 4 hosts done");
   expect(members[1]).toContain("1 failed");
   expect(document.body.textContent).toContain("Member web is being upgraded.");
-  expect(button("Resume…").getAttribute("aria-disabled")).toBe("true");
-  expect(button("Pause…").getAttribute("aria-disabled")).toBeNull();
+  expect(button("Pause…")).toBeTruthy();
+  await click(button("More"));
+  expect(document.querySelector("[role=menu]")!.textContent).toContain("it is running already");
 });
 
 test("after a failure the member that failed is left out with a reason", async () => {
@@ -38,8 +42,8 @@ test("after a failure the member that failed is left out with a reason", async (
   page.answers["/api/v1/rollout-groups/g1/skip"] = { item: group() };
   await page.open("/groups/g1", "A member failed: web");
   expect(document.body.textContent).toContain("3 of 5 failed.");
-  expect(button("Resume…").getAttribute("aria-disabled")).toBe("true");
-  await click(button("Leave a member out…"));
+  await click(button("More"));
+  await click([...document.querySelectorAll<HTMLElement>("[role=menuitem]")].find((i) => i.textContent === "Leave a member out…")!);
   const dialog = document.querySelector("[role=dialog]")!;
   expect(button("Leave it out", dialog).getAttribute("aria-disabled")).toBe("true");
   const reason = dialog.querySelector("textarea")!;
@@ -50,7 +54,7 @@ test("after a failure the member that failed is left out with a reason", async (
 });
 
 test("a draft is started exactly as previewed", async () => {
-  page.answers["/api/v1/rollout-groups/g1"] = { item: status({ state: "draft", members: group().members.map((m) => ({ name: m.name, state: "pending" as const })) }) };
+  page.answers["/api/v1/rollout-groups/g1"] = { item: status({ state: "draft", commands: [{ name: "start", allowed: true, primary: true }], members: group().members.map((m) => ({ name: m.name, state: "pending" as const })) }) };
   page.answers["/api/v1/rollout-groups/g1/preview"] = {
     item: {
       group_id: "g1", hash: "sha256:abc", at: "2026-01-02T10:00:00Z", at_least: "1h0m0s", estimate: "2h0m0s",
@@ -58,9 +62,10 @@ test("a draft is started exactly as previewed", async () => {
     },
   };
   page.answers["/api/v1/rollout-groups/g1/start"] = { item: group() };
-  await page.open("/groups/g1", "Start on 6 agents in 2 members…");
+  page.answers["/api/fleet/agents"] = { items: [], total: 400 };
+  await page.open("/groups/g1", "Upgrade 6 hosts…");
   expect(document.body.textContent).toContain("db: it is old");
-  await click(button("Start on 6 agents in 2 members…"));
+  await click(button("Upgrade 6 hosts…"));
   await click(button("Start the group", document.querySelector("[role=dialog]")!));
   await until(() => page.sent.some((s) => s.path.endsWith("/start")), "the start");
   expect(page.sent.find((s) => s.path.endsWith("/start"))?.body).toEqual({ hash: "sha256:abc" });
@@ -69,8 +74,8 @@ test("a draft is started exactly as previewed", async () => {
 test("the list shows each group with its members, or how to create one", async () => {
   page.answers["/api/v1/rollout-groups"] = { items: [group(stop("drift", "web"))], total: 1, page: 1, perPage: 100 };
   await page.open("/groups", "Autumn");
-  const card = document.querySelector("[aria-label='Groups'] > li")!;
-  expect(card.textContent).toContain("1 of 2 members done");
+  const card = document.querySelector("[aria-label='Groups'] tbody tr")!;
+  expect(card.textContent).toContain("1 of 2");
   expect(card.textContent).toContain("The fleet is not as previewed");
   expect(card.querySelector("a")!.getAttribute("href")).toBe("/groups/g1");
 });

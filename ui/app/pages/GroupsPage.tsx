@@ -1,63 +1,55 @@
-import { Button, Text } from "@mantine/core";
+import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { IconPlus, IconStack2 } from "@tabler/icons-react";
-import { Link } from "@tanstack/react-router";
-import { GROUPS_SHOWN, groupsQuery } from "~/api/queries";
+import { IconStack2 } from "@tabler/icons-react";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { GROUPS_PER_PAGE, groupsQuery } from "~/api/queries";
 import type { Group } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Pager } from "~/components/base/Pager";
+import { SubNav } from "~/components/base/SubNav";
+import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
-import { Ago } from "~/components/Now";
-import { GroupBadge, MemberBadge } from "~/components/rollout/RolloutBadge";
+import { GroupBadge, MemberBadge } from "~/components/group/GroupBadges";
 import { doneOf, groupStopTitle, policyText } from "~/util/group";
-import { plural } from "~/util/words";
-import classes from "./RolloutsPage.module.css";
+import classes from "~/components/group/Group.module.css";
+
+const route = getRouteApi("/shell/groups");
+
+const columns: Column<Group>[] = [
+  {
+    id: "name", header: "Name", width: "24%",
+    cell: (g) => <><Link className={classes.name} to="/groups/$groupId" params={{ groupId: g.id }}>{g.plan.name}</Link><div className={classes.sub}>{policyText[g.plan.failure_policy]}</div></>,
+  },
+  { id: "state", header: "State", nowrap: true, cell: (g) => <><GroupBadge state={g.state} />{g.stop ? <div className={classes.sub}>{groupStopTitle[g.stop.kind]}</div> : null}</> },
+  { id: "done", header: "Done", align: "end", nowrap: true, cell: (g) => `${doneOf(g)} of ${g.members.length}` },
+  { id: "members", header: "Members, in their order", wide: true, cell: (g) => <div className={classes.members}>{g.members.map((m) => <span key={m.name}>{m.name} <MemberBadge state={m.state} /></span>)}</div> },
+  { id: "by", header: "Started by", wide: true, cell: (g) => g.started_by ?? <span className={classes.sub}>{g.created_by}, as a draft</span> },
+  { id: "at", header: "Started", nowrap: true, cell: (g) => <When at={g.started_at} /> },
+];
 
 export function GroupsPage() {
-  const list = useQuery(groupsQuery);
-  const all = list.data?.items ?? [];
+  const { page = 1 } = route.useSearch();
+  const navigate = route.useNavigate();
+  const list = useQuery(groupsQuery(page));
+  const rows = list.data?.items ?? [];
   return (
     <>
-      <PageHead
-        title="Groups"
-        hint={list.data && list.data.total > all.length ? `The newest ${GROUPS_SHOWN} of ${list.data.total.toLocaleString()}` : "Rollouts that run one after the other, such as a database before the programs that use it"}
-      >
-        <Button leftSection={<IconPlus size={16} aria-hidden />} renderRoot={(props) => <Link {...props} to="/groups/new" />}>New group…</Button>
+      <PageHead title="Groups" crumbs={[{ label: "Rollouts", to: "/rollouts" }]} docs="rollouts" sub="Rollouts that run one after the other, such as a database before the programs that use it">
+        <Button renderRoot={(props) => <Link {...props} to="/groups/new" />}>Create group</Button>
       </PageHead>
+      <SubNav label="Rollouts" pages={[{ to: "/rollouts", label: "Rollouts" }, { to: "/groups", label: "Groups" }]} />
       {list.isError ? <LoadError what="The groups" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <Panel><Loading /></Panel> : null}
-      {list.data && all.length === 0 ? (
-        <Panel>
-          <Empty icon={<IconStack2 size={36} stroke={1.5} aria-hidden />} title="No group yet">
-            <p>A group upgrades several things in an order, and says what happens to those that are done when one fails.</p>
-            <Button renderRoot={(props) => <Link {...props} to="/groups/new" />}>Create the first one</Button>
-            <p>The command line creates it from the same file:</p>
-            <CopyBlock label="Commands that create a group" text={"muster groups example > group.yaml\nmuster groups create --file group.yaml"} />
-          </Empty>
-        </Panel>
+      {list.isPending ? <Loading /> : null}
+      {list.data && list.data.total === 0 ? (
+        <Empty icon={<IconStack2 size={36} stroke={1.5} aria-hidden />} title="No group yet">
+          <p>A group upgrades several things in an order, and says what happens to those that are done when one fails.</p>
+          <p>The command line creates it from the same file as this page:</p>
+          <CopyBlock label="Commands that create a group" text={"muster groups example > group.yaml\nmuster groups create --file group.yaml"} />
+        </Empty>
       ) : null}
-      {all.length > 0 ? <ul className={classes.list} aria-label="Groups">{all.map((g) => <Card key={g.id} group={g} />)}</ul> : null}
+      {rows.length > 0 ? <DataTable label="Groups" columns={columns} rows={rows} rowId={(g) => g.id} density="comfortable" busy={list.isPlaceholderData} onOpen={(g) => void navigate({ to: "/groups/$groupId", params: { groupId: g.id } })} /> : null}
+      {list.data && list.data.total > 0 ? <Pager page={page} perPage={GROUPS_PER_PAGE} total={list.data.total} of="groups" onPage={(p) => void navigate({ search: p > 1 ? { page: p } : {} })} /> : null}
     </>
-  );
-}
-
-function Card({ group: g }: { group: Group }) {
-  return (
-    <li className={classes.card} aria-label={g.plan.name}>
-      <div className={classes.head}>
-        <div className={classes.title}>
-          <Link className={classes.name} to="/groups/$groupId" params={{ groupId: g.id }}>{g.plan.name}</Link>
-          <Text size="xs" c="dimmed">
-            {policyText[g.plan.failure_policy]} · {g.started_at ? <>started by {g.started_by} <Ago at={g.started_at} /></> : <>drafted by {g.created_by} <Ago at={g.created_at} /></>}
-            {g.ended_at ? <> · ended <Ago at={g.ended_at} /></> : null}
-          </Text>
-        </div>
-        <GroupBadge state={g.state} />
-      </div>
-      <div className={classes.foot} style={{ marginTop: 10 }}>
-        <span><b>{doneOf(g)}</b> of {plural(g.members.length, "member")} done</span>
-        {g.members.map((m) => <span key={m.name}>{m.name} <MemberBadge state={m.state} /></span>)}
-        {g.stop ? <span className={classes.wait}>{groupStopTitle[g.stop.kind]}</span> : null}
-      </div>
-    </li>
   );
 }

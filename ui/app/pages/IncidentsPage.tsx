@@ -1,102 +1,104 @@
-import { Group, Stack, Text } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { IconMoodCheck } from "@tabler/icons-react";
+/** Problems that need an operator: open ones first, then those that somebody works on, then those that are resolved. */
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { IconAlertTriangle, IconMoodCheck } from "@tabler/icons-react";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { incidentsQuery, keys } from "~/api/queries";
-import { ackIncident, resolveIncident } from "~/api/rollouts";
+import { INCIDENTS_PER_PAGE, incidentCountQuery, incidentPageQuery } from "~/api/incidents";
 import type { Incident } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { ConfirmDialog } from "~/components/ConfirmDialog";
-import { Ago } from "~/components/Now";
-import { ReasonButton } from "~/components/ReasonButton";
-import { WhyField } from "~/components/rollout/CommandDialog";
-import { TextLink } from "~/components/TextLink";
-import { incidentKind, incidentLabel, sortIncidents, whyNotAck, whyNotResolve } from "~/util/incident";
-import { plural, sentence } from "~/util/words";
-import board from "~/components/rollout/Rollout.module.css";
-import classes from "./RolloutsPage.module.css";
+import { Badge } from "~/components/base/Badge";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
+import { Pager } from "~/components/base/Pager";
+import { When } from "~/components/base/Time";
+import { DecideDialog } from "~/components/incident/DecideDialog";
+import { IncidentText } from "~/components/incident/IncidentText";
+import { useRolloutNames } from "~/hooks/useRolloutNames";
+import { INCIDENT_STATES, incidentCommand, incidentTitle, incidentWord, offered, severityLook, sortIncidents, type IncidentCommand } from "~/util/incident";
+import { plural } from "~/util/words";
+import classes from "~/components/incident/Incident.module.css";
 
-type Word = "ack" | "resolve";
+const route = getRouteApi("/shell/incidents");
+
+interface Asked {
+  what: IncidentCommand;
+  incidents: readonly Incident[];
+}
 
 export function IncidentsPage() {
-  const list = useQuery(incidentsQuery);
-  const [asked, setAsked] = useState<{ incident: Incident; word: Word } | null>(null);
-  const all = sortIncidents(list.data?.items ?? []);
-  const open = all.filter((i) => i.state === "open").length;
+  const { state = "open", page = 1 } = route.useSearch();
+  const navigate = route.useNavigate();
+  const list = useQuery(incidentPageQuery(state, page));
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const rollouts = useRolloutNames();
+  const rows = sortIncidents(list.data?.items ?? []);
+  const picked = rows.filter((i) => selected.has(i.id));
+  const over = state === "resolved";
+  const fresh = !list.isPlaceholderData;
+
+  const commands = (i: Incident) => <Commands incident={i} onAsk={(what) => setAsked({ what, incidents: [i] })} />;
+  const columns: Column<Incident>[] = [
+    { id: "severity", header: "Severity", width: "112px", nowrap: true, wide: true, cell: (i) => <Severity incident={i} /> },
+    { id: "what", header: "What", cell: (i) => <><div className={classes.onPhone}><Severity incident={i} /></div><IncidentText incident={i} rollouts={rollouts} /><div className={classes.onPhone}>{over ? null : commands(i)}</div></> },
+    { id: "since", header: "Since", width: "130px", nowrap: true, wide: true, cell: (i) => <When at={i.opened_at} /> },
+    ...(over ? [] : [{ id: "commands", header: "Commands", quiet: true, width: state === "open" ? "212px" : "100px", align: "end" as const, wide: true, cell: commands }]),
+  ];
   return (
     <>
-      <PageHead title="Incidents" hint={list.data ? (open > 0 ? `${plural(open, "incident")} ${open === 1 ? "needs" : "need"} an operator` : "No open incidents") : "Problems that need an operator"} />
+      <PageHead title="Incidents" sub="Problems that need an operator: stopped rollouts, versions that hosts put back, and hosts that an upgrade has left unwell." docs="rollouts" />
+      <nav className={classes.tabs} aria-label="Incidents by state">
+        {INCIDENT_STATES.map((s) => <Tab key={s} state={s} active={s === state} onLeave={() => setSelected(new Set())} />)}
+      </nav>
       {list.isError ? <LoadError what="The incidents" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <Panel><Loading /></Panel> : null}
-      {list.data && all.length === 0 ? (
-        <Panel><Empty icon={<IconMoodCheck size={36} stroke={1.5} aria-hidden />} title="No incident">A host whose upgrade and rollback both failed appears here, with what to do.</Empty></Panel>
+      {list.isPending ? <Loading rows={6} /> : null}
+      {list.data?.total === 0 && fresh ? <None state={state} /> : null}
+      {rows.length > 0 ? (
+        <>
+          {picked.length > 0 ? (
+            <div className={classes.bulk} role="region" aria-label="Selected incidents">
+              <b>{plural(picked.length, "incident")} selected</b>
+              {offered(picked).map((what) => <Button key={what} variant="default" onClick={() => setAsked({ what, incidents: picked })}>{incidentCommand[what]} {plural(picked.length, "incident")}…</Button>)}
+            </div>
+          ) : null}
+          <DataTable label={`${incidentWord[state]} incidents`} columns={columns} rows={rows} rowId={(i) => i.id} rowName={incidentTitle} density="comfortable" busy={list.isFetching && !fresh}
+            selected={over ? undefined : selected} onSelect={over ? undefined : setSelected} />
+          <Pager page={page} perPage={INCIDENTS_PER_PAGE} total={list.data?.total ?? 0} of="incidents" onPage={(p) => void navigate({ search: (old) => ({ ...old, page: p > 1 ? p : undefined }) })} />
+        </>
       ) : null}
-      {all.length > 0 ? (
-        <ul className={classes.list} aria-label="Incidents">
-          {all.map((i) => <Card key={i.id} incident={i} onAsk={(word) => setAsked({ incident: i, word })} />)}
-        </ul>
-      ) : null}
-      {asked ? <WordDialog {...asked} onClose={() => setAsked(null)} /> : null}
+      {asked ? <DecideDialog {...asked} onClose={() => setAsked(null)} onDone={() => setSelected(new Set())} /> : null}
     </>
   );
 }
 
-function Card({ incident: i, onAsk }: { incident: Incident; onAsk: (word: Word) => void }) {
+function Tab({ state, active, onLeave }: { state: Incident["state"]; active: boolean; onLeave: () => void }) {
+  const { data } = useQuery(incidentCountQuery(state));
   return (
-    <li className={classes.card} aria-label={i.title}>
-      <div className={classes.head}>
-        <div className={classes.title}>
-          <Text fw={600}>{i.title}</Text>
-          <Text size="xs" c="dimmed">
-            {incidentKind[i.category] ?? i.category} · opened <Ago at={i.opened_at} />{i.count > 1 ? `, ${i.count} times` : ""}
-            {i.agent_id ? <> · <TextLink to="/agents/$agentId" params={{ agentId: i.agent_id }} inherit underline="always">{i.hostname || i.agent_id}</TextLink></> : null}
-            {i.rollout_id ? <> · <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: i.rollout_id }} inherit underline="always">its rollout</TextLink></> : null}
-          </Text>
-        </div>
-        <Group gap={6} wrap="nowrap">
-          <span className={board.badge} data-tone={i.severity === "critical" ? "bad" : "warn"}>{i.severity === "critical" ? "Critical" : "Warning"}</span>
-          <span className={board.badge} data-tone={i.state === "open" ? "bad" : i.state === "resolved" ? "good" : "warn"}>{incidentLabel[i.state] ?? i.state}</span>
-        </Group>
-      </div>
-      <Stack gap={6} mt={8}>
-        <Text size="sm">{sentence(i.text)}</Text>
-        {i.recovery_plan ? <div className={board.quote}><b>Recovery plan.</b> {i.recovery_plan}</div> : null}
-        {i.acked ? <Text size="xs" c="dimmed">Acknowledged by {i.acked.by} <Ago at={i.acked.at} />{i.acked.why ? `: “${i.acked.why}”` : "."}</Text> : null}
-        {i.resolved ? <Text size="xs" c="dimmed">Resolved by {i.resolved.by} <Ago at={i.resolved.at} />{i.resolved.why ? `: “${i.resolved.why}”` : "."}</Text> : null}
-        <Group gap={6}>
-          <ReasonButton size="xs" variant="default" reason={whyNotAck(i)} onClick={() => onAsk("ack")}>Acknowledge…</ReasonButton>
-          <ReasonButton size="xs" variant="default" reason={whyNotResolve(i)} onClick={() => onAsk("resolve")}>Resolve…</ReasonButton>
-        </Group>
-      </Stack>
-    </li>
+    <Link to="/incidents" search={{ state: state === "open" ? undefined : state }} className={classes.tab} data-active={active || undefined} aria-current={active ? "page" : undefined} onClick={onLeave}>
+      {incidentWord[state]} {data ? <span className={classes.count}>{data.total.toLocaleString()}</span> : null}
+    </Link>
   );
 }
 
-function WordDialog({ incident: i, word, onClose }: { incident: Incident; word: Word; onClose: () => void }) {
-  const client = useQueryClient();
-  const [why, setWhy] = useState("");
-  const say = useMutation({
-    mutationFn: () => (word === "ack" ? ackIncident : resolveIncident)(i.id, why.trim()),
-    onSuccess: () => {
-      void client.invalidateQueries({ queryKey: keys.incidents });
-      onClose();
-    },
-  });
+function Severity({ incident }: { incident: Incident }) {
+  const { word, tone } = severityLook(incident);
+  return <Badge tone={tone} icon={IconAlertTriangle}>{word}</Badge>;
+}
+
+function Commands({ incident: i, onAsk }: { incident: Incident; onAsk: (what: Asked["what"]) => void }) {
+  const title = incidentTitle(i);
   return (
-    <ConfirmDialog
-      title={word === "ack" ? "Acknowledge the incident?" : "Resolve the incident?"}
-      confirm={word === "ack" ? "Acknowledge" : "Resolve"}
-      keep="Dismiss"
-      harmless
-      busy={say.isPending}
-      error={say.error}
-      onConfirm={() => say.mutate()}
-      onClose={onClose}
-    >
-      <Stack gap="sm">
-        <span>{word === "ack" ? "Others see that you work on it." : "If the same problem occurs again, the incident opens again."}</span>
-        <WhyField value={why} onChange={setWhy} />
-      </Stack>
-    </ConfirmDialog>
+    <span className={classes.buttons}>
+      {offered([i]).map((what) => <Button key={what} size="compact-sm" variant="default" aria-label={`${incidentCommand[what]}: ${title}`} onClick={() => onAsk(what)}>{incidentCommand[what]}…</Button>)}
+    </span>
+  );
+}
+
+function None({ state }: { state: Incident["state"] }) {
+  if (state !== "open") return <Empty title={`No ${state} incident`}>{state === "resolved" ? "What was resolved stays here, with who did it and why." : "What somebody works on is here."}</Empty>;
+  return (
+    <Empty icon={<IconMoodCheck size={36} stroke={1.5} aria-hidden />} title="Nothing needs you">
+      A rollout that stops by itself, a version that several hosts put back, and a host that an upgrade leaves unwell appear here, with what to do.
+    </Empty>
   );
 }

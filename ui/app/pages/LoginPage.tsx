@@ -1,12 +1,15 @@
-import { Paper, PasswordInput, Stack, Text, Title } from "@mantine/core";
+/** Exchanges an admin key for a session. */
+import { PasswordInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi, useRouter } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
-import { ApiError, call, messageOf } from "~/api/client";
+import { logIn as logInWith } from "~/api/accessKeys";
+import { ApiError, messageOf } from "~/api/client";
 import { keys } from "~/api/queries";
 import { Callout } from "~/components/Callout";
 import { Logo } from "~/components/Logo";
 import { ReasonButton } from "~/components/ReasonButton";
+import { docsUrl } from "~/util/docs";
 import { cleanKey, keyFromHash } from "~/util/login";
 import classes from "./LoginPage.module.css";
 
@@ -21,10 +24,10 @@ export function LoginPage() {
   const [fromLink] = useState(() => keyFromHash(window.location.hash));
 
   const logIn = useMutation({
-    mutationFn: (apiKey: string) => call("post", "/api/v1/session", { body: { api_key: apiKey } }),
+    mutationFn: logInWith,
     onSuccess: (session) => {
       client.setQueryData(keys.session, session);
-      router.history.replace(from ?? "/agents");
+      router.history.replace(from ?? "/");
     },
   });
 
@@ -41,34 +44,35 @@ export function LoginPage() {
   const wrong = logIn.error instanceof ApiError && logIn.error.statusCode === 401;
   return (
     <main className={classes.page}>
-      <Paper className={classes.card} withBorder shadow="sm" radius="lg">
-        <form
-          onSubmit={(e) => {
-            e.preventDefault();
-            if (cleanKey(key) !== "") logIn.mutate(cleanKey(key));
-          }}
-        >
-          <Stack>
-            <div className={classes.brand}><Logo size={34} /><Title order={1}>Muster</Title></div>
-            {fromLink && logIn.isPending ? <Text size="sm" role="status">Logging in with the key of the link…</Text> : (
-              <Text size="sm" c="dimmed">Paste an admin API key. The server printed the first one, or the path of its file, at its first start.</Text>
-            )}
-            <PasswordInput
-              label="Admin API key"
-              name="api_key"
-              autoComplete="current-password"
-              spellCheck={false}
-              autoFocus
-              value={key}
-              onChange={(e) => setKey(e.currentTarget.value)}
-            />
-            {logIn.isError ? (
-              <Callout kind="error" title={wrong ? "This key is not accepted" : "Logging in failed"}>{messageOf(logIn.error)}</Callout>
-            ) : null}
-            <ReasonButton type="submit" loading={logIn.isPending} reason={cleanKey(key) === "" && !logIn.isPending ? "Paste a key first." : null} fullWidth>Log in</ReasonButton>
-          </Stack>
-        </form>
-      </Paper>
+      <form
+        className={classes.form}
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (cleanKey(key) !== "") logIn.mutate(cleanKey(key));
+        }}
+      >
+        <div className={classes.brand}><Logo size={32} /><h1 className={classes.title}>Log in to Muster</h1></div>
+        {fromLink && logIn.isPending ? <p className={classes.text} role="status">Logging in with the key of the link…</p> : null}
+        <PasswordInput
+          label="Admin key"
+          description={from ? "Your session has ended, or this is a new browser. You return to the page that you came from." : "The server printed the first one, or the path of its file, when it first started."}
+          name="api_key"
+          size="sm"
+          autoComplete="current-password"
+          spellCheck={false}
+          autoFocus
+          value={key}
+          onChange={(e) => setKey(e.currentTarget.value)}
+        />
+        {logIn.isError ? (
+          <Callout kind="error" title={wrong ? "This key is not accepted" : "Logging in failed"}>{messageOf(logIn.error)}</Callout>
+        ) : null}
+        <ReasonButton type="submit" size="sm" loading={logIn.isPending} reason={cleanKey(key) === "" && !logIn.isPending ? "Paste a key first." : null} fullWidth>Log in</ReasonButton>
+        <p className={classes.text}>
+          No key? Whoever has one creates another under Settings, or with <span className="mono">muster admin-keys create NAME</span>.{" "}
+          <a className={classes.link} href={docsUrl("start")} target="_blank" rel="noreferrer">Documentation</a>
+        </p>
+      </form>
     </main>
   );
 }

@@ -1,17 +1,14 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { IconArrowLeft } from "@tabler/icons-react";
 import { useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { createFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
 import type { Fleet } from "~/api/types";
-import { Facts, PageHead, Panel } from "~/components/Blocks";
+import { Facts, PageHead, Section } from "~/components/base/Page";
 import { FleetEditor } from "~/components/fleet/FleetEditor";
-import { TextLink } from "~/components/TextLink";
 import { useToast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { fleetExample } from "~/util/fleetExample";
-import classes from "./RolloutsPage.module.css";
 
 export function NewFleetPage() {
   const newest = useNewestVersion();
@@ -26,17 +23,16 @@ export function NewFleetPage() {
   };
   return (
     <>
-      <TextLink to="/fleets" size="sm" className={classes.back}><IconArrowLeft size={14} aria-hidden /> Fleets</TextLink>
-      <PageHead title="New fleet" hint="Say which agents run which versions, and review what would happen. Creating the fleet starts its first rollout." />
-      <FleetEditor text={example} save={createFleet} onSaved={onSaved}>
-        <Panel title="What a change does">
+      <PageHead title="Create fleet" crumbs={[{ label: "Fleets", to: "/fleets" }]} docs="fleets" sub="Say which hosts run which versions, and review what would happen. Creating the fleet starts its first rollout." />
+      <FleetEditor text={example} save={createFleet} onSaved={onSaved} onCancel={() => void navigate({ to: "/fleets" })}>
+        <Section title="What a change does" plain>
           <Facts rows={[
             ["Starts a rollout", "selector, agent, components, configuration, strategy"],
             ["Takes effect at once", "limits, failure, health, pace, paused, forcePromote"],
             ["While promoting", "A rollout that is past its canaries and their approval is not disturbed: the next one waits for its end"],
             ["Same file again", "Nothing is written and nothing starts"],
           ]} />
-        </Panel>
+        </Section>
       </FleetEditor>
     </>
   );

@@ -1,40 +1,103 @@
-import { useQueryClient } from "@tanstack/react-query";
-import { IconArrowLeft } from "@tabler/icons-react";
+import { Button } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
+import { ApiError } from "~/api/client";
 import { createGroup } from "~/api/groups";
+import { groupPlanPreviewQuery } from "~/api/plans";
 import { keys } from "~/api/queries";
-import type { Group } from "~/api/types";
-import { Facts, PageHead, Panel } from "~/components/Blocks";
-import { NewPlan } from "~/components/rollout/NewPlan";
-import { TextLink } from "~/components/TextLink";
+import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
+import { Callout } from "~/components/Callout";
+import { GroupFields } from "~/components/plan/GroupFields";
+import { GroupPlanPreview } from "~/components/plan/GroupPlanPreview";
+import { PlanFrame } from "~/components/plan/PlanFrame";
+import { ReasonButton } from "~/components/ReasonButton";
 import { useToast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
-import { policyText } from "~/util/group";
+import { usePlanText } from "~/hooks/usePlanText";
 import { groupExample } from "~/util/groupExample";
-import { parseGroup } from "~/util/planYaml";
-import classes from "./RolloutsPage.module.css";
+import { membersOf, readGroupForm, type GroupForm } from "~/util/groupForm";
+import { whyNotReady, willOf } from "~/util/planPreview";
+import { lineOf, parseGroup, serverFault, type Fault } from "~/util/planYaml";
+import { plural, sentence } from "~/util/words";
+
+/** How long typing must pause before the server previews. */
+const TYPING_PAUSE_MS = 400;
 
 export function NewGroupPage() {
   const newest = useNewestVersion();
   const example = useMemo(() => groupExample(newest), [newest]);
+  const { text, write, typed, forget } = usePlanText("group", example);
+  const [view, setView] = useState<"form" | "yaml">("form");
   const client = useQueryClient();
   const navigate = useNavigate();
   const toast = useToast();
-  const onCreated = (draft: Group) => {
-    toast({ kind: "done", title: `Created the draft “${draft.plan.name}”` });
-    void client.invalidateQueries({ queryKey: keys.groups });
-    void navigate({ to: "/groups/$groupId", params: { groupId: draft.id } });
-  };
+
+  const parsed = useMemo(() => parseGroup(text), [text]);
+  const form = useMemo(() => readGroupForm(text), [text]);
+  const [lastForm, setLastForm] = useState<GroupForm>();
+  if (form && form !== lastForm) setLastForm(form);
+  const shownForm = form ?? lastForm;
+
+  const [asked] = useDebouncedValue(parsed.faults.length === 0 ? text : undefined, TYPING_PAUSE_MS);
+  const plan = useMemo(() => (asked === undefined ? undefined : parseGroup(asked).plan), [asked]);
+  const tried = useQuery(groupPlanPreviewQuery(plan));
+  const current = asked === text && !tried.isPlaceholderData && tried.data !== undefined;
+
+  const save = useMutation({
+    mutationFn: (of: string) => createGroup(parseGroup(of).plan!),
+    onSuccess: (draft) => {
+      toast({ kind: "done", title: `Saved the draft “${draft.plan.name}”` });
+      forget();
+      void client.invalidateQueries({ queryKey: keys.groups });
+      void navigate({ to: "/groups/$groupId", params: { groupId: draft.id } });
+    },
+  });
+  const refused = save.isError && save.variables === text ? save.error : null;
+  const fromSave = refused instanceof ApiError && refused.statusCode === 400 ? serverFault(text, refused.message) : null;
+  const fromMembers = current ? tried.data.flatMap((t, i) => t.refusals.map((r) => inMember(text, i, r.message))) : [];
+  const faults = parsed.faults.length > 0 ? parsed.faults : [...fromMembers, ...(fromSave && !fromMembers.some((f) => f.field === fromSave.field) ? [fromSave] : [])];
+  const notReady = whyNotReady(faults);
+  const total = current ? tried.data.reduce((sum, t) => sum + (t.preview ? willOf(t.preview) : 0), 0) : 0;
+  const members = membersOf(parsed.plan);
   return (
     <>
-      <TextLink to="/groups" size="sm" className={classes.back}><IconArrowLeft size={14} aria-hidden /> Groups</TextLink>
-      <PageHead title="New group" hint="Write a plan and save it as a draft, which shows its preview. Nothing is started on this page." />
-      <NewPlan example={example} parse={parseGroup} create={createGroup} onCreated={onCreated} command="muster groups create --file group.yaml --preview">
-        <Panel title="When a member fails">
-          <Facts rows={Object.entries(policyText).map(([policy, text]) => [policy, text])} />
-        </Panel>
-      </NewPlan>
+      <PageHead title="Create group" crumbs={[{ label: "Rollouts", to: "/rollouts" }, { label: "Groups", to: "/groups" }]} docs="rollouts" sub="Several rollouts, one after the other. Nothing starts on this page: the draft shows its preview again before its start.">
+        {typed ? <Button variant="subtle" color="gray" onClick={forget}>Start again</Button> : null}
+      </PageHead>
+      <PlanFrame
+        form={shownForm ? <GroupFields form={shownForm} plan={parsed.plan} text={text} faults={faults} disabled={!form} onText={write} /> : null}
+        text={text}
+        faults={faults}
+        onText={write}
+        command="muster groups create --file group.yaml --preview"
+        view={view}
+        onView={setView}
+        preview={
+          <>
+            {refused && !fromSave ? <Callout kind="error" title="The server refused the plan">{sentence(refused.message)}</Callout> : null}
+            {tried.isError ? <LoadError what="The preview" error={tried.error} onRetry={() => void tried.refetch()} /> : null}
+            {tried.data ? <GroupPlanPreview members={members} tried={tried.data} busy={!current} /> : tried.isFetching ? <Loading rows={3} /> : <Empty title="Nothing to preview yet">{notReady}</Empty>}
+          </>
+        }
+        state={notReady ?? (current ? `${plural(total, "host")} in ${plural(members.length, "member")}` : "Working out what would happen…")}
+        remark={current && !notReady ? "As if all members began now; a later one may find another fleet." : undefined}
+        bad={faults.some((f) => !f.missing)}
+        buttons={
+          <>
+            <Button variant="default" onClick={() => { forget(); void navigate({ to: "/groups" }); }}>Cancel</Button>
+            <ReasonButton reason={notReady} loading={save.isPending} onClick={() => save.mutate(text)}>Save as draft</ReasonButton>
+          </>
+        }
+      />
     </>
   );
+}
+
+/** A refusal of a member's plan, which the preview knows as a plan of its own. */
+function inMember(text: string, index: number, message: string): Fault {
+  const f = serverFault("", message);
+  const field = f.field === "" ? `members[${index}]` : `members[${index}].plan.${f.field}`;
+  return { line: lineOf(text, field), field, text: f.field === "" ? message : f.text.replace(f.field, field) };
 }

@@ -1,155 +1,95 @@
-import { Badge, Button, Group, Stack, Table, Text, TextInput } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { IconPackage, IconKey } from "@tabler/icons-react";
+/** What hosts can be upgraded to. */
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { IconPackage } from "@tabler/icons-react";
 import { useMemo, useState } from "react";
-import { call, messageOf } from "~/api/client";
+import { trustQuery, withdrawPackage } from "~/api/packages";
 import { keys, packagesQuery, publisherKeysQuery } from "~/api/queries";
 import type { Package } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { Callout } from "~/components/Callout";
-import { ConfirmDialog } from "~/components/ConfirmDialog";
-import { CopyBlock, CopyIcon } from "~/components/CopyBlock";
-import { Ago } from "~/components/Now";
-import { ReasonButton } from "~/components/ReasonButton";
-import { useToast } from "~/components/Toasts";
-import { compareVersions } from "~/util/version";
-import { size } from "~/util/words";
-import classes from "./Tables.module.css";
+import { Badge } from "~/components/base/Badge";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Dialog } from "~/components/base/Dialog";
+import { FilterInput } from "~/components/base/FilterInput";
+import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { SubNav } from "~/components/base/SubNav";
+import { When } from "~/components/base/Time";
+import { CopyBlock } from "~/components/CopyBlock";
+import { ReleaseFiles } from "~/components/packages/ReleaseFiles";
+import { UploadDialog } from "~/components/packages/UploadDialog";
+import { TextLink } from "~/components/TextLink";
+import { useChange } from "~/hooks/useChange";
+import { matchesWords } from "~/util/adminSearch";
+import { platformOf, platformsText, productOf, releasesOf, runsReleaseQuery, type Release } from "~/util/packages";
+import { plural, sentence, size } from "~/util/words";
+import { PACKAGE_PAGES } from "./subPages";
+import classes from "./Admin.module.css";
 
-const PUBLISH = `muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz
-muster package push muster-agent-1.1.0-linux-amd64.tar.gz`;
+const route = getRouteApi("/shell/packages");
 
 export function PackagesPage() {
+  const { q } = route.useSearch();
+  const navigate = useNavigate({ from: "/packages" });
   const packages = useQuery(packagesQuery);
-  const keyList = useQuery(publisherKeysQuery);
+  const trust = useQuery(trustQuery);
+  const publishers = useQuery(publisherKeysQuery);
+  const [uploading, setUploading] = useState(false);
   const [withdrawing, setWithdrawing] = useState<Package | null>(null);
-  const keyName = (id: string) => keyList.data?.find((k) => k.id === id)?.name || id;
-  const sorted = useMemo(
-    () => [...(packages.data ?? [])].sort((a, b) => (a.component ?? "").localeCompare(b.component ?? "") || compareVersions(b.version, a.version) || a.file.localeCompare(b.file)),
-    [packages.data],
-  );
+  const root = trust.data?.published ?? false;
+  const releases = useMemo(() => releasesOf(packages.data ?? []), [packages.data]);
+  const shown = releases.filter((r) => matchesWords(q, [r.product, r.version, ...r.files.flatMap((p) => [p.file, platformOf(p)]), platformsText(r.files), ...r.pushedBy]));
+  const keyName = (id: string) => publishers.data?.find((k) => k.id === id)?.name || id || "the targets file";
+  const columns: Column<Release>[] = [
+    { id: "product", header: "Product", nowrap: true, cell: (r) => <strong>{r.product}</strong> },
+    { id: "version", header: "Version", nowrap: true, cell: (r) => <span className={classes.inline}><span className="mono">{r.version}</span>{r.snapshot ? <span className={classes.tag}>snapshot</span> : null}</span> },
+    { id: "state", header: "State", nowrap: true, cell: (r) => (r.withheld ? <Badge tone="wait" title={sentence(r.withheld)}>Withheld</Badge> : <Badge tone="ok">Published</Badge>) },
+    { id: "platforms", header: "Platforms", nowrap: true, wide: true, cell: (r) => <span className={classes.sub}>{platformsText(r.files)}</span> },
+    { id: "size", header: "Size", align: "end", nowrap: true, wide: true, cell: (r) => size(r.size) },
+    { id: "signed", header: "Signed by", nowrap: true, wide: true, cell: (r) => [...(r.signed ? ["targets file"] : []), ...r.keyIds.map(keyName)].join(", ") || "–" },
+    { id: "pushed", header: "Pushed", nowrap: true, wide: true, cell: (r) => <><When at={r.pushedAt} />{r.pushedBy.length > 0 ? <span className={classes.muted}> by {r.pushedBy.join(", ")}</span> : null}</> },
+    { id: "hosts", header: "Hosts", quiet: true, align: "end", nowrap: true, cell: (r) => <TextLink to="/agents" search={{ kuery: runsReleaseQuery(r) }} inherit underline="always" aria-label={`Hosts that run ${r.product} ${r.version}`}>Hosts</TextLink> },
+  ];
   return (
     <>
-      <PageHead title="Packages" hint="Packages that agents can be upgraded to, and those of the components they run. Agents install only packages signed by keys they trust." />
-      <Stack gap="md">
-        <Panel flush>
-          {packages.isError ? <LoadError what="The packages" error={packages.error} onRetry={() => void packages.refetch()} /> : null}
-          {packages.isPending ? <Loading rows={4} /> : null}
-          {packages.isSuccess && sorted.length === 0 ? (
-            <Empty icon={<IconPackage size={36} stroke={1.5} aria-hidden />} title="No package is published yet">
-              <p>Publish one with the command below; agents can be upgraded to it at once.</p>
-            </Empty>
-          ) : null}
-          {sorted.length > 0 ? (
-            <div className={classes.scroll} tabIndex={0} role="region" aria-label="Packages">
-              <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={classes.table}>
-                <Table.Thead>
-                  <Table.Tr>
-                    {["Version", "Component", "Runtime", "Platform", "Size", "Commit", "SHA-256", "Signed by", "Published"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
-                    <Table.Th scope="col"><span className="sr-only">Actions</span></Table.Th>
-                  </Table.Tr>
-                </Table.Thead>
-                <Table.Tbody>
-                  {sorted.map((p) => (
-                    <Table.Tr key={p.file}>
-                      <Table.Th scope="row" fw={600}>
-                        <Group gap={6}><span className="mono">{p.version}</span>{p.snapshot ? <Badge size="xs" variant="default" radius="sm" tt="none">snapshot</Badge> : null}</Group>
-                      </Table.Th>
-                      <Table.Td className={classes.nowrap}>{p.component ?? "—"}</Table.Td>
-                      <Table.Td className={classes.nowrap}>{p.runtime ?? "—"}</Table.Td>
-                      <Table.Td className={classes.nowrap}>{p.os} · {p.arch}</Table.Td>
-                      <Table.Td className={classes.nowrap}>{size(p.size)}</Table.Td>
-                      <Table.Td><span className="mono" title={p.hash}>{p.hash.slice(0, 8)}</span></Table.Td>
-                      <Table.Td><Group gap={2} wrap="nowrap"><span className="mono" title={p.sha256}>{p.sha256.slice(0, 12)}…</span><CopyIcon text={p.sha256} label={`Copy the SHA-256 of ${p.file}`} /></Group></Table.Td>
-                      <Table.Td><span title={`Key ${p.key_id}`}>{keyName(p.key_id)}</span></Table.Td>
-                      <Table.Td className={classes.nowrap}><Ago at={p.pushed_at} />{p.pushed_by ? <div className={classes.sub}>by {p.pushed_by}</div> : null}</Table.Td>
-                      <Table.Td className={classes.end}><Button size="compact-xs" variant="subtle" color="gray" aria-label={`Withdraw ${p.file}`} onClick={() => setWithdrawing(p)}>Withdraw…</Button></Table.Td>
-                    </Table.Tr>
-                  ))}
-                </Table.Tbody>
-              </Table>
-            </div>
-          ) : null}
-        </Panel>
-
-        <Panel title="Publish a package">
-          <Stack gap="xs">
-            <Text size="sm">Sign and push packages on the machine with your signing key. The key is never sent to this server.</Text>
-            <CopyBlock label="Commands that publish a package" text={PUBLISH} />
-          </Stack>
-        </Panel>
-
-        <PublisherKeys />
-      </Stack>
+      <PageHead title="Packages & trust" docs="packages" sub="What hosts can be upgraded to. Hosts install only what a publisher that they trust has signed.">
+        <Button onClick={() => setUploading(true)}>Push packages…</Button>
+      </PageHead>
+      <SubNav label="Packages and trust" pages={PACKAGE_PAGES} />
+      {packages.isError ? <LoadError what="The packages" error={packages.error} onRetry={() => void packages.refetch()} /> : null}
+      {packages.isPending ? <Loading /> : null}
+      {packages.isSuccess && releases.length === 0 ? (
+        <Empty icon={<IconPackage size={32} stroke={1.5} aria-hidden />} title="No package is published yet">
+          <p>Build and push one with these commands, on the machine with your signing key. Or push an archive that is signed already from this page.</p>
+          <CopyBlock label="Commands that publish a package" text={PUBLISH} />
+        </Empty>
+      ) : null}
+      {releases.length > 0 ? (
+        <>
+          <div className={classes.toolbar}>
+            <FilterInput label="Find a product, version or platform" value={q ?? ""} onChange={(text) => void navigate({ search: { q: text || undefined }, replace: true })} />
+            <span>{plural(shown.length, "version")}, {plural(shown.reduce((n, r) => n + r.files.length, 0), "archive")}</span>
+          </div>
+          <DataTable label="Packages by product and version" columns={columns} rows={shown} rowId={(r) => r.id} rowName={(r) => `${r.product} ${r.version}`} density="compact"
+            expanded={(r) => <ReleaseFiles release={r} keyName={keyName} onWithdraw={setWithdrawing} />} />
+        </>
+      ) : null}
+      {uploading ? <UploadDialog root={root} onClose={() => setUploading(false)} /> : null}
       {withdrawing ? <WithdrawDialog pkg={withdrawing} onClose={() => setWithdrawing(null)} /> : null}
     </>
   );
 }
 
-function WithdrawDialog({ pkg, onClose }: { pkg: Package; onClose: () => void }) {
-  const client = useQueryClient();
-  const toast = useToast();
-  const withdraw = useMutation({
-    mutationFn: () => call("delete", "/api/v1/packages/{file}", { path: { file: pkg.file } }),
-    onSuccess: () => {
-      toast({ kind: "done", title: `${pkg.file} was withdrawn` });
-      for (const queryKey of [keys.packages, keys.versions, keys.preview]) void client.invalidateQueries({ queryKey });
-      onClose();
-    },
-  });
-  return (
-    <ConfirmDialog title={`Withdraw ${pkg.component ? `${pkg.component} ` : ""}${pkg.version} for ${pkg.os} · ${pkg.arch}?`} confirm="Withdraw package" busy={withdraw.isPending} error={withdraw.error} onConfirm={() => withdraw.mutate()} onClose={onClose}>
-      <span className="mono">{pkg.file}</span> can no longer be downloaded. Hosts that run this version keep it; upgrades to it that have not
-      downloaded yet will fail.
-    </ConfirmDialog>
-  );
-}
+const PUBLISH = `muster package build --version VERSION --file muster-agent=muster-agent --file muster-watcher=muster-watcher
+muster package push muster-agent-VERSION-linux-amd64.tar.gz --targets-key release/targets-1.key`;
 
-function PublisherKeys() {
-  const client = useQueryClient();
-  const toast = useToast();
-  const list = useQuery(publisherKeysQuery);
-  const [key, setKey] = useState("");
-  const [name, setName] = useState("");
-  const add = useMutation({
-    mutationFn: () => call("post", "/api/v1/publisher_keys", { body: { public_key: key.trim(), name: name.trim() || undefined } }),
-    onSuccess: () => {
-      toast({ kind: "done", title: "The server accepts packages signed by this key" });
-      setKey("");
-      setName("");
-      void client.invalidateQueries({ queryKey: keys.publisherKeys });
-      void client.invalidateQueries({ queryKey: keys.server });
-    },
+function WithdrawDialog({ pkg: p, onClose }: { pkg: Package; onClose: () => void }) {
+  const withdraw = useChange({
+    run: (why: string) => withdrawPackage(p.file, why), done: `${p.file} is withdrawn`, stale: [keys.packages, keys.versions, keys.preview, keys.trails], then: onClose,
   });
   return (
-    <Panel title="Publisher keys">
-      <Stack gap="sm">
-        <Text size="sm" c="dimmed">The server accepts packages signed by these keys. A key added here does not change what enrolled agents trust: that was fixed when they enrolled.</Text>
-        {list.isError ? <LoadError what="The publisher keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
-        {list.data?.map((k) => (
-          <Group key={k.id} gap="sm" wrap="nowrap" align="flex-start">
-            <IconKey size={16} aria-hidden className={classes.keyIcon} />
-            <div className={classes.grow}>
-              <Text size="sm" fw={600}>{k.name || k.id}</Text>
-              <Text size="xs" c="dimmed"><span className="mono">{k.public_key}</span> · id <span className="mono">{k.id}</span> · added <Ago at={k.added_at} />{k.added_by ? ` by ${k.added_by}` : ""}</Text>
-            </div>
-          </Group>
-        ))}
-        {list.isSuccess && list.data.length === 0 ? <Text size="sm">No key yet: no package can be published.</Text> : null}
-        <form
-          onSubmit={(e) => {
-            e.preventDefault();
-            if (key.trim()) add.mutate();
-          }}
-        >
-          <Group align="flex-end" gap="sm">
-            <TextInput className={classes.grow} label="Public key" placeholder="RWQ…" value={key} onChange={(e) => setKey(e.currentTarget.value)} spellCheck={false} />
-            <TextInput label="Name" value={name} onChange={(e) => setName(e.currentTarget.value)} />
-            <ReasonButton type="submit" variant="default" loading={add.isPending} reason={key.trim() === "" ? "Paste the public key first." : null}>Add key</ReasonButton>
-          </Group>
-        </form>
-        {add.isError ? <Callout kind="error" title="The key was not added">{messageOf(add.error)}</Callout> : null}
-      </Stack>
-    </Panel>
+    <Dialog title={`Withdraw ${productOf(p)} ${p.version} for ${platformOf(p)}?`} confirm="Withdraw package" danger typed={p.version} why="optional" busy={withdraw.isPending} error={withdraw.error}
+      onConfirm={(why) => withdraw.mutate(why)} onClose={onClose}>
+      <p>Hosts that run it keep it, but no host can download <span className="mono">{p.file}</span> any more. Upgrades to it that have not downloaded yet fail.</p>
+    </Dialog>
   );
 }

@@ -1,83 +1,68 @@
-import { Stack, Table, Text } from "@mantine/core";
+/** Policies: which hosts belong together, and what they run. */
+import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { policiesQuery } from "~/api/queries";
-import type { Policy, PolicyComponent } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { IconFlag3 } from "@tabler/icons-react";
+import { useMemo, useState } from "react";
+import { POLICIES_PER_PAGE, policyPageQuery, POLICY_SORTS } from "~/api/policies";
+import type { Policy } from "~/api/types";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Pager } from "~/components/base/Pager";
+import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
-import { Ago } from "~/components/Now";
+import { CreatePolicyDialog } from "~/components/policy/PolicyDialogs";
 import { TextLink } from "~/components/TextLink";
-import { healthText } from "~/util/component";
-import { quoted } from "~/util/kql";
-import { plural, shellQuote } from "~/util/words";
-import classes from "./Tables.module.css";
+import { requiredText } from "~/util/policy";
+import classes from "./Admin.module.css";
+
+const route = getRouteApi("/shell/policies");
+
+const columns: Column<Policy>[] = [
+  {
+    id: "name", header: "Policy", sort: true,
+    cell: (p) => (
+      <>
+        <span className={classes.inline}>
+          <TextLink to="/policies/$policyId" params={{ policyId: p.id }} inherit className={classes.name}>{p.name}</TextLink>
+          {p.is_default ? <span className={classes.tag}>default</span> : null}
+          {p.is_managed ? <span className={classes.tag}>managed</span> : null}
+        </span>
+        {p.description ? <div className={classes.sub}>{p.description}</div> : null}
+      </>
+    ),
+  },
+  { id: "hosts", header: "Hosts", align: "end", nowrap: true, cell: (p) => (p.agents > 0 ? <TextLink to="/agents" search={{ policy: [p.id] }} inherit underline="always" aria-label={`${p.agents.toLocaleString()} hosts of ${p.name}`}>{p.agents.toLocaleString()}</TextLink> : "0") },
+  { id: "components", header: "Components", cell: (p) => p.components?.map((c) => c.name).join(", ") || <span className={classes.muted}>none</span> },
+  { id: "required", header: "Upgrades hosts to", wide: true, cell: (p) => requiredText(p) || <span className={classes.muted}>–</span> },
+  { id: "revision", header: "Revision", sort: true, align: "end", wide: true, cell: (p) => p.revision.toLocaleString() },
+  { id: "updated_at", header: "Changed", sort: true, nowrap: true, wide: true, cell: (p) => <><When at={p.updated_at} /> <span className={classes.muted}>by {p.updated_by}</span></> },
+];
 
 export function PoliciesPage() {
-  const list = useQuery(policiesQuery);
-  const first = list.data?.find((p) => p.components?.length) ?? list.data?.[0];
+  const { page = 1, sort, desc = false } = route.useSearch();
+  const navigate = useNavigate({ from: "/policies" });
+  const [creating, setCreating] = useState(false);
+  const by = useMemo(() => ({ column: POLICY_SORTS.find((s) => s === sort) ?? "name", desc }), [sort, desc]);
+  const list = useQuery(policyPageQuery(page, by.column, by.desc));
   return (
     <>
-      <PageHead title="Policies" hint="Groups of agents, and the components that they run" />
+      <PageHead title="Policies" docs="start" sub="A policy says which hosts belong together, what they run, and which versions they are upgraded to automatically.">
+        <Button onClick={() => setCreating(true)}>Create policy…</Button>
+      </PageHead>
       {list.isError ? <LoadError what="The policies" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <Panel><Loading /></Panel> : null}
-      {list.data?.length === 0 ? <Panel><Empty title="There is no policy">Create one with <span className="mono">muster policies create NAME</span>.</Empty></Panel> : null}
-      <Stack gap="md">
-        {list.data?.map((p) => <OnePolicy key={p.id} policy={p} />)}
-        {first ? (
-          <Panel title="Change the components of a policy">
-            <Stack gap="xs">
-              <Text size="sm">A file has all components of a policy, and replaces those it has. A new version in it changes no host: an upgrade or a rollout of the component does.</Text>
-              <CopyBlock label="Commands that change the components of a policy" text={`muster policies update --example > components.yaml\nmuster policies update ${shellQuote(first.id)} --components components.yaml`} />
-            </Stack>
-          </Panel>
-        ) : null}
-      </Stack>
+      {list.isPending ? <Loading /> : null}
+      {list.data?.total === 0 ? (
+        <Empty icon={<IconFlag3 size={32} stroke={1.5} aria-hidden />} title="There is no policy yet"><p>Hosts enrol into one. Create it here, or with this command.</p><CopyBlock label="Command that creates a policy" text="muster policies create NAME" /></Empty>
+      ) : null}
+      {list.data && list.data.total > 0 ? (
+        <>
+          <DataTable label="Policies" columns={columns} rows={list.data.items} rowId={(p) => p.id} rowName={(p) => p.name} sort={by} density="comfortable"
+            onSort={(s) => void navigate({ search: { sort: s.column, desc: s.desc || undefined } })} onOpen={(p) => void navigate({ to: "/policies/$policyId", params: { policyId: p.id } })} busy={list.isPlaceholderData} />
+          <Pager page={page} perPage={POLICIES_PER_PAGE} total={list.data.total} of="policies" onPage={(n) => void navigate({ search: (old) => ({ ...old, page: n }) })} />
+        </>
+      ) : null}
+      {creating ? <CreatePolicyDialog onDone={(p) => void navigate({ to: "/policies/$policyId", params: { policyId: p.id } })} onClose={() => setCreating(false)} /> : null}
     </>
-  );
-}
-
-function OnePolicy({ policy: p }: { policy: Policy }) {
-  const components = p.components ?? [];
-  return (
-    <div id={`policy-${p.id}`}>
-      <Panel
-        title={p.name}
-        flush
-        aside={(
-          <Text size="xs" c="dimmed">
-            <span className="mono">{p.id}</span> · <TextLink to="/agents" search={{ kuery: `policy_id: ${quoted(p.id)}` }} inherit underline="always">{plural(p.agents, "agent")}</TextLink> · revision {p.revision}, by {p.updated_by} <Ago at={p.updated_at} />
-          </Text>
-        )}
-      >
-        {components.length === 0 ? <Text size="sm" c="dimmed" p="md">Its agents run no components.</Text> : (
-          <div className={classes.scroll} tabIndex={0} role="region" aria-label={`Components of ${p.name}`}>
-            <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={classes.table}>
-              <Table.Thead>
-                <Table.Tr>{["Component", "Runtime", "Version", "Health after an upgrade", "Configuration"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}</Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>{components.map((c) => <Row key={c.name} component={c} />)}</Table.Tbody>
-            </Table>
-          </div>
-        )}
-      </Panel>
-    </div>
-  );
-}
-
-/** What the hosts of the policy run of a component that must not run mixed versions. */
-function inForceText(c: PolicyComponent): string {
-  if (!c.in_force) return "in lockstep, no version in force yet";
-  if (c.in_force.changing) return "in lockstep, a rollout is changing it";
-  return `in lockstep, ${c.in_force.version} in force`;
-}
-
-function Row({ component: c }: { component: PolicyComponent }) {
-  return (
-    <Table.Tr>
-      <Table.Th scope="row" fw={600}>{c.name}{c.artifact?.image ? <div className={classes.long}>{c.artifact.image}</div> : null}</Table.Th>
-      <Table.Td>{c.runtime}</Table.Td>
-      <Table.Td className={classes.nowrap}>{c.version ? <span className="mono">{c.version}</span> : "any"}{c.lockstep ? <div className={classes.long}>{inForceText(c)}</div> : null}</Table.Td>
-      <Table.Td>{healthText(c)}</Table.Td>
-      <Table.Td>{c.server_config ? "rendered by the server, where the package allows it" : "from the package"}</Table.Td>
-    </Table.Tr>
   );
 }

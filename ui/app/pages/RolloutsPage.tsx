@@ -1,103 +1,133 @@
-import { Button, Text } from "@mantine/core";
+/** The rollouts, newest first, with how those under way are getting on. */
+import { Button, MultiSelect } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { IconPlus, IconRoute } from "@tabler/icons-react";
+import { IconRocket } from "@tabler/icons-react";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { rolloutsQuery } from "~/api/queries";
-import type { Rollout } from "~/api/types";
-import { Empty, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { Ago } from "~/components/Now";
-import { CountsBar } from "~/components/rollout/CountsBar";
-import { GuardRails } from "~/components/rollout/GuardRails";
-import { RolloutBadge } from "~/components/rollout/RolloutBadge";
-import { Countdown } from "~/components/rollout/Waits";
-import { badOf, percentOver } from "~/util/rolloutCounts";
-import { countStates, ROLLOUT_STATES } from "~/util/rolloutSearch";
-import { goalOf, stateLabel, stopTitle, strategyText, waitsOf, waitTitle } from "~/util/rolloutText";
-import { plural } from "~/util/words";
+import { rolloutsPageQuery, ROLLOUTS_PER_PAGE } from "~/api/board";
+import type { Rollout, StrategyKind } from "~/api/types";
+import { RolloutBadge } from "~/components/base/Badge";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Pager } from "~/components/base/Pager";
+import { SubNav } from "~/components/base/SubNav";
+import { When } from "~/components/base/Time";
+import { ProgressBar } from "~/components/base/ProgressBar";
+import { CopyBlock } from "~/components/CopyBlock";
+import { useClock } from "~/components/Now";
+import { TextLink } from "~/components/TextLink";
+import { committedPercent, doneText, rateText } from "~/util/board";
+import { badOf } from "~/util/rolloutCounts";
+import { isTab, kindWord, STATE_TABS, type RolloutsSearch } from "~/util/rolloutSearch";
+import { stopReason, waitsOf, waitTitle } from "~/util/rolloutText";
 import classes from "./RolloutsPage.module.css";
 
 const route = getRouteApi("/shell/rollouts");
 
+const COLUMNS: Column<Rollout>[] = [
+  { id: "name", header: "Rollout", width: "auto", cell: (r) => <Name rollout={r} /> },
+  { id: "version", header: "Version", width: "84px", wide: true, cell: (r) => <span className="mono">{r.plan.version ?? r.plan.upgrade_id ?? (r.rollback_of ? "earlier ones" : "–")}</span> },
+  { id: "state", header: "State", width: "112px", cell: (r) => <RolloutBadge rollout={r} /> },
+  { id: "progress", header: "Committed", width: "var(--committed-column)", cell: (r) => (r.state === "draft" ? <span className={classes.faint}>Not started</span> : <Progress rollout={r} />) },
+  { id: "hosts", header: "Hosts", align: "end", width: "72px", wide: true, cell: (r) => (r.state === "draft" ? "–" : r.counts.total.toLocaleString()) },
+  { id: "pace", header: "Pace", width: "160px", wide: true, cell: (r) => <Pace rollout={r} /> },
+  { id: "started", header: "Started", width: "144px", wide: true, cell: (r) => <Started rollout={r} /> },
+];
+
 export function RolloutsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const list = useQuery(rolloutsQuery);
-  const all = list.data?.items ?? [];
-  const shown = search.state ? all.filter((r) => search.state!.includes(r.state)) : all;
-  const counts = countStates(all);
-  const toggle = (state: Rollout["state"]) => {
-    const chosen = search.state ?? [];
-    const next = chosen.includes(state) ? chosen.filter((s) => s !== state) : [...chosen, state];
-    void navigate({ search: next.length > 0 ? { state: next } : {} });
-  };
+  const page = search.page ?? 1;
+  const list = useQuery(rolloutsPageQuery(search, page));
+  const show = (change: RolloutsSearch) => void navigate({ search: (old) => ({ ...old, page: undefined, ...change }) });
+  const filtered = search.state !== undefined || search.kind !== undefined;
+  const rows = list.data?.items ?? [];
   return (
     <>
-      <PageHead
-        title="Rollouts"
-        hint={list.data && list.data.total > all.length ? `The newest ${all.length} of ${list.data.total.toLocaleString()}` : "Upgrades of many agents in batches, which pause by themselves"}
-      >
-        <Button leftSection={<IconPlus size={16} aria-hidden />} renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>New rollout…</Button>
+      <PageHead title="Rollouts" docs="rollouts" sub="Upgrades of many hosts in batches, which pause by themselves when too many fail.">
+        <Button renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>Create rollout</Button>
       </PageHead>
+      <SubNav label="Rollouts" pages={[{ to: "/rollouts", label: "Rollouts" }, { to: "/groups", label: "Groups" }]} />
       {list.isError ? <LoadError what="The rollouts" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <Panel><Loading /></Panel> : null}
-      {counts.size > 1 || search.state ? (
-        <div className={classes.filters} role="group" aria-label="Filter by state">
-          {ROLLOUT_STATES.filter((s) => counts.has(s) || search.state?.includes(s)).map((s) => (
-            <button key={s} type="button" className={classes.filter} aria-pressed={search.state?.includes(s) ?? false} onClick={() => toggle(s)}>
-              {stateLabel[s]} <b>{counts.get(s) ?? 0}</b>
-            </button>
-          ))}
-          {search.state ? <Button size="compact-xs" variant="subtle" onClick={() => void navigate({ search: {} })}>Show all</Button> : null}
+      {list.isPending ? <Loading rows={6} /> : null}
+      {list.data && (rows.length > 0 || filtered) ? (
+        <div className={classes.filters}>
+          <div className={classes.tabs} role="group" aria-label="State">
+            {STATE_TABS.map((t) => (
+              <button key={t.label} type="button" className={classes.tab} aria-pressed={isTab(t, search.state)} onClick={() => show({ state: t.state })}>{t.label}</button>
+            ))}
+          </div>
+          <MultiSelect
+            className={classes.kind} aria-label="Strategy" placeholder={search.kind ? undefined : "All strategies"} clearable
+            data={Object.entries(kindWord).map(([value, label]) => ({ value, label }))} value={search.kind ?? []}
+            onChange={(kind) => show({ kind: kind.length > 0 ? (kind as StrategyKind[]) : undefined })}
+          />
         </div>
       ) : null}
-      {list.data && all.length === 0 ? (
-        <Panel>
-          <Empty icon={<IconRoute size={36} stroke={1.5} aria-hidden />} title="No rollout yet">
-            <p>A rollout upgrades many agents in batches: canaries first, with an exact preview, and it pauses by itself when too many fail.</p>
-            <Button renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>Create the first one</Button>
-          </Empty>
-        </Panel>
+      {list.data && rows.length === 0 ? (filtered ? (
+        <Empty title="No rollout matches these filters"><Button variant="default" onClick={() => show({ state: undefined, kind: undefined })}>Show all rollouts</Button></Empty>
+      ) : <First />) : null}
+      {rows.length > 0 ? (
+        <>
+          <div className={classes.table}><DataTable label="Rollouts" columns={COLUMNS} rows={rows} rowId={(r) => r.id} density="comfortable" fixed={860} busy={list.isPlaceholderData}
+            onOpen={(r) => void navigate({ to: "/rollouts/$rolloutId", params: { rolloutId: r.id } })} /></div>
+          <Pager page={page} perPage={ROLLOUTS_PER_PAGE} total={list.data?.total ?? 0} of="rollouts" onPage={(p) => show({ page: p > 1 ? p : undefined })} />
+        </>
       ) : null}
-      {all.length > 0 && shown.length === 0 ? <Panel><Empty title="No rollout is in this state" /></Panel> : null}
-      {shown.length > 0 ? <ul className={classes.list} aria-label="Rollouts">{shown.map((r) => <Card key={r.id} rollout={r} />)}</ul> : null}
-      <GuardRails />
     </>
   );
 }
 
-function Card({ rollout: r }: { rollout: Rollout }) {
-  const bad = badOf(r.counts);
-  const draft = r.state === "draft";
+function First() {
   return (
-    <li className={classes.card} aria-label={r.plan.name}>
-      <div className={classes.head}>
-        <div className={classes.title}>
-          <Link className={classes.name} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }}>{r.plan.name}</Link> <span className={classes.goal}>{goalOf(r)}</span>
-          <Text size="xs" c="dimmed">
-            {strategyText(r.plan)} · {r.started_at ? <>started by {r.started_by} <Ago at={r.started_at} /></> : <>drafted by {r.created_by} <Ago at={r.created_at} /></>}
-            {r.ended_at ? <> · ended <Ago at={r.ended_at} /></> : null}
-          </Text>
-        </div>
-        <RolloutBadge state={r.state} />
-      </div>
-      {draft ? <Text size="sm" c="dimmed" mt={8}>Not started: open it to preview and start it.</Text> : (
-        <>
-          <div className={classes.bar}><CountsBar counts={r.counts} /></div>
-          <div className={classes.foot}>
-            <span><b>{percentOver(r.counts)} %</b> of {plural(r.counts.total, "target")} done</span>
-            <span><b>{r.counts.succeeded.toLocaleString()}</b> upgraded</span>
-            <span data-bad={bad > 0 || undefined}><b>{bad.toLocaleString()}</b> failed</span>
-            <Waiting rollout={r} />
-          </div>
-        </>
-      )}
-    </li>
+    <Empty icon={<IconRocket size={36} stroke={1.5} aria-hidden />} title="No rollout yet">
+      <p>A rollout upgrades many hosts in batches: canaries first, with an exact preview. Create one here, or on the command line:</p>
+      <CopyBlock label="Command that creates a rollout" text="muster rollouts create --version 1.1.0 --all --canary 1 --start" />
+    </Empty>
   );
 }
 
-function Waiting({ rollout: r }: { rollout: Rollout }) {
-  if (r.state === "paused" && r.stop) return <span className={classes.wait}>{stopTitle[r.stop.kind]}</span>;
+function Name({ rollout: r }: { rollout: Rollout }) {
+  return (
+    <div>
+      <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit className={classes.name} title={r.plan.name}>{r.plan.name}</TextLink>
+      <div className={classes.sub}>{[kindWord[r.plan.strategy.kind] ?? r.plan.strategy.kind, r.plan.component ? `component ${r.plan.component}` : ""].filter(Boolean).join(" · ")}</div>
+    </div>
+  );
+}
+
+function Started({ rollout: r }: { rollout: Rollout }) {
+  return (
+    <div>
+      {r.started_at ? <When at={r.started_at} /> : <>Drafted <When at={r.created_at} /></>}
+      <div className={classes.sub}>by {r.started_by ?? r.created_by}</div>
+    </div>
+  );
+}
+
+function Progress({ rollout: r }: { rollout: Rollout }) {
+  const bad = badOf(r.counts);
+  return (
+    <div className={classes.progress}>
+      <ProgressBar counts={r.counts} />
+      <span className={classes.percent}>{committedPercent(r.counts)} %</span>
+      {bad > 0 ? <span className={classes.bad}>{bad.toLocaleString()} failed</span> : null}
+    </div>
+  );
+}
+
+/** How fast a rollout goes and when it will be done, or what it waits for. */
+function Pace({ rollout: r }: { rollout: Rollout }) {
+  const now = useClock();
+  if (r.ended_at || r.state === "draft") return <span className={classes.faint}>–</span>;
+  const done = doneText(r.pace, now);
   const first = waitsOf(r)[0];
-  if (!first) return null;
-  return <span className={classes.wait}>Waiting: {waitTitle(first.code).toLowerCase()}{first.until ? <> · <Countdown until={first.until} /></> : null}</span>;
+  if (r.state === "paused" && r.stop) return <span className={classes.sub}>{stopReason(r.stop.kind)}</span>;
+  const rate = rateText(r.pace?.per_minute);
+  if (!rate && !done && !first) return <span className={classes.faint}>–</span>;
+  return (
+    <div>
+      {rate}
+      {done ? <div className={classes.sub}>{done}</div> : first ? <div className={classes.sub}>Waits: {waitTitle(first.code).toLowerCase()}</div> : null}
+    </div>
+  );
 }

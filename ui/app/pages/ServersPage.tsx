@@ -1,83 +1,68 @@
-import { Button, Stack, Table } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+/** The servers of the installation. */
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { call } from "~/api/client";
+import { forgetServer } from "~/api/accessKeys";
 import { keys, serversQuery } from "~/api/queries";
 import type { KnownServer } from "~/api/types";
-import { Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
-import { ConfirmDialog } from "~/components/ConfirmDialog";
-import { Ago } from "~/components/Now";
-import { WhyField } from "~/components/rollout/CommandDialog";
+import { Badge } from "~/components/base/Badge";
+import { DataTable, type Column } from "~/components/base/DataTable";
+import { Dialog } from "~/components/base/Dialog";
+import { Loading, LoadError, PageHead, Section } from "~/components/base/Page";
+import { RowButton } from "~/components/base/RowButton";
+import { SubNav } from "~/components/base/SubNav";
+import { Ago, When } from "~/components/base/Time";
+import { CopyBlock } from "~/components/CopyBlock";
 import { ServerRemarks } from "~/components/ServerRemarks";
-import { useToast } from "~/components/Toasts";
-import classes from "./Tables.module.css";
+import { useChange } from "~/hooks/useChange";
+import { sentence } from "~/util/words";
+import { SETTINGS_PAGES } from "./subPages";
+import classes from "./Admin.module.css";
 
 export function ServersPage() {
   const list = useQuery(serversQuery);
   const [leaving, setLeaving] = useState<KnownServer | null>(null);
+  const columns: Column<KnownServer>[] = [
+    { id: "host", header: "Server", cell: (s) => <><strong>{s.host}</strong><div className={classes.sub}><span className="mono">{s.id}</span></div></> },
+    {
+      id: "state", header: "State",
+      cell: (s) => (
+        <>
+          {s.away ? <Badge tone="away">Away, seen <Ago at={s.seen_at} /></Badge> : s.problem ? <Badge tone="wait">Running, with a problem</Badge> : <Badge tone="ok">Running</Badge>}
+          {s.problem ? <div className={classes.sub}>{sentence(s.problem)}</div> : null}
+        </>
+      ),
+    },
+    { id: "version", header: "Version", nowrap: true, cell: (s) => <span className="mono">{s.version}</span> },
+    { id: "parked", header: "Connected hosts", align: "end", nowrap: true, cell: (s) => (s.away ? "–" : s.parked.toLocaleString()) },
+    { id: "started", header: "Started", nowrap: true, wide: true, cell: (s) => <When at={s.started_at} /> },
+    { id: "address", header: "Addresses", wide: true, cell: (s) => <><div className="mono">{s.admin_url}</div><div className={classes.sub}>hosts: <span className="mono">{s.agents_url}</span></div></> },
+    { id: "act", header: "Actions", quiet: true, align: "end", nowrap: true, cell: (s) => (s.away ? <RowButton danger label={`Forget ${s.host}`} onClick={() => setLeaving(s)}>Forget…</RowButton> : null) },
+  ];
   return (
     <>
-      <PageHead title="Servers" hint="The servers of this installation. One that has been silent for 15 seconds is away, and leaves the list after a week." />
-      <ServerRemarks />
-      <Panel flush>
-        {list.isError ? <LoadError what="The servers" error={list.error} onRetry={() => void list.refetch()} /> : null}
-        {list.isPending ? <Loading rows={2} /> : null}
-        {list.data ? (
-          <div className={classes.scroll} tabIndex={0} role="region" aria-label="Servers">
-            <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={classes.table}>
-              <Table.Thead>
-                <Table.Tr>
-                  {["Host", "State", "Version", "Started", "Agents", "Address", "Id"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}
-                  <Table.Th scope="col"><span className="sr-only">Actions</span></Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>{list.data.items.map((s) => <Row key={s.id} server={s} onForget={() => setLeaving(s)} />)}</Table.Tbody>
-            </Table>
-          </div>
-        ) : null}
-      </Panel>
+      <PageHead title="Settings" name="Servers" docs="server" sub="The servers of this installation. One that has been silent for 15 seconds is away, and leaves the list after a week." />
+      <SubNav label="Settings" pages={SETTINGS_PAGES} />
+      {list.isError ? <LoadError what="The servers" error={list.error} onRetry={() => void list.refetch()} /> : null}
+      {list.isPending ? <Loading rows={2} /> : null}
+      {list.data ? (
+        <div className={classes.stack}>
+          <ServerRemarks />
+          <DataTable label="Servers" columns={columns} rows={list.data.items} rowId={(s) => s.id} density="comfortable" />
+          <Section title="Care for the servers" plain flush>
+            <CopyBlock label="Commands for servers" text={"muster status                          # what is wrong, and what to do\nmuster backup muster.backup            # all of the server in one secret file, while it runs\nmuster server upgrade --to VERSION     # all servers, one after the other, with a backup"} />
+          </Section>
+        </div>
+      ) : null}
       {leaving ? <ForgetDialog server={leaving} onClose={() => setLeaving(null)} /> : null}
     </>
   );
 }
 
-function Row({ server: s, onForget }: { server: KnownServer; onForget: () => void }) {
-  return (
-    <Table.Tr>
-      <Table.Th scope="row" fw={600}>{s.host}</Table.Th>
-      <Table.Td className={classes.nowrap}>
-        {s.away ? <span className={classes.state}>Away, seen <Ago at={s.seen_at} /></span> : <span className={classes.state} data-active>Running</span>}
-      </Table.Td>
-      <Table.Td><span className="mono">{s.version}</span></Table.Td>
-      <Table.Td className={classes.nowrap}><Ago at={s.started_at} /></Table.Td>
-      <Table.Td>{s.away ? "–" : s.parked.toLocaleString()}</Table.Td>
-      <Table.Td><span className="mono">{s.admin_url}</span></Table.Td>
-      <Table.Td><span className="mono">{s.id}</span></Table.Td>
-      <Table.Td className={classes.end}>
-        {s.away ? <Button size="compact-xs" variant="subtle" color="gray" aria-label={`Forget ${s.host}`} onClick={onForget}>Forget…</Button> : null}
-      </Table.Td>
-    </Table.Tr>
-  );
-}
-
 function ForgetDialog({ server: s, onClose }: { server: KnownServer; onClose: () => void }) {
-  const client = useQueryClient();
-  const toast = useToast();
-  const [why, setWhy] = useState("");
-  const forget = useMutation({
-    mutationFn: () => call("delete", "/api/v1/servers/{serverId}", { path: { serverId: s.id }, query: { why: why.trim() || undefined } }),
-    onSuccess: () => {
-      toast({ kind: "done", title: `The server on ${s.host} is forgotten` });
-      void client.invalidateQueries({ queryKey: keys.servers });
-      onClose();
-    },
-  });
+  const forget = useChange({ run: (why: string) => forgetServer(s.id, why), done: `The server on ${s.host} is forgotten`, stale: [keys.servers, keys.trails], then: onClose });
   return (
-    <ConfirmDialog title={`Forget ${s.host}?`} confirm="Forget server" harmless busy={forget.isPending} error={forget.error} onConfirm={() => forget.mutate()} onClose={onClose}>
-      <Stack gap="sm">
-        <span>It leaves the list. If it starts again, it is listed again.</span>
-        <WhyField value={why} onChange={setWhy} />
-      </Stack>
-    </ConfirmDialog>
+    <Dialog title={`Forget ${s.host}?`} confirm="Forget server" why="optional" busy={forget.isPending} error={forget.error} onConfirm={(why) => forget.mutate(why)} onClose={onClose}>
+      <p>It leaves the list. If it starts again, it is listed again.</p>
+    </Dialog>
   );
 }

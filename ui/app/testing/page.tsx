@@ -79,9 +79,9 @@ export const button = (name: string, within: ParentNode = document): HTMLButtonE
 
 export const click = (b: HTMLElement): Promise<void> => act(async () => b.click());
 
-export async function type(field: HTMLTextAreaElement, text: string): Promise<void> {
+export async function type(field: HTMLTextAreaElement | HTMLInputElement, text: string): Promise<void> {
   await act(async () => {
-    Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value")!.set!.call(field, text);
+    Object.getOwnPropertyDescriptor(field instanceof HTMLInputElement ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype, "value")!.set!.call(field, text);
     field.dispatchEvent(new Event("input", { bubbles: true }));
   });
 }

@@ -1,53 +1,53 @@
 import { expect, test } from "vitest";
 import type { ActionStatus } from "~/api/types";
-import { actionTitle, progressOf, whyNotCancel } from "./action";
+import { actionTitle, isScheduled, lackQuery, latestQuery, orderedBy, outcomeLook, partsOf } from "./action";
 
-const now = Date.parse("2026-01-02T12:00:00Z");
-
-function action(change: Partial<ActionStatus>): ActionStatus {
-  return {
-    actionId: "a1", type: "UPGRADE", status: "IN_PROGRESS", outcome: "IN_PROGRESS", version: "1.1.0", creationTime: "2026-01-02T11:00:00Z",
-    nbAgentsActioned: 9, nbAgentsActionCreated: 9, nbAgentsAck: 0, nbAgentsDone: 0, nbAgentsFailed: 0, hasRolloutPeriod: false, latestErrors: [], ...change,
-  };
-}
-
-test.each([
-  [{ nbAgentsDone: 5 }, "Upgrading 5 of 9 agents to 1.1.0"],
-  [{ startTime: "2026-01-02T13:00:00Z" }, "Upgrade of 9 agents to 1.1.0 is scheduled"],
-  [{ startTime: "2026-01-02T11:00:00Z" }, "Upgrading 0 of 9 agents to 1.1.0"],
-  [{ outcome: "COMPLETE", nbAgentsDone: 9 }, "Upgraded 9 agents to 1.1.0"],
-  [{ outcome: "COMPLETE", nbAgentsDone: 7, nbAgentsFailed: 2 }, "Upgraded 7 of 9 agents to 1.1.0, 2 failed"],
-  [{ outcome: "FAILED", nbAgentsFailed: 9 }, "Upgrade of 9 agents to 1.1.0 failed"],
-  [{ outcome: "CANCELLED", nbAgentsDone: 4 }, "Upgrade of 9 agents to 1.1.0 was cancelled, 4 done before"],
-  [{ outcome: "EXPIRED", nbAgentsDone: 6 }, "Upgrade of 9 agents to 1.1.0 expired, 3 never answered"],
-  [{ outcome: "ROLLOUT_PASSED", nbAgentsDone: 6 }, "Upgrading 6 of 9 agents to 1.1.0, past its rollout period"],
-  [{ outcome: "COMPLETE", nbAgentsActioned: 1, nbAgentsActionCreated: 1, nbAgentsDone: 1 }, "Upgraded 1 agent to 1.1.0"],
-  [{ type: "PROCEED", version: undefined, nbAgentsDone: 5 }, "Going on in lockstep on 5 of 9 agents"],
-  [{ type: "STAGE", nbAgentsDone: 5 }, "Staging on 5 of 9 agents: 1.1.0"],
-  [{ type: "STAGE", component: "web", outcome: "COMPLETE", nbAgentsDone: 9 }, "Staged on 9 agents: web 1.1.0"],
-  [{ rollback: true, version: "1.0.0", nbAgentsDone: 5 }, "Rolling back 5 of 9 agents to 1.0.0"],
-  [{ rollback: true, version: "1.0.0", outcome: "FAILED", nbAgentsFailed: 9 }, "Rollback of 9 agents to 1.0.0 failed"],
-  [{ component: "web", version: "2.5.0", nbAgentsDone: 5 }, "Upgrading web on 5 of 9 agents to 2.5.0"],
-  [{ component: "web", version: "2.5.0", outcome: "FAILED", nbAgentsFailed: 9 }, "Upgrade of web on 9 agents to 2.5.0 failed"],
-  [{ type: "UNENROLL", version: undefined, outcome: "COMPLETE", nbAgentsDone: 9 }, "Unenrolled 9 agents"],
-  [{ type: "POLICY_CHANGE", version: undefined, policyId: "web", revision: 4, nbAgentsDone: 3 }, "Policy web revision 4: 3 of 9 agents"],
-] as [Partial<ActionStatus>, string][])("%o reads %s", (change, want) => {
-  expect(actionTitle(action(change), now)).toBe(want);
+const now = Date.parse("2026-01-02T10:00:00Z");
+const action = (change: Partial<ActionStatus> = {}): ActionStatus => ({
+  actionId: "x1", type: "UPGRADE", status: "IN_PROGRESS", outcome: "IN_PROGRESS", version: "2.4.1", creationTime: "2026-01-02T09:00:00Z",
+  nbAgentsActioned: 10, nbAgentsActionCreated: 10, nbAgentsAck: 10, nbAgentsFailed: 0, nbAgentsDone: 0, hasRolloutPeriod: false, latestErrors: [], ...change,
 });
 
-test("done, failed and waiting always add up to the agents selected", () => {
-  for (let ack = 0; ack <= 12; ack++) {
-    for (let failed = 0; failed <= 12; failed++) {
-      const p = progressOf(action({ nbAgentsDone: ack, nbAgentsFailed: failed }));
-      expect(p.done + p.failed + p.waiting).toBe(p.total);
-      expect(Math.min(p.done, p.failed, p.waiting)).toBeGreaterThanOrEqual(0);
-    }
+test("titles say what was ordered", () => {
+  expect(actionTitle(action())).toBe("Upgrade to 2.4.1");
+  expect(actionTitle(action({ component: "web" }))).toBe("Upgrade of web to 2.4.1");
+  expect(actionTitle(action({ rollback: true }))).toBe("Rollback to 2.4.1");
+  expect(actionTitle(action({ type: "STAGE" }))).toBe("Staging of 2.4.1");
+  expect(actionTitle(action({ type: "POLICY_CHANGE", policyId: "web", revision: 3 }), () => "Web servers")).toBe("Policy Web servers changed to revision 3");
+  expect(actionTitle(action({ type: "SOMETHING_NEW", version: undefined }))).toBe("SOMETHING_NEW");
+});
+
+test("acknowledged is not done: only committed is green", () => {
+  const parts = partsOf(action({ progress: { committed: 3, watching: 5, rolled_back: 1, waiting_for_host: 1 } }));
+  expect(parts.map((p) => [p.state, p.tone, p.count])).toEqual([["waiting_for_host", "away", 1], ["watching", "watch", 5], ["committed", "ok", 3], ["rolled_back", "bad", 1]]);
+});
+
+test("the parts add up to the hosts", () => {
+  for (const a of [action({ progress: { committed: 3 } }), action({ type: "UNENROLL", nbAgentsDone: 4, nbAgentsFailed: 2 })]) {
+    expect(partsOf(a).reduce((n, p) => n + p.count, 0)).toBe(10);
   }
 });
 
-test("an upgrade can be cancelled only while an agent has not answered", () => {
-  expect(whyNotCancel(action({ nbAgentsAck: 5 }))).toBeNull();
-  expect(whyNotCancel(action({ nbAgentsAck: 9 }))).toMatch(/answered already/);
-  expect(whyNotCancel(action({ outcome: "COMPLETE" }))).toMatch(/ended/);
-  expect(whyNotCancel(action({ type: "UNENROLL" }))).toMatch(/Only upgrades/);
+test("the outcome is what moves", () => {
+  expect(outcomeLook(action({ progress: { watching: 10 } }), now)).toEqual({ word: "Watching", tone: "watch" });
+  expect(outcomeLook(action({ progress: { waiting_for_host: 2, committed: 8 } }), now).word).toBe("Waiting for hosts");
+  expect(outcomeLook(action({ startTime: "2026-01-02T11:00:00Z" }), now).word).toBe("Scheduled");
+  expect(outcomeLook(action({ outcome: "FAILED" }), now)).toEqual({ word: "Failed", tone: "bad" });
+  expect(isScheduled(action({ startTime: "2026-01-02T11:00:00Z", outcome: "CANCELLED" }), now)).toBe(false);
+});
+
+test("hosts that the action has left are stopped, and those without an answer wait while it lasts", () => {
+  const states = (a: ActionStatus) => partsOf(a).map((p) => [p.state, p.word, p.count]);
+  expect(states(action({ progress: { committed: 8 }, outcome: "COMPLETE" }))).toEqual([["committed", "Committed", 8], ["stopped", "Stopped", 2]]);
+  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9 }))).toEqual([["done", "Done", 9], ["sent", "Waiting", 1]]);
+  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9, outcome: "EXPIRED" }))).toEqual([["done", "Done", 9], ["stopped", "Without an answer", 1]]);
+  expect(latestQuery(action(), "watching")).toBe('upgrade_action_id: "x1" and progress: watching');
+  expect(latestQuery(action({ component: "web" }))).toBe('component_actions: "x1"');
+  expect(latestQuery(action({ type: "UNENROLL" }))).toBeUndefined();
+  expect(lackQuery("web", 3)).toBe('policy_id: "web" and not policy_revision_idx >= 3');
+});
+
+test("a rollout's order is by the rollout", () => {
+  expect(orderedBy({ created_by: "rollout Spring", rollout: { id: "r", name: "Spring" } })).toBe("");
+  expect(orderedBy({ created_by: "ann" })).toBe("ann");
 });

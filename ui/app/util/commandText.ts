@@ -1,79 +1,97 @@
-/** The texts of each command on a rollout. */
-import type { Rollout } from "~/api/types";
-import { inFlightWords, putBackOf, type Command } from "./rollout";
+/** The words of each command on a rollout. The server says which of them are possible, and why the others are not. */
+import type { Command, Rollout } from "~/api/types";
 import { badOf } from "./rolloutCounts";
 import { plural } from "./words";
 
+/** In buttons and menus. A command without words is not shown: single hosts are retried in the table of hosts. */
+export const commandLabel: Record<string, string> = {
+  approve: "Approve…", resume: "Resume…", pause: "Pause…", pause_now: "Pause at once…", retry: "Retry failed hosts…", skip: "Skip failed hosts…",
+  promote: "Promote…", force: "Force…", rollback_failed: "Roll back failed hosts…", rollback_all: "Roll back all hosts…", cancel: "Cancel rollout…",
+  delete: "Delete draft…",
+};
+
+/** boardCommands returns the commands that the board offers. A draft is only started or deleted, which nothing else can be. */
+export function boardCommands(r: Rollout): Command[] {
+  const ofDraft = (c: Command) => c.name === "start" || c.name === "delete";
+  return (r.commands ?? []).filter((c) => ofDraft(c) === (r.state === "draft")).map((c) =>
+    c.name === "skip" && c.allowed && badOf(r.counts) === 0
+      ? { ...c, allowed: false, reason: "No host has failed. Skip one of the others in the table of hosts." }
+      : c);
+}
+
 export interface CommandText {
+  /** The question. */
   title: string;
   /** A verb and its object. */
   confirm: string;
-  /** What the command does. */
+  /** What the command does, besides the warning of the server. */
   text: string;
+  /** The message afterwards. */
   done: string;
-  harmless: boolean;
+  /** What is typed first: it names what happens to how many. */
+  typed?: string;
 }
 
-export function commandText(command: Command, r: Rollout): CommandText {
+export function commandText(command: string, r: Rollout): CommandText {
   const name = `“${r.plan.name}”`;
-  const failed = badOf(r.counts);
-  const stuck = r.counts.failed; // watchers have rolled back others
+  const failed = plural(badOf(r.counts), "host");
+  const ahead = plural(aheadOf(r), "host");
   switch (command) {
-    case "start":
-      return { title: `Start ${name}?`, confirm: "Start rollout", text: "", done: `${name} is under way`, harmless: true };
-    case "pause":
-      return { title: `Pause ${name}?`, confirm: "Pause after this batch", text: "The current batch continues to its end; the next one does not start.", done: `${name} pauses after its current batch`, harmless: true };
-    case "pause_now":
-      return { title: `Pause ${name}?`, confirm: "Pause at once", text: `Nothing more is offered. ${inFlightWords(r)}`, done: `${name} is paused`, harmless: false };
-    case "resume":
-      if (r.state === "running") return { title: `Withdraw the pause of ${name}?`, confirm: "Continue without a pause", text: "It continues with the next batch when the current one has ended.", done: `${name} continues`, harmless: true };
-      return { title: `Resume ${name}?`, confirm: "Resume rollout", text: resumeWords(r), done: `${name} resumed`, harmless: true };
-    case "force":
-      return {
-        title: `Force ${name}?`, confirm: "Ignore failures",
-        text: `It continues, and failures no longer pause it. The exposure limit, windows and limits still apply.`,
-        done: `${name} continues and ignores failures`, harmless: false,
-      };
     case "approve":
-      return { title: `Approve ${name}?`, confirm: "Approve the rest", text: `The ${plural(r.counts.pending + r.counts.held, "target")} after the canaries can be upgraded.`, done: `${name} is approved`, harmless: true };
+      return { title: `Approve ${ahead} after the canaries?`, confirm: `Approve ${ahead}`, text: "The batches after the canaries can be upgraded.", done: `${name} is approved` };
+    case "pause": {
+      const batch = `batch ${batchNow(r)}`;
+      return { title: `Pause ${name} after ${batch}?`, confirm: `Pause after ${batch}`, text: `${capital(batch)} continues to its end; the next one does not start.`, done: `${name} pauses after ${batch}` };
+    }
+    case "pause_now":
+      return { title: `Pause ${name} at once?`, confirm: "Pause at once", text: `No more hosts are asked to upgrade. ${inFlightWords(r)}`, done: `${name} is paused` };
+    case "resume":
+      return r.state === "running"
+        ? { title: `Continue ${name} without a pause?`, confirm: "Withdraw the pause", text: "The next batch starts when the current one has ended.", done: `${name} continues` }
+        : { title: `Resume ${name}?`, confirm: "Resume rollout", text: `${capital(ahead)} ${aheadOf(r) === 1 ? "has" : "have"} not been upgraded yet.`, done: `${name} continues` };
+    case "promote":
+      return { title: `Promote ${name} to ${ahead}?`, confirm: `Promote to ${ahead}`, text: "The batches that are left begin as soon as the limits allow.", done: `${name} is promoted`, typed: `promote to ${ahead}` };
+    case "force":
+      return { title: `Force ${name} on ${ahead}?`, confirm: `Force ${ahead}`, text: "It continues, whatever fails.", done: `${name} continues and ignores failures`, typed: `force ${ahead}` };
     case "cancel":
-      return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `Nothing more is offered. ${inFlightWords(r)} Upgraded agents stay upgraded; roll back to undo that.`, done: `${name} is being cancelled`, harmless: false };
+      return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `${capital(ahead)} ${aheadOf(r) === 1 ? "keeps its" : "keep their"} version. ${inFlightWords(r)}`, done: `${name} is being cancelled` };
     case "retry":
-      return {
-        title: "Retry all failed targets?", confirm: `Retry ${plural(failed, "target")}`,
-        text: `${plural(failed, "failed target")} ${failed === 1 ? "is" : "are"} offered the version again${r.state === "paused" ? " when the rollout is resumed" : ""}. Withdrawn and expired targets are not included.`,
-        done: `Retrying ${plural(failed, "target")}`, harmless: true,
-      };
-    case "rollback_failed":
-      return { title: `Roll back ${name}?`, confirm: "Roll back failed targets", text: `${plural(stuck, "failed target")} ${stuck === 1 ? "goes" : "go"} back to ${stuck === 1 ? "its" : "their"} last healthy version.${already(r)}`, done: `Rolling back the failed targets of ${name}`, harmless: false };
+      return { title: `Retry ${failed}?`, confirm: `Retry ${failed}`, text: `All hosts that failed or were rolled back get the version again${r.state === "paused" ? " when the rollout is resumed" : ""}.`, done: `Retrying ${failed}` };
+    case "skip":
+      return { title: `Skip ${failed}?`, confirm: `Skip ${failed}`, text: "This rollout leaves the hosts that failed or were rolled back as they are, and does not count them any more.", done: `Skipped ${failed}` };
+    case "rollback_failed": {
+      const back = plural(r.counts.failed, "host");
+      return { title: `Roll back ${back}?`, confirm: `Roll back ${back}`, text: "The hosts that failed go back to their last healthy version, with a rollout that starts at once.", done: `Rolling back ${back}`, typed: `roll back ${back}` };
+    }
     case "rollback_all": {
-      const n = putBackOf(r);
-      return { title: `Roll back ${name}?`, confirm: "Roll back all", text: `${plural(n, "target")} that failed, ${n === 1 ? "was upgraded or is" : "were upgraded or are"} under way ${n === 1 ? "goes" : "go"} back to ${n === 1 ? "its" : "their"} last healthy version.${already(r)}`, done: `Rolling back all of ${name}`, harmless: false };
+      const back = plural(putBackOf(r), "host");
+      return { title: `Roll back ${back}?`, confirm: `Roll back ${back}`, text: "All hosts that run the version or are about to go back to their last healthy version, with a rollout that starts at once.", done: `Rolling back ${back}`, typed: `roll back ${back}` };
     }
     case "delete":
-      return { title: `Delete ${name}?`, confirm: "Delete draft", text: "The plan and its previews are deleted. Agents are not affected.", done: `${name} was deleted`, harmless: false };
+      return { title: `Delete the draft ${name}?`, confirm: "Delete draft", text: "The plan and its previews are deleted. No host changes.", done: `${name} was deleted` };
   }
+  return { title: `${capital(command.replaceAll("_", " "))} ${name}?`, confirm: capital(command.replaceAll("_", " ")), text: "", done: name };
 }
 
-/** Names the targets that are not rolled back again. */
-function already(r: Rollout): string {
-  const n = r.counts.rolled_back;
-  return n > 0 ? ` ${plural(n, "target")} ${n === 1 ? "was rolled back by its watcher" : "were rolled back by their watchers"} already.` : "";
+/** How many hosts the rollout has not asked to upgrade yet. */
+const aheadOf = (r: Rollout) => r.counts.pending + r.counts.held;
+
+/** How many hosts a rollback of all changes: those under way are included, those that their watchers rolled back are not. */
+export const putBackOf = (r: Rollout) => r.counts.failed + r.counts.succeeded + r.counts.verifying + r.counts.upgrading;
+
+/** The number of the batch that is under way, or whose soak and approval are. */
+export function batchNow(r: Rollout): number {
+  const batches = r.batches ?? [];
+  const at = batches.findIndex((b) => !b.cleared_at);
+  return at < 0 ? batches.length : at + 1;
 }
 
-function resumeWords(r: Rollout): string {
-  const failed = badOf(r.counts) - (r.forgiven ?? 0);
-  switch (r.stop?.kind) {
-    case "threshold":
-    case "canary":
-      return `It continues with the remaining hosts and the same version. The ${plural(failed, "failure")} so far no longer ${failed === 1 ? "counts" : "count"}; further ones pause it again.`;
-    case "exposure":
-      return "It continues. If the exposure limit still applies, it pauses again.";
-    case "rollback":
-      return "It continues with the version that is being rolled back. That is refused while its rollback is running.";
-    case "deadline":
-      return "It continues, and waits again for what took too long.";
-    default:
-      return "It continues where it paused.";
-  }
+/** What happens to hosts under way when nothing more is ordered. */
+export function inFlightWords(r: Rollout): string {
+  const { offered, upgrading, verifying } = r.counts;
+  const on = upgrading + verifying;
+  const back = offered === 0 ? "" : `${plural(offered, "order")} that no host has begun ${offered === 1 ? "is" : "are"} withdrawn. `;
+  return `${back}${on === 0 ? "No upgrade is under way." : `${plural(on, "upgrade")} under way still ${on === 1 ? "ends" : "end"}.`}`;
 }
+
+const capital = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1);

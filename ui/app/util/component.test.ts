@@ -1,26 +1,11 @@
 import { expect, test } from "vitest";
-import { agent, component } from "~/testing/agent";
-import { healthText, keptOf, runsQuery, whyNotGoBackComponent, whyNotUpgradeComponent } from "./component";
+import { component } from "~/testing/agent";
+import { healthText, keptOf, runsQuery } from "./component";
 
 test("the version to go back to is the last healthy one, else the newest that is kept", () => {
   expect(keptOf(component({ version: "3.0.0", rollbacks: ["1.0.0", "2.0.0", "3.0.0"] }))).toEqual(["2.0.0", "1.0.0"]);
   expect(keptOf(component({ version: "3.0.0", rollbacks: ["1.0.0", "2.0.0"], last_healthy_version: "1.0.0" }))).toEqual(["1.0.0", "2.0.0"]);
   expect(keptOf(component({ version: undefined, rollbacks: undefined }))).toEqual([]);
-});
-
-test("a component of a rollout, or under way, is not upgraded by hand", () => {
-  const why = (change: Parameters<typeof component>[0], of = agent()) => whyNotUpgradeComponent(of, component(change));
-  expect(why({})).toBeNull();
-  expect(why({ rollout: { id: "r1", name: "Spring" } })).toContain("“Spring” includes it");
-  expect(why({ upgrade_status: "started" })).toBe("It is being upgraded.");
-  expect(why({ upgrade_status: "failed" })).toBeNull();
-  expect(why({}, agent({ active: false }))).toContain("unenrolled");
-});
-
-test("a component goes back only to a version that its host has kept", () => {
-  expect(whyNotGoBackComponent(agent(), component({ rollbacks: undefined }))).toContain("keeps no other version");
-  expect(whyNotGoBackComponent(agent(), component({ rollbacks: ["2.4.0"], version: "2.4.0" }))).toContain("keeps no other version");
-  expect(whyNotGoBackComponent(agent(), component({ rollbacks: ["2.3.0"] }))).toBeNull();
 });
 
 test("the health rules of a policy are one line", () => {

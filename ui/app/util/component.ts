@@ -1,9 +1,7 @@
-/**
- * Components of an agent: which commands are possible, with the reasons why not. Checks only what
- * would make a dialog pointless; the server's preview decides the rest.
- */
-import type { Agent, AgentComponent, PolicyComponent } from "~/api/types";
+/** Components of an agent in words. */
+import type { AgentComponent, PolicyComponent } from "~/api/types";
 import { quoted } from "./kql";
+import type { Tone } from "./state";
 import { plural } from "./words";
 
 /** The query that finds the agents which run a component, in any version or in one. */
@@ -17,17 +15,12 @@ export function keptOf(c: AgentComponent): string[] {
   return kept.sort((a, b) => Number(b === c.last_healthy_version) - Number(a === c.last_healthy_version));
 }
 
-export function whyNotUpgradeComponent(a: Agent, c: AgentComponent): string | null {
-  if (a.status === "unenrolled" || !a.active) return "Its agent is unenrolled.";
-  if (a.status === "unenrolling") return "Its agent is unenrolling.";
-  if (c.rollout) return `The rollout “${c.rollout.name}” includes it. Skip it there, or wait until the rollout ends.`;
-  if (c.upgrade_status === "started") return `It is being upgraded${c.upgrade_details ? ` to ${c.upgrade_details.target_version}` : ""}.`;
-  return null;
-}
+const tones: Record<string, Tone> = { HEALTHY: "ok", DEGRADED: "wait", FAILED: "bad", STARTING: "move", CONFIGURING: "move", STOPPING: "move" };
 
-export function whyNotGoBackComponent(a: Agent, c: AgentComponent): string | null {
-  return whyNotUpgradeComponent(a, c) ?? (keptOf(c).length === 0 ? "The host keeps no other version of it." : null);
-}
+/** The tone of a component's state, which is the agent's own word. */
+export const componentTone = (status: string): Tone => tones[status.toUpperCase()] ?? "away";
+
+export const statusWord = (status: string): string => (status === "" ? "Unknown" : status[0]!.toUpperCase() + status.slice(1).toLowerCase());
 
 /** How hosts observe a component of a policy after its upgrade; what is not said is the agent's default. */
 export function healthText({ health: h }: PolicyComponent): string {

@@ -21,17 +21,5 @@ export const osVersionOf = (a: Agent): string => dig(a.local_metadata, "os", "ve
 export const archOf = (a: Agent): string =>
   dig(a.local_metadata, "host", "architecture") || dig(a.local_metadata, "os", "arch");
 
-export const platformOf = (a: Agent): string => [osOf(a), archOf(a)].filter(Boolean).join(" · ");
-
-/** False only if the agent reports it: an agent in a container cannot replace itself. */
-export const canUpgrade = (a: Agent): boolean => dig(a.local_metadata, "elastic", "agent", "upgradeable") !== "false";
-
-/** flatten turns nested metadata into dotted names, sorted. */
-export function flatten(tree: unknown, prefix = ""): [string, string][] {
-  if (tree === null || tree === undefined) return [];
-  if (typeof tree !== "object") return [[prefix, String(tree)]];
-  if (Array.isArray(tree)) return tree.length === 0 ? [] : [[prefix, tree.map((v) => (typeof v === "object" ? JSON.stringify(v) : String(v))).join(", ")]];
-  return Object.entries(tree as Record<string, unknown>)
-    .sort(([a], [b]) => a.localeCompare(b))
-    .flatMap(([name, value]) => flatten(value, prefix === "" ? name : `${prefix}.${name}`));
-}
+/** True if the agent reports that it runs without root's rights. */
+export const isUnprivileged = (a: Agent): boolean => dig(a.local_metadata, "elastic", "agent", "unprivileged") === "true";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { FleetDiff } from "~/api/types";
 import { fleet, HASH } from "~/testing/fleet";
-import { FLEET_COMMANDS, fleetCommandText, holding, managedBy, obstaclesOf, partsOf, startsNow, startsText, whyNotFleet } from "./fleet";
+import { fleetCommandText, fleetMenu, holding, managedBy, obstaclesOf, partsOf, startsNow, startsText } from "./fleet";
 
 const NOW = Date.parse("2026-01-02T12:00:00Z");
 const why = (...args: Parameters<typeof fleet>) => obstaclesOf(fleet(...args), NOW).map((o) => `${o.text} ${o.next}`);
@@ -24,7 +24,7 @@ test("a suspension names who, when and why; a pause names its field", () => {
   const by = { by: "ann", at: "2026-01-02T11:00:00Z", why: "disk is full" };
   const suspended = { type: "Stalled" as const, status: "True" as const, reason: "Suspended" };
   expect(why({ suspended: by }, {}, [notReady, suspended])).toEqual([
-    expect.stringMatching(/^ann took its agents over 1 hr\.? ago: “disk is full”\. Muster leaves them alone\. Resume it, or change its spec\.$/),
+    expect.stringMatching(/^ann took its hosts over 1 h ago: “disk is full”\. Muster leaves them alone\. Resume it, or change its spec\.$/),
   ]);
   expect(why({}, { paused: true }, [notReady, { type: "Stalled", status: "True", reason: "Paused" }])).toEqual(["spec.paused is true: the rollout under way is paused, and none is started. Unpause it."]);
 });
@@ -42,11 +42,11 @@ test("after a failure it says how to try again, and which agents failed", () => 
   ]);
   expect(reasons).toHaveLength(2);
   expect(reasons[0]).toContain("the same spec is not tried again. Change the spec, or the value of the annotation muster.dev/force-rollout");
-  expect(reasons[1]).toContain("2 agents failed to reach 1.1.0. See which agents failed.");
+  expect(reasons[1]).toContain("2 agents failed to reach 1.1.0. See which hosts failed.");
 });
 
 test("other reasons of the server are shown as it words them", () => {
-  expect(why({ agents: 0 })).toEqual([expect.stringContaining("No agent belongs to it.")]);
+  expect(why({ agents: 0 })).toEqual([expect.stringContaining("No host belongs to it.")]);
   expect(why({ observedGeneration: 1 })).toEqual([expect.stringContaining("has not acted on the newest spec yet")]);
   expect(why({}, {}, [notReady, { type: "Stalled", status: "True", reason: "CannotStart", message: "version 1.1.0 is not published" }])[0]).toMatch(/^Version 1\.1\.0 is not published\./);
   expect(why({}, {}, [{ ...notReady, message: "2 agents do not run 1.1.0" }])).toEqual(["2 agents do not run 1.1.0. Wait some seconds."]);
@@ -64,17 +64,19 @@ test("versions are listed by part, in the order of the rollouts", () => {
   expect(holding(fleet({}, {}, [{ type: "Stalled", status: "True" }, { type: "Degraded", status: "Unknown" }]))).toEqual(["Stalled"]);
 });
 
-test("a promotion is forced only for a rollout under way, once for each hash", () => {
-  expect(whyNotFleet("promote", fleet())).toBe("Its rollout is completed.");
-  expect(whyNotFleet("promote", fleet({ requestedRolloutHash: undefined }))).toBe("No rollout has been requested yet.");
-  expect(whyNotFleet("promote", fleet(running()))).toBeNull();
-  expect(whyNotFleet("promote", fleet(running(), { forcePromote: HASH }))).toContain("already");
-  expect(whyNotFleet("promote", fleet(running(), { forcePromote: "0".repeat(64) }))).toBeNull();
-  expect(whyNotFleet("promote", fleet(running(), { strategy: { kind: "lockstep" } }))).toContain("lockstep");
-  expect(whyNotFleet("resume", fleet())).toContain("not suspended");
-  expect(whyNotFleet("unpause", fleet())).toContain("not paused");
-  for (const c of FLEET_COMMANDS) expect(fleetCommandText(c, fleet()).title, c).toContain("web");
-  expect(FLEET_COMMANDS.filter((c) => fleetCommandText(c, fleet()).typed)).toEqual(["promote", "delete"]);
+test("the menu has the server's commands and the editor, and either pause or unpause", () => {
+  const command = (name: string, allowed: boolean, more = {}) => ({ name, allowed, ...(allowed ? {} : { reason: "It is not." }), ...more });
+  const running = [command("resume", false), command("pause", true), command("unpause", false), command("promote", false), command("delete", true)];
+  expect(fleetMenu(running).map((c) => c.name)).toEqual(["edit", "resume", "pause", "promote", "delete"]);
+  expect(fleetMenu(running)[0]).toMatchObject({ allowed: true, primary: true });
+  const paused = [command("unpause", true, { primary: true }), command("resume", false), command("pause", false)];
+  expect(fleetMenu(paused)).toMatchObject([{ name: "edit", primary: false }, { name: "unpause", primary: true }, { name: "resume" }]);
+});
+
+test("what cannot be undone is confirmed by typing the name", () => {
+  const all = ["pause", "unpause", "promote", "resume", "delete"] as const;
+  for (const c of all) expect(fleetCommandText(c, fleet()).title, c).toContain("web");
+  expect(all.filter((c) => fleetCommandText(c, fleet()).typed)).toEqual(["promote", "delete"]);
 });
 
 test("a fleet of a repository names the tool that would undo a change", () => {

@@ -1,12 +1,11 @@
 /**
  * Fleets in words: conditions and versions, why nothing rolls out and what to do about it, and the
- * commands with the reasons why not. The server decides; its reasons of conditions are in
- * server/spec/reconcile.
+ * questions of commands. The server decides; its reasons of conditions are in server/spec/reconcile.
  */
-import type { Fleet, FleetCondition, FleetDiff, FleetPreview } from "~/api/types";
+import type { Command, Fleet, FleetCondition, FleetDiff, FleetPreview } from "~/api/types";
 import { shortHash } from "./preview";
 import { isActive } from "./rollout";
-import { durationText, stateLabel } from "./rolloutText";
+import { durationText } from "./rolloutText";
 import { relative } from "./time";
 import { plural, sentence } from "./words";
 
@@ -82,7 +81,7 @@ export function obstaclesOf(f: Fleet, now: number): Obstacle[] {
   const out: Obstacle[] = [];
   if (s?.suspended) {
     out.push({
-      text: `${s.suspended.by} took its agents over ${relative(s.suspended.at, now)}${s.suspended.why ? `: “${s.suspended.why}”` : ""}. Muster leaves them alone.`,
+      text: `${s.suspended.by} took its hosts over ${relative(s.suspended.at, now)}${s.suspended.why ? `: “${s.suspended.why}”` : ""}. Muster leaves them alone.`,
       next: "Resume it, or change its spec.",
     });
   }
@@ -105,9 +104,9 @@ export function obstaclesOf(f: Fleet, now: number): Obstacle[] {
     out.push({ text: sentence(stalled!.message), next: "Change the spec, or what the sentence names." });
   }
   if (conditionOf(f, "Degraded")?.status === "True") {
-    out.push({ text: sentence(conditionOf(f, "Degraded")!.message.split(": look at them")[0]!), next: `See which agents failed. To try them again, change the value of the annotation ${FORCE_ROLLOUT}.`, to: r ? "rollout" : undefined });
+    out.push({ text: sentence(conditionOf(f, "Degraded")!.message.split(": look at them")[0]!), next: `See which hosts failed. To try them again, change the value of the annotation ${FORCE_ROLLOUT}.`, to: r ? "rollout" : undefined });
   }
-  if (isObserved(f) && s?.conditions && (s.agents ?? 0) === 0) out.push({ text: "No agent belongs to it.", next: "Change spec.selector. An agent that several fleets select belongs to the oldest of them." });
+  if (isObserved(f) && s?.conditions && (s.agents ?? 0) === 0) out.push({ text: "No host belongs to it.", next: "Change spec.selector. A host that several fleets select belongs to the oldest of them." });
   const ready = conditionOf(f, "Ready");
   if (out.length === 0 && ready?.status !== "True" && !active && !holds(f, "Progressing")) {
     out.push({ text: ready ? sentence(ready.message) : "The server has not looked at it yet.", next: "Wait some seconds." });
@@ -115,28 +114,18 @@ export function obstaclesOf(f: Fleet, now: number): Obstacle[] {
   return out;
 }
 
-export const FLEET_COMMANDS = ["pause", "unpause", "promote", "resume", "delete"] as const;
-export type FleetCommand = (typeof FLEET_COMMANDS)[number];
+export type FleetCommand = "pause" | "unpause" | "promote" | "resume" | "delete";
 
-/** whyNotFleet returns null if the command is allowed. */
-export function whyNotFleet(command: FleetCommand, f: Fleet): string | null {
-  const { requestedRolloutHash: hash, rollout: r, suspended } = f.status ?? {};
-  switch (command) {
-    case "pause":
-      return f.spec.paused ? "It is paused." : null;
-    case "unpause":
-      return f.spec.paused ? null : "It is not paused.";
-    case "resume":
-      return suspended ? null : "It is not suspended: nobody has taken its agents over.";
-    case "promote":
-      if (!hash) return "No rollout has been requested yet.";
-      if (!r || !isActive(r.state)) return r ? `Its rollout is ${(stateLabel[r.state] ?? r.state).toLowerCase()}.` : "It has no rollout.";
-      if (r.state === "cancelling") return "Its rollout is being cancelled.";
-      if (f.spec.strategy?.kind === "lockstep") return "In lockstep nothing can be forced: all agents are ready, or none begins.";
-      return f.spec.forcePromote === hash ? "Its promotion is forced already." : null;
-    case "delete":
-      return null;
-  }
+/** The words of the menu. */
+export const fleetCommandLabel: Record<string, string> = { edit: "Edit fleet…", resume: "Resume fleet…", pause: "Pause fleet…", unpause: "Unpause fleet…", promote: "Force promotion…", delete: "Delete fleet…" };
+
+/**
+ * fleetMenu returns the server's commands with the editor, which is always possible. Of pause and
+ * unpause only one exists at a time for who reads the menu.
+ */
+export function fleetMenu(commands: readonly Command[]): Command[] {
+  const shown = commands.filter((c) => c.allowed || (c.name !== "pause" && c.name !== "unpause"));
+  return [{ name: "edit", allowed: true, primary: !shown.some((c) => c.primary) }, ...shown];
 }
 
 interface Words {
@@ -151,7 +140,7 @@ interface Words {
 
 export function fleetCommandText(command: FleetCommand, f: Fleet): Words {
   const name = f.metadata.name;
-  const agents = plural(f.status?.agents ?? 0, "agent");
+  const hosts = plural(f.status?.agents ?? 0, "host");
   switch (command) {
     case "pause":
       return { title: `Pause ${name}?`, confirm: "Pause fleet", text: "Sets spec.paused. The rollout under way is paused, and none is started.", done: `${name} is paused`, harmless: true };
@@ -159,18 +148,18 @@ export function fleetCommandText(command: FleetCommand, f: Fleet): Words {
       return { title: `Unpause ${name}?`, confirm: "Unpause fleet", text: "Removes spec.paused. Its rollout goes on, or the next one starts.", done: `${name} goes on`, harmless: true };
     case "promote":
       return {
-        title: `Force the promotion of ${name}?`, confirm: `Force promotion on ${agents}`, done: `The promotion of ${name} is forced`, typed: true,
+        title: `Force the promotion of ${name}?`, confirm: `Force promotion on ${hosts}`, done: `The promotion of ${name} is forced`, typed: true,
         text: `Sets spec.forcePromote to ${shortHash(f.status?.requestedRolloutHash ?? "")}…, the hash that is being rolled out. Its rollout goes on without the observation of canaries, soak and approval, and after a stop by a gate. Windows, freezes and the exposure budget still hold.`,
       };
     case "resume":
       return {
         title: `Resume ${name}?`, confirm: "Resume fleet", done: `${name} goes on`, harmless: true,
-        text: `Muster brings its ${agents} to what the spec says again, also those that were taken over.`,
+        text: `Muster brings its ${hosts} to what the spec says again, also those that were taken over.`,
       };
     case "delete":
       return {
-        title: `Delete ${name}?`, confirm: `Delete ${name}, which has ${agents}`, done: `${name} was deleted`, typed: true,
-        text: `Its ${agents} keep their versions, and nothing brings them to another one. A rollout under way is cancelled, unless it is past its canaries: then it goes on to its end.`,
+        title: `Delete ${name}?`, confirm: `Delete ${name}, which has ${hosts}`, done: `${name} was deleted`, typed: true,
+        text: `Its ${hosts} keep their versions, and nothing brings them to another one. A rollout under way is cancelled, unless it is past its canaries: then it goes on to its end.`,
       };
   }
 }

@@ -1,31 +1,48 @@
-/** The texts and the order of incidents. */
+/** The texts, the order and the search of incidents. */
 import type { Incident } from "~/api/types";
+import { withoutIds } from "./prose";
+import { compact, pageOf } from "./searchParts";
+import type { Tone } from "./state";
+import { sentence } from "./words";
 
 export const incidentKind: Record<Incident["category"], string> = {
-  upgrade_failed: "Upgrade and rollback failed",
-  upgrade_rollback_failed: "Rollback failed",
-  upgrade_stalled: "Running, but not healthy",
-  rollout_stopped: "Rollout stopped",
-  version_rolled_back: "Version rolled back",
+  upgrade_failed: "Upgrade and rollback failed", upgrade_rollback_failed: "Rollback failed", upgrade_stalled: "Running, but not healthy",
+  rollout_stopped: "Rollout stopped", version_rolled_back: "Version rolled back",
 };
 
-export const incidentLabel: Record<Incident["state"], string> = { open: "Open", acknowledged: "Acknowledged", resolved: "Resolved" };
+export const INCIDENT_STATES: readonly Incident["state"][] = ["open", "acknowledged", "resolved"];
 
-const order: Record<Incident["state"], number> = { open: 0, acknowledged: 1, resolved: 2 };
+export const incidentWord: Record<Incident["state"], string> = { open: "Open", acknowledged: "Acknowledged", resolved: "Resolved" };
 
-/** Open ones first, critical before warning, then the newest first. */
-export function sortIncidents(list: readonly Incident[]): Incident[] {
-  return [...list].sort((a, b) =>
-    order[a.state] - order[b.state] ||
-    Number(b.severity === "critical") - Number(a.severity === "critical") ||
-    Date.parse(b.opened_at) - Date.parse(a.opened_at));
+export const severityLook = (i: Pick<Incident, "severity">): { word: string; tone: Tone } =>
+  i.severity === "critical" ? { word: "Critical", tone: "bad" } : { word: "Warning", tone: "wait" };
+
+/** Critical before warning, then the newest first. */
+export const sortIncidents = (list: readonly Incident[]): Incident[] =>
+  [...list].sort((a, b) => Number(b.severity === "critical") - Number(a.severity === "critical") || Date.parse(b.opened_at) - Date.parse(a.opened_at));
+
+export const incidentTitle = (i: Pick<Incident, "title">): string => {
+  const title = withoutIds(i.title);
+  return title.startsWith("rollout ") ? `R${title.slice(1)}` : title;
+};
+
+export const incidentText = (i: Pick<Incident, "text">): string => sentence(withoutIds(i.text));
+
+export type IncidentCommand = "ack" | "resolve";
+
+/** The words of commands, without the dots of a dialog. */
+export const incidentCommand: Record<IncidentCommand, string> = { ack: "Acknowledge", resolve: "Resolve" };
+
+/** offered returns the commands that all of the incidents accept now. */
+export const offered = (list: readonly Pick<Incident, "commands">[]): IncidentCommand[] =>
+  (["ack", "resolve"] as const).filter((name) => list.every((i) => i.commands.some((c) => c.name === name && c.allowed)));
+
+export interface IncidentsSearch {
+  /** Absent: open ones. */
+  state?: Exclude<Incident["state"], "open">;
+  page?: number;
 }
 
-export function whyNotAck(i: Incident): string | null {
-  if (i.state === "resolved") return "It is resolved.";
-  return i.state === "acknowledged" ? `${i.acked?.by ?? "Somebody"} has acknowledged it already.` : null;
-}
-
-export function whyNotResolve(i: Incident): string | null {
-  return i.state === "resolved" ? "It is resolved already." : null;
-}
+/** parseIncidentsSearch drops unknown values, so that old links still open. */
+export const parseIncidentsSearch = (raw: Record<string, unknown>): IncidentsSearch =>
+  compact({ state: raw.state === "resolved" || raw.state === "acknowledged" ? raw.state : undefined, page: pageOf(raw.page) });

@@ -61,10 +61,11 @@ export function quoted(text: string): string {
 
 /** The help of the search bar: one example for each feature. */
 export const EXAMPLES: readonly { query: string; means: string }[] = [
-  { query: "status: (offline or degraded)", means: "in one of two statuses" },
-  { query: "agent.version >= 1.0.0 and agent.version < 1.2.0", means: "in a range of versions; 1.10.0 is above 1.9.0" },
-  { query: "tags: prod and not tags: canary", means: "with one tag and without another" },
-  { query: "local_metadata.host.hostname.keyword: web-*", means: "whose host name starts with web-" },
+  { query: "web fra", means: "hosts with both words in their names" },
+  { query: "health: (offline or degraded)", means: "in one of two states" },
+  { query: "version >= 2.3.0 and version < 2.10.0", means: "in a range of versions; 2.10.0 is above 2.9.0" },
+  { query: "tag: prod and not tag: canary", means: "with one tag and without another" },
+  { query: "progress: rolled_back", means: "whose last upgrade was rolled back" },
+  { query: "host: web-*", means: "whose name starts with web-" },
   { query: "last_checkin < now-1h", means: "not seen for an hour" },
-  { query: "debian", means: "with this word in any field" },
 ];

@@ -1,3 +1,5 @@
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { lineOf, MAX_PLAN_CHARS, parseGroup, parsePlan, planText, serverFault } from "./planYaml";
 import { groupExample } from "./groupExample";
@@ -21,16 +23,33 @@ test("a plan is parsed as YAML, and its version stays a string", () => {
   });
 });
 
-test("the example plan is complete, for any version", () => {
-  for (const version of [undefined, "2.0.0-rc1"]) expect(parsePlan(planExample(version)).faults).toEqual([]);
+test("the first plan lacks only what the operator has to choose", () => {
+  expect(parsePlan(planExample({})).faults.map((f) => [f.field, f.missing])).toEqual([["name", true], ["version", true], ["select", true]]);
+  expect(parsePlan(planExample({ version: "1.1.0" })).faults.map((f) => f.field)).toEqual(["select"]);
+  for (const version of ["2.0.0-rc1", "1.10", "null"]) {
+    const { plan, faults } = parsePlan(planExample({ version, component: "web", kuery: 'version: "1.0.0"' }));
+    expect(faults).toEqual([]);
+    expect(plan).toMatchObject({ name: `web to ${version}`, component: "web", version, select: { kuery: 'version: "1.0.0"' } });
+  }
+  expect(parsePlan(planExample({ version: "1.1.0", agents: ["a", "b"] })).plan?.select).toEqual({ agents: ["a", "b"] });
 });
 
-test("the commented keys of the example are valid YAML", () => {
-  const all = planExample("1.1.0").split("\n").map((l) => l.replace(/^(\s*)# (?=[a-z_]+:|  [a-z_]+:)/, "$1")).join("\n");
-  const { faults, plan: whole } = parsePlan(all);
-  expect(faults).toEqual([]);
-  expect(Object.keys(whole ?? {})).toEqual(expect.arrayContaining(["description", "source_version", "profile", "migration"]));
+test("wrong names, types and words are found at once, each at its line", () => {
+  const { faults } = parsePlan("name: a\nversion: 1.10\nselect: { all: true }\nstrategy:\n  kind: canery\n  batch_sise: 2\nfailure: { count: few }\npace:\n  windows:\n    - { day: [mon], from: 22:00, to: 4 }\n");
+  expect(faults.map((f) => `${f.line} ${f.text}`)).toEqual([
+    '2 version is 1.1, want text: put it in quotes, "1.10".',
+    "5 strategy.kind is “canery”, want rolling, canary, all_at_once, rings or lockstep.",
+    "6 strategy.batch_sise is not a known key: did you mean batch_size.",
+    "7 failure.count is “few”, want a whole number.",
+    "10 pace.windows[0].day is not a known key: did you mean days.",
+    '10 pace.windows[0].to is 4, want text: put it in quotes, "4".',
+  ]);
 });
+
+test("the schemas are those of the API", () => {
+  const made = execFileSync(process.execPath, ["generatePlanSchema.mjs", "--print"], { encoding: "utf8" });
+  expect(readFileSync("app/api/__generated__/planSchema.ts", "utf8"), "run `npm run generate`").toBe(made);
+}, 30_000); // a process, which parses all of the API's document
 
 test.each([
   ["name: a\n  version: 2", 1, /[Nn]ested|implicit|multiline/i],
@@ -46,9 +65,9 @@ test.each([
 });
 
 test("missing required keys are found without the server", () => {
-  expect(parsePlan("description: nothing else").faults.map((f) => f.field)).toEqual(["name", "version", "select"]);
-  expect(parsePlan("name: a\nversion: 1.1.0\nselect: {}").faults.map((f) => f.field)).toEqual(["select"]);
-  expect(parsePlan("name: a\nprofile: edge\nupgrade_id: x\nselect: {all: true}").faults).toEqual([]);
+  expect(parsePlan("description: nothing else").faults.map((f) => f.field)).toEqual(["name", "version", "select", "strategy"]);
+  expect(parsePlan("name: a\nversion: 1.1.0\nselect: {}\nstrategy: {kind: rolling}").faults.map((f) => f.field)).toEqual(["select"]);
+  expect(parsePlan("name: a\nprofile: edge\nupgrade_id: x\nselect: {all: true}\nstrategy: {kind: rolling}").faults).toEqual([]);
 });
 
 test.each([
@@ -94,7 +113,7 @@ members:
 
 test("the plan of a group keeps the order of its members, and its versions stay strings", () => {
   const { plan, faults } = parseGroup(group);
-  expect(faults).toEqual([]);
+  expect(faults.map((f) => `${f.line} ${f.field}`)).toEqual(["11 members[1].plan.strategy.kind"]);
   expect(plan?.members.map((m) => m.name)).toEqual(["db", "web"]);
   expect(plan?.desired_versions).toEqual({ db: "1.1.0", web: "1.2.0" });
 });
@@ -120,5 +139,5 @@ test.each([
   ["[request body.plan.desired_versions]: has no version for members[1], web: give one", 3, "desired_versions"],
   ["[request body.plan.members[0].name]: is \"DB\"", 5, "members[0].name"],
 ])("the server's %j about a group is located at line %i", (message, line, field) => {
-  expect(serverFault(group, message)).toEqual({ line, field, text: message });
+  expect(serverFault(group, message)).toEqual({ line, field, text: message.replace(/^\[.*\]: /, `${field} `) });
 });

@@ -1,6 +1,7 @@
 /** A preview in words and numbers. */
 import type { Drift, Preview, PreviewTarget, SkippedAgent } from "~/api/types";
 import { codeText } from "./rolloutText";
+import { willOf } from "./planPreview";
 import { plural } from "./words";
 
 export interface SkipGroup {
@@ -33,24 +34,24 @@ export function withConfig(p: Preview, search = ""): PreviewTarget[] {
 
 const wordsOf = (search: string): string[] => search.toLowerCase().split(/\s+/).filter(Boolean);
 
-/** startText is the label of the start button, with the number of agents in the preview. */
+/** startText is the label of the start button, with the number of hosts in the preview. */
 export function startText(p: Preview): string {
-  return `Start on ${plural(p.targets.length, "agent")}`;
+  return `Upgrade ${plural(willOf(p), "host")}`;
 }
 
 /** whyNotStart returns null if a preview can be started. */
 export function whyNotStart(p: Preview | undefined, error: unknown): string | null {
   if (error) return "The preview failed.";
   if (!p) return "Loading the preview…";
-  if (p.targets.length === 0) return "No agent would be upgraded.";
+  if (willOf(p) === 0) return "No host would be upgraded.";
   return null;
 }
 
 /** driftText summarises a drift. */
 export function driftText(d: Drift): string {
   const parts = [
-    d.added.length > 0 ? `${plural(d.added.length, "agent")} added` : "",
-    d.removed.length > 0 ? `${plural(d.removed.length, "agent")} removed` : "",
+    d.added.length > 0 ? `${plural(d.added.length, "host")} added` : "",
+    d.removed.length > 0 ? `${plural(d.removed.length, "host")} removed` : "",
     d.changed.length > 0 ? `${d.changed.length.toLocaleString()} changed` : "",
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(", ") : "nothing";

@@ -1,14 +1,7 @@
 /** What a rollback would do, in words, and why its button is disabled. */
-import type { Agent, RollbackPreview } from "~/api/types";
+import type { RollbackPreview } from "~/api/types";
 import { exact } from "./time";
 import { plural } from "./words";
-
-/** backTo returns the version an agent can be rolled back to, and until when. */
-export function backTo(agent: Agent): string {
-  const r = agent.rollback;
-  if (!r?.available) return "no version";
-  return `${r.version}, ${limit(r.valid_until)}`;
-}
 
 /** limit returns until when a rollback is possible; without a time the upgrade is still being watched. */
 export function limit(validUntil?: string): string {
@@ -23,13 +16,13 @@ export function versionsOf(preview: RollbackPreview): string[] {
 /** confirmText is the label of the button: its agents and, if they share one, their version. */
 export function confirmText(preview: RollbackPreview | undefined, agents: number): string {
   const versions = preview ? versionsOf(preview) : [];
-  return `Roll back ${plural(preview?.will ?? agents, "agent")}${versions.length === 1 ? ` to ${versions[0]}` : ""}`;
+  return `Roll back ${plural(preview?.will ?? agents, "host")}${versions.length === 1 ? ` to ${versions[0]}` : ""}`;
 }
 
 /** whyNotGoBack returns null if the button is enabled. */
 export function whyNotGoBack(preview: RollbackPreview | undefined, error: unknown): string | null {
-  if (error) return "The preview failed.";
-  if (!preview) return "Loading the preview…";
-  if (preview.will === 0) return "None of these agents can be rolled back.";
+  if (error) return "The preview could not be read.";
+  if (!preview) return "The preview is being read.";
+  if (preview.will === 0) return "None of these hosts can be rolled back.";
   return null;
 }

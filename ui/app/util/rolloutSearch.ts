@@ -1,40 +1,69 @@
-/** The searches of the rollout pages, as in their addresses. */
-import type { Rollout, RolloutState, TargetState } from "~/api/types";
-import { isTargetState } from "./rolloutCounts";
-import { stateLabel } from "./rolloutText";
+/** The searches of the rollout pages, as in their addresses. Both drop unknown values, so that old links still open. */
+import type { RolloutState, StrategyKind } from "~/api/types";
+import type { GridGroup } from "./gridClass";
+import { groupsFrom } from "./gridText";
+import { rolloutWord } from "./state";
 
-export const ROLLOUT_STATES = Object.keys(stateLabel) as RolloutState[];
+export const ROLLOUT_STATES = Object.keys(rolloutWord) as RolloutState[];
+
+export const kindWord: Record<StrategyKind, string> = { rolling: "Rolling", canary: "Canary", rings: "Rings", all_at_once: "All at once", lockstep: "Lockstep" };
 
 export interface RolloutsSearch {
   state?: RolloutState[];
-}
-
-export interface BoardSearch {
-  state?: TargetState;
-  batch?: number;
+  kind?: StrategyKind[];
   page?: number;
 }
 
-/** Both drop unknown values, so that old links still open. */
+export interface BoardSearch {
+  /** The groups of the grid that are shown. */
+  state?: GridGroup[];
+  batch?: number;
+  /** The reason of a failure. */
+  code?: string;
+  /** The id of the one agent that is shown. */
+  host?: string;
+  page?: number;
+}
+
 export function parseRolloutsSearch(raw: Record<string, unknown>): RolloutsSearch {
-  const state = (Array.isArray(raw.state) ? raw.state : []).filter((s): s is RolloutState => ROLLOUT_STATES.includes(s as RolloutState));
-  return state.length > 0 ? { state } : {};
+  const state = list(raw.state).filter((s): s is RolloutState => ROLLOUT_STATES.includes(s as RolloutState));
+  const kind = list(raw.kind).filter((k): k is StrategyKind => typeof k === "string" && k in kindWord);
+  return compact({ state: state.length > 0 ? state : undefined, kind: kind.length > 0 ? kind : undefined, page: whole(raw.page, 2) });
 }
 
 export function parseBoardSearch(raw: Record<string, unknown>): BoardSearch {
-  const whole = (v: unknown, least: number) => (typeof v === "number" && Number.isInteger(v) && v >= least ? v : undefined);
-  const search: BoardSearch = {};
-  if (isTargetState(raw.state)) search.state = raw.state;
-  const batch = whole(raw.batch, 0);
-  if (batch !== undefined) search.batch = batch;
-  const page = whole(raw.page, 2);
-  if (page !== undefined) search.page = page;
-  return search;
+  const state = groupsFrom(raw.state);
+  return compact({ state: state.length > 0 ? state : undefined, batch: whole(raw.batch, 0), code: text(raw.code), host: text(raw.host), page: whole(raw.page, 2) });
 }
 
-/** countStates returns how many rollouts are in each state. */
-export function countStates(list: readonly Rollout[]): Map<RolloutState, number> {
-  const counts = new Map<RolloutState, number>();
-  for (const r of list) counts.set(r.state, (counts.get(r.state) ?? 0) + 1);
-  return counts;
+/** A tab of the list: states that an operator looks for together. */
+export interface StateTab {
+  label: string;
+  state?: RolloutState[];
+}
+
+export const STATE_TABS: readonly StateTab[] = [
+  { label: "All" },
+  { label: "Under way", state: ["running", "paused", "cancelling"] },
+  { label: "Drafts", state: ["draft"] },
+  { label: "Completed", state: ["completed"] },
+  { label: "Failed or rolled back", state: ["failed", "rolled_back"] },
+  { label: "Cancelled", state: ["cancelled"] },
+];
+
+/** isTab reports whether a search shows the states of a tab. */
+export const isTab = (tab: StateTab, state: readonly RolloutState[] | undefined): boolean =>
+  (tab.state ?? []).length === (state ?? []).length && (tab.state ?? []).every((s) => state!.includes(s));
+
+/** tabOf returns the tab of a search; undefined if no tab has just its states. */
+export const tabOf = (state: readonly RolloutState[] | undefined): StateTab | undefined => STATE_TABS.find((t) => isTab(t, state));
+
+const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : typeof value === "string" && value !== "" ? value.split(",") : []);
+
+const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
+
+const whole = (value: unknown, least: number): number | undefined => (typeof value === "number" && Number.isInteger(value) && value >= least ? value : undefined);
+
+function compact<T extends object>(object: T): T {
+  return Object.fromEntries(Object.entries(object).filter(([, v]) => v !== undefined)) as T;
 }

@@ -1,70 +1,39 @@
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Preview, Rollout } from "~/api/types";
 import { counts, rollout, target } from "~/testing/rollout";
 import { batchStep } from "./batch";
+import { countsText } from "./gridClass";
 import { exposureText, freezeState, formOf, ruleOf, whyNotFreeze } from "./guardRails";
-import { sortIncidents, whyNotAck, whyNotResolve } from "./incident";
 import { driftText, groupSkipped, startText, whyNotStart } from "./preview";
-import { barLabel, countBy, exposureGauge, failureGauges, PARTS, partsOf, percentOver, provedText, TARGET_STATES } from "./rolloutCounts";
-import { parseBoardSearch, parseRolloutsSearch } from "./rolloutSearch";
-import { codeBeside, codeText, countdown, durationText, goalOf, lockstepText, showsRecovery, stopLine, strategyText, waitsOf, whyCode } from "./rolloutText";
+import { BAR_GROUPS, exposedText, groupCounts, percentOver, provedText, TARGET_STATES } from "./rolloutCounts";
+import { codeText, countdown, countdownText, durationText, goalOf, lockstepText, showsRecovery, stopReason, strategyText, waitsOf, whyCode } from "./rolloutText";
 
 const at = "2026-01-02T12:00:00Z";
 const now = Date.parse(at);
 
 test("the parts of a bar add up to all targets, whatever state each is in", () => {
   const c = counts(Object.fromEntries(TARGET_STATES.map((s, i) => [s, i + 1])));
-  expect(PARTS.reduce((sum, p) => sum + partsOf(c)[p], 0)).toBe(c.total);
-  expect(barLabel(counts({ succeeded: 2, rolled_back: 1 }))).toBe("2 upgraded, 1 failed");
-  expect(barLabel(counts())).toBe("no targets");
+  expect(BAR_GROUPS.reduce((sum, g) => sum + groupCounts(c)[g], 0)).toBe(c.total);
+  expect(countsText(groupCounts(counts({ succeeded: 2, rolled_back: 1 })))).toBe("1 rolled back, 2 committed");
+  expect(countsText(groupCounts(counts()))).toBe("no hosts");
+  // A host that was only sent its order is not part of what is done.
+  expect(groupCounts(counts({ succeeded: 5, offered: 3 }))).toMatchObject({ committed: 5, upgrading: 3 });
 });
 
 test.each([[{ pending: 1, succeeded: 299 }, 99], [{ succeeded: 1, failed: 1 }, 100], [{ held: 4 }, 0], [{}, 0]])("%o is %i percent done", (c, want) => {
   expect(percentOver(counts(c))).toBe(want);
 });
 
-describe("the gauges match the planner", () => {
-  test("without a rule it pauses at three failures, without forgiven ones", () => {
-    expect(failureGauges(rollout({ counts: { failed: 2, succeeded: 3 } }))).toMatchObject([{ value: 2, limit: 3, over: false }]);
-    expect(failureGauges(rollout({ counts: { failed: 3 } }))[0]!.over).toBe(true);
-    expect(failureGauges(rollout({ counts: { failed: 3 }, forgiven: 2 }))).toMatchObject([{ value: 1, over: false }]);
-  });
-  test("a count of 0 means the first failure", () => {
-    expect(failureGauges(rollout({ plan: { failure: { count: 0 } }, counts: { failed: 1 } }))).toMatchObject([{ limit: 1, over: true }]);
-  });
-  test("a percentage is of attempted targets, and pauses above it", () => {
-    const of = (failed: number, succeeded: number) => failureGauges(rollout({ plan: { failure: { percent: 10 } }, counts: { failed, succeeded, pending: 50 } }))[0]!;
-    expect(of(1, 9)).toMatchObject({ value: 10, over: false });
-    expect(of(2, 9).over).toBe(true);
-    expect(of(0, 0).value).toBe(0);
-  });
-  test("a forced rollout has no failure gauge", () => {
-    expect(failureGauges(rollout({ forced: { by: "ann", at: "2026-01-02T11:00:00Z" }, counts: { failed: 3 } }))).toEqual([]);
-  });
-  test("a share is shown in percent on both sides", () => {
-    expect(failureGauges(rollout({ plan: { failure: { percent: 20 } }, counts: { failed: 1, succeeded: 2 } }))[0]!.figure).toBe("33.3 % / 20 %");
-  });
-  test("with force_continue there is no failure gauge", () => {
-    expect(failureGauges(rollout({ plan: { strategy: { kind: "all_at_once", force_continue: true } } }))).toEqual([]);
-  });
-  test("exposure is over at its limit until the version has enough healthy hours", () => {
-    const e = { version: "1.1.0", fleet: 100, exposed: 10, limit: 10, healthy_hours: 3, needed_hours: 24 };
-    expect(exposureGauge(e).over).toBe(true);
-    expect(exposureGauge({ ...e, healthy_hours: 24 }).over).toBe(false);
-    expect([3, 23.99, 24].map((healthy_hours) => provedText({ ...e, healthy_hours }))).toEqual([
-      "21.0 hours until the limit no longer applies", "1 minute until the limit no longer applies", "The limit no longer applies",
-    ]);
-  });
+test("the exposure limit applies until the version has enough healthy hours", () => {
+  const e = { version: "1.1.0", fleet: 10_000, exposed: 10, limit: 1_000, healthy_hours: 3, needed_hours: 24 };
+  expect(exposedText(e)).toBe("10 of 10,000 hosts, at most 1,000 allowed");
+  expect([3, 23.99, 24].map((healthy_hours) => provedText({ ...e, healthy_hours }))).toEqual([
+    "21.0 hours until the limit no longer applies", "1 minute until the limit no longer applies", "The limit no longer applies",
+  ]);
 });
 
 test.each([["1h30m0s", "1 h 30 min"], ["10m0s", "10 minutes"], ["45s", "45 seconds"], ["168h0m0s", "7 days"], ["170h0m0s", "7 days 2 h"], ["2h0m0s", "2 hours"], ["soon", "soon"]])("%s reads %s", (go, want) => {
   expect(durationText(go)).toBe(want);
-});
-
-test("a code is shown beside its heading unless the heading contains it", () => {
-  expect(["healthy", "later_batch", "away", "next"].map(codeBeside)).toEqual(["", "", "away", ""]);
-  expect(codeBeside("reported_failure")).toBe("reported_failure");
-  expect(codeBeside("of_the_future")).toBe("");
 });
 
 test("a target that is next waits for what the rollout waits for", () => {
@@ -83,10 +52,15 @@ test("a countdown is a clock within the hour", () => {
   expect(countdown("2026-01-04T12:00:00Z", now)).toMatch(/2 days/);
 });
 
+test("a wait has an end", () => {
+  expect(countdownText("2026-01-02T12:09:05Z", now)).toBe("9:05 min left");
+  expect(countdownText("2026-01-04T12:00:00Z", now)).toMatch(/^ends in 2 days/);
+});
+
 test("a plan in one line", () => {
   expect(strategyText({ name: "a", strategy: { kind: "rolling" } })).toBe("Rolling, batches of 10 %");
-  expect(strategyText({ name: "a", strategy: { kind: "canary", batch_size: 1000, canary: { size: 5, pick: "stratified" } } })).toBe("Canary (5 agents, stratified), then batches of 1,000");
-  expect(strategyText({ name: "a", strategy: { kind: "lockstep", away: "exclude" } })).toBe("In lockstep, without offline agents");
+  expect(strategyText({ name: "a", strategy: { kind: "canary", batch_size: 1000, canary: { size: 5, pick: "stratified" } } })).toBe("Canary (5 hosts, stratified), then batches of 1,000");
+  expect(strategyText({ name: "a", strategy: { kind: "lockstep", away: "exclude" } })).toBe("In lockstep, without offline hosts");
   expect(strategyText({ name: "a", strategy: { kind: "rings", rings: { by: "tier" } } })).toBe("Rings by tier, batches of 10 %");
   expect(goalOf(rollout())).toBe("to 1.1.0");
   expect(goalOf(rollout({ plan: { name: "All to 1.1.0" } }))).toBe("");
@@ -97,9 +71,8 @@ test("a plan in one line", () => {
   expect(goalOf(rollout({ plan: { component: "web" }, rollback_of: "r0" }))).toBe("Back to the last healthy versions of component web");
 });
 
-test("a stop shows who, when, where, and how many offers were withdrawn", () => {
-  const r = rollout({ state: "paused", stop: { kind: "threshold", text: "x", by: "muster", at, withdrawn: 97, batch: 1 } });
-  expect(stopLine(r)).toMatch(/^By Muster, .*, in batch 2\. 97 offers were withdrawn\.$/);
+test("why a rollout is paused, beside its badge", () => {
+  expect([stopReason("canary"), stopReason("success"), stopReason("operator")]).toEqual(["A canary failed", "Paused after a successful batch, as planned", "Paused"]);
 });
 
 test("unknown codes of a newer server are shown as they are", () => {
@@ -140,12 +113,12 @@ test("skipped agents are grouped by reason, and found by any of their words", ()
 
 test("the start button has the number of agents, and a reason without any", () => {
   const p = (n: number) => ({ targets: Array(n).fill({}) }) as unknown as Preview;
-  expect(startText(p(1))).toBe("Start on 1 agent");
-  expect(startText(p(1234))).toBe("Start on 1,234 agents");
+  expect(startText(p(1))).toBe("Upgrade 1 host");
+  expect(startText(p(1234))).toBe("Upgrade 1,234 hosts");
   expect([whyNotStart(p(1), null), whyNotStart(p(0), null), whyNotStart(undefined, null), whyNotStart(p(1), new Error())]).toEqual([
-    null, "No agent would be upgraded.", "Loading the preview…", "The preview failed.",
+    null, "No host would be upgraded.", "Loading the preview…", "The preview failed.",
   ]);
-  expect(driftText({ added: [], removed: [{ agent_id: "a", hostname: "a", text: "x" }], changed: [] })).toBe("1 agent removed");
+  expect(driftText({ added: [], removed: [{ agent_id: "a", hostname: "a", text: "x" }], changed: [] })).toBe("1 host removed");
 });
 
 test("the exposure form keeps its values, and shows errors at their fields", () => {
@@ -167,30 +140,12 @@ test("a freeze has a name and ends after it begins, in the future", () => {
   expect([freezeState(f, now), freezeState(f, now - 7.2e6), freezeState(f, now + 7.2e6)]).toEqual(["now", "coming", "over"]);
 });
 
-test("open incidents come first, and are acknowledged and resolved only once", () => {
-  const i = (id: string, state: "open" | "acknowledged" | "resolved", severity: "critical" | "warning") =>
-    ({ id, state, severity, category: "upgrade_failed" as const, title: id, text: "", opened_at: at, count: 1, acked: { by: "ann", at } });
-  const all = [i("r", "resolved", "critical"), i("w", "open", "warning"), i("a", "acknowledged", "critical"), i("c", "open", "critical")];
-  expect(sortIncidents(all).map((x) => x.id)).toEqual(["c", "w", "a", "r"]);
-  expect(all.map(whyNotAck)).toEqual(["It is resolved.", null, "ann has acknowledged it already.", null]);
-  expect(all.map(whyNotResolve)).toEqual(["It is resolved already.", null, null, null]);
-});
-
-test("unknown values in the address are ignored", () => {
-  expect(parseRolloutsSearch({ state: ["paused", "sleeping"] })).toEqual({ state: ["paused"] });
-  expect(parseRolloutsSearch({ state: "paused" })).toEqual({});
-  expect(parseBoardSearch({ state: "failed", batch: 0, page: 3 })).toEqual({ state: "failed", batch: 0, page: 3 });
-  expect(parseBoardSearch({ state: "x", batch: -1, page: 1.5 })).toEqual({});
-});
-
-test("phases are summed, the largest first", () => {
-  expect(countBy(["a", "b", "b"], (x) => x)).toEqual([["b", 2], ["a", 1]]);
-});
-
 test("a rollout in lockstep shows its phase, and whether there is a way back", () => {
   const at = "2026-01-02T12:00:00Z";
   expect(lockstepText(rollout())).toBe("");
   expect(lockstepText(rollout({ lockstep: { phase: "verify_again", since: at, missing: ["web-9"] } }))).toBe("Phase verify again; left out because offline: web-9");
   expect(lockstepText(rollout({ lockstep: { phase: "start", since: at, committed_at: at, failed: ["web-1"] } }))).toBe("Phase start; it goes through to its end; look at web-1");
+  expect(lockstepText(rollout({ lockstep: { phase: "start", since: at, failed: ["web-1", "web-2", "web-3", "web-4", "web-5"] } }))).toBe("Phase start; look at web-1, web-2, web-3 and 2 more");
+  expect(lockstepText(rollout({ state: "paused", lockstep: { phase: "verify", since: at, failed: ["web-1"] } }))).toBe("Phase verify; a person mends what is not ready, then resumes or cancels it");
   expect(lockstepText(rollout({ lockstep: { phase: "undo", since: at, undo: { at, in: "stop", why: "web-2 failed" } } }))).toBe("Phase undo; everything is undone: web-2 failed");
 });

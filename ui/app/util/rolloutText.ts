@@ -1,6 +1,6 @@
 /** Rollouts in words. */
 import type { Plan, Rollout, RolloutState, StopKind, Target, TargetState, Wait } from "~/api/types";
-import { exact, relative } from "./time";
+import { relative } from "./time";
 import { plural } from "./words";
 
 export const stateLabel: Record<RolloutState, string> = {
@@ -8,7 +8,7 @@ export const stateLabel: Record<RolloutState, string> = {
 };
 
 export const targetLabel: Record<TargetState, string> = {
-  pending: "Waiting", held: "Offline", offered: "Offered", upgrading: "Upgrading", verifying: "Being watched", succeeded: "Upgraded", failed: "Failed",
+  pending: "Scheduled", held: "Waiting for the host", offered: "Sent", upgrading: "Upgrading", verifying: "Watching", succeeded: "Committed", failed: "Failed",
   rolled_back: "Rolled back", withdrawn: "Withdrawn", skipped: "Skipped", expired: "Expired", cancelled: "Cancelled",
 };
 
@@ -23,15 +23,18 @@ export const stopTitle: Record<StopKind, string> = {
   verify: "Paused: not all targets are ready",
 };
 
+/** stopReason is the title for where a badge already says that the rollout is paused. */
+export const stopReason = (kind: StopKind): string => stopTitle[kind].replace(/^Paused: (.)/, (_, first: string) => first.toUpperCase());
+
 /** Reason codes as short headings; the server's sentence is shown beside them. */
 const codes: Record<string, string> = {
   draft: "Not started", later_batch: "A later batch", max_parallel: "Limit of parallel upgrades", label_limit: "Limit of this label", soak: "Soaking",
   observation: "Canaries are being watched", approval: "Needs approval", window: "Outside the maintenance windows", freeze: "Freeze", paused: "Paused",
-  threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Agent is offline",
-  busy: "Agent is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", verify: "Targets are verified", lockstep: "All targets together", not_staged: "Has not staged the version", no_lockstep: "Cannot upgrade in lockstep",
+  threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Host is offline",
+  busy: "Host is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", verify: "Targets are verified", lockstep: "All targets together", not_staged: "Has not staged the version", no_lockstep: "Cannot upgrade in lockstep",
   left_out_away: "Was offline at the start", undone: "Everything was undone", in_force: "Another version is in force", behind: "Did not go along in time", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
-  no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Rolled back by its host",
+  no_way_back: "No version to go back to", reported_failure: "The host reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
   crash_loop: "Crash loop", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
   failed_before: "Failed on this host before", expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
@@ -41,11 +44,6 @@ const codes: Record<string, string> = {
 /** codeText names a reason; unknown codes of a newer server are shown as they are. */
 export function codeText(code: string | undefined): string {
   return code ? (codes[code] ?? code.replaceAll("_", " ")) : "";
-}
-
-/** codeBeside returns the code, or "" if its heading contains it. */
-export function codeBeside(code: string): string {
-  return codeText(code).toLowerCase().includes(code.replaceAll("_", " ")) ? "" : code;
 }
 
 /**
@@ -76,6 +74,11 @@ export function countdown(until: string, now: number): string {
   return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} min`;
 }
 
+/** countdownText says when a wait ends. */
+export function countdownText(until: string, now: number): string {
+  return Date.parse(until) - now < 3_600_000 ? `${countdown(until, now)} left` : `ends ${relative(until, now)}`;
+}
+
 /** strategyText describes a strategy in one line. */
 export function strategyText(p: Plan): string {
   const s = p.strategy;
@@ -90,10 +93,17 @@ export function strategyText(p: Plan): string {
     case "all_at_once":
       return `All at once${s.force_continue ? ", ignoring failures" : ""}`;
     case "lockstep":
-      return `In lockstep${s.away === "exclude" ? ", without offline agents" : ""}`;
+      return `In lockstep${s.away === "exclude" ? ", without offline hosts" : ""}`;
     default:
       return String(s.kind);
   }
+}
+
+/** How many hosts a sentence names. */
+const NAMED = 3;
+
+function named(hosts: readonly string[]): string {
+  return hosts.length > NAMED ? `${hosts.slice(0, NAMED).join(", ")} and ${(hosts.length - NAMED).toLocaleString()} more` : hosts.join(", ");
 }
 
 /** lockstepText says in which phase a rollout in lockstep is, and what that means. */
@@ -103,13 +113,14 @@ export function lockstepText(r: Rollout): string {
   const parts = [`Phase ${l.phase.replaceAll("_", " ")}`];
   if (l.undo) parts.push(`everything is undone: ${l.undo.why}`);
   else if (l.committed_at) parts.push("it goes through to its end");
-  if (l.missing?.length) parts.push(`left out because offline: ${l.missing.join(", ")}`);
-  if (l.failed?.length) parts.push(`look at ${l.failed.join(", ")}`);
+  if (l.missing?.length) parts.push(`left out because offline: ${named(l.missing)}`);
+  // A paused one names them in its reason.
+  if (l.failed?.length) parts.push(r.state === "paused" ? "a person mends what is not ready, then resumes or cancels it" : `look at ${named(l.failed)}`);
   return parts.join("; ");
 }
 
 function canaryText(c: Plan["strategy"]["canary"]): string {
-  const size = c?.percent ? `${c.percent} %` : c?.size ? plural(c.size, "agent") : c?.pick === "stratified" ? "fewest that cover" : "10 agents";
+  const size = c?.percent ? `${c.percent} %` : c?.size ? plural(c.size, "host") : c?.pick === "stratified" ? "fewest that cover" : "10 hosts";
   return `${size}${c?.pick === "stratified" ? ", stratified" : ""}`;
 }
 
@@ -134,14 +145,6 @@ export function durationText(go: string): string {
   const hours = Math.floor(minutes / 60);
   if (hours >= 48) return hours % 24 === 0 ? `${hours / 24} days` : `${Math.floor(hours / 24)} days ${hours % 24} h`;
   return minutes % 60 === 0 ? plural(hours, "hour") : `${hours} h ${minutes % 60} min`;
-}
-
-/** stopLine returns who paused the rollout and when, to follow the sentence of the stop. */
-export function stopLine(r: Rollout): string {
-  const s = r.stop;
-  if (!s) return "";
-  const taken = s.withdrawn > 0 ? ` ${plural(s.withdrawn, "offer")} ${s.withdrawn === 1 ? "was" : "were"} withdrawn.` : "";
-  return `${s.by === "muster" ? "By Muster" : `By ${s.by}`}, ${exact(s.at)}, in batch ${s.batch + 1}.${taken}`;
 }
 
 /** showsRecovery: state may be unreadable, or a plan was written and something has gone wrong. */

@@ -1,18 +1,17 @@
 /** The search of the agents page, as in its address. */
-import { isGroup, type StatusGroup } from "./status";
+export const FACETS = ["health", "progress", "version", "policy", "tag", "os", "site"] as const;
+export type FacetField = (typeof FACETS)[number];
 
-export const SORTS = ["host", "status", "version", "policy", "seen"] as const;
-export type SortColumn = (typeof SORTS)[number];
+/** The columns by which the server sorts, and their fields in the API. */
+export const SORT_FIELDS = {
+  host: "local_metadata.host.hostname", version: "agent.version", policy: "policy_id", seen: "last_checkin", enrolled: "enrolled_at",
+} as const;
+export type SortColumn = keyof typeof SORT_FIELDS;
 
-export interface AgentsSearch {
-  /** A query in KQL, which the server evaluates; the other filters are applied here to its result. */
+export interface AgentsSearch extends Partial<Record<FacetField, string[]>> {
+  /** What the search bar has: KQL, or words of host names. */
   kuery?: string;
-  q?: string;
-  status?: StatusGroup[];
-  version?: string;
-  policy?: string;
-  action?: string;
-  ids?: string[];
+  page?: number;
   sort?: SortColumn;
   desc?: boolean;
   inactive?: boolean;
@@ -20,19 +19,13 @@ export interface AgentsSearch {
 
 /** parseAgentsSearch drops unknown values, so that old links still open. */
 export function parseAgentsSearch(raw: Record<string, unknown>): AgentsSearch {
-  const status = list(raw.status).filter(isGroup);
-  const ids = list(raw.ids);
-  const sort = SORTS.find((s) => s === raw.sort);
+  const sort = (Object.keys(SORT_FIELDS) as SortColumn[]).find((s) => s === raw.sort);
   return compact({
     kuery: text(raw.kuery),
-    q: text(raw.q),
-    status: status.length > 0 ? status : undefined,
-    version: text(raw.version),
-    policy: text(raw.policy),
-    action: text(raw.action),
-    ids: ids.length > 0 ? ids : undefined,
+    ...Object.fromEntries(FACETS.map((f) => [f, list(raw[f])])),
+    page: typeof raw.page === "number" && Number.isInteger(raw.page) && raw.page > 1 ? raw.page : undefined,
     sort,
-    desc: sort && raw.desc === true ? true : undefined,
+    desc: raw.desc === true ? true : undefined,
     inactive: raw.inactive === true ? true : undefined,
   });
 }
@@ -41,9 +34,10 @@ function text(value: unknown): string | undefined {
   return (typeof value === "string" || typeof value === "number") && value !== "" ? String(value) : undefined;
 }
 
-function list(value: unknown): string[] {
-  const values = Array.isArray(value) ? value : typeof value === "string" ? value.split(",") : [];
-  return values.filter((v): v is string => typeof v === "string" && v !== "");
+/** The empty text is a value: hosts without one. */
+function list(value: unknown): string[] | undefined {
+  const values = (Array.isArray(value) ? value : [value]).flatMap((v) => (typeof v === "string" ? [v] : typeof v === "number" ? [String(v)] : []));
+  return values.length > 0 ? [...new Set(values)] : undefined;
 }
 
 function compact<T extends object>(object: T): T {

@@ -1,6 +1,6 @@
 /** The rules of the upgrade dialog: the values of its fields, and why its button is disabled. */
 import type { UpgradePreview } from "~/api/types";
-import { isMatching, type Chosen } from "./matching";
+import { isMatching, selectionOf, type Chosen } from "./chosen";
 import { isVersion } from "./version";
 
 export interface UpgradeForm {
@@ -14,10 +14,11 @@ export interface UpgradeForm {
   startAt: string;
   /** Seconds over which the starts are spread; 0 starts all at once. */
   rollout: number;
-  /** Order it in spite of a freeze, or of the exposure budget; then why is required. */
+  /** Order it in spite of a freeze, or of the exposure budget; then a reason is required. */
   overrideFreeze: boolean;
   overrideExposure: boolean;
-  why: string;
+  /** Also hosts that count as inactive, of all that match a query. */
+  inactive: boolean;
 }
 
 /** Above this many agents starts can be spread, and are by default: Kibana's threshold. */
@@ -52,11 +53,10 @@ export function whyNotStart(
     if (Number.isNaN(at)) return "Choose a start time.";
     if (at <= now) return "The start time has passed.";
   }
-  if (previewError) return "The preview failed.";
-  if (!preview) return "Loading the preview…";
-  if (preview.will === 0) return form.stage ? "None of these agents would stage it." : "None of these agents would be upgraded.";
-  if (preview.refused) return preview.guard === "exposure" ? "The exposure budget forbids it." : "A freeze forbids it.";
-  if ((form.overrideFreeze || form.overrideExposure) && form.why.trim() === "") return "Say why it cannot wait.";
+  if (previewError) return "The preview could not be read.";
+  if (!preview) return "The preview is being read.";
+  if (preview.will === 0) return form.stage ? "None of these hosts would stage it." : "None of these hosts would be upgraded.";
+  if (preview.refused) return preview.guard ? (preview.guard === "exposure" ? "The exposure budget forbids it." : "A freeze forbids it.") : "Type the name of the fleet to take its agents over.";
   return null;
 }
 
@@ -71,6 +71,19 @@ export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">
   return {
     start_time: at && !Number.isNaN(at.getTime()) ? at.toISOString() : undefined,
     rollout_duration_seconds: form.rollout > 0 ? form.rollout : undefined,
+  };
+}
+
+/**
+ * questionOf returns what the preview asks. Of all matching agents it asks for no names: the counts
+ * and causes are of all of them. Of named ones it does, since only those that would do it are ordered.
+ */
+export function questionOf(form: UpgradeForm, version: string, chosen: Chosen, component?: string, back = false) {
+  const whom = selectionOf(chosen);
+  return {
+    ...whom, includeInactive: whom.includeInactive || form.inactive || undefined, component, version, force: form.force, rollback: back || undefined,
+    source_uri: form.source.trim() || undefined, stage: form.stage || undefined, max_items: isMatching(chosen) ? 0 : undefined,
+    ...timesOf(form), ...overridesOf(form),
   };
 }
 
@@ -93,13 +106,13 @@ export type UpgradeCall =
  * component, that of the agents is upgraded instead of the agents themselves, or goes back to a
  * version that the hosts have kept. A form with stage becomes a request to stage the version.
  */
-export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = [], component?: string, back = false): UpgradeCall {
+export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, why: string, chosen: Chosen = [], component?: string, back = false): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
   const common = {
-    version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: form.why.trim() || undefined,
+    version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: why || undefined,
   };
-  const whom = { agents: matching ? matching.kuery : agents, includeInactive: matching ? matching.inactive : true };
+  const whom = { agents: matching ? matching.kuery : agents, includeInactive: matching ? matching.inactive || form.inactive : true };
   if (form.stage) return { kind: "stage", body: { ...whom, component, version: common.version, source_uri: common.source_uri, force: form.force } };
   const body = { ...whom, ...common, ...timesOf(form) };
   if (component) return { kind: "component", component, body: { ...body, rollback: back || undefined } };

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
-import { enrollCommand } from "./enroll";
 import { cleanKey, keyFromHash } from "./login";
-import { plural, sentence, sentenceAbout, shellQuote, size } from "./words";
+import { changeText, plural, sentence, sentenceAbout, shellQuote, size } from "./words";
 import { localPath } from "./paths";
 
 test.each([[0, "0 B"], [999, "999 B"], [1_500, "1.5 kB"], [12_000_000, "12 MB"], [999_600, "1.0 MB"], [-3, "0 B"]])("%d bytes are %s", (n, want) => {
@@ -20,16 +19,6 @@ test("only words that a shell would change are quoted", () => {
   expect(shellQuote("https://h:8220/x")).toBe("https://h:8220/x");
   expect(shellQuote("a b")).toBe("'a b'");
   expect(shellQuote("it's; rm -rf $HOME")).toBe(`'it'\\''s; rm -rf $HOME'`);
-});
-
-test("the command names every publisher key, and none it does not have", () => {
-  const server = { agent_url: "https://m:8220", ca_pin: "sha256:ab", publisher_keys: ["RWQa", "RWQb"] };
-  const command = enrollCommand(server, "dG9rZW4=");
-  expect(command.replaceAll(" \\\n ", "")).toBe("sudo ./muster-agent install --url https://m:8220 --token dG9rZW4= --ca-pin sha256:ab --trust-key RWQa --trust-key RWQb");
-  expect(enrollCommand({ ...server, publisher_keys: [] }, "t")).not.toContain("--trust-key");
-  const rooted = enrollCommand({ ...server, trust_root: "sha256:cd" }, "t");
-  expect(rooted).toContain("--trust-root sha256:cd");
-  expect(rooted).not.toContain("--trust-key");
 });
 
 test("the key is read from a login link, and from nothing else", () => {
@@ -54,4 +43,9 @@ test("a name at the start of a sentence keeps its spelling", () => {
   expect(sentenceAbout("db-01 is away", "db-01")).toBe("db-01 is away.");
   expect(sentenceAbout("the agent is away", "db-01")).toBe("The agent is away.");
   expect(sentenceAbout("it is away", "")).toBe("It is away.");
+});
+
+test("a change is a sentence, and the name of a host keeps its small letter", () => {
+  expect(changeText("paused: 8 of 8 failed")).toBe("Paused: 8 of 8 failed.");
+  expect(changeText("web-gru-0016 runs 2.5.0")).toBe("web-gru-0016 runs 2.5.0.");
 });

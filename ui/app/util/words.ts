@@ -39,3 +39,8 @@ export function sentence(text: string): string {
   if (t === "") return "";
   return closed(t[0]!.toUpperCase() + t.slice(1));
 }
+
+/** changeText is the text of an audit entry as a sentence. A text that begins with the name of a host keeps it as it is. */
+export function changeText(text: string): string {
+  return /^[a-z]+[ ,:]/.test(text.trim()) ? sentence(text) : closed(text);
+}

@@ -2079,6 +2079,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/fleets/{name}/commands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List what can be ordered for an object now, the primary command first
+         * @description resume and delete are calls. pause, unpause and promote are changes of the spec: spec.paused, and status.requestedRolloutHash in spec.forcePromote. The object itself has no commands, so that it stays as tools of Kubernetes expect it.
+         */
+        get: operations["listFleetCommands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/fleets/{name}/history": {
         parameters: {
             query?: never;
@@ -2241,7 +2264,8 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        put?: never;
+        /** Change the name and the times of a freeze */
+        put: operations["changeFreeze"];
         post?: never;
         /** Remove a freeze */
         delete: operations["deleteFreeze"];
@@ -2588,6 +2612,244 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/agents/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the agents that match a query by the values of some of their fields
+         * @description Counts are at most a few seconds old. Every count is exact, and values beyond limit are counted together as other.
+         */
+        get: operations["getFacets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Download the agents that match a query as CSV, by hostname */
+        get: operations["exportAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/actions/{actionId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                actionId: components["parameters"]["actionId"];
+            };
+            cookie?: never;
+        };
+        /** Get an action with its results */
+        get: operations["getAction"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/actions/{actionId}/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                actionId: components["parameters"]["actionId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the agents that an action was ordered for and how it stands on each
+         * @description The agents stay in the list when they get a newer order, are unenrolled or are removed, as long as the server keeps the action. A new revision of a policy (POLICY_CHANGE) has no such list.
+         */
+        get: operations["listActionAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/{agentId}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        /** Get what happened to an agent and its components, newest first */
+        get: operations["getTimeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Group the agents whose last upgrade failed or was rolled back by the cause */
+        get: operations["getFailures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/failures/seen": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Record that the caller has seen the failures until now, which clears the badge */
+        post: operations["seeFailures"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List what waits for a person, the most urgent first, and the numbers of the badges */
+        get: operations["getAttention"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the numbers of agents by version and by health over time */
+        get: operations["getSeries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the saved views of lists, by name */
+        get: operations["listViews"];
+        put?: never;
+        /** Save a view, which replaces the one of the same page and name */
+        post: operations["saveView"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/views/{viewId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                viewId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete a saved view */
+        delete: operations["deleteView"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the settings in force on this server, without secrets, and where each comes from */
+        get: operations["getServerSettings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/grid": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        /** Get all targets of a rollout in a compact form, in the order of the rollout */
+        get: operations["getRolloutGrid"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/session": {
         parameters: {
             query?: never;
@@ -2753,6 +3015,20 @@ export interface components {
             /** @description The last version that was healthy; absent if there is none */
             last_healthy_version?: string;
             rollout?: components["schemas"]["RolloutRef"];
+            health?: components["schemas"]["Health"];
+            progress?: components["schemas"]["Progress"];
+            /** @description Its label site */
+            site?: string;
+            /** @description Versions that failed on the host, the latest first */
+            failed_versions?: components["schemas"]["FailedVersion"][];
+            /** @description Only of one agent: what can be ordered now */
+            commands?: components["schemas"]["Command"][];
+        };
+        FailedVersion: {
+            version: string;
+            reason?: string;
+            /** Format: date-time */
+            at: string;
         };
         /** @description The active rollout that the agent is in */
         RolloutRef: {
@@ -2887,6 +3163,7 @@ export interface components {
             /** @description The version of its active rollout, else of its upgrade under way, else the one that is installed */
             desired_version?: string;
             rollout?: components["schemas"]["RolloutRef"];
+            progress?: components["schemas"]["Progress"];
             /**
              * Format: date-time
              * @description Set during an upgrade that was ordered here
@@ -2904,6 +3181,8 @@ export interface components {
             upgrade_status?: "started" | "failed" | "rolled_back";
             /** @description The action of its last upgrade */
             upgrade_action_id?: string;
+            /** @description Only of one agent: what can be ordered for it now, upgrade and rollback */
+            commands?: components["schemas"]["Command"][];
         };
         ComponentUnit: {
             id: string;
@@ -2964,6 +3243,297 @@ export interface components {
         AgentItem: {
             item: components["schemas"]["Agent"];
         };
+        /**
+         * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+         * @enum {string}
+         */
+        Health: "healthy" | "degraded" | "failed" | "offline" | "enrolling" | "inactive" | "unenrolled";
+        /**
+         * @description How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+         * @enum {string}
+         */
+        ProgressState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host";
+        /** @description How the last upgrade stands, or the one under way */
+        Progress: {
+            state: components["schemas"]["ProgressState"];
+            /** @description The version that was ordered */
+            version: string;
+            from?: string;
+            /**
+             * Format: date-time
+             * @description Start of this state; absent if it is not known
+             */
+            since?: string;
+            /** @description Of the download */
+            percent?: number;
+            /**
+             * Format: date-time
+             * @description Of scheduled: when it begins; of failed attempts: until when it is tried again
+             */
+            until?: string;
+            /** @description Error of the last attempt, while the agent will try again */
+            retrying?: string;
+            reason?: components["schemas"]["WatchReason"];
+            /** @description An operator ordered to go back */
+            rollback?: boolean;
+            /** @description Who ordered it */
+            by?: string;
+            rollout?: components["schemas"]["RolloutRef"];
+        };
+        /** @description Agents by the state of their upgrade; a state without agents is absent */
+        ProgressCounts: {
+            [key: string]: number;
+        };
+        /** @description A command that exists for an object, and whether it is possible now */
+        Command: {
+            /** @example pause */
+            name: string;
+            allowed: boolean;
+            /** @description Why it is not possible now */
+            reason?: string;
+            /** @description The one that the state of the object asks for */
+            primary?: boolean;
+            /** @description It stops or changes what runs on hosts beyond the plan */
+            danger?: boolean;
+            /** @description The call is refused without why */
+            needs_reason?: boolean;
+            /** @description What to know before it is given, such as canaries that failed */
+            warning?: string;
+        };
+        CommandList: {
+            items: components["schemas"]["Command"][];
+        };
+        Facets: {
+            /** @description Agents that match the query */
+            total: number;
+            facets: components["schemas"]["Facet"][];
+        };
+        Facet: {
+            /** @example version */
+            field: string;
+            values: components["schemas"]["FacetValue"][];
+            /** @description Agents that have none of values; an agent with several tags counts for each */
+            other: number;
+        };
+        FacetValue: {
+            /** @description Empty: agents without a value */
+            value: string;
+            /** @description For people, if it differs: the name of a policy */
+            label?: string;
+            count: number;
+            /**
+             * @description Query of these agents, to be joined with and
+             * @example version: "1.1.0"
+             */
+            kuery: string;
+            /** @description Of sites: their agents by health */
+            health?: {
+                [key: string]: number;
+            };
+        };
+        Timeline: {
+            items: components["schemas"]["TimelineEntry"][];
+            /** @description For before; absent: there is nothing older */
+            next?: string;
+        };
+        TimelineEntry: {
+            id: string;
+            /**
+             * Format: date-time
+             * @description When it began
+             */
+            at: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @enum {string} */
+            kind: "enrolled" | "upgrade" | "rollback" | "staged" | "policy" | "unenrolled" | "diagnostics" | "change";
+            /** @description Name; absent: the agent itself */
+            component?: string;
+            action_id?: string;
+            /** @description Who ordered it; absent: the agent, or its host */
+            by?: string;
+            rollout?: components["schemas"]["RolloutRef"];
+            from?: string;
+            to?: string;
+            state?: components["schemas"]["ProgressState"];
+            /** @description Oldest first */
+            phases?: components["schemas"]["TimelinePhase"][];
+            reason?: components["schemas"]["WatchReason"];
+            /** @description Of kinds other than upgrades: what happened, as a sentence */
+            text?: string;
+            /** @description The reason that the operator gave */
+            why?: string;
+        };
+        TimelinePhase: {
+            state: components["schemas"]["ProgressState"];
+            /** Format: date-time */
+            at: string;
+            /** @description The error of an attempt, for example */
+            text?: string;
+        };
+        Failures: {
+            /** @description Agents whose last upgrade failed or was rolled back */
+            total: number;
+            /** @description Those of them that the caller has not seen */
+            unseen: number;
+            /** Format: date-time */
+            seen_at?: string;
+            /** @description The most frequent first, at most 50 */
+            causes: components["schemas"]["FailureCause"][];
+            /** @description Agents with other causes */
+            other?: number;
+        };
+        FailureCause: {
+            /** @example crash_loop */
+            code: string;
+            /** @description As a sentence */
+            text: string;
+            state: components["schemas"]["ProgressState"];
+            version: string;
+            count: number;
+            /** Format: date-time */
+            latest: string;
+            /** @description Query of these agents */
+            kuery: string;
+            /** @description The error of one of them */
+            sample?: string;
+        };
+        SeenRequest: {
+            /**
+             * Format: date-time
+             * @description Default: now
+             */
+            until?: string;
+        };
+        Attention: {
+            items: components["schemas"]["AttentionItem"][];
+            failures_unseen: number;
+            incidents_open: number;
+        };
+        AttentionItem: {
+            /** @enum {string} */
+            kind: "approval" | "incident" | "failures" | "paused" | "suspended" | "trust" | "key" | "dead_letters" | "server" | "upgrade";
+            /** @enum {string} */
+            severity: "critical" | "warning" | "info";
+            /** @description What is the matter */
+            text: string;
+            /** @description What to do */
+            next?: string;
+            /** @description Id of the rollout, incident, webhook, server or key; name of the fleet */
+            subject?: string;
+            /** @description Hosts or letters concerned */
+            count?: number;
+            /** Format: date-time */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description When it expires
+             */
+            until?: string;
+        };
+        /** @description Numbers of agents that are not unenrolled, sampled by the server */
+        Series: {
+            step_seconds: number;
+            times: string[];
+            /** @description The ten that most agents ran, and the others together */
+            versions: components["schemas"]["SeriesLine"][];
+            health: components["schemas"]["SeriesLine"][];
+        };
+        SeriesLine: {
+            /** @description A version, or a health; empty: all other versions */
+            name: string;
+            /** @description One for each time; null: there is no sample */
+            values: (number | null)[];
+            /** @description Of a version: how many of them were healthy */
+            healthy?: (number | null)[];
+        };
+        View: {
+            id: string;
+            /** @enum {string} */
+            page: "agents" | "activity" | "rollouts" | "audit" | "incidents";
+            name: string;
+            /** @description The page's address after the question mark */
+            search: string;
+            created_by: string;
+            /** Format: date-time */
+            created_at: string;
+        };
+        ViewItem: {
+            item: components["schemas"]["View"];
+        };
+        ViewList: {
+            items: components["schemas"]["View"][];
+        };
+        SaveViewRequest: {
+            /** @enum {string} */
+            page: "agents" | "activity" | "rollouts" | "audit" | "incidents";
+            name: string;
+            search: string;
+        };
+        Settings: {
+            items: components["schemas"]["Setting"][];
+        };
+        Setting: {
+            /** @example agents.url */
+            key: string;
+            /** @description As it is written in the configuration; hidden if it is a secret */
+            value: string;
+            /** @enum {string} */
+            origin: "default" | "file" | "environment" | "flag";
+            description: string;
+        };
+        /** @description Lists of the same length, one element for each target */
+        RolloutGrid: {
+            /**
+             * Format: int64
+             * @description That of the rollout
+             */
+            generation: number;
+            agent_ids: string[];
+            hostnames: string[];
+            batches: number[];
+            states: components["schemas"]["TargetState"][];
+            /** @description How each upgrade stands; empty text: it has not begun */
+            progress?: string[];
+        };
+        RolloutPace: {
+            /** @description Targets that have ended */
+            done: number;
+            total: number;
+            /** @description Targets that ended in a minute, over the last ten; absent while none has */
+            per_minute?: number;
+            /**
+             * Format: date-time
+             * @description When all will have ended at this pace and with the waits of the plan; absent while it does not run, or cannot be known
+             */
+            done_about?: string;
+        };
+        RolloutCause: {
+            code: string;
+            /** @description As a sentence */
+            text: string;
+            state: components["schemas"]["TargetState"];
+            count: number;
+            /** @description The error of one of them */
+            sample?: string;
+        };
+        /** @description Agents of a preview that share a reason */
+        PreviewCause: {
+            /** @example failed_before */
+            code: string;
+            /** @description As a sentence without the host's name */
+            text: string;
+            count: number;
+            /** @description true: they would follow the order, and the text is a remark */
+            will: boolean;
+            /**
+             * @description Field of the request that includes them anyway; absent: nothing does. An order for agents with take_over is refused as a whole unless the field has the name of their fleet
+             * @enum {string}
+             */
+            choice?: "force" | "include_inactive" | "take_over";
+            /** @description Names of up to five of the hosts */
+            sample?: string[];
+        };
         AgentList: {
             items: components["schemas"]["Agent"][];
             total: number;
@@ -3023,12 +3593,16 @@ export interface components {
             includeInactive?: boolean;
             revoke?: boolean;
             force?: boolean;
+            /** @description The most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
         UnenrollPreview: {
             /** @description How many agents would be unenrolled */
             will: number;
             wont: number;
             items: components["schemas"]["UnenrollPreviewItem"][];
+            /** @description Why agents would not be unenrolled, and remarks, with counts; of all agents, also if items has fewer */
+            causes?: components["schemas"]["PreviewCause"][];
         };
         UnenrollPreviewItem: {
             agent_id: string;
@@ -3044,7 +3618,7 @@ export interface components {
             version: string;
             /** @description URL to download the package from; default: this server */
             source_uri?: string;
-            /** @description Also if the agent is upgrading already, runs this version, runs a later one, or the version failed on its host before */
+            /** @description Also if the agent is upgrading already, runs this version, runs a later one, reports too little free space, or the version failed on its host before */
             force?: boolean;
             /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
             take_over?: string;
@@ -3130,12 +3704,18 @@ export interface components {
         RollbackPreviewRequest: {
             agents: components["schemas"]["AgentSelection"];
             includeInactive?: boolean;
+            /** @description As in the order: the fleet whose agents are taken over is no cause */
+            take_over?: string;
+            /** @description The most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
         RollbackPreview: {
             /** @description How many agents would be rolled back */
             will: number;
             wont: number;
             items: components["schemas"]["RollbackPreviewItem"][];
+            /** @description Why agents would not be rolled back, and remarks, with counts; of all agents, also if items has fewer */
+            causes?: components["schemas"]["PreviewCause"][];
         };
         RollbackPreviewItem: {
             agent_id: string;
@@ -3164,6 +3744,10 @@ export interface components {
             start_time?: string;
             override_freeze?: boolean;
             override_exposure?: boolean;
+            /** @description As in the order: the fleet whose agents are taken over is no cause */
+            take_over?: string;
+            /** @description The most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
         StageRequest: {
             agents: components["schemas"]["AgentSelection"];
@@ -3174,6 +3758,8 @@ export interface components {
             source_uri?: string;
             /** @description Also on hosts where the version has failed */
             force?: boolean;
+            /** @description Of a preview: the most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
         UpgradePreview: {
             version: string;
@@ -3188,6 +3774,8 @@ export interface components {
              */
             guard?: "freeze" | "exposure";
             items: components["schemas"]["UpgradePreviewItem"][];
+            /** @description Why agents would not be upgraded, and remarks, with counts; of all agents, also if items has fewer */
+            causes?: components["schemas"]["PreviewCause"][];
         };
         UpgradePreviewItem: {
             agent_id: string;
@@ -3247,6 +3835,39 @@ export interface components {
             /** @description The admin key that created it */
             created_by?: string;
             latestErrors: components["schemas"]["ActionError"][];
+            progress?: components["schemas"]["ProgressCounts"];
+            rollout?: components["schemas"]["RolloutRef"];
+            /** @description Its failures by cause, the most frequent first */
+            causes?: components["schemas"]["RolloutCause"][];
+            commands?: components["schemas"]["Command"][];
+        };
+        ActionStatusItem: {
+            item: components["schemas"]["ActionStatus"];
+        };
+        /** @description How an action stands on one agent */
+        ActionHost: {
+            agentId: string;
+            hostname?: string;
+            state: components["schemas"]["ActionHostState"];
+            /**
+             * Format: date-time
+             * @description When the state began
+             */
+            since?: string;
+            reason?: components["schemas"]["WatchReason"];
+            /** @description Why it stopped */
+            text?: string;
+        };
+        /**
+         * @description Of an upgrade its ProgressState. done: the agent followed an order that is no upgrade. stopped: the action has no outcome on the agent, since it was cancelled or expired, another order replaced it, or the agent was unenrolled.
+         * @enum {string}
+         */
+        ActionHostState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host" | "done" | "stopped";
+        ActionHostList: {
+            items: components["schemas"]["ActionHost"][];
+            total: number;
+            page: number;
+            perPage: number;
         };
         ActionError: {
             agentId: string;
@@ -3471,6 +4092,8 @@ export interface components {
             global_data_tags?: components["schemas"]["GlobalDataTag"][];
             /** @description Versions that agents are upgraded to automatically */
             required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
+            upgrade_windows?: components["schemas"]["Window"][] | null;
             /** @description Settings of agents such as agent_logging_level */
             advanced_settings?: {
                 [key: string]: unknown;
@@ -3553,6 +4176,8 @@ export interface components {
             global_data_tags?: components["schemas"]["GlobalDataTag"][];
             /** @description Versions that agents are upgraded to automatically */
             required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
+            upgrade_windows?: components["schemas"]["Window"][] | null;
             /** @description Settings of agents such as agent_logging_level */
             advanced_settings?: {
                 [key: string]: unknown;
@@ -3648,6 +4273,8 @@ export interface components {
             override_exposure?: boolean;
             /** @description For the audit trail */
             why?: string;
+            /** @description Of a preview: the most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
         /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
         PolicyComponent: {
@@ -4124,6 +4751,7 @@ export interface components {
              * @description When the wait ends by itself
              */
             until?: string;
+            commands?: components["schemas"]["Command"][];
         };
         GroupMember: {
             name: string;
@@ -4772,6 +5400,13 @@ export interface components {
             running_since?: string;
             /** Format: date-time */
             ended_at?: string;
+            /** @description What can be ordered now, the primary one first */
+            commands?: components["schemas"]["Command"][];
+            pace?: components["schemas"]["RolloutPace"];
+            /** @description Its failures by cause, the most frequent first */
+            causes?: components["schemas"]["RolloutCause"][];
+            /** @description What would pause it next, as a sentence: 1 of 3 failures */
+            would_stop?: string;
         };
         RolloutItem: {
             item: components["schemas"]["Rollout"];
@@ -4927,6 +5562,9 @@ export interface components {
             ended_at?: string;
             /** @description Oldest first */
             history?: components["schemas"]["TargetChange"][];
+            progress?: components["schemas"]["ProgressState"];
+            /** @description What can be ordered for this target now: retry and skip */
+            commands?: components["schemas"]["Command"][];
         };
         TargetChange: {
             /** Format: date-time */
@@ -4955,6 +5593,12 @@ export interface components {
             targets: components["schemas"]["PreviewTarget"][];
             /** @description Agents that match but are left out */
             skipped: components["schemas"]["SkippedAgent"][];
+            /** @description Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and skipped have fewer */
+            causes?: components["schemas"]["PreviewCause"][];
+            /** @description How many targets there are, also if targets has fewer */
+            target_count?: number;
+            /** @description How many agents are left out, also if skipped has fewer */
+            skipped_count?: number;
             batches: components["schemas"]["PreviewBatch"][];
             coverage?: components["schemas"]["Coverage"];
             sites: components["schemas"]["SiteBytes"][];
@@ -5051,6 +5695,13 @@ export interface components {
             /** @example runs_version */
             code: string;
             text: string;
+            /**
+             * @description Code of the cause in previews, if code says less
+             * @example running
+             */
+            cause?: string;
+            /** @description force in the plan includes it */
+            forceable?: boolean;
         };
         /** @description Times are estimates that include windows and freezes */
         PreviewBatch: {
@@ -5344,6 +5995,19 @@ export interface components {
             resolved?: components["schemas"]["Decision"];
             /** @description How often the incident was opened */
             count: number;
+            next?: components["schemas"]["IncidentNext"];
+            /** @description What can be ordered now, the primary one first */
+            commands: components["schemas"]["Command"][];
+        };
+        /** @description Where to look next. Besides it there are the pages of the incident's rollout and agent. */
+        IncidentNext: {
+            /**
+             * @description A command of the command line
+             * @example muster rollouts status 7f3c
+             */
+            command: string;
+            /** @description Finds the hosts of an incident about a version, which are still as it left them */
+            kuery?: string;
         };
         IncidentItem: {
             item: components["schemas"]["Incident"];
@@ -5976,6 +6640,7 @@ export interface components {
     };
     parameters: {
         agentId: string;
+        actionId: string;
         rolloutId: string;
         groupId: string;
         /** @description The name of the component */
@@ -6694,6 +7359,12 @@ export interface operations {
                 latest?: number;
                 /** @description Number of latest errors to show of each action */
                 errorSize?: number;
+                /** @description Only actions of one of these types; ROLLBACK selects upgrades to a previous version */
+                type?: string[];
+                /** @description Only actions that this admin key created */
+                createdBy?: string;
+                /** @description Only actions with one of these outcomes */
+                outcome?: components["schemas"]["ActionState"][];
             };
             header?: never;
             path?: never;
@@ -6718,7 +7389,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                actionId: string;
+                actionId: components["parameters"]["actionId"];
             };
             cookie?: never;
         };
@@ -8462,6 +9133,10 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
+                /** @description Only rollouts in one of these states */
+                state?: components["schemas"]["RolloutState"][];
+                /** @description Only rollouts with one of these strategies */
+                kind?: components["schemas"]["StrategyKind"][];
             };
             header?: never;
             path?: never;
@@ -8557,7 +9232,10 @@ export interface operations {
     };
     previewRollout: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most elements of targets and of skipped; counts and causes are of all agents. Default: all */
+                max_items?: number;
+            };
             header?: never;
             path: {
                 rolloutId: components["parameters"]["rolloutId"];
@@ -8580,7 +9258,10 @@ export interface operations {
     };
     getRolloutPreview: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most elements of targets and of skipped; counts and causes are of all agents. Default: all */
+                max_items?: number;
+            };
             header?: never;
             path: {
                 rolloutId: components["parameters"]["rolloutId"];
@@ -8916,6 +9597,10 @@ export interface operations {
                 /** @description One or more states; default: all */
                 state?: components["schemas"]["TargetState"][];
                 batch?: number;
+                /** @description Only targets with this reason, such as that of a cause */
+                code?: string;
+                /** @description Only the target that is this agent, by its id */
+                agent?: string;
                 page?: number;
                 perPage?: number;
             };
@@ -8972,6 +9657,18 @@ export interface operations {
             query?: {
                 /** @description Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file */
                 subject?: string;
+                /** @description Only what this admin key did, by its name; muster: the server's own steps */
+                actor?: string;
+                /** @description Only what people and pipelines did, without the server's own steps */
+                people?: boolean;
+                /** @description Only this verb, such as rollout.pause, or all verbs of a noun, such as rollout */
+                verb?: string;
+                /** @description Only entries from this time on */
+                since?: string;
+                /** @description Only entries until this time */
+                until?: string;
+                /** @description Only entries that contain each of these words in the actor, verb, subject, reason or text, whatever their case; at most 10 words */
+                q?: string;
                 page?: number;
                 perPage?: number;
             };
@@ -9526,6 +10223,30 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    listFleetCommands: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: components["parameters"]["fleetName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The commands */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CommandList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     listFleetHistory: {
         parameters: {
             query?: {
@@ -9622,7 +10343,10 @@ export interface operations {
     };
     dryRunRollout: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The most elements of targets and of skipped; counts and causes are of all agents. Default: all */
+                max_items?: number;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9747,6 +10471,33 @@ export interface operations {
             query?: never;
             header?: never;
             path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateFreezeRequest"];
+            };
+        };
+        responses: {
+            /** @description The freeze */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FreezeItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    changeFreeze: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                freezeId: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -10236,6 +10987,353 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Server"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFacets: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: components["parameters"]["kuery"];
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
+                showInactive?: components["parameters"]["showInactive"];
+                /** @description Separated by commas: health, progress, version, policy, tag, os, site. Default: all */
+                fields?: string;
+                /** @description Values of each field, those with most agents first */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facets"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    exportAgents: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: components["parameters"]["kuery"];
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
+                showInactive?: components["parameters"]["showInactive"];
+                /** @description Separated by commas: id, hostname, health, progress, progress_since, version, desired_version, last_healthy_version, policy, tags, os, site, last_checkin, message, reason. Default: all */
+                columns?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table, with a header line */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAction: {
+        parameters: {
+            query?: {
+                /** @description Number of latest errors to show */
+                errorSize?: number;
+            };
+            header?: never;
+            path: {
+                actionId: components["parameters"]["actionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The action */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionStatusItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listActionAgents: {
+        parameters: {
+            query?: {
+                /** @description One or more states; default: all */
+                state?: components["schemas"]["ActionHostState"][];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                actionId: components["parameters"]["actionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionHostList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getTimeline: {
+        parameters: {
+            query?: {
+                /** @description Only that component; agent: only the agent itself */
+                component?: string;
+                /** @description next of the page before */
+                before?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFailures: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: components["parameters"]["kuery"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The causes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failures"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    seeFailures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SeenRequest"];
+            };
+        };
+        responses: {
+            /** @description Recorded */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAttention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Attention"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getSeries: {
+        parameters: {
+            query?: {
+                window?: "24h" | "7d" | "30d";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The series */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Series"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listViews: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The views */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    saveView: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveViewRequest"];
+            };
+        };
+        responses: {
+            /** @description The view */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteView: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                viewId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getServerSettings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The settings */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Settings"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getRolloutGrid: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The targets */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGrid"];
                 };
             };
             default: components["responses"]["Error"];

@@ -3,17 +3,16 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { changeSpec, deleteFleet, resumeFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
-import type { Fleet } from "~/api/types";
-import { fleetCommandText, managedBy, whyNotFleet, type FleetCommand } from "~/util/fleet";
+import type { Command, Fleet } from "~/api/types";
+import { fleetCommandText, managedBy, type FleetCommand } from "~/util/fleet";
+import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
-import { ConfirmDialog } from "../ConfirmDialog";
-import { WhyField } from "../rollout/CommandDialog";
 import { useToast } from "../Toasts";
-import { TypedName } from "../TypedName";
 
 interface Props {
   fleet: Fleet;
-  command: FleetCommand;
+  /** As the server answers it now: it may become impossible while the dialog is open. */
+  command: Command;
   onDone: () => void;
   onClose: () => void;
 }
@@ -34,16 +33,15 @@ function give(command: FleetCommand, f: Fleet, why: string): Promise<Fleet> {
   }
 }
 
-export function FleetDialog({ fleet: f, command, onDone, onClose }: Props) {
+export function FleetDialog({ fleet: f, command: { name: given, allowed, reason }, onDone, onClose }: Props) {
+  const command = given as FleetCommand;
   const client = useQueryClient();
   const toast = useToast();
   const [asked] = useState(f); // the hash that the operator reads is the one that is sent
-  const [why, setWhy] = useState("");
-  const [typed, setTyped] = useState("");
   const text = fleetCommandText(command, asked);
   const tool = managedBy(f);
   const run = useMutation({
-    mutationFn: () => give(command, asked, why.trim()),
+    mutationFn: (why: string) => give(command, asked, why),
     onSuccess: (fresh) => {
       toast({ kind: "done", title: text.done });
       if (command !== "delete") client.setQueryData(keys.fleet(f.metadata.name), fresh);
@@ -55,24 +53,22 @@ export function FleetDialog({ fleet: f, command, onDone, onClose }: Props) {
   const { name } = f.metadata;
   const changed = command === "promote" && f.status?.requestedRolloutHash !== asked.status?.requestedRolloutHash;
   return (
-    <ConfirmDialog
+    <Dialog
       title={text.title}
       confirm={text.confirm}
-      harmless={text.harmless}
-      keep="Dismiss"
-      // The state may change while the dialog is open.
-      reason={changed ? "Another hash is being rolled out now: close this and look again." : (whyNotFleet(command, f) ?? (text.typed && typed.trim() !== name ? `Type ${name} to continue.` : null))}
+      danger={!text.harmless}
+      typed={text.typed ? name : undefined}
+      why="optional"
+      reason={changed ? "Another hash is being rolled out now: close this and look again." : allowed ? null : reason}
       busy={run.isPending}
       error={run.error}
-      onConfirm={() => run.mutate()}
+      onConfirm={(why) => run.mutate(why)}
       onClose={onClose}
     >
       <Stack gap="sm">
         <span>{text.text}</span>
         {tool && command !== "resume" ? <Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout> : null}
-        <WhyField value={why} onChange={setWhy} />
-        {text.typed ? <TypedName name={name} value={typed} onChange={setTyped} /> : null}
       </Stack>
-    </ConfirmDialog>
+    </Dialog>
   );
 }

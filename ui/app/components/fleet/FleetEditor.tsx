@@ -1,4 +1,4 @@
-import { Button, Stack, Text } from "@mantine/core";
+import { Button, Stack, Textarea } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { IconEye } from "@tabler/icons-react";
 import { useMemo, useState, type ReactNode } from "react";
@@ -7,16 +7,15 @@ import { ChangedMeanwhile, diffFleet } from "~/api/fleets";
 import type { Fleet } from "~/api/types";
 import { startsNow } from "~/util/fleet";
 import { fleetFaults, fleetText, parseFleet } from "~/util/fleetYaml";
-import { plural, sentence } from "~/util/words";
-import classes from "~/pages/RolloutsPage.module.css";
-import { Loading, Panel } from "../Blocks";
+import { whyNotReady } from "~/util/planPreview";
+import { sentence } from "~/util/words";
+import { Loading } from "../base/Page";
 import { Callout } from "../Callout";
 import { ReasonButton } from "../ReasonButton";
-import { WhyField } from "../rollout/CommandDialog";
-import { PlanEditor } from "../rollout/PlanEditor";
-import board from "../rollout/Rollout.module.css";
+import { YamlEditor } from "../plan/YamlEditor";
 import { DiffView } from "./DiffView";
 import { FleetReview } from "./FleetReview";
+import classes from "./Fleet.module.css";
 
 interface Props {
   /** The fleet that is changed; undefined: a new one. */
@@ -48,27 +47,27 @@ export function FleetEditor({ base, text: initial, save: store, onSaved, onRebas
   const changed = refused instanceof ChangedMeanwhile ? refused.fresh : null;
   const atFields = refused instanceof ApiError && refused.statusCode === 400 ? fleetFaults(text, refused.message) : [];
   const faults = parsed.faults.length > 0 ? parsed.faults : atFields;
-  const wrong = parsed.faults.length > 0 ? `The fleet has ${plural(parsed.faults.length, "error")}, listed below it.` : null;
+  const wrong = whyNotReady(parsed.faults);
   const old = review.data && review.data.of !== text;
   const same = base && review.data && !old && review.data.diff.changed.length === 0;
   const verb = base ? "Save" : "Create";
   return (
-    <div className={board.sides}>
+    <div className={classes.editing}>
       <section aria-label="Fleet">
-        <PlanEditor what="fleet" text={text} faults={faults} onChange={setTyped} />
+        <div className={classes.editorBody}><YamlEditor what="fleet" text={text} faults={faults} onChange={setTyped} /></div>
         <div className={classes.actions}>
           <ReasonButton leftSection={<IconEye size={16} aria-hidden />} variant={review.data && !old ? "default" : "filled"} reason={wrong} loading={review.isPending} onClick={() => review.mutate(text)}>
             {review.data ? "Review again" : "Review changes"}
           </ReasonButton>
-          {onCancel ? <Button variant="subtle" color="gray" onClick={onCancel}>Discard changes</Button> : null}
+          {onCancel ? <Button variant="default" onClick={onCancel}>Cancel</Button> : null}
           {!base && typed !== null && typed !== initial ? <Button variant="subtle" color="gray" onClick={() => setTyped(null)}>Reset to the example</Button> : null}
         </div>
-        <Text size="xs" c="dimmed">Comments are not stored. The same text works on the command line: <span className="mono">muster apply -f fleet.yaml</span></Text>
+        <div className={classes.sub}>Comments are not stored. The same text works on the command line: <span className="mono">muster apply -f fleet.yaml</span></div>
       </section>
-      <section aria-label="Review">
-        {refused && atFields.length === 0 && !changed ? <div className={classes.refused}><Callout kind="error" title="The server refused the fleet">{refused instanceof Error ? sentence(refused.message) : null}</Callout></div> : null}
+      <section aria-label="Review" className={classes.stack}>
+        {refused && atFields.length === 0 && !changed ? <Callout kind="error" title="The server refused the fleet">{refused instanceof Error ? sentence(refused.message) : null}</Callout> : null}
         {changed ? (
-          <div className={classes.refused}>
+          <div>
             <Callout kind="error" title="Somebody else has changed this fleet since you opened it. Nothing was saved.">
               <Stack gap="xs" align="flex-start">
                 <span>{changed.metadata.uid === base?.metadata.uid ? "This is what they changed:" : "It was deleted, and another one was created with its name. This is how the new one differs:"}</span>
@@ -79,15 +78,15 @@ export function FleetEditor({ base, text: initial, save: store, onSaved, onRebas
             </Callout>
           </div>
         ) : null}
-        {old ? <div className={classes.refused}><Callout kind="info">The text was changed after this review. Review again to see what saving would do now.</Callout></div> : null}
-        {review.isPending && !review.data ? <Panel><Loading rows={4} /></Panel> : null}
+        {old ? <div><Callout kind="info">The text was changed after this review. Review again to see what saving would do now.</Callout></div> : null}
+        {review.isPending && !review.data ? <Loading rows={4} /> : null}
         {review.data && !changed ? (
           <Stack gap="md" data-old={old || undefined}>
             <FleetReview diff={review.data.diff} />
             {old || same ? null : (
               <Stack gap="xs" align="stretch">
-                <WhyField value={why} onChange={setWhy} />
-                <div><ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>{startsNow(review.data.diff) ? `${verb} and start the rollout` : verb}</ReasonButton></div>
+                <Textarea label="Reason (optional)" description="The history keeps it." autosize minRows={2} maxRows={6} maxLength={1000} value={why} onChange={(e) => setWhy(e.currentTarget.value)} />
+                <div><ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>{startsNow(review.data.diff) ? `${verb} fleet and start its rollout` : `${verb} fleet`}</ReasonButton></div>
               </Stack>
             )}
           </Stack>

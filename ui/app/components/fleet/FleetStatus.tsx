@@ -1,79 +1,65 @@
-import { Group, Table, Text } from "@mantine/core";
-import type { Fleet } from "~/api/types";
+import type { Fleet, FleetCondition } from "~/api/types";
 import { CONDITION_TYPES, conditionOf, partsOf } from "~/util/fleet";
 import { percent } from "~/util/rolloutCounts";
 import { plural, sentence } from "~/util/words";
-import tables from "~/pages/Tables.module.css";
-import { Empty, Panel } from "../Blocks";
-import { Ago } from "../Now";
-import { RolloutBadge } from "../rollout/RolloutBadge";
-import board from "../rollout/Rollout.module.css";
+import { RolloutBadge } from "../base/Badge";
+import { DataTable, type Column } from "../base/DataTable";
+import { Empty, Section } from "../base/Page";
+import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
 import { StatusOf } from "./FleetBadges";
 import classes from "./Fleet.module.css";
 
+const columns: Column<FleetCondition>[] = [
+  { id: "type", header: "Condition", cell: (c) => <b>{c.type}</b> },
+  { id: "holds", header: "Holds", nowrap: true, cell: (c) => <StatusOf condition={c} /> },
+  { id: "reason", header: "Reason", wide: true, cell: (c) => <span className="mono">{c.reason}</span> },
+  { id: "message", header: "Message", width: "46%", cell: (c) => sentence(c.message) },
+  { id: "since", header: "Since", nowrap: true, wide: true, cell: (c) => <When at={c.lastTransitionTime} /> },
+];
+
 export function Conditions({ fleet: f }: { fleet: Fleet }) {
   const all = CONDITION_TYPES.flatMap((t) => conditionOf(f, t) ?? []);
   return (
-    <Panel title="Conditions" flush>
-      {all.length === 0 ? <Empty title="None yet">The server sets them once it has looked at the fleet.</Empty> : (
-        <div className={tables.scroll} tabIndex={0} role="region" aria-label="Conditions">
-          <Table fz="sm" verticalSpacing={8} horizontalSpacing="md" className={tables.table}>
-            <Table.Thead><Table.Tr>{["Condition", "Holds", "Reason", "Message", "Since"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}</Table.Tr></Table.Thead>
-            <Table.Tbody>
-              {all.map((c) => (
-                <Table.Tr key={c.type}>
-                  <Table.Th scope="row" fw={600}>{c.type}</Table.Th>
-                  <Table.Td><StatusOf condition={c} /></Table.Td>
-                  <Table.Td><span className="mono">{c.reason}</span></Table.Td>
-                  <Table.Td className={classes.message}>{sentence(c.message)}</Table.Td>
-                  <Table.Td className={tables.nowrap}><Ago at={c.lastTransitionTime} /></Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </div>
-      )}
-    </Panel>
+    <Section title="Conditions" plain>
+      {all.length === 0 ? <Empty title="None yet">The server sets them once it has looked at the fleet.</Empty> : <DataTable label="Conditions" columns={columns} rows={all} rowId={(c) => c.type} />}
+    </Section>
   );
 }
 
-/** How many agents run which version of each part. */
+/** How many hosts run which version of each part. */
 export function Versions({ fleet: f }: { fleet: Fleet }) {
-  const parts = partsOf(f);
   return (
-    <Panel title="Versions" aside={<span className={board.note}>{plural(f.status?.agents ?? 0, "agent")}</span>}>
-      {parts.map((p) => (
+    <Section title="Versions" plain>
+      {partsOf(f).map((p) => (
         <div key={p.part} className={classes.part}>
           <div className={classes.partHead}>
             <span><b>{p.part}</b> to <span className="mono">{p.wants}</span></span>
             {p.there !== undefined && p.agents > 0 ? <span>{p.there.toLocaleString()} of {p.agents.toLocaleString()} run it, {percent(Math.floor((p.there * 1000) / p.agents) / 10)}</span> : null}
           </div>
-          {p.there !== undefined && p.agents > 0 ? <div className={board.gauge} aria-hidden><span style={{ width: `${(100 * p.there) / p.agents}%` }} /></div> : null}
+          {p.there !== undefined && p.agents > 0 ? <div className={classes.bar} aria-hidden><span style={{ width: `${(100 * p.there) / p.agents}%` }} /></div> : null}
           <ul className={classes.versions} aria-label={`Versions of ${p.part}`}>
-            {p.versions.map((v) => <li key={v.version}><b className="mono">{v.version || "not installed"}</b> on {plural(v.agents, "agent")}</li>)}
+            {p.versions.map((v) => <li key={v.version}><b className="mono">{v.version || "not installed"}</b> on {plural(v.agents, "host")}</li>)}
             {p.versions.length === 0 ? <li>not counted yet</li> : null}
           </ul>
         </div>
       ))}
-    </Panel>
+    </Section>
   );
 }
 
+/** The rollout that brings the fleet to its spec. */
 export function LastRollout({ fleet: f }: { fleet: Fleet }) {
   const r = f.status?.rollout;
+  if (!r) return <Section title="Rollout" plain><span className={classes.sub}>None has been started for it yet.</span></Section>;
   return (
-    <Panel title="Rollout">
-      {!r ? <Text size="sm" c="dimmed">None has been started for it yet.</Text> : (
-        <>
-          <Group gap="xs">
-            <RolloutBadge state={r.state} />
-            <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="sm" underline="always">{r.component || "Agents"}{r.version ? <> to <span className="mono">{r.version}</span></> : null}</TextLink>
-          </Group>
-          {r.waiting ? <Text size="sm" mt={6}>{sentence(r.waiting)}</Text> : null}
-          {r.number ? <Text size="xs" c="dimmed" mt={6}>Number {r.number} after the first: it brings agents that joined later, came back or ran something else to the same hash.</Text> : null}
-        </>
-      )}
-    </Panel>
+    <Section title="Rollout" plain>
+      <div className={classes.badges}>
+        <RolloutBadge rollout={{ state: r.state }} />
+        <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="sm" underline="always">{r.component || "Agents"}{r.version ? <> to <span className="mono">{r.version}</span></> : null}</TextLink>
+      </div>
+      {r.waiting ? <div className={classes.waits}>{sentence(r.waiting)}</div> : null}
+      {r.number ? <div className={classes.sub}>Number {r.number} after the first: it brings hosts that joined later, came back or ran something else to the same hash.</div> : null}
+    </Section>
   );
 }

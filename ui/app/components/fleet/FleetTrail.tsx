@@ -2,10 +2,9 @@ import { useQuery } from "@tanstack/react-query";
 import { fleetHistoryQuery, HISTORY_SHOWN } from "~/api/queries";
 import { shortHash } from "~/util/preview";
 import { closed } from "~/util/words";
-import { Empty, Loading, LoadError, Panel } from "../Blocks";
-import { Ago } from "../Now";
-import { RolloutBadge } from "../rollout/RolloutBadge";
-import board from "../rollout/Rollout.module.css";
+import { RolloutBadge } from "../base/Badge";
+import { Empty, Loading, LoadError, Section } from "../base/Page";
+import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
 import classes from "./Fleet.module.css";
 
@@ -14,30 +13,30 @@ export function FleetTrail({ name }: { name: string }) {
   const list = useQuery(fleetHistoryQuery(name));
   const items = list.data?.items ?? [];
   return (
-    <Panel title="History" flush>
+    <Section title="Who changed what" plain>
       {list.isError ? <LoadError what="The history" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={3} /> : null}
       {list.data && items.length === 0 ? <Empty title="Nothing yet" /> : null}
       {items.length > 0 ? (
-        <ol className={board.trail} tabIndex={0} aria-label="History, newest first">
+        <ol className={classes.trail} tabIndex={0} aria-label="History, newest first">
           {items.map((c, i) => (
-            <li key={`${c.at} ${i}`} className={classes.entry}>
-              <div className={board.entryHead}><span>{closed(c.text)}</span><Ago at={c.at} /></div>
-              <div className={board.note}>
+            <li key={`${c.at} ${i}`}>
+              <div className={classes.trailHead}><span>{closed(c.text)}</span><When at={c.at} /></div>
+              <div className={classes.sub}>
                 {c.text.startsWith(c.by) ? null : <>{c.by} · </>}generation {c.generation ?? 0}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}
               </div>
-              {c.changed.some((path) => !c.text.includes(path)) ? <div className={`mono ${classes.paths}`}>{c.changed.join(", ")}</div> : null}
-              {c.why ? <div className={board.quote}>{c.why}</div> : null}
+              {c.changed.some((path) => !c.text.includes(path)) ? <div className={`mono ${classes.sub}`}>{c.changed.join(", ")}</div> : null}
+              {c.why ? <div className={classes.quote}>{c.why}</div> : null}
               {c.rollouts.length > 0 ? (
                 <div className={classes.badges}>
-                  {c.rollouts.map((r) => <TextLink key={r.id} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="xs" aria-label={`Rollout ${r.id}`}><RolloutBadge state={r.state} /></TextLink>)}
+                  {c.rollouts.map((r) => <TextLink key={r.id} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="xs" aria-label={`Rollout ${r.id}`}><RolloutBadge rollout={{ state: r.state }} /></TextLink>)}
                 </div>
               ) : null}
             </li>
           ))}
         </ol>
       ) : null}
-      {list.data && list.data.total > HISTORY_SHOWN ? <div className={board.foot}>The newest {HISTORY_SHOWN} of {list.data.total.toLocaleString()} changes.</div> : null}
-    </Panel>
+      {list.data && list.data.total > HISTORY_SHOWN ? <div className={classes.sub}>The newest {HISTORY_SHOWN} of {list.data.total.toLocaleString()} changes.</div> : null}
+    </Section>
   );
 }

@@ -1,7 +1,7 @@
 import { IconHandStop } from "@tabler/icons-react";
 import type { Fleet } from "~/api/types";
 import { obstaclesOf } from "~/util/fleet";
-import { Panel } from "../Blocks";
+import { Section } from "../base/Page";
 import { useClock } from "../Now";
 import { TextLink } from "../TextLink";
 import classes from "./Fleet.module.css";
@@ -12,7 +12,7 @@ export function WhyNotRolling({ fleet: f }: { fleet: Fleet }) {
   if (obstacles.length === 0) return null;
   const rollout = f.status?.rollout?.id;
   return (
-    <Panel title="Why is it not rolling out?">
+    <Section title="Why is it not rolling out?">
       <ul className={classes.obstacles}>
         {obstacles.map((o) => (
           <li key={o.text} className={classes.obstacle}>
@@ -26,6 +26,6 @@ export function WhyNotRolling({ fleet: f }: { fleet: Fleet }) {
           </li>
         ))}
       </ul>
-    </Panel>
+    </Section>
   );
 }

@@ -1,37 +1,39 @@
-import { Radio, Select, Stack } from "@mantine/core";
+import { Select, Stack } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { groupCommand } from "~/api/groups";
 import { keys } from "~/api/queries";
-import type { Group } from "~/api/types";
-import { groupCommandText, groupNeedsWhy, memberLabel, skippable, whyNotGroup, type GroupCommand } from "~/util/group";
-import { ConfirmDialog } from "../ConfirmDialog";
-import { WhyField } from "../rollout/CommandDialog";
+import type { Command, GroupStatus } from "~/api/types";
+import { groupCommandText, memberLabel, skippable, type GroupCommand } from "~/util/group";
+import { sentence } from "~/util/words";
+import { Dialog } from "../base/Dialog";
+import { Callout } from "../Callout";
 import { useToast } from "../Toasts";
 
 interface Props {
-  group: Group;
-  /** The commands to choose from. */
-  commands: readonly GroupCommand[];
+  group: GroupStatus;
+  command: Command;
   /** Of the preview that is started. */
   hash?: string;
+  /** What is typed to confirm a start of many hosts. */
+  typed?: string;
   onDone?: () => void;
   onClose: () => void;
 }
 
-export function GroupDialog({ group: g, commands, hash, onDone, onClose }: Props) {
+export function GroupDialog({ group: g, command, hash, typed, onDone, onClose }: Props) {
   const client = useQueryClient();
   const toast = useToast();
-  const [chosen, setChosen] = useState<GroupCommand>(commands[0]!);
-  const [why, setWhy] = useState("");
+  const what = command.name as GroupCommand;
   const members = skippable(g);
   const [picked, setPicked] = useState<string | null>(null);
   // The member that stopped the group is most likely meant.
   const member = picked ?? members.find((m) => m.name === g.stop?.member)?.name ?? members[0]?.name;
-  const text = groupCommandText(chosen, g);
-  const must = groupNeedsWhy(chosen, g, member);
+  const text = groupCommandText(what, g);
+  // The state may change while the dialog is open.
+  const now = g.commands?.find((c) => c.name === what) ?? command;
   const give = useMutation({
-    mutationFn: () => groupCommand({ id: g.id, what: chosen, why: why.trim(), member, hash }),
+    mutationFn: (why: string) => groupCommand({ id: g.id, what, why, member, hash }),
     onSuccess: () => {
       toast({ kind: "done", title: text.done });
       void client.invalidateQueries({ queryKey: keys.groups });
@@ -40,40 +42,29 @@ export function GroupDialog({ group: g, commands, hash, onDone, onClose }: Props
     },
     // The preview behind the dialog is outdated.
     onError: () => {
-      if (chosen === "start") void client.invalidateQueries({ queryKey: keys.groupPreview(g.id) });
+      if (what === "start") void client.invalidateQueries({ queryKey: keys.groupPreview(g.id) });
     },
   });
   return (
-    <ConfirmDialog
+    <Dialog
       title={text.title}
       confirm={text.confirm}
-      harmless={text.harmless}
-      keep="Dismiss"
-      // The state may change while the dialog is open.
-      reason={whyNotGroup(chosen, g) ?? (must && why.trim() === "" ? "Give a reason to continue." : null)}
+      danger={!text.harmless}
+      typed={typed ?? (what === "rollback" ? g.plan.name : undefined)}
+      why={now.needs_reason ? "required" : "optional"}
+      reason={now.allowed ? null : sentence(now.reason ?? "It is not possible now")}
       busy={give.isPending}
       error={give.error}
-      onConfirm={() => give.mutate()}
+      onConfirm={(why) => give.mutate(why)}
       onClose={onClose}
     >
       <Stack gap="sm">
-        {commands.length > 1 ? (
-          <Radio.Group value={chosen} onChange={(v) => setChosen(v as GroupCommand)} aria-label="How">
-            <Stack gap={6}>{commands.map((c) => <Radio key={c} value={c} size="sm" label={groupCommandText(c, g).confirm} />)}</Stack>
-          </Radio.Group>
+        <span>{text.text}</span>
+        {now.warning ? <Callout kind="warning">{sentence(now.warning)}</Callout> : null}
+        {what === "skip" && member ? (
+          <Select label="Member" data={members.map((m) => ({ value: m.name, label: `${m.name}: ${memberLabel[m.state].toLowerCase()}` }))} value={member} onChange={setPicked} allowDeselect={false} />
         ) : null}
-        <span role="status">{text.text}</span>
-        {chosen === "skip" && member ? (
-          <Select
-            label="Member"
-            data={members.map((m) => ({ value: m.name, label: `${m.name}: ${memberLabel[m.state].toLowerCase()}` }))}
-            value={member}
-            onChange={setPicked}
-            allowDeselect={false}
-          />
-        ) : null}
-        <WhyField value={why} onChange={setWhy} required={must} />
       </Stack>
-    </ConfirmDialog>
+    </Dialog>
   );
 }

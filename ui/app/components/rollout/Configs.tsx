@@ -6,9 +6,9 @@ import { previewConfigQuery } from "~/api/queries";
 import type { Preview, PreviewTarget } from "~/api/types";
 import { withConfig } from "~/util/preview";
 import { closed } from "~/util/words";
-import { Loading, LoadError, Panel } from "../Blocks";
+import { Loading, LoadError, Section } from "../base/Page";
 import { Callout } from "../Callout";
-import classes from "./Rollout.module.css";
+import classes from "./Preview.module.css";
 
 /** A longer list is not read; a search finds the host in question. */
 const HOSTS = 50;
@@ -22,11 +22,10 @@ export function Configs({ preview: p }: { preview: Preview }) {
   const found = useMemo(() => withConfig(p, search), [p, search]);
   if (all.length === 0) return null;
   return (
-    <Panel title="Configuration files" flush>
+    <Section title="Configuration files" flush>
       {all.length >= SEARCH_FROM ? (
         <TextInput
-          p="sm"
-          size="xs"
+          className={classes.search}
           aria-label="Search the hosts with configuration files"
           placeholder="Search by host or id"
           leftSection={<IconSearch size={14} aria-hidden />}
@@ -37,7 +36,7 @@ export function Configs({ preview: p }: { preview: Preview }) {
       {found.length === 0 ? <div className={classes.foot} role="status">None of them matches “{search}”.</div> : null}
       {found.slice(0, HOSTS).map((t) => <Host key={t.agent_id} preview={p} target={t} />)}
       {found.length > HOSTS ? <div className={classes.foot}>and {(found.length - HOSTS).toLocaleString()} more: search for a host</div> : null}
-    </Panel>
+    </Section>
   );
 }
 
@@ -47,7 +46,7 @@ function Host({ preview, target: t }: { preview: Preview; target: PreviewTarget 
   const Chevron = open ? IconChevronDown : IconChevronRight;
   return (
     <div>
-      <button type="button" className={classes.skipHead} aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
+      <button type="button" className={classes.head} aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
         <Chevron size={16} aria-hidden /> Configuration of {t.hostname || t.agent_id}
       </button>
       {open ? <div className={classes.config} id={id}><Diff preview={preview} target={t} /></div> : null}

@@ -1,0 +1,164 @@
+package action
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// countProgress sets Progress and Causes of the upgrades among the statuses. What has ended is
+// in the history, also if later orders have replaced it in the documents; what has not is
+// counted in the documents, only for actions that have such agents.
+func (s *Service) countProgress(ctx context.Context, statuses []Status, now time.Time) error {
+	var ids []string
+	for i := range statuses {
+		if statuses[i].Type == agentapi.ActionUpgrade {
+			ids = append(ids, statuses[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	ends, err := s.Store.History().CountEnds(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var open []string // agent upgrades that have not ended on all their agents
+	ended := make([]int, len(statuses))
+	for i := range statuses {
+		if st := &statuses[i]; st.Type == agentapi.ActionUpgrade {
+			ended[i] = st.countEnds(ends[st.ID])
+			if ended[i] < len(st.Agents) && st.Component() == "" {
+				open = append(open, st.ID)
+			}
+		}
+	}
+	counts, err := s.countOpen(ctx, open, now)
+	if err != nil {
+		return err
+	}
+	for i := range statuses {
+		st := &statuses[i]
+		if st.Type != agentapi.ActionUpgrade {
+			continue
+		}
+		unended := counts[st.ID]
+		if ended[i] < len(st.Agents) && st.Component() != "" {
+			if unended, err = s.countOpenComponents(ctx, st.ID, now); err != nil {
+				return err
+			}
+		}
+		for state, n := range unended {
+			st.Progress[state] += n
+		}
+		st.addUnrecorded(ended[i])
+		maps.DeleteFunc(st.Progress, func(_ fleet.ProgressState, n int) bool { return n == 0 })
+	}
+	return nil
+}
+
+// countEnds sets Progress and Causes by the history of the action, and returns how many of its
+// agents have ended.
+func (s *Status) countEnds(ends map[fleet.End]int) (ended int) {
+	s.Progress, s.Causes = map[fleet.ProgressState]int{}, map[fleet.End]int{}
+	for end, n := range ends {
+		ended += n
+		if end.State == fleet.ProgressNone {
+			continue // cancelled
+		}
+		s.Progress[end.State] += n
+		if end.State != fleet.ProgressCommitted {
+			s.Causes[end] += n
+		}
+	}
+	return ended
+}
+
+// addUnrecorded adds the agents that neither the history nor documents have: those that were
+// refused when it was ordered, and the ends that an earlier server has not recorded, by their
+// results.
+func (s *Status) addUnrecorded(ended int) {
+	if refused := s.Actioned - len(s.Agents); refused > 0 {
+		s.Progress[fleet.ProgressFailed] += refused
+		s.Causes[fleet.End{State: fleet.ProgressFailed, Code: RefusedCode}] += refused
+	}
+	if s.unrecorded = ended == 0 && s.Unended == (fleet.Unended{}); s.unrecorded {
+		s.Progress[fleet.ProgressCommitted] += s.Done()
+		if failed := s.Counts.Failed - max(0, s.Actioned-len(s.Agents)); failed > 0 {
+			s.Progress[fleet.ProgressFailed] += failed
+			s.Causes[fleet.End{State: fleet.ProgressFailed}] += failed
+		}
+	}
+}
+
+// RefusedCode is the code of the agents that the server refused when an action was ordered.
+const RefusedCode = "refused"
+
+// countOpen counts the agents on which upgrades of agents have not ended, by action and by how it
+// stands. It reads the fleet once for all actions.
+func (s *Service) countOpen(ctx context.Context, actionIDs []string, now time.Time) (map[string]map[fleet.ProgressState]int, error) {
+	if len(actionIDs) == 0 {
+		return nil, nil
+	}
+	rules := fleet.ProgressRules(now)
+	var open, of kql.AnyOf // the first needs no document, unlike the id of the action
+	queries := make([]kql.Filter, len(rules))
+	for i, r := range rules {
+		queries[i] = r.When
+		if !isEnd(r) {
+			open = append(open, r.When)
+		}
+	}
+	for _, id := range actionIDs {
+		of = append(of, kql.Equals{Field: fleet.FieldUpgradeAction, Value: id})
+	}
+	tally, err := s.Store.Agents().Tally(ctx, store.AgentFilter{ActiveOnly: true, Query: kql.AllOf{open, of}}, store.TallyQuery{
+		Classes: [][]kql.Filter{queries}, Fields: []store.TallyField{{Field: fleet.FieldUpgradeAction, ByClass: true}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[fleet.ProgressState]int{}
+	for id, count := range tally.Values[0] {
+		out[id] = map[fleet.ProgressState]int{}
+		for i, r := range rules {
+			if !isEnd(r) {
+				out[id][r.Value] += count.Classes[i]
+			}
+		}
+	}
+	return out, nil
+}
+
+// countOpenComponents counts the agents on which an upgrade of a component has not ended, by how
+// it stands.
+func (s *Service) countOpenComponents(ctx context.Context, actionID string, now time.Time) (map[fleet.ProgressState]int, error) {
+	rules := fleet.ComponentProgressRules(actionID, now)
+	queries := make([]kql.Filter, len(rules))
+	for i, r := range rules {
+		queries[i] = r.When
+	}
+	counts, err := s.Store.Agents().CountFirst(ctx, store.AgentFilter{
+		ActiveOnly: true, Query: kql.AllOf{kql.Exists{Field: fleet.FieldComponentsSince}, kql.Equals{Field: fleet.FieldComponentActions, Value: actionID}},
+	}, queries)
+	if err != nil {
+		return nil, err
+	}
+	out := map[fleet.ProgressState]int{fleet.ProgressSent: counts[len(rules)]}
+	for i, r := range rules {
+		if !isEnd(r) {
+			out[r.Value] += counts[i]
+		}
+	}
+	return out, nil
+}
+
+// isEnd reports whether a rule is for agents on which no upgrade is under way.
+func isEnd(r fleet.Rule[fleet.ProgressState]) bool {
+	return r.Value == fleet.ProgressNone || r.Value.Ended()
+}

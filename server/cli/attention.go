@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newAttention() *cobra.Command {
+	return &cobra.Command{
+		Use:   "attention",
+		Short: "List what waits for a person, the most urgent first",
+		Long: `List what waits for a person, the most urgent first: rollouts that wait for approval or were
+paused by a gate, open incidents, failed upgrades, suspended fleets, keys and signed files
+that expire within 30 days, notifications that could not be delivered, and remarks about the
+servers.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.Attention](cmd.Context(), a, http.MethodGet, "/api/v1/attention", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				if len(got.Items) == 0 {
+					fmt.Fprintln(w, "Nothing waits for a person.")
+					return
+				}
+				now := time.Now()
+				for _, i := range got.Items {
+					fmt.Fprintf(w, "%-8s  %s\n", i.Severity, i.Text)
+					about := deref(i.Subject)
+					if i.Since != nil {
+						about = firstOf(about, "since") + "  " + ago(i.Since, now)
+					}
+					fmt.Fprintf(w, "%-8s  %s", "", deref(i.Next))
+					if about != "" {
+						fmt.Fprintf(w, "  (%s)", about)
+					}
+					fmt.Fprintln(w)
+				}
+			})
+		},
+	}
+}
+
+func (a *client) newSettings() *cobra.Command {
+	return &cobra.Command{
+		Use:   "settings",
+		Short: "Show the settings in force on the server, and where each comes from",
+		Long: `Show the settings in force on the server that answers, and where each comes from: the
+default, the configuration file, the environment or a flag. Secrets are hidden.
+` + "`muster server --example-config`" + ` explains every key.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.Settings](cmd.Context(), a, http.MethodGet, "/api/v1/settings", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				table(w, "KEY\tVALUE\tFROM", func(add func(...any)) {
+					for _, s := range got.Items {
+						add(s.Key, firstOf(s.Value, "-"), s.Origin)
+					}
+				})
+			})
+		},
+	}
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newViews() *cobra.Command {
+	cmd := &cobra.Command{Use: "views", Short: "List, save and delete the saved views of the web UI's lists"}
+	cmd.AddCommand(a.newViewsList(), a.newViewsSave(), a.newViewsDelete())
+	return cmd
+}
+
+func (a *client) newViewsList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the saved views",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.ViewList](cmd.Context(), a, http.MethodGet, "/api/v1/views", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				if len(got.Items) == 0 {
+					fmt.Fprintln(w, "none")
+					return
+				}
+				table(w, "ID\tPAGE\tNAME\tSEARCH\tBY\tAT", func(add func(...any)) {
+					for _, v := range got.Items {
+						add(v.Id, v.Page, v.Name, v.Search, v.CreatedBy, v.CreatedAt.Local().Format(time.DateTime))
+					}
+				})
+			})
+		},
+	}
+}
+
+func (a *client) newViewsSave() *cobra.Command {
+	var page, search string
+	cmd := &cobra.Command{
+		Use:     "save NAME",
+		Short:   "Save a view, which replaces the one of the same page and name",
+		Example: `  muster views save 'Offline in Berlin' --search 'kuery=health%3Aoffline+and+site%3Aber'`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ViewItem](cmd.Context(), a, http.MethodPost, "/api/v1/views",
+				adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search})
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "saved %s\n", got.Item.Id) })
+		},
+	}
+	cmd.Flags().StringVar(&page, "page", "agents", "page of the view: agents, activity, rollouts, audit or incidents")
+	cmd.Flags().StringVar(&search, "search", "", "the page's address after the question mark")
+	return cmd
+}
+
+func (a *client) newViewsDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete VIEW",
+		Short: "Delete a saved view, by its id",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/views/"+url.PathEscape(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, got.Action) })
+		},
+	}
+}

@@ -1,0 +1,45 @@
+package fleet
+
+import "time"
+
+// Health is whether an agent is well, whatever its upgrade does. Kibana's Status mixes the
+// two.
+type Health string
+
+const (
+	HealthHealthy  Health = "healthy"
+	HealthDegraded Health = "degraded"
+	// HealthFailed: it reports an error, or left its host without being unenrolled.
+	HealthFailed  Health = "failed"
+	HealthOffline Health = "offline"
+	// HealthEnrolling: it has not checked in, or has no revision of its policy yet.
+	HealthEnrolling  Health = "enrolling"
+	HealthInactive   Health = "inactive"
+	HealthUnenrolled Health = "unenrolled"
+)
+
+// Healths lists all values in display order.
+var Healths = [...]Health{HealthHealthy, HealthDegraded, HealthFailed, HealthOffline, HealthEnrolling, HealthInactive, HealthUnenrolled}
+
+// HealthAt returns the health at now; the first rule that matches decides. inactivity is the
+// policy's timeout, 0 for none.
+func (f StatusFacts) HealthAt(now time.Time, inactivity time.Duration) Health {
+	silent := now.Sub(f.seen())
+	switch {
+	case !f.Active:
+		return HealthUnenrolled
+	case inactivity > 0 && silent > inactivity:
+		return HealthInactive
+	case f.AuditUnenrolledReason == "uninstall", f.AuditUnenrolledReason == "orphaned":
+		return HealthFailed
+	case silent > OfflineAfter: // what it reported before it fell silent is old
+		return HealthOffline
+	case f.LastCheckinStatus == "error":
+		return HealthFailed
+	case f.NoPolicy, f.LastCheckin == nil:
+		return HealthEnrolling
+	case f.LastCheckinStatus == "degraded":
+		return HealthDegraded
+	}
+	return HealthHealthy
+}

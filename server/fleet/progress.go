@@ -1,0 +1,354 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// ProgressState is how an upgrade stands, in the words of the API, the UI and the command
+// line.
+type ProgressState string
+
+const (
+	// ProgressNone: there was no upgrade, or the last one was cancelled.
+	ProgressNone      ProgressState = ""
+	ProgressScheduled ProgressState = "scheduled"
+	// ProgressSent: the order waits for the agent.
+	ProgressSent ProgressState = "sent"
+	// ProgressAccepted: the agent reports that it has the order, and has not begun. An
+	// acknowledgement does not change the document, so that those of a whole fleet are cheap.
+	ProgressAccepted    ProgressState = "accepted"
+	ProgressDownloading ProgressState = "downloading"
+	ProgressInstalling  ProgressState = "installing"
+	ProgressRestarting  ProgressState = "restarting"
+	// ProgressWatching: the new version runs, and the host's watcher has not accepted it.
+	ProgressWatching ProgressState = "watching"
+	// ProgressCommitted is the only success: the watch is over.
+	ProgressCommitted  ProgressState = "committed"
+	ProgressRolledBack ProgressState = "rolled_back"
+	ProgressFailed     ProgressState = "failed"
+	// ProgressWaitingForHost: the upgrade is under way, and its agent is offline.
+	ProgressWaitingForHost ProgressState = "waiting_for_host"
+)
+
+// ProgressStates lists all states but ProgressNone in the order of an upgrade.
+var ProgressStates = [...]ProgressState{
+	ProgressScheduled, ProgressSent, ProgressAccepted, ProgressDownloading, ProgressInstalling, ProgressRestarting, ProgressWatching,
+	ProgressCommitted, ProgressRolledBack, ProgressFailed, ProgressWaitingForHost,
+}
+
+// Ended reports whether an upgrade in this state is over.
+func (s ProgressState) Ended() bool {
+	return s == ProgressCommitted || s == ProgressRolledBack || s == ProgressFailed
+}
+
+// Progress is how the last upgrade of an agent or of a component stands, or the one under way.
+type Progress struct {
+	State   ProgressState
+	Version string // that was ordered
+	From    string
+	// Since is when the state began, nil if that is not known.
+	Since *time.Time
+	// Percent is that of the download; nil in other states.
+	Percent *float64
+	// Until is when a scheduled upgrade begins, or until when failed attempts are repeated.
+	Until *time.Time
+	// Retrying is the error of the last attempt, while the agent will try again.
+	Retrying string
+	// Code and Reason are why it ended badly.
+	Code, Reason string
+	// Rollback means that an operator ordered to go back.
+	Rollback bool
+	By       string
+	Rollout  *OrderRollout
+}
+
+// OrderRollout is the rollout that ordered an upgrade.
+type OrderRollout struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Phase is the beginning of a state of an upgrade.
+type Phase struct {
+	State ProgressState `json:"state"`
+	At    time.Time     `json:"at"`
+	// Text is the error of an attempt, for example.
+	Text string `json:"text,omitempty"`
+}
+
+// maxPhases bounds the phases of an upgrade. A smooth one has eight; the rest is room for
+// attempts that failed, of which the latest are kept.
+const maxPhases = 20
+
+// UpgradeOrder is who ordered an upgrade, and what became of it over time. Documents that an
+// earlier server has written lack it.
+type UpgradeOrder struct {
+	// UpgradeBy is who ordered it, empty if that was on the host.
+	UpgradeBy      string        `json:"upgrade_by,omitempty"`
+	UpgradeRollout *OrderRollout `json:"upgrade_rollout,omitempty"`
+	// UpgradeWhy is the reason that the operator gave, shortened.
+	UpgradeWhy string `json:"upgrade_why,omitempty"`
+	// UpgradeEndedAt is when it was committed, rolled back or cancelled, or failed.
+	UpgradeEndedAt *time.Time `json:"upgrade_ended_at,omitempty"`
+	// UpgradePhases are its states, oldest first.
+	UpgradePhases []Phase `json:"upgrade_phases,omitempty"`
+}
+
+// Orderer is who ordered an upgrade, and why.
+type Orderer struct {
+	By, Why string
+	Rollout *OrderRollout // nil: by none
+}
+
+// orderedBy records who ordered an upgrade at now that begins at start.
+func (o *UpgradeOrder) orderedBy(by Orderer, start *time.Time, now time.Time) {
+	first := ProgressSent
+	if start != nil && start.After(now) {
+		first = ProgressScheduled
+	}
+	o.UpgradeBy, o.UpgradeRollout, o.UpgradeWhy, o.UpgradePhases = by.By, by.Rollout, shortReason(by.Why), []Phase{{State: first, At: now}}
+}
+
+// note records that the upgrade has come into a state, of which text may say more. An upgrade
+// without a state was cancelled.
+func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
+	o.UpgradeEndedAt = nil
+	if s == ProgressNone || s.Ended() {
+		o.UpgradeEndedAt = &now
+	}
+	if n := len(o.UpgradePhases); s == ProgressNone || n > 0 && o.UpgradePhases[n-1].State == s && o.UpgradePhases[n-1].Text == text {
+		return
+	}
+	phases := append(slices.Clone(o.UpgradePhases), Phase{State: s, At: now, Text: text})
+	if over := len(phases) - maxPhases; over > 0 {
+		phases = slices.Delete(phases, 1, 1+over) // the first has when it was ordered
+	}
+	o.UpgradePhases = phases
+}
+
+// since returns when state s began if it is the last that was noted.
+func (o *UpgradeOrder) since(s ProgressState) *time.Time {
+	if n := len(o.UpgradePhases); n > 0 && o.UpgradePhases[n-1].State == s {
+		return &o.UpgradePhases[n-1].At
+	}
+	return nil
+}
+
+// detailsStates are the states of upgrades under way by what their agent reports.
+var detailsStates = map[agentapi.UpgradeState]ProgressState{
+	agentapi.UpgradeScheduled: ProgressScheduled, agentapi.UpgradeDownloading: ProgressDownloading, agentapi.UpgradeExtracting: ProgressInstalling,
+	agentapi.UpgradeReplacing: ProgressInstalling, agentapi.UpgradeRestarting: ProgressRestarting, agentapi.UpgradeWatching: ProgressWatching,
+}
+
+// underWay returns the state of an upgrade under way that starts at start, without regard to
+// whether its host is there.
+func underWay(start time.Time, d *agentapi.UpgradeDetails, now time.Time) ProgressState {
+	switch {
+	case start.After(now):
+		return ProgressScheduled
+	case d != nil && detailsStates[d.State] != ProgressNone:
+		return detailsStates[d.State]
+	case d != nil && d.State != "":
+		return ProgressAccepted
+	}
+	return ProgressSent
+}
+
+// hostState returns the state of an upgrade that is in state s and starts at start, of an agent
+// that was last seen at seen.
+func hostState(s ProgressState, start *time.Time, seen, now time.Time) ProgressState {
+	due := start == nil || !start.After(now)
+	if due && s != ProgressNone && !s.Ended() && now.Sub(seen) > OfflineAfter {
+		return ProgressWaitingForHost
+	}
+	return s
+}
+
+// upgradeState returns the state of the agent's upgrade, without regard to whether its host is
+// there. ProgressRules express the same as filters.
+func (a *Agent) upgradeState(now time.Time) ProgressState {
+	d := a.UpgradeDetails
+	switch {
+	case a.Upgrading():
+		return underWay(*a.UpgradeStartedAt, d, now)
+	case a.UpgradeStatus == UpgradeFailed:
+		return ProgressFailed
+	case a.UpgradeStatus == UpgradeRolledBack:
+		return ProgressRolledBack
+	case a.UpgradedAt != nil && d != nil && d.State != "" && !d.State.Ended():
+		return ProgressWatching
+	case a.UpgradedAt != nil:
+		return ProgressCommitted
+	}
+	return ProgressNone
+}
+
+// ProgressStateAt returns how the agent's last upgrade stands at now. That of an unenrolled
+// agent no longer counts.
+func (a *Agent) ProgressStateAt(now time.Time) ProgressState {
+	if !a.Active {
+		return ProgressNone
+	}
+	return hostState(a.upgradeState(now), a.UpgradeStartedAt, a.LastActivity(), now)
+}
+
+// ProgressAt returns how the agent's last upgrade stands at now; ok is false if there was none,
+// or if it was cancelled.
+func (a *Agent) ProgressAt(now time.Time) (p Progress, ok bool) {
+	s := a.ProgressStateAt(now)
+	if s == ProgressNone {
+		return p, false
+	}
+	p = progress(s, &a.UpgradeOrder, a.UpgradeDetails, a.UpgradeStartedAt, a.LastActivity(), now)
+	p.Version, p.From, p.Rollback = a.UpgradeTarget, a.UpgradeFrom, a.UpgradeRollback
+	return p, true
+}
+
+// progress describes the state s of an upgrade of which its agent has reported d, and which
+// starts at start.
+func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, start *time.Time, seen, now time.Time) Progress {
+	p := Progress{State: s, By: o.UpgradeBy, Rollout: o.UpgradeRollout, Since: o.since(s)}
+	switch {
+	case s == ProgressWaitingForHost:
+		since := seen.Add(OfflineAfter)
+		if start != nil && start.After(since) {
+			since = *start // it was due when its host was away already
+		}
+		p.Since = &since
+	case s == ProgressSent && p.Since == nil && o.since(ProgressScheduled) != nil:
+		p.Since = start // nothing reports that the time has come
+	case s == ProgressScheduled && start != nil && start.After(now):
+		p.Until = start
+	}
+	if d == nil {
+		return p
+	}
+	m := d.Metadata
+	switch s {
+	case ProgressDownloading:
+		p.Percent = &m.DownloadPercent
+	case ProgressFailed, ProgressRolledBack:
+		p.Code, p.Reason = failureCode(d), cause(d)
+	}
+	if !s.Ended() && m.RetryErrorMsg != "" {
+		p.Retrying = m.RetryErrorMsg
+		if m.RetryUntil != nil {
+			p.Until = m.RetryUntil
+		}
+	}
+	return p
+}
+
+// OrderedBy records who ordered the upgrade that BeginUpgrade or BeginRollback has just begun.
+func (a *Agent) OrderedBy(by Orderer, now time.Time) {
+	a.orderedBy(by, a.UpgradeStartedAt, now)
+}
+
+// noting calls change, which may change the agent's upgrade, and records the new state of the
+// upgrade, and each attempt that failed, with its time. It returns what change returns.
+func (a *Agent) noting(now time.Time, change func() bool) bool {
+	was, attempt := a.upgradeState(now), attemptError(a.UpgradeDetails)
+	changed := change()
+	if s, text := a.upgradeState(now), attemptError(a.UpgradeDetails); s != was || text != attempt && text != "" {
+		a.note(s, text, now)
+	}
+	return changed
+}
+
+// noting is Agent.noting of a component.
+func (u *ComponentUpgrade) noting(now time.Time, change func() bool) bool {
+	was, attempt := u.state(now), attemptError(u.Details)
+	changed := change()
+	if s, text := u.state(now), attemptError(u.Details); s != was || text != attempt && text != "" {
+		u.note(s, text, now)
+	}
+	return changed
+}
+
+// state is Agent.upgradeState of a component, whose upgrade ends only when its watch does.
+func (u *ComponentUpgrade) state(now time.Time) ProgressState {
+	switch {
+	case u.Upgrading() && u.Details != nil && u.Details.State == agentapi.UpgradeRollback:
+		// What failed is being undone. It ends as soon as that is done, and has no state of its own.
+		return cmp.Or(detailsStates[u.Details.Metadata.FailedState], ProgressAccepted)
+	case u.Upgrading():
+		return underWay(*u.StartedAt, u.Details, now)
+	case u.Status == UpgradeFailed:
+		return ProgressFailed
+	case u.Status == UpgradeRolledBack:
+		return ProgressRolledBack
+	case u.UpgradedAt != nil:
+		return ProgressCommitted
+	}
+	return ProgressNone
+}
+
+// ComponentProgressAt is ProgressAt of a component of the agent. An upgrade that was asked for
+// on the host shows only while it is under way.
+func (a *Agent) ComponentProgressAt(c *Component, now time.Time) (p Progress, ok bool) {
+	u, d := c.Upgrade, c.UpgradeDetails
+	if !a.Active {
+		return p, false
+	}
+	if d != nil && d.ActionID != u.ActionID && !d.State.Ended() && !u.Upgrading() {
+		u = ComponentUpgrade{Target: d.TargetVersion, From: c.Version, StartedAt: &time.Time{}, Status: UpgradeStarted, Details: d}
+	}
+	return a.componentProgress(&u, now)
+}
+
+func (a *Agent) componentProgress(u *ComponentUpgrade, now time.Time) (p Progress, ok bool) {
+	s := hostState(u.state(now), u.StartedAt, a.LastActivity(), now)
+	if s == ProgressNone {
+		return p, false
+	}
+	p = progress(s, &u.UpgradeOrder, u.Details, u.StartedAt, a.LastActivity(), now)
+	p.Version, p.From = u.Target, u.From
+	return p, true
+}
+
+// ActionProgressAt returns how the upgrade that an action ordered of the agent, or of a component
+// of it, stands at now; ok is false if another order has replaced it, or if it was cancelled.
+func (a *Agent) ActionProgressAt(actionID, component string, now time.Time) (p Progress, ok bool) {
+	if component == "" {
+		if a.UpgradeActionID != actionID {
+			return p, false
+		}
+		return a.ProgressAt(now)
+	}
+	u := a.ComponentUpgrades[component]
+	if !a.Active || u.ActionID != actionID {
+		return p, false
+	}
+	return a.componentProgress(&u, now)
+}
+
+// ComponentOrderedBy is OrderedBy of the component whose upgrade an action has begun.
+func (a *Agent) ComponentOrderedBy(name string, by Orderer, now time.Time) {
+	u := a.ComponentUpgrades[name]
+	u.orderedBy(by, u.StartedAt, now)
+	a.setUpgrade(name, u)
+}
+
+// attemptError returns the error of the last attempt of an upgrade that will be tried again.
+func attemptError(d *agentapi.UpgradeDetails) string {
+	if d == nil || !retries(d) {
+		return ""
+	}
+	return d.Metadata.RetryErrorMsg
+}
+
+// failureCode returns the code of why an upgrade ended badly: that of its watcher, or else the
+// phase it failed in. It is empty if neither is known.
+func failureCode(d *agentapi.UpgradeDetails) string {
+	if d == nil {
+		return ""
+	}
+	if d.Metadata.ReasonCode != "" {
+		return d.Metadata.ReasonCode
+	}
+	return string(d.Metadata.FailedState)
+}

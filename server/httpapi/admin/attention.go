@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/attention"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// attentionFacts are what is the same for all callers.
+type attentionFacts struct {
+	attention.Facts
+	incidentsOpen int
+}
+
+// attention is asked for by every open browser, for its badges, so the facts are cached. They
+// cost little, so none are stale: who has just approved something does not want to see it again.
+func (h *Handlers) attention(c *gin.Context) error {
+	ctx, now := c.Request.Context(), h.Now.UTC()
+	cached, err := h.attending.get(ctx, "", now, h.attentionFacts)
+	if err != nil {
+		return err
+	}
+	facts := cached.Facts
+	if facts.FailuresUnseen, err = h.unseenFailures(c); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.Attention{
+		Items: each(attention.List(facts, now), renderAttention), FailuresUnseen: facts.FailuresUnseen, IncidentsOpen: cached.incidentsOpen,
+	})
+	return nil
+}
+
+func renderAttention(i attention.Item) adminapi.AttentionItem {
+	return adminapi.AttentionItem{
+		Kind: adminapi.AttentionItemKind(i.Kind), Severity: adminapi.AttentionItemSeverity(i.Severity), Text: i.Text, Next: ptr(i.Next), Subject: ptr(i.Subject),
+		Count: ptr(i.Count), Since: i.Since, Until: i.Until,
+	}
+}
+
+func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out attentionFacts, err error) {
+	heads, err := h.Store.Rollouts().Active(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, head := range heads {
+		r, err := h.Store.Rollouts().Get(ctx, head.ID)
+		if err != nil {
+			if fleet.KindOf(err) == fleet.NotFound {
+				continue // it has been deleted since
+			}
+			return out, err
+		}
+		out.Rollouts = append(out.Rollouts, r)
+	}
+	objects, _, err := h.Declared.List(ctx, nil, 0, 0)
+	if err != nil {
+		return out, err
+	}
+	for _, o := range objects {
+		if by := o.Status.Suspended; by != nil {
+			out.Suspended = append(out.Suspended, attention.SuspendedFleet{Name: o.Metadata.Name, By: *by})
+		}
+	}
+	if out.Incidents, out.incidentsOpen, err = h.Incidents.List(ctx, fleet.IncidentOpen, 0, 0); err != nil {
+		return out, err
+	}
+	if out.Silent, err = h.silentUpgrades(ctx, now); err != nil {
+		return out, err
+	}
+	if out.DeadLetters, _, err = h.Store.DeadLetters().List(ctx, 0, 0); err != nil {
+		return out, err
+	}
+	hooks, err := h.Webhooks.List(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Webhooks = map[string]string{}
+	for _, w := range hooks {
+		out.Webhooks[w.ID] = w.Name
+	}
+	servers, err := h.Replicas.List(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Remarks = replica.Remarks(servers, now)
+	return out, h.addExpiries(ctx, &out.Facts, now)
+}
+
+// addExpiries adds what expires: keys, and the files that people sign.
+func (h *Handlers) addExpiries(ctx context.Context, facts *attention.Facts, now time.Time) error {
+	view, err := h.Trust.View(ctx)
+	if err != nil {
+		return err
+	}
+	facts.TrustProblem = view.Problem
+	files, err := view.OfflineExpiries()
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		facts.Expiries = append(facts.Expiries, attention.Expiry{
+			Kind: attention.Trust, Subject: string(f.Role), What: fmt.Sprintf("%s version %d", f.Role, f.Version), At: f.Expires,
+			Effect: "then hosts install nothing new", Next: fmt.Sprintf("Let %s sign the next version.", f.Who),
+		})
+	}
+	admins, _, err := h.Store.AdminKeys().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, k := range admins {
+		if k.ExpireAt != nil && k.Usable(now) == nil {
+			facts.Expiries = append(facts.Expiries, attention.Expiry{
+				Kind: attention.Key, Subject: k.ID, What: "The admin key " + k.Name, At: *k.ExpireAt,
+				Effect: "then who uses it has no access", Next: "Rotate the key.",
+			})
+		}
+	}
+	enrollments, _, err := h.Store.EnrollmentKeys().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, k := range enrollments {
+		if k.ExpireAt != nil && k.Usable(now) == nil {
+			facts.Expiries = append(facts.Expiries, attention.Expiry{
+				Kind: attention.Key, Subject: k.ID, What: "The enrollment key " + k.Name, At: *k.ExpireAt,
+				Effect: "then no host can enrol with it", Next: "Create a new key where it is used.",
+			})
+		}
+	}
+	return nil
+}
+
+// replacing are the phases of an upgrade from which an agent that stays silent may need help.
+var replacing = []agentapi.UpgradeState{agentapi.UpgradeReplacing, agentapi.UpgradeRestarting, agentapi.UpgradeWatching}
+
+// silentUpgrades counts the agents that are offline since their upgrade replaced the version.
+func (h *Handlers) silentUpgrades(ctx context.Context, now time.Time) (int, error) {
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var in kql.AnyOf
+	for _, s := range replacing {
+		in = append(in, kql.Equals{Field: fleet.FieldUpgradeState, Value: string(s)})
+	}
+	counts, err := store.CountHealth(ctx, h.Store.Agents(), store.AgentFilter{ActiveOnly: true, Query: in}, timeouts, now)
+	return counts[fleet.HealthOffline], err
+}
+
+// unseenFailures counts the agents whose last upgrade failed or was rolled back since the caller
+// has looked.
+func (h *Handlers) unseenFailures(c *gin.Context) (int, error) {
+	f, err := h.failuresOf(c.Request.Context(), "", callersKey(c).FailuresSeenAt)
+	return f.Unseen, err
+}

@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/audit"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func renderView(v fleet.View) adminapi.View {
+	return adminapi.View{Id: v.ID, Page: adminapi.ViewPage(v.Page), Name: v.Name, Search: v.Search, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt}
+}
+
+func (h *Handlers) listViews(c *gin.Context) error {
+	all, _, err := h.Store.Views().List(c.Request.Context(), 0, 0)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b fleet.View) int {
+		return cmp.Or(strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), strings.Compare(a.Name, b.Name), strings.Compare(a.Page, b.Page))
+	})
+	c.JSON(http.StatusOK, adminapi.ViewList{Items: each(all, renderView)})
+	return nil
+}
+
+// saveViewTries bounds the attempts to save a view that others save or delete meanwhile.
+const saveViewTries = 4
+
+func (h *Handlers) saveView(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.SaveViewRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	v := fleet.View{
+		Page: string(req.Page), Name: strings.TrimSpace(req.Name), Search: strings.TrimPrefix(req.Search, "?"), CreatedBy: actor(c), CreatedAt: h.Now.UTC(),
+	}
+	if err := v.Check(); err != nil {
+		return err
+	}
+	v.ID = fleet.ViewID(v.Page, v.Name)
+	err := audit.Record(ctx, h.Store.Audit(), v.CreatedAt, fleet.AuditEntry{
+		Actor: v.CreatedBy, Verb: "view.save", Subject: v.ID, Text: fmt.Sprintf("saved the view %q of the page %s", v.Name, v.Page),
+	})
+	if err != nil {
+		return err
+	}
+	views := h.Store.Views()
+	for try := 1; ; try++ {
+		old, err := views.Get(ctx, v.ID)
+		switch {
+		case err == nil:
+			v.Revision = old.Revision
+			err = views.Update(ctx, v)
+		case fleet.KindOf(err) == fleet.NotFound:
+			var total int
+			if _, total, err = views.List(ctx, 0, 1); err != nil {
+				return err
+			}
+			if total >= fleet.MaxViews {
+				return fleet.Errorf(fleet.Conflict, "there are %d saved views, as many as there can be: delete some that nobody needs", total)
+			}
+			err = views.Create(ctx, v)
+		}
+		if err == nil {
+			c.JSON(http.StatusOK, adminapi.ViewItem{Item: renderView(v)})
+			return nil
+		}
+		if kind := fleet.KindOf(err); kind != fleet.Conflict && kind != fleet.NotFound || try == saveViewTries {
+			return err
+		}
+	}
+}
+
+func (h *Handlers) deleteView(c *gin.Context) error {
+	ctx, id := c.Request.Context(), c.Param("viewId")
+	if _, err := h.Store.Views().Get(ctx, id); err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			return fleet.Errorf(fleet.NotFound, "there is no saved view %s", id)
+		}
+		return err
+	}
+	if err := h.Store.Views().Delete(ctx, id); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}

@@ -1,0 +1,52 @@
+/** Orders for many hosts beside upgrades, and the exact number of hosts that each is for. */
+import { queryOptions } from "@tanstack/react-query";
+import { isMatching, selectionOf, type Chosen } from "~/util/chosen";
+import { call } from "./client";
+import { keys } from "./queries";
+
+/** Named agents are meant also if they are inactive. */
+const whom = (chosen: Chosen) => ({ ...selectionOf(chosen), includeInactive: isMatching(chosen) ? chosen.inactive : true });
+
+export interface TagChange {
+  add: string[];
+  remove: string[];
+}
+
+export const tagsQuery = queryOptions({
+  queryKey: [...keys.facets, "all-tags"] as const,
+  queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents/tags", { signal })).items,
+});
+
+/** How many hosts would get an order; the server answers without giving it. */
+export const orderCountQuery = (kind: "tags" | "policy" | "diagnostics", chosen: Chosen, policyId?: string) =>
+  queryOptions({
+    queryKey: [...keys.preview, "count", kind, selectionOf(chosen), policyId] as const,
+    queryFn: async ({ signal }) => {
+      switch (kind) {
+        case "tags":
+          return (await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: ["preview"], dryRun: true }, signal })).count ?? 0;
+        case "policy":
+          return (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId!, dryRun: true }, signal })).count ?? 0;
+        case "diagnostics":
+          return (await call("post", "/api/fleet/agents/bulk_request_diagnostics", { body: { agents: selectionOf(chosen).agents, dryRun: true }, signal })).count ?? 0;
+      }
+    },
+    enabled: kind !== "policy" || !!policyId,
+    staleTime: 0,
+    gcTime: 60_000,
+    retry: false,
+  });
+
+export const changeTags = async (chosen: Chosen, { add, remove }: TagChange) =>
+  (await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: add, tagsToRemove: remove } })).actionId;
+
+export const reassign = async (chosen: Chosen, policyId: string) =>
+  (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId } })).actionId;
+
+export const requestDiagnostics = async (chosen: Chosen, options: { cpu: boolean; withoutEvents: boolean }) =>
+  (await call("post", "/api/fleet/agents/bulk_request_diagnostics", {
+    body: { agents: selectionOf(chosen).agents, additional_metrics: options.cpu ? ["CPU"] : undefined, exclude_events_log: options.withoutEvents || undefined },
+  })).actionId;
+
+/** failuresSeen clears the badge of failed upgrades for who asks. */
+export const failuresSeen = () => call("post", "/api/v1/failures/seen", { body: {} });

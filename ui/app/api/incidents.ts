@@ -1,0 +1,28 @@
+/** Incidents, a page of those in one state at a time, and what operators decide about them. */
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { call } from "./client";
+import { keys, POLL_MS } from "./queries";
+import type { IncidentCommand } from "~/util/incident";
+import type { Incident } from "./types";
+
+export const INCIDENTS_PER_PAGE = 50;
+
+export const incidentPageQuery = (state: Incident["state"], page: number, perPage = INCIDENTS_PER_PAGE) =>
+  queryOptions({
+    queryKey: [...keys.incidents, { state, page, perPage }] as const,
+    queryFn: ({ signal }) => call("get", "/api/v1/incidents", { query: { state, page, perPage }, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: POLL_MS,
+  });
+
+/** The number of incidents in a state, without them. */
+export const incidentCountQuery = (state: Incident["state"]) => incidentPageQuery(state, 1, 1);
+
+/** decide acknowledges or resolves incidents one after the other; the first refusal ends it. */
+export async function decide(what: IncidentCommand, ids: readonly string[], why: string): Promise<void> {
+  for (const incidentId of ids) {
+    const to = { path: { incidentId }, body: { why: why || undefined } };
+    if (what === "ack") await call("post", "/api/v1/incidents/{incidentId}/ack", to);
+    else await call("post", "/api/v1/incidents/{incidentId}/resolve", to);
+  }
+}

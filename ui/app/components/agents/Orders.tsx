@@ -1,0 +1,28 @@
+/** The dialog of an order for the selected hosts. */
+import { RollbackDialog } from "../RollbackDialog";
+import { UnenrollDialog } from "../UnenrollDialog";
+import { UpgradeDialog } from "../UpgradeDialog";
+import type { Chosen } from "~/util/chosen";
+import type { Order } from "./BulkBar";
+import { DiagnosticsDialog } from "./DiagnosticsDialog";
+import { ReassignDialog } from "./ReassignDialog";
+import { TagDialog } from "./TagDialog";
+
+interface Props {
+  order: Exclude<Order, "rollout">;
+  chosen: Chosen;
+  onClose: () => void;
+  onDone: () => void;
+}
+
+export function OrderDialog({ order, ...rest }: Props) {
+  switch (order) {
+    case "upgrade": return <UpgradeDialog {...rest} />;
+    case "stage": return <UpgradeDialog {...rest} stage />;
+    case "tag": return <TagDialog {...rest} />;
+    case "reassign": return <ReassignDialog {...rest} />;
+    case "diagnostics": return <DiagnosticsDialog {...rest} />;
+    case "rollback": return <RollbackDialog {...rest} />;
+    case "unenroll": return <UnenrollDialog {...rest} />;
+  }
+}

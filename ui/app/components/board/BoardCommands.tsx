@@ -1,0 +1,18 @@
+import { useState } from "react";
+import type { Rollout } from "~/api/types";
+import { boardCommands, commandLabel } from "~/util/commandText";
+import { CommandBar } from "../base/CommandBar";
+import { CommandDialog } from "./CommandDialog";
+
+/** The commands of a rollout as the server offers them, each with its dialog. */
+export function BoardCommands({ rollout: r, failed }: { rollout: Rollout; failed: readonly string[] }) {
+  const [name, setName] = useState<string | null>(null);
+  const commands = boardCommands(r);
+  const asked = commands.find((c) => c.name === name);
+  return (
+    <>
+      <CommandBar commands={commands} words={commandLabel} shown={["approve", "resume"]} onCommand={(c) => setName(c.name)} />
+      {asked ? <CommandDialog key={asked.name} rollout={r} asked={asked} failed={failed} onClose={() => setName(null)} /> : null}
+    </>
+  );
+}

@@ -1,0 +1,40 @@
+/** An incident in full: what happened, whom it concerns, and what was decided. */
+import type { Decision, Incident } from "~/api/types";
+import { Line } from "~/components/base/Page";
+import { Ago } from "~/components/base/Time";
+import { Prose } from "~/components/Prose";
+import { TextLink } from "~/components/TextLink";
+import { incidentKind, incidentText, incidentTitle } from "~/util/incident";
+import { closed } from "~/util/words";
+import classes from "./Incident.module.css";
+
+const LOOK = { inherit: true, underline: "always" } as const;
+
+export function IncidentText({ incident: i, rollouts }: { incident: Incident; rollouts: ReadonlyMap<string, string> }) {
+  const hosts = i.next?.kuery;
+  const text = incidentText(i);
+  return (
+    <div className={classes.incident}>
+      <span className={classes.title} title={incidentKind[i.category] ?? i.category}>{incidentTitle(i)}</span>
+      {text ? <span className={classes.text}><Prose>{text}</Prose></span> : null}
+      <span className={classes.sub}>
+        <Line>
+          {[
+            i.agent_id ? <TextLink to="/agents/$agentId" params={{ agentId: i.agent_id }} {...LOOK}>{i.hostname || "the host"}</TextLink> : null,
+            hosts ? <TextLink to="/agents" search={{ kuery: hosts }} {...LOOK}>Show the hosts</TextLink> : null,
+            i.component ? <>component <b>{i.component}</b></> : null,
+            i.rollout_id ? <>rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: i.rollout_id }} {...LOOK}>{rollouts.get(i.rollout_id) ?? "of this incident"}</TextLink></> : null,
+            i.count > 1 ? `opened ${i.count.toLocaleString()} times` : null,
+          ]}
+        </Line>
+      </span>
+      {i.recovery_plan ? <span className={classes.plan}><b>Recovery plan.</b> {closed(i.recovery_plan)}</span> : null}
+      {i.acked ? <Decided verb="Acknowledged" by={i.acked} /> : null}
+      {i.resolved ? <Decided verb="Resolved" by={i.resolved} /> : null}
+    </div>
+  );
+}
+
+function Decided({ verb, by }: { verb: string; by: Decision }) {
+  return <span className={`${classes.sub} ${classes.decided}`}>{verb} by {by.by} <Ago at={by.at} />{by.why ? `: ${closed(by.why)}` : "."}</span>;
+}
