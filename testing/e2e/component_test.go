@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
@@ -124,11 +123,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 		d := web(a).UpgradeDetails
 		return d != nil && d.State == adminapi.UpgradeWatching
 	})
-	pids, err := h.Processes()
-	check(t, err)
-	for _, pid := range pids {
-		check(t, syscall.Kill(pid, syscall.SIGKILL))
-	}
+	check(t, h.Kill())
 	check(t, h.Start())
 	w.webRuns(h, "1.3.0")
 

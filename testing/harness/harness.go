@@ -635,19 +635,22 @@ func (h *Host) processes(link string, belongs func(path, top string) bool) ([]in
 
 // Stop ends everything that runs from the host's folder, components after their agent.
 func (h *Host) Stop() error {
-	if err := h.end(h.Processes); err != nil {
+	if err := h.end(h.Processes, syscall.SIGTERM); err != nil {
 		return err
 	}
-	return h.end(h.components)
+	return h.end(h.components, syscall.SIGTERM)
 }
 
-func (h *Host) end(processes func() ([]int, error)) error {
+// Kill kills the agent and a watcher, as a crash would, and waits until they are gone: until
+// then they answer on their socket.
+func (h *Host) Kill() error { return h.end(h.Processes, syscall.SIGKILL) }
+
+func (h *Host) end(processes func() ([]int, error), sig syscall.Signal) error {
 	for round := range 100 {
 		pids, err := processes()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		sig := syscall.SIGTERM
 		if round >= 60 {
 			sig = syscall.SIGKILL
 		}
