@@ -49,6 +49,13 @@ func Shots(ctx context.Context) error {
 	return suite.Shots(ctx, root(), os.Stdout)
 }
 
+// Docs builds the site of the documentation, of the pages in ui/docs, into build/site.
+func Docs(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Docs(ctx, root(), os.Stdout)
+}
+
 // value returns the value of a flag, or what it is if it is left out.
 func value(flag *int, otherwise int) int {
 	if flag == nil {

@@ -1,5 +1,5 @@
-// Package suite implements `go tool mage test`, `lint`, `fmt`, `fleet`, `shots`, `bench`, `proof`
-// and `clean`: it runs the tools of several languages and returns one result.
+// Package suite implements `go tool mage test`, `lint`, `fmt`, `docs`, `fleet`, `shots`, `bench`,
+// `proof` and `clean`: it runs the tools of several languages and returns one result.
 package suite
 
 import (

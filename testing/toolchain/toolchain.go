@@ -154,20 +154,24 @@ func BuildUI(ctx context.Context, root string, out io.Writer) error {
 
 // InstallUI installs the dependencies of the web UI according to its lock file.
 func InstallUI(ctx context.Context, root string, out io.Writer) error {
+	return InstallNPM(ctx, filepath.Join(root, "ui"), out)
+}
+
+// InstallNPM installs what a folder's lock file of npm lists.
+func InstallNPM(ctx context.Context, folder string, out io.Writer) error {
 	if _, err := exec.LookPath("npm"); err != nil {
 		return errors.New("npm is not installed: install Node 20 or newer")
 	}
-	ui := filepath.Join(root, "ui")
-	lock, err := os.Stat(filepath.Join(ui, "package-lock.json"))
+	lock, err := os.Stat(filepath.Join(folder, "package-lock.json"))
 	if err != nil {
 		return err
 	}
 	// npm writes this file at the end of an installation.
-	if done, err := os.Stat(filepath.Join(ui, "node_modules", ".package-lock.json")); err == nil && done.ModTime().After(lock.ModTime()) {
+	if done, err := os.Stat(filepath.Join(folder, "node_modules", ".package-lock.json")); err == nil && done.ModTime().After(lock.ModTime()) {
 		return nil
 	}
-	fmt.Fprintln(out, "Fetching what the web UI is built with …")
-	return quietly(ctx, out, ui, nil, "npm", "ci", "--no-audit", "--no-fund")
+	fmt.Fprintf(out, "Fetching what %s is built with …\n", filepath.Base(folder))
+	return quietly(ctx, out, folder, nil, "npm", "ci", "--no-audit", "--no-fund")
 }
 
 func uiFresh(ui string) (bool, error) {

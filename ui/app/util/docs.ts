@@ -1,17 +1,17 @@
 /** Where each page's documentation is. */
 
-const BASE = "https://github.com/muster-fleet/muster/blob/main/";
+const BASE = "https://github.com/muster-fleet/muster/blob/main/ui/docs/";
 
 const pages = {
-  agents: "README.md",
-  rollouts: "server/rollout/DESIGN.md",
-  fleets: "server/spec/DESIGN.md",
-  server: "server/DESIGN.md",
-  packages: "packaging/DESIGN.md",
-  agent: "agent/DESIGN.md",
-  trust: "server/artifact/repository/DESIGN.md",
-  start: "README.md",
-  security: "server/SECURITY.md",
+  agents: "start.md",
+  rollouts: "rollouts.md",
+  fleets: "fleets.md",
+  server: "operate.md",
+  packages: "secure.md",
+  agent: "troubleshoot.md",
+  trust: "secure.md",
+  start: "start.md",
+  security: "secure.md",
 } as const;
 
 export type DocsPage = keyof typeof pages;
