@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	_ "github.com/spf13/cobra/doc" // so that documents.go.txt finds it in this module
 )
 
 //go:embed documents.go.txt

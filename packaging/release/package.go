@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers the format
@@ -120,16 +121,20 @@ func (r *release) addDocuments(k *pkg) error {
 		}
 		k.files = append(k.files, file{"/usr/share/man/man1/" + filepath.Base(packed), packed, files.TypeFile, 0o644})
 	}
-	changelog := filepath.Join(r.work, k.name+"-changelog.gz")
-	if err := pack(filepath.Join(r.Root, "CHANGELOG.md"), changelog); err != nil {
+	changelog := filepath.Join(r.work, k.name+"-changelog")
+	text := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n", k.name, r.Version, homepage, maintainer, r.Time.Format(time.RFC1123Z))
+	if err := os.WriteFile(changelog, []byte(text), 0o644); err != nil {
+		return err
+	}
+	if err := pack(changelog, changelog+".gz"); err != nil {
 		return err
 	}
 	k.zsh = filepath.Join(from, "_"+k.name)
 	k.files = append(k.files,
 		file{"/usr/share/bash-completion/completions/" + k.name, filepath.Join(from, k.name+".bash"), files.TypeFile, 0o644},
 		file{"/usr/share/fish/vendor_completions.d/" + k.name + ".fish", filepath.Join(from, k.name+".fish"), files.TypeFile, 0o644},
-		file{"/usr/share/doc/" + k.name + "/copyright", filepath.Join(r.Root, "LICENSE"), files.TypeFile, 0o644},
-		file{"/usr/share/doc/" + k.name + "/changelog.gz", changelog, files.TypeFile, 0o644},
+		file{"/usr/share/doc/" + k.name + "/copyright", r.packageFile("copyright"), files.TypeFile, 0o644},
+		file{"/usr/share/doc/" + k.name + "/changelog.gz", changelog + ".gz", files.TypeFile, 0o644},
 	)
 	return nil
 }
