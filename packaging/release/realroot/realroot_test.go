@@ -30,28 +30,29 @@ const (
 	waitLimit = 2 * time.Minute
 )
 
-// releases builds both releases once with the command that makes what is published, and returns
-// the folder that has them.
-var releases = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "muster-releases-")
-	if err != nil {
-		return "", err
-	}
+// folder gets the releases.
+var folder string
+
+// releases builds both releases once, with the command that makes what is published.
+var releases = sync.OnceValue(func() error {
 	for _, version := range []string{first, second} {
-		c := exec.Command("go", "run", "-tags=nomsgpack", ".", "-version="+version, "-unsigned", "-arch="+runtime.GOARCH, "-other-systems=false", "-out="+dir)
+		c := exec.Command("go", "run", "-tags=nomsgpack", ".", "-version="+version, "-unsigned", "-arch="+runtime.GOARCH, "-other-systems=false", "-out="+folder)
 		c.Dir = ".."
 		if out, err := c.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("%v: %w\n%s", c.Args, err, out)
+			return fmt.Errorf("%v: %w\n%s", c.Args, err, out)
 		}
 	}
-	return dir, nil
+	return nil
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, _ := releases(); dir != "" {
-		_ = os.RemoveAll(dir)
+	var err error
+	if folder, err = os.MkdirTemp("", "muster-releases-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
 	os.Exit(code)
 }
 
@@ -59,22 +60,20 @@ func TestMain(m *testing.M) {
 type machine struct {
 	*nspawn.Machine
 	t                     *testing.T
-	dir                   string // has the releases
 	agentsPort, adminPort int
 }
 
 func boot(t *testing.T, name string) *machine {
 	t.Helper()
 	nspawn.Require(t)
-	dir, err := releases()
+	if err := releases(); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := nspawn.New(t.Context(), t.TempDir(), name, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := nspawn.New(t.Context(), t.TempDir(), name, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &machine{vm, t, dir, freePort(t), freePort(t)}
+	m := &machine{vm, t, freePort(t), freePort(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
@@ -145,7 +144,7 @@ func (m *machine) refused(command string, words ...string) {
 
 // deb returns the path of a package for Debian.
 func (m *machine) deb(name, version string) string {
-	return filepath.Join(m.dir, version, name+"_"+version+"_"+runtime.GOARCH+".deb")
+	return filepath.Join(folder, version, name+"_"+version+"_"+runtime.GOARCH+".deb")
 }
 
 // configure has the server listen on the ports of this test.
