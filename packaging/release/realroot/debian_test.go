@@ -4,6 +4,7 @@ package realroot
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 )
@@ -139,6 +140,24 @@ func TestStoppedServerIsNotStartedByAnUpgrade(t *testing.T) {
 	m.is("readlink /etc/muster/lib", "/usr/lib/muster/1.1.0")
 	m.run("systemctl unmask muster && systemctl start muster")
 	m.serves(second)
+}
+
+// A port that is taken does not fail the installation, which says what to change.
+func TestServerIsInstalledWhileItsPortIsTaken(t *testing.T) {
+	m := boot(t, "port")
+	// If somebody else has it, it is taken as well.
+	if l, err := net.Listen("tcp", ":8221"); err == nil {
+		defer l.Close()
+	}
+	out := m.run("apt-get install --yes " + m.deb("muster", first))
+	for _, want := range []string{"address already in use", "Correct /etc/muster/server.yml, such as a port that is taken, then run: sudo systemctl restart muster"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("installing does not say %q", want)
+		}
+	}
+	m.configure()
+	m.run("systemctl restart muster")
+	m.serves(first)
 }
 
 // In a chroot or a container without systemd the packages are installed, and say how to start
