@@ -17,15 +17,16 @@ import (
 const (
 	// imageVersion is part of the image's name. Increase it when the content of the image
 	// changes.
-	imageVersion = "v1"
+	imageVersion = "v2"
 	// buildTimeout bounds a build, which fetches and unpacks 60 MB of packages.
 	buildTimeout = 8 * time.Minute
 	// diskSize is the size of a machine's disk; the image is a sparse file.
 	diskSize = "1G"
 )
 
-// packages are installed in addition to Debian's smallest system.
-const packages = "systemd,dbus,ca-certificates"
+// packages are installed in addition to Debian's smallest system: systemd needs dbus, and people
+// who follow the documentation have curl and sudo.
+const packages = "systemd,dbus,ca-certificates,curl,sudo"
 
 // ballast is removed from the image to keep it small, since each machine copies it.
 var ballast = []string{

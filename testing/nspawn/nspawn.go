@@ -4,7 +4,7 @@
 // container on its own disk, an ext4 image, and its power can be cut. End-to-end tests
 // install the agent in one as a service. It needs root, debootstrap and systemd-nspawn.
 //
-// A machine shares the network of its host, including loopback. Its disk is mounted only in
+// A machine shares the network of its host, including loopback, unless it has its own. Its disk is mounted only in
 // its own mount namespace, so the mounts that a killed test leaves end with the last
 // process of the machine.
 package nspawn
@@ -56,6 +56,8 @@ exec "$@"
 // Machine is a machine that is on or off.
 type Machine struct {
 	Name string // its host name
+	// OwnNetwork gives it a network of its own, with nothing but loopback. Set it before Boot.
+	OwnNetwork bool
 
 	dir    string
 	share  []string
@@ -139,6 +141,9 @@ func (m *Machine) switchOn() (err error) {
 	args := []string{
 		"-c", start, "sh", "systemd-nspawn", "--quiet", "--directory", m.root(), "--boot", "--machine", m.Name, "--hostname", m.Name,
 		"--register=no", "--keep-unit", "--console=pipe", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
+	}
+	if m.OwnNetwork {
+		args = append(args, "--private-network")
 	}
 	for _, s := range m.share {
 		args = append(args, "--bind-ro="+s)

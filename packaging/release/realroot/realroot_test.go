@@ -63,7 +63,7 @@ type machine struct {
 	agentsPort, adminPort int
 }
 
-func boot(t *testing.T, name string) *machine {
+func boot(t *testing.T, name string, change ...func(*nspawn.Machine)) *machine {
 	t.Helper()
 	nspawn.Require(t)
 	if err := releases(); err != nil {
@@ -72,6 +72,9 @@ func boot(t *testing.T, name string) *machine {
 	vm, err := nspawn.New(t.Context(), t.TempDir(), name, folder)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(vm)
 	}
 	m := &machine{vm, t, freePort(t), freePort(t)}
 	t.Cleanup(func() {

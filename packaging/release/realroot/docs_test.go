@@ -1,0 +1,59 @@
+//go:build linux
+
+package realroot
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/docs"
+	"github.com/muster-fleet/muster/testing/nspawn"
+)
+
+// firstUpgradeLimit is what the documentation promises: from nothing to the first upgraded host, and
+// back, by its commands alone.
+const firstUpgradeLimit = 10 * time.Minute
+
+// A person who follows the documentation, page by page, on a new machine. A shell keeps what the
+// pages set.
+func TestDocumentedCommandsWorkAsWritten(t *testing.T) {
+	m := boot(t, "docs", func(vm *nspawn.Machine) { vm.OwnNetwork = true })
+	m.run(`printf '127.0.0.1 localhost\n127.0.1.1 docs\n' > /etc/hosts`) // as Debian's installer does
+	m.run("mkdir /root/releases && cd /root/releases && cp " + filepath.Join(folder, "*", "muster_*_"+runtime.GOARCH+".deb") + " " + filepath.Join(folder, "*", "muster-agent-*-linux-"+runtime.GOARCH+".tar.gz") + " .")
+	pages := filepath.Join("..", "..", "..", "ui", "docs")
+	for _, page := range docs.Pages {
+		blocks, err := docs.Read(pages, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for _, b := range blocks {
+			if b.NotRun != "" {
+				t.Logf("%s:%d is not run: %s", b.Page, b.Line, b.NotRun)
+				continue
+			}
+			const environment = "/root/environment"
+			script := fmt.Sprintf("set -euo pipefail; cd /root/releases; touch %[1]s; . %[1]s\n%[2]s\nexport -p > %[1]s", environment, b.Commands)
+			if out, err := m.shell(script); err != nil {
+				t.Fatalf("ui/docs/%s:%d: %v\n%s%s", b.Page, b.Line, err, b.Commands, out)
+			}
+		}
+		took := time.Since(began).Round(time.Second)
+		t.Logf("%s took %s", page, took)
+		if page == docs.Pages[0] && took > firstUpgradeLimit {
+			t.Errorf("the first page took %s, want at most %s", took, firstUpgradeLimit)
+		}
+	}
+}
+
+// shell runs a script in a shell of root's, which is what `sudo` needs no password for.
+func (m *machine) shell(script string) (string, error) {
+	m.t.Helper()
+	out, err := m.Run(m.t.Context(), "env", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "bash", "-c", "exec 2>&1 </dev/null\n"+script)
+	m.t.Logf("$ %s\n%s", strings.TrimSpace(script), out)
+	return out, err
+}
