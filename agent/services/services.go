@@ -153,12 +153,40 @@ func quoted(s string) string {
 // expands variables.
 func argument(s string) string { return strings.ReplaceAll(quoted(s), "$", "$$") }
 
+// AgentLaunchd returns the agent's job on macOS. ThrottleInterval is the time between two starts
+// of a job that ends at once: launchd's own 10 s, written out because the watcher's rules count on
+// it (watch.TestLaunchdRestartsAreJudgedInTime). The group is left alone at the end of the job:
+// components outlive the agent.
+func AgentLaunchd(name string, r layout.Roots) string {
+	return launchdJob(name, []string{r.Link(layout.AgentLink), "run", "--top", r.Top}, `	<key>KeepAlive</key>
+	<true/>
+	<key>ThrottleInterval</key>
+	<integer>10</integer>
+	<key>AbandonProcessGroup</key>
+	<true/>
+`)
+}
+
 // WatcherLaunchd returns the watcher's job on macOS. launchd has no conditions: the
 // watcher runs at every boot and exits at once if there is no marker. SuccessfulExit
 // makes launchd restart only a watcher that was killed. During an upgrade the agent
 // starts a watcher itself, in a new session, so that it is not in the process group that
 // launchd kills at the end of a job.
 func WatcherLaunchd(name string, r layout.Roots) string {
+	return launchdJob(name, []string{r.Link(layout.WatcherLink), "--top", r.Top}, `	<key>KeepAlive</key>
+	<dict>
+		<key>SuccessfulExit</key>
+		<false/>
+	</dict>
+`)
+}
+
+// launchdJob returns a job that starts at boot.
+func launchdJob(name string, command []string, more string) string {
+	var arguments strings.Builder
+	for _, word := range command {
+		arguments.WriteString("\t\t<string>" + xmlText(word) + "</string>\n")
+	}
 	return `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0">
@@ -167,18 +195,10 @@ func WatcherLaunchd(name string, r layout.Roots) string {
 	<string>` + xmlText(name) + `</string>
 	<key>ProgramArguments</key>
 	<array>
-		<string>` + xmlText(r.Link(layout.WatcherLink)) + `</string>
-		<string>--top</string>
-		<string>` + xmlText(r.Top) + `</string>
-	</array>
+` + arguments.String() + `	</array>
 	<key>RunAtLoad</key>
 	<true/>
-	<key>KeepAlive</key>
-	<dict>
-		<key>SuccessfulExit</key>
-		<false/>
-	</dict>
-</dict>
+` + more + `</dict>
 </plist>
 `
 }

@@ -92,6 +92,9 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
+	if err := keepPrivate(i.Top); err != nil {
+		return out, err
+	}
 	pkg, err := i.place(ctx, s, before.system)
 	if err != nil {
 		return out, err

@@ -29,6 +29,7 @@ const (
 	upstart = "linux-upstart"
 	openRC  = "linux-openrc"
 	sysV    = "unix-systemv"
+	scm     = "windows-service" // the service control manager
 )
 
 // systemTop is the top folder of an installation in the folders of the system.
@@ -48,7 +49,7 @@ func agentService(name string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + r.Top,
 		Executable: r.Link(layout.AgentLink), Arguments: []string{"run", "--top", r.Top},
-		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(r)},
+		Option: withRecovery(service.KeyValue{"SystemdScript": services.AgentSystemd(r), "LaunchdConfig": services.AgentLaunchd(name, r)}),
 	})
 }
 
@@ -57,26 +58,33 @@ func watcherService(agent string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + r.Top,
 		Executable: r.Link(layout.WatcherLink), Arguments: []string{"--top", r.Top},
-		Option: service.KeyValue{
+		Option: withRecovery(service.KeyValue{
 			"SystemdScript": services.WatcherSystemd(r), "LaunchdConfig": services.WatcherLaunchd(name, r),
 			"UpstartScript": services.WatcherUpstart(r), "OpenRCScript": services.WatcherOpenRC(r),
-		},
+		}),
 	})
+}
+
+// withRecovery adds what Windows does when a service's process ends and the service was not
+// stopped: it starts the service again, as often as that happens. An agent that another version
+// replaces ends so too. The delay is that of the units of systemd.
+func withRecovery(o service.KeyValue) service.KeyValue {
+	o["OnFailure"] = "restart"
+	o["OnFailureDelayDuration"] = "3s"
+	o["OnFailureResetPeriod"] = 60 // seconds; it makes no difference to a single action
+	return o
 }
 
 // watchesAtBoot reports whether the watcher is installed as a service on a platform. That
 // needs a service manager which runs a program at boot and lets it exit: without a marker
 // the watcher exits at once.
 //
-// The service control manager of Windows kills a program after 30 s that does not answer
-// it, which the watcher does not yet; see cmd_run.go for the agent.
-//
 // Other managers on Unix (OpenWrt's procd, BusyBox's rcS, those of the BSDs and Solaris)
 // have no tested definition. There the agent starts its watcher as a process, and a new
 // version that does not start after a power cut is not rolled back.
 func watchesAtBoot(platform string) bool {
 	switch platform {
-	case systemd, launchd, upstart, openRC, sysV:
+	case systemd, launchd, upstart, openRC, sysV, scm:
 		return true
 	}
 	return false
