@@ -55,7 +55,8 @@ func installCommand() *cobra.Command {
 this program is in. With --url and a token it is enrolled as well. It is installed
 as a service unless --no-service is given. If anything fails, the host is left as
 it was. For root, the folder and all folders above it must belong to root, and no
-other user may write to them.
+other user may write to them; for an administrator of Windows, it must be below the
+folder of programs.
 
 With --prefix the agent uses the folders of the system. Its first version is run from
 PREFIX/lib/muster-agent/VERSION, where the system's package has put it, and the prefix may be

@@ -153,17 +153,14 @@ func quoted(s string) string {
 // expands variables.
 func argument(s string) string { return strings.ReplaceAll(quoted(s), "$", "$$") }
 
-// AgentLaunchd returns the agent's job on macOS. ThrottleInterval is the time between two starts
-// of a job that ends at once: launchd's own 10 s, written out because the watcher's rules count on
-// it (watch.TestLaunchdRestartsAreJudgedInTime). The group is left alone at the end of the job:
-// components outlive the agent.
+// AgentLaunchd returns the agent's job on macOS. ThrottleInterval is how often launchd starts a
+// job that ends at once: its own 10 s, written out because the watcher's rules count on it. The job has
+// no files for its output, which launchd would never rotate: the agent has a log of its own.
 func AgentLaunchd(name string, r layout.Roots) string {
 	return launchdJob(name, []string{r.Link(layout.AgentLink), "run", "--top", r.Top}, `	<key>KeepAlive</key>
 	<true/>
 	<key>ThrottleInterval</key>
 	<integer>10</integer>
-	<key>AbandonProcessGroup</key>
-	<true/>
 `)
 }
 

@@ -82,13 +82,33 @@ func TestCheckFolderRefusesNamesThatServicesCannotHold(t *testing.T) {
 	}
 }
 
-func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
-	job := WatcherLaunchd("muster-agent-watcher", layout.Roots{Top: "/opt/a & b <c>"})
-	var words []string
+func TestLaunchdJobsAreXML(t *testing.T) {
+	r := layout.Roots{Top: "/opt/a & b <c>"}
+	for job, want := range map[string][]string{
+		// launchd starts it again whenever it ends, as often as the watcher's rules expect.
+		AgentLaunchd("muster-agent", r): {
+			"Label", "muster-agent", "ProgramArguments", "/opt/a & b <c>/muster-agent", "run", "--top", "/opt/a & b <c>",
+			"RunAtLoad", "true", "KeepAlive", "true", "ThrottleInterval", "10",
+		},
+		// It ends after the watch.
+		WatcherLaunchd("muster-agent-watcher", r): {
+			"Label", "muster-agent-watcher", "ProgramArguments", "/opt/a & b <c>/muster-watcher", "--top", "/opt/a & b <c>",
+			"RunAtLoad", "true", "KeepAlive", "SuccessfulExit", "false",
+		},
+	} {
+		if words := launchdWords(t, job); !slices.Equal(words, want) {
+			t.Errorf("it says %q, want %q", words, want)
+		}
+	}
+}
+
+// launchdWords returns the keys and values of a job in order.
+func launchdWords(t *testing.T, job string) (words []string) {
+	t.Helper()
 	for d := xml.NewDecoder(strings.NewReader(job)); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return words
 		}
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, job)
@@ -103,13 +123,6 @@ func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
 				words = append(words, s)
 			}
 		}
-	}
-	want := []string{
-		"Label", "muster-agent-watcher", "ProgramArguments", "/opt/a & b <c>/muster-watcher", "--top", "/opt/a & b <c>",
-		"RunAtLoad", "true", "KeepAlive", "SuccessfulExit", "false",
-	}
-	if !slices.Equal(words, want) {
-		t.Errorf("it says %q, want %q", words, want)
 	}
 }
 

@@ -90,8 +90,7 @@ func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	// break with this process.
 	cmd.Stdout = w
 	cmd.Dir = top
-	cmd.SysProcAttr = detach.Attributes()
-	err = cmd.Start()
+	err = detach.Start(cmd)
 	w.Close()
 	if err != nil {
 		return nil, err

@@ -2,8 +2,14 @@
 
 package detach
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+)
 
-// Attributes puts a program into a new session, so that neither the end of a terminal nor a signal
-// to the process group reaches it.
-func Attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// Start starts a program in a new session, so that neither the end of a terminal nor a signal to
+// the process group reaches it.
+func Start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd.Start()
+}

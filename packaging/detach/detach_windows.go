@@ -1,27 +1,25 @@
 package detach
 
 import (
+	"errors"
+	"os/exec"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
 
-// Attributes starts a program without a console, in a new process group, and outside of the job of
-// this process, with which it would be killed.
-func Attributes() *syscall.SysProcAttr {
-	flags := uint32(windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS)
-	if mayLeaveJob() {
-		flags |= windows.CREATE_BREAKAWAY_FROM_JOB
+// Start starts a program without a console, in a new process group, and outside of the job of this
+// process, with which it would be killed. If the job lets no process leave it the program stays in
+// it.
+func Start(cmd *exec.Cmd) error {
+	const detached = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS
+	inJob := exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: detached | windows.CREATE_BREAKAWAY_FROM_JOB}
+	err := cmd.Start()
+	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return err
 	}
-	return &syscall.SysProcAttr{CreationFlags: flags}
-}
-
-// mayLeaveJob reports whether this process is in a job whose processes may start others outside of
-// it. Without that right Windows refuses to start a program that is to leave the job.
-func mayLeaveJob() bool {
-	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	// No handle means the job of this process; without a job the query fails.
-	err := windows.QueryInformationJobObject(0, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), nil)
-	return err == nil && info.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_BREAKAWAY_OK != 0
+	*cmd = inJob // a command is started once
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: detached}
+	return cmd.Start()
 }

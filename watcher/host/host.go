@@ -126,8 +126,7 @@ func (h *Host) Start() error {
 	cmd := exec.Command(program, "run", "--top", h.Top)
 	cmd.Dir = h.Top
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = detach.Attributes()
-	if err := cmd.Start(); err != nil {
+	if err := detach.Start(cmd); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	c := &child{process: cmd.Process, done: make(chan struct{})}

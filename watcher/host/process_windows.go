@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"path/filepath"
 
 	"golang.org/x/sys/windows"
 )
@@ -26,7 +27,14 @@ func homeOf(top string, pid int) (string, finding) {
 	if err := windows.QueryFullProcessImageName(process, 0, &name[0], &size); err != nil {
 		return "", cannotTell
 	}
-	home, ok := homeIn(top, windows.UTF16ToString(name[:size]))
+	program := windows.UTF16ToString(name[:size])
+	// One way to write the folder, since names that differ in case are equal. The last name stays,
+	// which is the link that may lead elsewhere by now.
+	folder, err := filepath.EvalSymlinks(filepath.Dir(program))
+	if err != nil {
+		return "", cannotTell
+	}
+	home, ok := homeIn(top, filepath.Join(folder, filepath.Base(program)))
 	if !ok {
 		return "", cannotTell
 	}
