@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -121,6 +122,26 @@ func Proof(ctx context.Context) error {
 	defer stop()
 	return suite.Proof(ctx, root(), os.Stdout)
 }
+
+// Release makes the packages of version $MUSTER_VERSION in build/release, with checksums signed by $MUSTER_RELEASE_KEY.
+func Release(ctx context.Context,
+	// do not sign the checksums; for trials only
+	unsigned *bool,
+) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Release(ctx, root(), os.Stdout, fmt.Sprintf("-unsigned=%t", unsigned != nil && *unsigned))
+}
+
+// ReleaseTest installs, upgrades and removes the packages in machines with Debian's tools and with rpm.
+func ReleaseTest(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.ReleaseTest(ctx, root(), os.Stdout)
+}
+
+// Aliases are other spellings of targets.
+var Aliases = map[string]any{"release-test": ReleaseTest}
 
 // Clean removes the files that the other targets built.
 func Clean() error { return suite.Clean(root()) }

@@ -103,14 +103,17 @@ func (l *Layout) CurrentProgram() string {
 //go:embed muster.service
 var unit string
 
-// Unit returns a unit of systemd that runs the current version with a configuration file;
-// empty means none.
-func (l *Layout) Unit(config string) string {
+// DefaultUser is the user that servers run as, and the name of its group.
+const DefaultUser = program
+
+// Unit returns a unit of systemd that runs the current version as a user, with a configuration
+// file; empty means none.
+func (l *Layout) Unit(user, config string) string {
 	flag := ""
 	if config != "" {
 		flag = " --config " + config
 	}
-	return strings.NewReplacer("@PREFIX@", l.Prefix, "@SYSCONFDIR@", l.SysConfDir, "@CONFIG@", flag).Replace(unit)
+	return strings.NewReplacer("@USER@", user, "@PREFIX@", l.Prefix, "@SYSCONFDIR@", l.SysConfDir, "@CONFIG@", flag).Replace(unit)
 }
 
 // Installed is a version on this machine.

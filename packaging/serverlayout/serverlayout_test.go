@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -137,13 +138,13 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 func TestUnitRunsTheCurrentVersion(t *testing.T) {
 	l := at(view(machine(t)))
 	for config, flag := range map[string]string{"": "", "/etc/muster/server.yml": " --config /etc/muster/server.yml"} {
-		unit := l.Unit(config)
-		for _, want := range []string{"ExecStart=/usr/bin/muster server" + flag, "ExecStartPre=-/usr/bin/muster server upgrade --resume" + flag, "ReadWritePaths=/etc/muster"} {
+		unit := l.Unit("muster", config)
+		for _, want := range []string{"User=muster", "Group=muster", "ExecStart=/usr/bin/muster server" + flag, "ExecStartPre=-/usr/bin/muster server upgrade --resume" + flag, "ReadWritePaths=/etc/muster"} {
 			if !strings.Contains(unit, "\n"+want+"\n") {
 				t.Errorf("with the configuration %q the unit has no %s:\n%s", config, want, unit)
 			}
 		}
-		if strings.Contains(unit, "@") {
+		if regexp.MustCompile("@[A-Z]").MatchString(unit) {
 			t.Errorf("the unit has a place that is not filled:\n%s", unit)
 		}
 	}

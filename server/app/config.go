@@ -188,7 +188,7 @@ type LogConfig struct {
 const Example = `# Muster server. Every key may be left out; the values here are the defaults.
 
 # data: /var/lib/muster     # folder of all files of the server: store, CA, packages.
-                            # For users other than root: ~/.local/share/muster
+                            # For users other than root and the owner of this folder: ~/.local/share/muster
 # upgrades: /etc/muster/upgrades   # folder of upgrade manifests, <profile>/<id>.yaml, read when a rollout names one;
                             # without it, the folder upgrades in data. All servers need the same files
 
@@ -261,9 +261,12 @@ func Defaults() Config {
 	}
 }
 
+// systemData is the data folder of a server that belongs to the system.
+const systemData = "/var/lib/muster"
+
 func defaultData() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/muster"
+	if os.Geteuid() == 0 || belongsToUser(systemData) {
+		return systemData
 	}
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "muster")
@@ -272,6 +275,17 @@ func defaultData() string {
 		return filepath.Join(home, ".local", "share", "muster")
 	}
 	return "muster-data"
+}
+
+// belongsToUser reports whether a folder is one that only this user can read, as that of the user
+// whom the server's package creates.
+func belongsToUser(dir string) bool {
+	fi, err := os.Stat(dir)
+	if err != nil || fi.Mode().Perm()&0o077 != 0 {
+		return false
+	}
+	_, err = os.ReadDir(dir)
+	return err == nil
 }
 
 // UploadsDir returns the folder of the files that agents send.

@@ -23,7 +23,7 @@ import (
 func (a *client) newServer() *cobra.Command {
 	var (
 		configFile, data, agentsListen, adminListen, debugListen string
-		example, newStore                                        bool
+		example, check, newStore                                 bool
 	)
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -62,6 +62,9 @@ profiles:
 			override(&config, "agents.listen", &config.Agents.Listen, agentsListen)
 			override(&config, "admin.listen", &config.Admin.Listen, adminListen)
 			override(&config, "debug.listen", &config.Debug.Listen, debugListen)
+			if check {
+				return a.checkConfig(cmd.OutOrStdout(), config)
+			}
 			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, newStore)
 		},
 	}
@@ -72,9 +75,21 @@ profiles:
 	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
 	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
 	f.BoolVar(&newStore, "new-store", false, "begin a new installation although the data folder has the CA of another")
+	f.BoolVar(&check, "check", false, "check whether this version accepts the configuration, print the result, and exit")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
 	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerUnit(), a.newServerSchema())
 	return cmd
+}
+
+// checkConfig says whether this version accepts a configuration, so that one is not changed to
+// that would not start with it.
+func (a *client) checkConfig(out io.Writer, config app.Config) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	return a.show(out, map[string]string{"version": a.version, "config": config.File}, func(w io.Writer) {
+		fmt.Fprintf(w, "Version %s accepts the configuration %s.\n", a.version, firstOf(config.File, "without a file"))
+	})
 }
 
 // loadConfig reads the configuration file, if one is named. data, if not empty, overrides

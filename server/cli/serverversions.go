@@ -184,15 +184,18 @@ major version, and of the same, a higher or the previous minor version.`,
 
 func (a *client) newServerUnit() *cobra.Command {
 	var l layoutFlags
-	var config string
+	var user, config string
 	cmd := &cobra.Command{
 		Use:   "unit",
 		Short: "Print a unit of systemd that runs the server of this installation",
 		Long: `Print a unit of systemd that runs the current version of the server, starts it again
 whenever it ends, and completes an upgrade of the servers that a crash has interrupted. It
 lets the server write to /var/lib/muster and to SYSCONFDIR/muster only: with another data
-folder, change StateDirectory.`,
-		Example: `  muster server unit --config /etc/muster/server.yml > /etc/systemd/system/muster.service
+folder, change StateDirectory. The server runs as a user of its own, who must exist and must
+be able to write to SYSCONFDIR/muster, where an upgrade of the servers moves the pointer.`,
+		Example: `  useradd --system --home-dir /var/lib/muster --shell /usr/sbin/nologin muster
+  chgrp muster /etc/muster && chmod 0770 /etc/muster
+  muster server unit --config /etc/muster/server.yml > /etc/systemd/system/muster.service
   systemctl daemon-reload && systemctl enable --now muster`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -205,11 +208,12 @@ folder, change StateDirectory.`,
 					return err
 				}
 			}
-			text := layout.Unit(config)
+			text := layout.Unit(user, config)
 			return a.show(cmd.OutOrStdout(), map[string]string{"unit": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
 		},
 	}
 	l.flags(cmd.Flags())
+	cmd.Flags().StringVar(&user, "user", serverlayout.DefaultUser, "the user, and the group of the same name, that the server runs as")
 	cmd.Flags().StringVar(&config, "config", "", "the server's configuration file (default none)")
 	return cmd
 }

@@ -40,7 +40,7 @@ func (m *serverUnit) close() {
 func (m *serverUnit) upgradeIs(phase fleet.ServerPhase, to string) (u fleet.ServerUpgrade) {
 	m.t.Helper()
 	eventually(m.t, fmt.Sprintf("the upgrade to %s is %s", to, phase), func() error {
-		out, err := m.Run(m.t.Context(), "muster", "server", "upgrade", "--status", "-o", "json")
+		out, err := m.Run(m.t.Context(), "runuser", "-u", "muster", "--", "muster", "server", "upgrade", "--status", "-o", "json")
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &u)
 		}
@@ -68,6 +68,8 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 	for _, version := range []string{oldServer, newServer} {
 		m.run(built[version], "server", "install")
 	}
+	m.run("useradd", "--system", "--home-dir", "/var/lib/muster", "--shell", "/usr/sbin/nologin", "muster")
+	m.run("sh", "-c", "chgrp muster /etc/muster && chmod 0770 /etc/muster")
 	m.run("sh", "-c", "muster server unit > /etc/systemd/system/muster.service && systemd-analyze verify /etc/systemd/system/muster.service && systemctl daemon-reload && systemctl enable --now muster && sync")
 	runs := func(version string) {
 		t.Helper()
@@ -84,7 +86,7 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 	for _, phase := range []fleet.ServerPhase{fleet.ServerStop, fleet.ServerBackup, fleet.ServerMigrate, fleet.ServerStart} {
 		since := m.run("date", "+@%s")
 		eventually(t, "the upgrade begins", func() error { // a server that has just started does not list itself yet
-			out, err := m.Run(t.Context(), "muster", "server", "upgrade", "--to", to, "--detach")
+			out, err := m.Run(t.Context(), "runuser", "-u", "muster", "--", "muster", "server", "upgrade", "--to", to, "--detach")
 			if err != nil {
 				err = fmt.Errorf("%w: %s", err, out)
 			}

@@ -1,5 +1,5 @@
-// Package suite implements `go tool mage test`, `lint`, `fmt`, `fleet`, `shots`, `bench`, `proof`
-// and `clean`: it runs the tools of several languages and returns one result.
+// Package suite implements `go tool mage test`, `lint`, `fmt`, `fleet`, `shots`, `bench`, `proof`,
+// `release`, `releaseTest` and `clean`: it runs the tools of several languages and returns one result.
 package suite
 
 import (
@@ -61,6 +61,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
 		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
 		{"gitops", "declare fleets by OpenTofu and a Kubernetes API server", testGitops},
+		{"release", "make the packages of a release, and check them", testRelease},
 	})
 	if err != nil {
 		return err

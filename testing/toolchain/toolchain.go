@@ -46,6 +46,8 @@ var debianPackages = []struct{ program, name string }{
 	{"debootstrap", "debootstrap"},             // machines with a real systemd
 	{"systemd-nspawn", "systemd-container"},    // runs them
 	{"dockerd", "docker.io"},                   // tests start engines of their own
+	{"rpm", "rpm"},                             // installs our packages for other systems
+	{"lintian", "lintian"},                     // checks our packages for Debian
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // checked by its folder, see have
 	{"mvn", "maven"},                           // fetches Elasticsearch
 	{"java", javaPackages[0]},                  // runs it, see javaPackage
