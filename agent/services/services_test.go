@@ -5,7 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +32,7 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 			// Here systemd reads the rest of the line as the path, with any quotes.
 			"ConditionPathExists=/srv/100%% my $HOME/data/upgrade-marker",
 			"Type=notify", "NotifyAccess=main", "Restart=on-failure", "StartLimitIntervalSec=0", "WantedBy=multi-user.target",
-			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=full", "ProtectKernelModules=yes",
+			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=strict", "ProtectKernelModules=yes",
 		},
 	} {
 		for _, line := range lines {
@@ -43,6 +45,29 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 		if strings.Contains(watcher, tie) {
 			t.Errorf("the watcher's unit is tied to something by %s:\n%s", tie, watcher)
 		}
+	}
+}
+
+// Exposure is 0 to 10, of which up to 3.0 is what the watcher may have. The agent runs the programs
+// of its components as root, and so is above.
+func TestUnitsAreExposedNoMoreThanTheirWorkDemands(t *testing.T) {
+	analyze := require.Program(t, "systemd-analyze")
+	r := layout.Roots{Top: "/opt/muster"}
+	for name, unit := range map[string]struct{ text, tenths string }{
+		"muster-agent-watcher.service": {WatcherSystemd(r), "30"},
+		"muster-agent.service":         {AgentSystemd(r), "36"},
+	} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(unit.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold="+unit.tenths, file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v, want at most %s tenths:\n%s", name, err, unit.tenths, out)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Log(lines[len(lines)-1])
 	}
 }
 
