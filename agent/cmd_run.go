@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 
 	"github.com/kardianos/service"
@@ -18,6 +19,8 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent in the foreground, as the service manager does",
+		Long: `Run the agent in the foreground, as the service manager does. As process 1 of a container
+it runs the agent as its child, as muster-agent container does.`,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := resolveTop(top)
@@ -26,6 +29,9 @@ func runCommand() *cobra.Command {
 			}
 			if runtime.GOOS == "windows" && !service.Interactive() {
 				return runAsWindowsService(c.Context(), top)
+			}
+			if os.Getpid() == 1 {
+				return asProcess1(c.Context(), top)
 			}
 			return run(c.Context(), top)
 		},
