@@ -21,7 +21,7 @@ func runCommand() *cobra.Command {
 		Short: "Run the agent in the foreground, as the service manager does",
 		Long: `Run the agent in the foreground, as the service manager does. As process 1 of a container
 it runs the agent as its child, as muster-agent container does.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := resolveTop(top)
 			if err != nil {
