@@ -222,6 +222,23 @@ exec ` + shellWord(r.Link(layout.WatcherLink)) + ` --top ` + shellWord(r.Top) + 
 `
 }
 
+// AgentOpenRC returns the agent's service for OpenRC, whose supervisor restarts it like systemd
+// does: after three seconds, and without a limit.
+func AgentOpenRC(r layout.Roots) string {
+	return `#!/sbin/openrc-run
+description="Muster agent"
+supervisor=supervise-daemon
+command=` + shellWord(r.Link(layout.AgentLink)) + `
+command_args=` + shellWord("run --top "+shellWord(r.Top)) + `
+respawn_delay=3
+respawn_max=0
+
+depend() {
+	use net
+}
+`
+}
+
 // WatcherOpenRC returns the watcher's service for OpenRC. It does not use OpenRC's
 // supervisor, which would restart a watcher that has succeeded. The agent restarts a
 // watcher that was killed.
@@ -232,6 +249,84 @@ command=` + shellWord(r.Link(layout.WatcherLink)) + `
 command_args=` + shellWord("--top "+shellWord(r.Top)) + `
 command_background=true
 pidfile="/run/${RC_SVCNAME}.pid"
+`
+}
+
+// AgentSysV returns the agent's script for System V init, which restarts nothing: the script's
+// loop does.
+func AgentSysV(name string, r layout.Roots) string {
+	return sysV(name, "Muster agent", r.Link(layout.AgentLink), r.Top, `while :; do "$0" run --top "$1"; sleep 3; done`)
+}
+
+// WatcherSysV returns the watcher's script for System V init. Its loop restarts a watcher that has
+// failed.
+func WatcherSysV(name string, r layout.Roots) string {
+	return sysV(name, "Muster upgrade watcher", r.Link(layout.WatcherLink), r.Top, `until "$0" --top "$1"; do sleep 3; done`)
+}
+
+// sysV returns a script whose loop is the leader of a session of its own, so that stop ends all
+// that is in it. A watcher and the components have sessions of their own. The process id of an
+// earlier boot may be another program's now, which has another command line.
+func sysV(name, what, program, top, loop string) string {
+	return `#!/bin/sh
+# chkconfig: 2345 99 01
+# description: ` + what + `
+### BEGIN INIT INFO
+# Provides:          ` + name + `
+# Required-Start:    $remote_fs $network
+# Required-Stop:     $remote_fs $network
+# Default-Start:     2 3 4 5
+# Default-Stop:      0 1 6
+# Short-Description: ` + what + `
+### END INIT INFO
+
+program=` + shellWord(program) + `
+top=` + shellWord(top) + `
+pidfile=/var/run/` + name + `.pid
+
+is_running() {
+	pid=$(cat "$pidfile" 2>/dev/null) && grep -qF -e "$program" "/proc/$pid/cmdline" 2>/dev/null
+}
+
+start() {
+	if is_running; then
+		echo "Already started"
+		return 0
+	fi
+	setsid sh -c '` + loop + `' "$program" "$top" </dev/null >/dev/null 2>&1 &
+	echo $! >"$pidfile"
+}
+
+stop() {
+	if is_running; then
+		kill -TERM -- "-$pid"
+		# The agent takes five seconds at most, and then is killed.
+		for i in 1 2 3 4 5 6 7 8 9 10; do
+			kill -0 -- "-$pid" 2>/dev/null || break
+			sleep 1
+		done
+		kill -KILL -- "-$pid" 2>/dev/null
+	fi
+	rm -f "$pidfile"
+}
+
+case "$1" in
+start) start ;;
+stop) stop ;;
+restart | force-reload) stop && start ;;
+status)
+	if is_running; then
+		echo "Running"
+	else
+		echo "Stopped"
+		exit 3
+	fi
+	;;
+*)
+	echo "Usage: $0 {start|stop|restart|status}"
+	exit 2
+	;;
+esac
 `
 }
 

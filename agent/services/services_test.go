@@ -84,7 +84,9 @@ func TestUnitsGoThroughThePointerOfASystem(t *testing.T) {
 			}
 		}
 	}
-	for name, definition := range map[string]string{"launchd": WatcherLaunchd("w", r), "upstart": WatcherUpstart(r), "OpenRC": WatcherOpenRC(r)} {
+	for name, definition := range map[string]string{
+		"launchd": WatcherLaunchd("w", r), "upstart": WatcherUpstart(r), "OpenRC": WatcherOpenRC(r), "System V": WatcherSysV("w", r),
+	} {
 		if !strings.Contains(definition, "/etc/muster-agent/muster-watcher") || !strings.Contains(definition, "/var/lib/muster-agent") {
 			t.Errorf("%s does not go through the pointer:\n%s", name, definition)
 		}
@@ -138,8 +140,8 @@ func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
 	}
 }
 
-// A shell reads both definitions.
-func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
+// A shell reads these definitions.
+func TestDefinitionsQuoteForTheShell(t *testing.T) {
 	sh := require.Program(t, "sh")
 	const top = `/srv/it's $HOME "x"`
 	read := func(script string) string {
@@ -158,6 +160,14 @@ func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
 	// openrc-run sources the file and evaluates the two words.
 	if got := read(strings.TrimPrefix(WatcherOpenRC(layout.Roots{Top: top}), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != want {
 		t.Errorf("OpenRC runs %q, want %q", got, want)
+	}
+	agent := top + "/muster-agent|run|--top|" + top
+	if got := read(strings.TrimPrefix(AgentOpenRC(layout.Roots{Top: top}), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != agent {
+		t.Errorf("OpenRC runs %q, want %q", got, agent)
+	}
+	assignments, _, _ := strings.Cut(AgentSysV("muster-agent-1", layout.Roots{Top: top}), "pidfile=")
+	if got, want := read(assignments+`echo "$program|$top"`), top+"/muster-agent|"+top; got != want {
+		t.Errorf("System V init runs %q, want %q", got, want)
 	}
 }
 

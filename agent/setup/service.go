@@ -49,7 +49,9 @@ func agentService(name string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + r.Top,
 		Executable: r.Link(layout.AgentLink), Arguments: []string{"run", "--top", r.Top},
-		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(r)},
+		Option: service.KeyValue{
+			"SystemdScript": services.AgentSystemd(r), "OpenRCScript": services.AgentOpenRC(r), "SysvScript": services.AgentSysV(name, r),
+		},
 	})
 }
 
@@ -61,6 +63,7 @@ func watcherService(agent string, r layout.Roots) (service.Service, error) {
 		Option: service.KeyValue{
 			"SystemdScript": services.WatcherSystemd(r), "LaunchdConfig": services.WatcherLaunchd(name, r),
 			"UpstartScript": services.WatcherUpstart(r), "OpenRCScript": services.WatcherOpenRC(r),
+			"SysvScript": services.WatcherSysV(name, r),
 		},
 	})
 }
@@ -262,8 +265,11 @@ func (Manager) Remove(name string, r layout.Roots) error {
 }
 
 func remove(s service.Service, name string) error {
-	if service.Platform() == systemd {
+	switch service.Platform() {
+	case systemd:
 		return removeUnit(s, name)
+	case sysV:
+		return removeScript(s, name)
 	}
 	status, err := s.Status()
 	if errors.Is(err, service.ErrNotInstalled) {
@@ -275,6 +281,29 @@ func remove(s service.Service, name string) error {
 		}
 	}
 	return s.Uninstall()
+}
+
+// removeScript also removes the links that start and stop the script with the system, which the
+// library leaves. To the library, a script that is stopped has an unknown status.
+func removeScript(s service.Service, name string) error {
+	if _, err := os.Stat(filepath.Join(definitionFolders[sysV], name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	if err := s.Uninstall(); err != nil {
+		return err
+	}
+	links, err := filepath.Glob("/etc/rc?.d/[SK][0-9][0-9]" + name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, link := range links {
+		errs = append(errs, os.Remove(link))
+	}
+	return errors.Join(errs...)
 }
 
 // removeUnit does not ask for the status first: to the library, a unit that is
