@@ -241,7 +241,8 @@ depend() {
 
 // WatcherOpenRC returns the watcher's service for OpenRC. It does not use OpenRC's
 // supervisor, which would restart a watcher that has succeeded. The agent restarts a
-// watcher that was killed.
+// watcher that was killed. Most of the time it has ended before it is stopped, which to OpenRC
+// is a failure.
 func WatcherOpenRC(r layout.Roots) string {
 	return `#!/sbin/openrc-run
 description="Muster upgrade watcher"
@@ -249,6 +250,13 @@ command=` + shellWord(r.Link(layout.WatcherLink)) + `
 command_args=` + shellWord("--top "+shellWord(r.Top)) + `
 command_background=true
 pidfile="/run/${RC_SVCNAME}.pid"
+
+stop() {
+	ebegin "Stopping ${RC_SVCNAME}"
+	start-stop-daemon --stop --quiet --pidfile "$pidfile" 2>/dev/null
+	rm -f "$pidfile"
+	eend 0
+}
 `
 }
 
@@ -299,13 +307,13 @@ start() {
 
 stop() {
 	if is_running; then
-		kill -TERM -- "-$pid"
+		kill -TERM "-$pid"
 		# The agent takes five seconds at most, and then is killed.
 		for i in 1 2 3 4 5 6 7 8 9 10; do
-			kill -0 -- "-$pid" 2>/dev/null || break
+			kill -0 "-$pid" 2>/dev/null || break
 			sleep 1
 		done
-		kill -KILL -- "-$pid" 2>/dev/null
+		kill -KILL "-$pid" 2>/dev/null
 	fi
 	rm -f "$pidfile"
 }

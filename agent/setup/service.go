@@ -268,7 +268,7 @@ func remove(s service.Service, name string) error {
 	switch service.Platform() {
 	case systemd:
 		return removeUnit(s, name)
-	case sysV:
+	case openRC, sysV:
 		return removeScript(s, name)
 	}
 	status, err := s.Status()
@@ -283,8 +283,9 @@ func remove(s service.Service, name string) error {
 	return s.Uninstall()
 }
 
-// removeScript also removes the links that start and stop the script with the system, which the
-// library leaves. To the library, a script that is stopped has an unknown status.
+// removeScript does not ask for the status first: to the library, the status of a script that is
+// stopped, or whose program has ended, is unknown. It also removes the links of System V init that
+// start and stop the script with the system, which the library leaves.
 func removeScript(s service.Service, name string) error {
 	if _, err := os.Stat(filepath.Join(definitionFolders[sysV], name)); errors.Is(err, fs.ErrNotExist) {
 		return nil

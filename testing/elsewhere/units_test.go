@@ -105,6 +105,12 @@ func TestSystemWithGeneratedUnitsIsUpgradedAndRolledBack(t *testing.T) {
 	m.upgrade(id, "1.2.0")
 	// systemd waits for 3 s before it starts it again, and the agent's settings say 2 s.
 	m.rolledBack(id, "1.1.0", "not_started")
+	m.eventually("the watcher has ended", func() error {
+		if m.run("systemctl", "show", "--property=ActiveState", "--value", "muster-agent-watcher") != "inactive" {
+			return errStill
+		}
+		return nil
+	})
 
 	if says := m.refused("/opt/muster/muster-agent", "uninstall", "--yes"); !strings.Contains(says, "the agent is running: stop it first") {
 		t.Errorf("uninstall of a running service of the system says %s", says)

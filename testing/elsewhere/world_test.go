@@ -167,6 +167,14 @@ func (w *world) rolledBack(id, to, reason string) {
 	})
 }
 
+// running returns whether an agent has a version after another was rolled back.
+func running(version, rolledBack string) func(adminapi.Agent) bool {
+	return func(a adminapi.Agent) bool {
+		return a.Agent.Version == version && a.Status == adminapi.StatusOnline && a.UpgradeDetails != nil &&
+			a.UpgradeDetails.TargetVersion == rolledBack && a.UpgradeDetails.State == adminapi.UpgradeRollback
+	}
+}
+
 // eventually calls f until it returns nil.
 func (w *world) eventually(what string, f func() error) {
 	w.Helper()
