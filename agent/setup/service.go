@@ -115,14 +115,14 @@ func (Manager) Install(r layout.Roots) (string, error) {
 	return name, syncUnits()
 }
 
-// Check refuses folders that no service definition can hold, a user who may not register a
-// service, and a system that keeps its services in a read-only folder.
+// Check refuses a user who may not register a service, folders that no service definition can hold,
+// and a system that keeps its services in a read-only folder.
 func (Manager) Check(r layout.Roots) error {
-	if err := CheckFolders(r); err != nil {
-		return err
-	}
 	if runtime.GOOS != "windows" && !runsAsRoot() {
 		return errors.New("a service needs root's rights: run this as root, or install with --top FOLDER --no-service in a folder of your own")
+	}
+	if err := CheckFolders(r); err != nil {
+		return err
 	}
 	return checkDefinitions(definitionFolders[service.Platform()])
 }

@@ -112,7 +112,14 @@ func newInitMachine(t *testing.T, i initSystem) *initMachine {
 		w.ok("make a folder", os.MkdirAll(filepath.Join(m.dir, dir), 0o755))
 	}
 	w.ok("mount the system", syscall.Mount("overlay", m.root(), "overlay", 0, "lowerdir="+root+",upperdir="+filepath.Join(m.dir, "upper")+",workdir="+filepath.Join(m.dir, "work")))
+	w.ok("name the machine", os.WriteFile(m.path("/etc/hostname"), []byte(i.name+"\n"), 0o644))
 	t.Cleanup(func() {
+		if t.Failed() {
+			for _, file := range []string{layout.AgentLogFile, layout.WatcherLogFile} {
+				text, _ := os.ReadFile(m.path(filepath.Join("/opt/muster", file)))
+				t.Logf("%s:\n%s", file, text)
+			}
+		}
 		if err := errors.Join(m.off(), syscall.Unmount(m.root(), 0)); err != nil {
 			t.Error(err)
 		}
