@@ -284,25 +284,20 @@ func remove(s service.Service, name string) error {
 }
 
 // removeScript does not ask for the status first: to the library, the status of a script that is
-// stopped, or whose program has ended, is unknown. It also removes the links of System V init that
-// start and stop the script with the system, which the library leaves.
+// stopped, or whose program has ended, is unknown. It removes the script even if that stops
+// nothing, as after a failed start, and the links that start it with the system: the library leaves
+// those of System V init, and of OpenRC those in another runlevel than the present one.
 func removeScript(s service.Service, name string) error {
 	if _, err := os.Stat(filepath.Join(definitionFolders[sysV], name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := s.Stop(); err != nil {
-		return err
-	}
-	if err := s.Uninstall(); err != nil {
-		return err
-	}
-	links, err := filepath.Glob("/etc/rc?.d/[SK][0-9][0-9]" + name)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, link := range links {
-		errs = append(errs, os.Remove(link))
+	errs := []error{s.Stop(), s.Uninstall()}
+	for _, pattern := range []string{"/etc/rc?.d/[SK][0-9][0-9]" + name, "/etc/runlevels/*/" + name} {
+		links, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, link := range links {
+			errs = append(errs, os.Remove(link))
+		}
 	}
 	return errors.Join(errs...)
 }

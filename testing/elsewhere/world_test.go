@@ -163,7 +163,7 @@ func (w *world) rolledBack(id, to, reason string) {
 	w.Helper()
 	w.wait(id, "was rolled back to "+to+" for "+reason, func(a adminapi.Agent) bool {
 		return a.Agent.Version == to && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack &&
-			a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && string(*a.UpgradeDetails.Metadata.ReasonCode) == reason
+			a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && *a.UpgradeDetails.Metadata.ReasonCode == reason
 	})
 }
 
