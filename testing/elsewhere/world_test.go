@@ -158,12 +158,13 @@ func (w *world) upgraded(id, version string) {
 	})
 }
 
-// rolledBack waits until a version was rolled back to another.
+// rolledBack waits until a version was rolled back to another. The watcher reports the reason before
+// it restarts the agent, and the end of the watch after that.
 func (w *world) rolledBack(id, to, reason string) {
 	w.Helper()
 	w.wait(id, "was rolled back to "+to+" for "+reason, func(a adminapi.Agent) bool {
 		return a.Agent.Version == to && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack &&
-			a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && *a.UpgradeDetails.Metadata.ReasonCode == reason
+			a.Watch != nil && a.Watch.Stage == adminapi.WatchRolledBack && a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && *a.UpgradeDetails.Metadata.ReasonCode == reason
 	})
 }
 
@@ -171,7 +172,7 @@ func (w *world) rolledBack(id, to, reason string) {
 func running(version, rolledBack string) func(adminapi.Agent) bool {
 	return func(a adminapi.Agent) bool {
 		return a.Agent.Version == version && a.Status == adminapi.StatusOnline && a.UpgradeDetails != nil &&
-			a.UpgradeDetails.TargetVersion == rolledBack && a.UpgradeDetails.State == adminapi.UpgradeRollback
+			a.Watch != nil && a.Watch.Stage == adminapi.WatchRolledBack && a.UpgradeDetails.TargetVersion == rolledBack && a.UpgradeDetails.State == adminapi.UpgradeRollback
 	}
 }
 
