@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -17,11 +18,16 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent in the foreground, as the service manager does",
-		Args:  cobra.NoArgs,
+		Long: `Run the agent in the foreground, as the service manager does. As process 1 of a container
+it runs the agent as its child, as muster-agent container does.`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := resolveTop(top)
 			if err != nil {
 				return err
+			}
+			if os.Getpid() == 1 {
+				return asProcess1(c.Context(), top)
 			}
 			return winservice.Run(c.Context(), func(ctx context.Context) error { return run(ctx, top) })
 		},
