@@ -46,6 +46,7 @@ func installCommand() *cobra.Command {
 		archive              string
 		place                placeFlags
 		noService, unsafeTop bool
+		declared             string
 		e                    setup.Enrollment
 	)
 	c := &cobra.Command{
@@ -55,7 +56,8 @@ func installCommand() *cobra.Command {
 this program is in. With --url and a token it is enrolled as well. It is installed
 as a service unless --no-service is given. If anything fails, the host is left as
 it was. For root, the folder and all folders above it must belong to root, and no
-other user may write to them.
+other user may write to them; for an administrator of Windows, it must be below the
+folder of programs.
 
 With --prefix the agent uses the folders of the system. Its first version is run from
 PREFIX/lib/muster-agent/VERSION, where the system's package has put it, and the prefix may be
@@ -81,14 +83,17 @@ versions that it upgrades itself to. Run the program of that version to install 
 			if e.URL != "" || c.Flags().Changed("token") {
 				i.Enrollment = &e
 			}
-			if !noService {
+			switch {
+			case c.Flags().Changed("service"):
+				i.Services = setup.Declared{Name: declared}
+			case !noService:
 				i.Services = setup.Manager{}
 			}
 			done, err := i.Run(c.Context())
 			if err != nil {
 				return err
 			}
-			return printInstalled(c, top, system, done)
+			return printInstalled(c, top, system, done, c.Flags().Changed("service"))
 		},
 	}
 	place.flags(c)
@@ -96,6 +101,8 @@ versions that it upgrades itself to. Run the program of that version to install 
 	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root is given")
 	c.Flags().BoolVar(&unsafeTop, "unsafe-top", false, "let root install below a folder that other users can change, such as /tmp; for trials only")
 	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs muster-agent run")
+	c.Flags().StringVar(&declared, "service", "", "name of the service that the system's configuration has for the agent; do not register one, see muster-agent units")
+	c.MarkFlagsMutuallyExclusive("no-service", "service")
 	return c
 }
 
@@ -142,7 +149,7 @@ func (p *placeFlags) resolve(c *cobra.Command, archive string) (top string, syst
 	return system.Roots().Top, system, nil
 }
 
-func printInstalled(c *cobra.Command, top string, system *layout.System, done setup.Installed) error {
+func printInstalled(c *cobra.Command, top string, system *layout.System, done setup.Installed, declared bool) error {
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "Installed muster-agent %s in %s.\n", done.Version, top)
 	program := filepath.Join(top, layout.AgentLink)
@@ -154,6 +161,10 @@ func printInstalled(c *cobra.Command, top string, system *layout.System, done se
 		fmt.Fprintf(w, "Enrolled with %s as %s.\n", done.Identity.ServerURL, done.Identity.AgentID)
 	} else {
 		fmt.Fprintf(w, "Not enrolled yet: %s enroll --url … --token … --trust-root …\n", program)
+	}
+	if declared {
+		_, err := fmt.Fprintf(w, "Start the service %s when the system has its units.\n", done.Service)
+		return err
 	}
 	if done.Service != "" {
 		_, err := fmt.Fprintf(w, "Runs as service %s.\n", done.Service)

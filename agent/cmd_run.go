@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"runtime"
+	"os"
 
-	"github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/winservice"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -18,16 +18,18 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent in the foreground, as the service manager does",
-		Args:  cobra.NoArgs,
+		Long: `Run the agent in the foreground, as the service manager does. As process 1 of a container
+it runs the agent as its child, as muster-agent container does.`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			top, err := resolveTop(top)
 			if err != nil {
 				return err
 			}
-			if runtime.GOOS == "windows" && !service.Interactive() {
-				return runAsWindowsService(c.Context(), top)
+			if os.Getpid() == 1 {
+				return asProcess1(c.Context(), top)
 			}
-			return run(c.Context(), top)
+			return winservice.Run(c.Context(), func(ctx context.Context) error { return run(ctx, top) })
 		},
 	}
 	topFlag(c, &top)
@@ -54,33 +56,4 @@ func ownVersion(top string) (handoff.Install, error) {
 		top = disk.FindTop(disk.OS{}, exe)
 	}
 	return daemon.RunningVersion(disk.OS{}, top, exe, version)
-}
-
-// runAsWindowsService runs the agent under the service control manager, which sends no
-// signals.
-func runAsWindowsService(ctx context.Context, top string) error {
-	p := &windowsProgram{top: top, done: make(chan error, 1)}
-	p.ctx, p.cancel = context.WithCancel(ctx)
-	s, err := service.New(p, &service.Config{Name: "muster-agent"})
-	if err != nil {
-		return err
-	}
-	return s.Run()
-}
-
-type windowsProgram struct {
-	top    string
-	ctx    context.Context //nolint:containedctx // Start has no other way to get it
-	cancel context.CancelFunc
-	done   chan error
-}
-
-func (p *windowsProgram) Start(service.Service) error {
-	go func() { p.done <- run(p.ctx, p.top) }()
-	return nil
-}
-
-func (p *windowsProgram) Stop(service.Service) error {
-	p.cancel()
-	return <-p.done
 }

@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(installCommand(), enrollCommand(), runCommand(), statusCommand(), componentsCommand(), diagnosticsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(), uninstallCommand(), versionCommand())
+	root.AddCommand(installCommand(), enrollCommand(), runCommand(), containerCommand(), unitsCommand(), statusCommand(), componentsCommand(), diagnosticsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(), uninstallCommand(), versionCommand())
 	return root
 }
 

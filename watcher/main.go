@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/packaging/winservice"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/host"
@@ -82,7 +83,7 @@ func limitMemory() {
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("muster-watcher", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	top := flags.String("top", "/opt/muster", "the `folder` the agent is installed in")
+	top := flags.String("top", layout.DefaultTop, "the `folder` the agent is installed in")
 	markerVersion := flags.Bool("marker-version", false, "print the version of the upgrade marker this watcher understands, and exit")
 	showVersion := flags.Bool("version", false, "print the version, and exit")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -104,7 +105,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	dir, err := filepath.Abs(*top)
 	if err == nil {
-		err = watchTop(dir, stdout)
+		if winservice.Running() {
+			stdout = io.Discard // nobody has opened it
+		}
+		err = winservice.Run(context.Background(), func(ctx context.Context) error { return watchTop(ctx, dir, stdout) })
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "muster-watcher: %v\n", err)
@@ -113,14 +117,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-func watchTop(top string, stdout io.Writer) error {
+func watchTop(ctx context.Context, top string, stdout io.Writer) error {
 	// The pipe to the agent that started this program, or a terminal, may close at
 	// any time. The signals are caught and not ignored, because an agent that a
 	// rollback starts would inherit ignored signals.
 	passed := make(chan os.Signal, 1)
 	signal.Notify(passed, syscall.SIGPIPE, syscall.SIGHUP)
 	defer signal.Stop(passed)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
 	// Read before the log is opened: most starts, at every boot, find no marker.
@@ -226,7 +230,7 @@ func announce(stdout io.Writer, line string) error {
 		fmt.Fprintf(os.Stderr, "muster-watcher: the service manager cannot be notified of the start: %v\n", err)
 	}
 	_, err := fmt.Fprintln(stdout, line)
-	if err == nil || errors.Is(err, syscall.EPIPE) {
+	if err == nil || readerGone(err) {
 		return nil
 	}
 	return fmt.Errorf("standard output: %w", err)

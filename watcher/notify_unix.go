@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -33,3 +35,6 @@ func notifyReady(status string) error {
 	_, err = conn.Write([]byte("READY=1\nSTATUS=" + status + "\n"))
 	return err
 }
+
+// readerGone reports whether a write failed because nobody reads the pipe any more.
+func readerGone(err error) bool { return errors.Is(err, syscall.EPIPE) }

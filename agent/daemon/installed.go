@@ -32,7 +32,7 @@ import (
 )
 
 // DefaultTop is the default top folder.
-const DefaultTop = "/opt/muster"
+const DefaultTop = layout.DefaultTop
 
 // Executable returns the path of the running program with all links resolved.
 func Executable() (string, error) {
@@ -262,7 +262,7 @@ func FileLock(path, content string) (release func() error, err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 	}
 	if content != "" {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(layout.LockPID(path), []byte(content), 0o600); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), l.Unlock())
 		}
 	}

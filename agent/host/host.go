@@ -87,7 +87,7 @@ func (i Info) Metadata(a Agent) json.RawMessage {
 		m.Muster = &muster{coarse(*a.FreeBytes)}
 	}
 	m.Elastic.Agent = agent{
-		ID: a.ID, Version: a.Version, Snapshot: a.Snapshot, Upgradeable: i.OS.Type != "windows",
+		ID: a.ID, Version: a.Version, Snapshot: a.Snapshot, Upgradeable: true,
 		LogLevel: a.LogLevel, Build: build{a.Build},
 	}
 	m.Host.Architecture, m.Host.Hostname, m.Host.Name = i.Architecture, i.Hostname, i.Hostname

@@ -5,7 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +32,7 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 			// Here systemd reads the rest of the line as the path, with any quotes.
 			"ConditionPathExists=/srv/100%% my $HOME/data/upgrade-marker",
 			"Type=notify", "NotifyAccess=main", "Restart=on-failure", "StartLimitIntervalSec=0", "WantedBy=multi-user.target",
-			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=full", "ProtectKernelModules=yes",
+			`ReadWritePaths="/srv/100%% my $HOME"`, "ProtectSystem=strict", "ProtectKernelModules=yes",
 		},
 	} {
 		for _, line := range lines {
@@ -43,6 +45,29 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 		if strings.Contains(watcher, tie) {
 			t.Errorf("the watcher's unit is tied to something by %s:\n%s", tie, watcher)
 		}
+	}
+}
+
+// Exposure is 0 to 10, of which up to 3.0 is what the watcher may have. The agent runs the programs
+// of its components as root, and so is above.
+func TestUnitsAreExposedNoMoreThanTheirWorkDemands(t *testing.T) {
+	analyze := require.Program(t, "systemd-analyze")
+	r := layout.Roots{Top: "/opt/muster"}
+	for name, unit := range map[string]struct{ text, tenths string }{
+		"muster-agent-watcher.service": {WatcherSystemd(r), "30"},
+		"muster-agent.service":         {AgentSystemd(r), "36"},
+	} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(unit.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold="+unit.tenths, file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v, want at most %s tenths:\n%s", name, err, unit.tenths, out)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Log(lines[len(lines)-1])
 	}
 }
 
@@ -59,7 +84,9 @@ func TestUnitsGoThroughThePointerOfASystem(t *testing.T) {
 			}
 		}
 	}
-	for name, definition := range map[string]string{"launchd": WatcherLaunchd("w", r), "upstart": WatcherUpstart(r), "OpenRC": WatcherOpenRC(r)} {
+	for name, definition := range map[string]string{
+		"launchd": WatcherLaunchd("w", r), "upstart": WatcherUpstart(r), "OpenRC": WatcherOpenRC(r), "System V": WatcherSysV("w", r),
+	} {
 		if !strings.Contains(definition, "/etc/muster-agent/muster-watcher") || !strings.Contains(definition, "/var/lib/muster-agent") {
 			t.Errorf("%s does not go through the pointer:\n%s", name, definition)
 		}
@@ -82,13 +109,33 @@ func TestCheckFolderRefusesNamesThatServicesCannotHold(t *testing.T) {
 	}
 }
 
-func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
-	job := WatcherLaunchd("muster-agent-watcher", layout.Roots{Top: "/opt/a & b <c>"})
-	var words []string
+func TestLaunchdJobsAreXML(t *testing.T) {
+	r := layout.Roots{Top: "/opt/a & b <c>"}
+	for job, want := range map[string][]string{
+		// launchd starts it again whenever it ends, as often as the watcher's rules expect.
+		AgentLaunchd("muster-agent", r): {
+			"Label", "muster-agent", "ProgramArguments", "/opt/a & b <c>/muster-agent", "run", "--top", "/opt/a & b <c>",
+			"RunAtLoad", "true", "KeepAlive", "true", "ThrottleInterval", "10",
+		},
+		// It ends after the watch.
+		WatcherLaunchd("muster-agent-watcher", r): {
+			"Label", "muster-agent-watcher", "ProgramArguments", "/opt/a & b <c>/muster-watcher", "--top", "/opt/a & b <c>",
+			"RunAtLoad", "true", "KeepAlive", "SuccessfulExit", "false",
+		},
+	} {
+		if words := launchdWords(t, job); !slices.Equal(words, want) {
+			t.Errorf("it says %q, want %q", words, want)
+		}
+	}
+}
+
+// launchdWords returns the keys and values of a job in order.
+func launchdWords(t *testing.T, job string) (words []string) {
+	t.Helper()
 	for d := xml.NewDecoder(strings.NewReader(job)); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return words
 		}
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, job)
@@ -104,17 +151,10 @@ func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
 			}
 		}
 	}
-	want := []string{
-		"Label", "muster-agent-watcher", "ProgramArguments", "/opt/a & b <c>/muster-watcher", "--top", "/opt/a & b <c>",
-		"RunAtLoad", "true", "KeepAlive", "SuccessfulExit", "false",
-	}
-	if !slices.Equal(words, want) {
-		t.Errorf("it says %q, want %q", words, want)
-	}
 }
 
-// A shell reads both definitions.
-func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
+// A shell reads these definitions.
+func TestDefinitionsQuoteForTheShell(t *testing.T) {
 	sh := require.Program(t, "sh")
 	const top = `/srv/it's $HOME "x"`
 	read := func(script string) string {
@@ -133,6 +173,14 @@ func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
 	// openrc-run sources the file and evaluates the two words.
 	if got := read(strings.TrimPrefix(WatcherOpenRC(layout.Roots{Top: top}), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != want {
 		t.Errorf("OpenRC runs %q, want %q", got, want)
+	}
+	agent := top + "/muster-agent|run|--top|" + top
+	if got := read(strings.TrimPrefix(AgentOpenRC(layout.Roots{Top: top}), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != agent {
+		t.Errorf("OpenRC runs %q, want %q", got, agent)
+	}
+	assignments, _, _ := strings.Cut(AgentSysV("muster-agent-1", layout.Roots{Top: top}), "pidfile=")
+	if got, want := read(assignments+`echo "$program|$top"`), top+"/muster-agent|"+top; got != want {
+		t.Errorf("System V init runs %q, want %q", got, want)
 	}
 }
 

@@ -29,6 +29,9 @@ const opInstall = "install"
 
 // Services is the host's service manager.
 type Services interface {
+	// Check returns an error if Install would fail for a reason that can be known before
+	// anything is changed.
+	Check(r layout.Roots) error
 	// Install registers the agent, and returns the service's name.
 	Install(r layout.Roots) (name string, err error)
 	Start(name string, r layout.Roots) error
@@ -71,6 +74,11 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	if err := i.checkOwners(); err != nil {
 		return out, err
 	}
+	if i.Services != nil {
+		if err := i.Services.Check(i.roots()); err != nil {
+			return out, err
+		}
+	}
 	before, err := i.look()
 	if err != nil {
 		return out, err
@@ -91,6 +99,9 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 		if err := i.Disk.MkdirAll(opInstall, dir, 0o755); err != nil {
 			return out, err
 		}
+	}
+	if err := keepPrivate(i.Top); err != nil {
+		return out, err
 	}
 	pkg, err := i.place(ctx, s, before.system)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/kardianos/service"
@@ -29,6 +30,7 @@ const (
 	upstart = "linux-upstart"
 	openRC  = "linux-openrc"
 	sysV    = "unix-systemv"
+	scm     = "windows-service" // the service control manager
 )
 
 // systemTop is the top folder of an installation in the folders of the system.
@@ -48,7 +50,10 @@ func agentService(name string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + r.Top,
 		Executable: r.Link(layout.AgentLink), Arguments: []string{"run", "--top", r.Top},
-		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(r)},
+		Option: withRecovery(service.KeyValue{
+			"SystemdScript": services.AgentSystemd(r), "LaunchdConfig": services.AgentLaunchd(name, r),
+			"OpenRCScript": services.AgentOpenRC(r), "SysvScript": services.AgentSysV(name, r),
+		}),
 	})
 }
 
@@ -57,26 +62,34 @@ func watcherService(agent string, r layout.Roots) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + r.Top,
 		Executable: r.Link(layout.WatcherLink), Arguments: []string{"--top", r.Top},
-		Option: service.KeyValue{
+		Option: withRecovery(service.KeyValue{
 			"SystemdScript": services.WatcherSystemd(r), "LaunchdConfig": services.WatcherLaunchd(name, r),
 			"UpstartScript": services.WatcherUpstart(r), "OpenRCScript": services.WatcherOpenRC(r),
-		},
+			"SysvScript": services.WatcherSysV(name, r),
+		}),
 	})
+}
+
+// withRecovery adds what Windows does when a service's process ends and the service was not
+// stopped: it starts the service again, as often as that happens. An agent that another version
+// replaces ends so too. The delay is that of the units of systemd.
+func withRecovery(o service.KeyValue) service.KeyValue {
+	o["OnFailure"] = "restart"
+	o["OnFailureDelayDuration"] = "3s"
+	o["OnFailureResetPeriod"] = 60 // seconds; it makes no difference to a single action
+	return o
 }
 
 // watchesAtBoot reports whether the watcher is installed as a service on a platform. That
 // needs a service manager which runs a program at boot and lets it exit: without a marker
 // the watcher exits at once.
 //
-// The service control manager of Windows kills a program after 30 s that does not answer
-// it, which the watcher does not yet; see cmd_run.go for the agent.
-//
 // Other managers on Unix (OpenWrt's procd, BusyBox's rcS, those of the BSDs and Solaris)
 // have no tested definition. There the agent starts its watcher as a process, and a new
 // version that does not start after a power cut is not rolled back.
 func watchesAtBoot(platform string) bool {
 	switch platform {
-	case systemd, launchd, upstart, openRC, sysV:
+	case systemd, launchd, upstart, openRC, sysV, scm:
 		return true
 	}
 	return false
@@ -91,13 +104,6 @@ func (nothing) Stop(service.Service) error  { return nil }
 
 // Install registers the agent's service, and the watcher's, which runs after a power cut.
 func (Manager) Install(r layout.Roots) (string, error) {
-	err := services.CheckFolder(topFlag(r), r.Top)
-	if err == nil && r.Links != "" {
-		err = services.CheckFolder("--sysconfdir", r.Links)
-	}
-	if err != nil {
-		return "", err
-	}
 	name := ServiceName(r.Top)
 	a, err := agentService(name, r)
 	if err != nil {
@@ -117,6 +123,71 @@ func (Manager) Install(r layout.Roots) (string, error) {
 	}
 	return name, syncUnits()
 }
+
+// Check refuses a user who may not register a service, folders that no service definition can hold,
+// and a system that keeps its services in a read-only folder.
+func (Manager) Check(r layout.Roots) error {
+	if runtime.GOOS != "windows" && !runsAsRoot() {
+		return errors.New("a service needs root's rights: run this as root, or install with --top FOLDER --no-service in a folder of your own")
+	}
+	if err := CheckFolders(r); err != nil {
+		return err
+	}
+	return checkDefinitions(definitionFolders[service.Platform()])
+}
+
+// CheckFolders refuses folders that no service definition can hold.
+func CheckFolders(r layout.Roots) error {
+	err := services.CheckFolder(topFlag(r), r.Top)
+	if err == nil && r.Links != "" {
+		err = services.CheckFolder("--sysconfdir", r.Links)
+	}
+	return err
+}
+
+// definitionFolders are where the library writes definitions of services, by service manager.
+var definitionFolders = map[string]string{
+	systemd: "/etc/systemd/system", launchd: "/Library/LaunchDaemons", upstart: "/etc/init", openRC: "/etc/init.d", sysV: "/etc/init.d",
+}
+
+// checkDefinitions returns an error if no definition can be written to a folder. It writes a file,
+// since permissions do not say whether a file system is read-only.
+func checkDefinitions(folder string) error {
+	if folder == "" {
+		return nil // the library's error is all that can be said
+	}
+	f, err := os.CreateTemp(folder, ".muster-*")
+	if err == nil {
+		return errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no %s for the definition of a service: install with --no-service, and let what starts programs here run `muster-agent run`", folder)
+	}
+	return fmt.Errorf("the definition of a service cannot be written (%w): if the system's configuration generates %s, put into it the units that `muster-agent units` prints, and install with --service %s; or install with --no-service and start the agent yourself", err, folder, ServiceName(daemon.DefaultTop))
+}
+
+// Declared is a service that something else registers, such as the configuration of a system
+// whose units are generated.
+type Declared struct{ Name string }
+
+var _ Services = Declared{}
+
+// Check refuses a name that is none.
+func (d Declared) Check(r layout.Roots) error {
+	if d.Name == "" || strings.ContainsAny(d.Name, "/ \t\n") || strings.HasSuffix(d.Name, ".service") {
+		return fmt.Errorf("--service is %q, want the name of a service without .service, such as %s", d.Name, ServiceName(r.Top))
+	}
+	return CheckFolders(r)
+}
+
+// Install returns the name.
+func (d Declared) Install(layout.Roots) (string, error) { return d.Name, nil }
+
+// Start does nothing: the service may not be registered yet.
+func (Declared) Start(string, layout.Roots) error { return nil }
+
+// Remove does nothing.
+func (Declared) Remove(string, layout.Roots) error { return nil }
 
 // topFlag returns the flag that determines the top folder.
 func topFlag(r layout.Roots) string {
@@ -203,8 +274,11 @@ func (Manager) Remove(name string, r layout.Roots) error {
 }
 
 func remove(s service.Service, name string) error {
-	if service.Platform() == systemd {
+	switch service.Platform() {
+	case systemd:
 		return removeUnit(s, name)
+	case openRC, sysV:
+		return removeScript(s, name)
 	}
 	status, err := s.Status()
 	if errors.Is(err, service.ErrNotInstalled) {
@@ -218,11 +292,35 @@ func remove(s service.Service, name string) error {
 	return s.Uninstall()
 }
 
+// removeScript does not ask for the status first: to the library, the status of a script that is
+// stopped, or whose program has ended, is unknown. It removes the script even if that stops
+// nothing, as after a failed start, and the links that start it with the system: the library leaves
+// those of System V init, and of OpenRC those in another runlevel than the present one.
+func removeScript(s service.Service, name string) error {
+	if _, err := os.Stat(filepath.Join(definitionFolders[sysV], name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{s.Stop(), s.Uninstall()}
+	for _, pattern := range []string{"/etc/rc?.d/[SK][0-9][0-9]" + name, "/etc/runlevels/*/" + name} {
+		links, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, link := range links {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // removeUnit does not ask for the status first: to the library, a unit that is
 // just being stopped is not installed.
 func removeUnit(s service.Service, name string) error {
 	if _, err := os.Stat(filepath.Join(systemdFolders[0], name+".service")); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if f, err := os.CreateTemp(systemdFolders[0], ".muster-*"); err != nil {
+		return fmt.Errorf("the unit %s.service cannot be removed (%w): remove it from the configuration that generates it, and uninstall again", name, err)
+	} else if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		return err
 	}
 	if err := s.Stop(); err != nil {
 		// A unit that systemd could not read, it cannot stop either.

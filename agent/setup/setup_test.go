@@ -73,9 +73,11 @@ func (p publisher) pack(t *testing.T, goos, content string) string {
 
 // manager is a service manager that records its calls.
 type manager struct {
-	asked    []string
-	startErr error
+	asked              []string
+	checkErr, startErr error
 }
+
+func (m *manager) Check(layout.Roots) error { return m.checkErr }
 
 func (m *manager) Install(layout.Roots) (string, error) {
 	m.asked = append(m.asked, "install")
@@ -205,6 +207,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
 			i.Package, i.Executable = "", filepath.Join(t.TempDir(), layout.AgentLink)
 		}, "pass --package"},
+		{"service that cannot be", func(_ *testing.T, _ *Installation, m *manager) { m.checkErr = errors.New("read-only") }, "read-only"},
 		{"service does not start", func(_ *testing.T, _ *Installation, m *manager) { m.startErr = errors.New("masked") }, "--no-service"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -73,6 +73,9 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 		return out, err
 	}
 	out.ReportErr = r.reportRemoval(ctx)
+	if err := leaveHome(r.Top); err != nil {
+		return out, err
+	}
 	if err := removeInstalled(r.Disk, roots); err != nil {
 		return out, err
 	}

@@ -59,9 +59,6 @@ func (w *work) refuse() error {
 	if m := w.marker(); m != nil {
 		return fmt.Errorf("%w (to %s)", ErrBusy, m.To.FullVersion())
 	}
-	if w.GOOS == "windows" {
-		return ErrWindows
-	}
 	if w.Running.Home == "" {
 		return errors.New("this is a development build, not an installed version: run muster-agent install first")
 	}

@@ -39,6 +39,7 @@ const (
 	HandshakeTimeout = 5 * time.Second
 
 	archiveFormat = "tar.gz"
+	windowsFormat = "zip" // of the packages for Windows, which people open without other programs
 	watcherName   = layout.WatcherLink
 	agentName     = layout.AgentLink
 )
@@ -169,9 +170,6 @@ var (
 	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
 	// It begins again when the agent starts.
 	ErrStopping = errors.New("the agent is stopping")
-	// ErrWindows is returned on Windows, where a process cannot be replaced by another
-	// version, and nothing is tested that would start the new version in its place.
-	ErrWindows = errors.New("the agent does not upgrade itself on Windows: uninstall it, and install the new version's package")
 	// ErrBusy is returned while the last upgrade is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
 	// ErrUnderWay is returned for what must wait for an upgrade or a stage to end.
@@ -235,7 +233,11 @@ func (e *Executor) do(ctx context.Context, r Request) (*work, error) {
 
 // archiveName returns the file name of a version's archive.
 func (e *Executor) archiveName(version string) string {
-	return manifest.ArchiveName(version, e.GOOS, e.GOARCH, archiveFormat)
+	format := archiveFormat
+	if e.GOOS == "windows" {
+		format = windowsFormat
+	}
+	return manifest.ArchiveName(version, e.GOOS, e.GOARCH, format)
 }
 
 // UndoLeftover undoes an earlier upgrade or stage whose undoing failed, for instance on a full

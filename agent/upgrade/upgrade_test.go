@@ -68,10 +68,6 @@ func TestUpgradeRefusals(t *testing.T) {
 		is      error
 	}{
 		{name: "running version", asked: "1.0.0", want: "already runs here"},
-		{
-			name: "on Windows", asked: "1.1.0", is: ErrWindows,
-			prepare: func(_ *testing.T, _ *source, h *testHost) { h.executor.GOOS = "windows" },
-		},
 		{name: "it was not published", asked: "1.1.0", want: "muster package push"},
 		{
 			name: "another platform", asked: "1.1.0", want: "package is for darwin/amd64",

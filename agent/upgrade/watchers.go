@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/services"
+	"github.com/muster-fleet/muster/packaging/detach"
 )
 
 const (
@@ -89,8 +90,7 @@ func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	// break with this process.
 	cmd.Stdout = w
 	cmd.Dir = top
-	detach(cmd)
-	err = cmd.Start()
+	err = detach.Start(cmd)
 	w.Close()
 	if err != nil {
 		return nil, err

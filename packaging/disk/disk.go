@@ -99,7 +99,7 @@ func (OS) MkdirAll(op, path string, perm fs.FileMode) error {
 func (OS) Rename(op, from, to string) error { return wrap(op, rename(from, to)) }
 
 func (OS) Remove(op, path string) error {
-	err := os.Remove(path)
+	err := remove(path)
 	if os.IsNotExist(err) {
 		return nil
 	}

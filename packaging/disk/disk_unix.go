@@ -42,6 +42,8 @@ func free(path string) (int64, error) {
 // rename is atomic on every Unix file system.
 func rename(from, to string) error { return os.Rename(from, to) }
 
+func remove(path string) error { return os.Remove(path) }
+
 // OwnerOf returns whose a file is, or Own if the file system does not say.
 func OwnerOf(fi fs.FileInfo) Owner {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {

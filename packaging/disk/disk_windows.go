@@ -4,29 +4,37 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/windows"
 )
 
 const (
-	// renameTimeout is how long a rename is retried while another process has
-	// one of the two files open: virus scanners and indexers open every new file
-	// for well under a second.
-	renameTimeout = 3 * time.Second
-	renamePause   = 50 * time.Millisecond
+	// openTimeout is how long an operation is retried while another process has the file open:
+	// virus scanners and indexers open every new file, and agent and watcher read each other's
+	// files, each for well under a second.
+	openTimeout = 3 * time.Second
+	openPause   = 50 * time.Millisecond
 )
 
 // rename replaces to atomically: os.Rename uses MOVEFILE_REPLACE_EXISTING, which NTFS
 // executes in one transaction of its journal. It replaces a link and not the link's
-// target. Unlike on Unix, replacing an open file fails until the file is closed.
+// target. Unlike on Unix, replacing an open file fails until the file is closed, which Windows
+// reports as either error. A program that runs can be renamed, and not be replaced.
 func rename(from, to string) error {
-	for deadline := time.Now().Add(renameTimeout); ; time.Sleep(renamePause) {
-		err := os.Rename(from, to)
-		if !errors.Is(err, windows.ERROR_SHARING_VIOLATION) && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-			return err
-		}
-		if !time.Now().Before(deadline) {
+	return whileOpen(func() error { return os.Rename(from, to) }, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
+}
+
+// remove fails with ERROR_ACCESS_DENIED for a program that runs, which is not retried.
+func remove(path string) error {
+	return whileOpen(func() error { return os.Remove(path) }, windows.ERROR_SHARING_VIOLATION)
+}
+
+func whileOpen(do func() error, open ...windows.Errno) error {
+	for deadline := time.Now().Add(openTimeout); ; time.Sleep(openPause) {
+		err := do()
+		if !slices.ContainsFunc(open, func(e windows.Errno) bool { return errors.Is(err, e) }) || !time.Now().Before(deadline) {
 			return err
 		}
 	}

@@ -84,7 +84,7 @@ func replace(d Disk, op, path string, data []byte, perm fs.FileMode, prepare fun
 // does so for a link to a file, even while the link's target runs. Creating a symbolic
 // link there requires a privilege, which LocalSystem and administrators have, and
 // every user in developer mode; without it Point returns the system's error and
-// changes nothing. Point is not tested on Windows.
+// changes nothing. Point was not run on Windows.
 func Point(d Disk, op, target, link string) error {
 	tmp := link + layout.NewSuffix
 	if err := d.Remove(op, tmp); err != nil {

@@ -83,6 +83,9 @@ const HomePrefix = "muster-agent-"
 // Path returns the path of a name under a host's top folder.
 func Path(top, name string) string { return filepath.Join(top, filepath.FromSlash(name)) }
 
+// LockPID returns the path of the file that has the process id of a lock's holder.
+func LockPID(lock string) string { return lock + lockPID }
+
 // Home returns the home of a build. id is its version and hash, or only its hash.
 func Home(id string) string { return DataDir + "/" + HomePrefix + id }
 

@@ -55,12 +55,9 @@ func (r *release) packageFile(name ...string) string {
 
 // serverPackage describes the package of the server.
 func (r *release) serverPackage(p programs) (*pkg, error) {
-	unit, config := filepath.Join(r.work, "muster.service"), filepath.Join(r.work, "server.yml")
+	unit := filepath.Join(r.work, "muster.service")
 	layout := serverlayout.Layout{Disk: disk.OS{}, Prefix: "/usr", SysConfDir: "/etc"}
 	if err := os.WriteFile(unit, []byte(layout.Unit(serverlayout.DefaultUser, "/etc/muster/server.yml")), 0o644); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(config, []byte(exampleConfig()), 0o644); err != nil {
 		return nil, err
 	}
 	k := &pkg{
@@ -73,7 +70,7 @@ func (r *release) serverPackage(p programs) (*pkg, error) {
 			{"/usr/lib/systemd/system/muster.service", unit, files.TypeFile, 0o644},
 			{"/usr/lib/sysusers.d/muster.conf", r.packageFile("server", "muster.sysusers"), files.TypeFile, 0o644},
 			{"/usr/lib/tmpfiles.d/muster.conf", r.packageFile("server", "muster.tmpfiles"), files.TypeFile, 0o644},
-			{"/etc/muster/server.yml", config, files.TypeConfigNoReplace, 0o640},
+			{"/etc/muster/server.yml", r.configFile(), files.TypeConfigNoReplace, 0o640},
 		},
 	}
 	return k, r.addDocuments(k)

@@ -39,7 +39,7 @@ func Build(ctx context.Context, o Options) (dir string, err error) {
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		return "", err
 	}
-	for _, step := range []func(context.Context) error{r.documents, r.linux, r.others, r.sums} {
+	for _, step := range []func(context.Context) error{r.documents, r.configuration, r.linux, r.others, r.sums} {
 		if err := step(ctx); err != nil {
 			return "", err
 		}

@@ -291,8 +291,12 @@ func TestPackagesAreReadByTheirTools(t *testing.T) {
 	output(t, "rpm", "-K", "--nosignature", packages[0])
 }
 
-func TestConfigurationOfANewInstallationSetsNothing(t *testing.T) {
-	for line := range strings.Lines(exampleConfig()) {
+func TestConfigurationOfANewInstallationExplainsAllAndSetsNothing(t *testing.T) {
+	text := string(extract(t, "muster-1.0.0-linux-"+runtime.GOARCH+".tar.gz", "server.yml"))
+	if !strings.Contains(text, "agents:") || !strings.Contains(text, "listen:") {
+		t.Errorf("the configuration does not explain agents.listen:\n%s", text)
+	}
+	for line := range strings.Lines(text) {
 		if s := strings.TrimSpace(line); s != "" && !strings.HasPrefix(s, "#") {
 			t.Errorf("the configuration sets %s", s)
 		}

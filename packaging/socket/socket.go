@@ -22,7 +22,13 @@ const maxPath = 103
 // removed: the socket is made there, where others cannot enter, and then moved, because
 // between listening and changing the mode others could connect. Connections of users other
 // than root and the process's own are closed.
+//
+// On Windows it is made at path, since the access lists of the folder hold for it from the
+// beginning, and nothing says that the name of an open socket can be changed.
 func Listen(path, staging string) (net.Listener, error) {
+	if runtime.GOOS == "windows" {
+		return listenAt(path)
+	}
 	if err := os.RemoveAll(staging); err != nil { // left by a process that was killed
 		return nil, err
 	}
@@ -31,18 +37,28 @@ func Listen(path, staging string) (net.Listener, error) {
 	}
 	defer os.RemoveAll(staging) // if this fails, the next process does it
 	made := filepath.Join(staging, "s")
+	l, err := listenAt(made)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.path = path
+	return l, nil
+}
+
+// listenAt opens a socket at path, where there is no file.
+func listenAt(path string) (*listener, error) {
 	var l *net.UnixListener
-	err := withShortPath(made, func(short string) (err error) {
+	err := withShortPath(path, func(short string) (err error) {
 		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // it would remove the name in staging
-	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
+	l.SetUnlinkOnClose(false) // the listener has another name for it
 	return &listener{UnixListener: l, path: path}, nil
 }
 

@@ -191,7 +191,15 @@ func TestInvalidServerConfigurationIsRefused(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("agents:\n  listn: ':8220'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.fails(1, []string{"server", "--config", bad}, bad, "line 2", "listn", "--example-config")
+	for _, check := range [][]string{{}, {"--check"}} {
+		o.fails(1, append([]string{"server", "--config", bad}, check...), bad, "line 2", "listn", "--example-config")
+	}
+	good := filepath.Join(t.TempDir(), "server.yml")
+	if err := os.WriteFile(good, []byte(app.Example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.contains(o.run("server", "--check", "--config", good), "accepts the configuration "+good)
+	o.fails(1, []string{"server", "--check", "--agents-listen", "8220"}, "agents.listen")
 	o.fails(1, []string{"server", "--config", bad + ".none"}, "no such file")
 	o.fails(1, []string{"server", "--data", t.TempDir(), "--agents-listen", "8220"}, "agents.listen")
 	file := filepath.Join(t.TempDir(), "file")

@@ -92,7 +92,7 @@ func (a *Agent) checkAble() error {
 	case a.UnenrollmentStartedAt != nil:
 		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
 	case !a.Host().Elastic.Agent.Upgradeable:
-		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container or on Windows, or was not installed", a.ID).Because(CauseNotUpgradeable)
+		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container, or was not installed", a.ID).Because(CauseNotUpgradeable)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ const (
 // error.
 var causeTexts = map[Cause]string{
 	CauseNotFound: "There is no such agent.", CauseUnenrolled: "The agent is unenrolled, or is being unenrolled.",
-	CauseNotUpgradeable: "The agent cannot upgrade itself: it may run in a container or on Windows, or was not installed.",
+	CauseNotUpgradeable: "The agent cannot upgrade itself: it may run in a container, or was not installed.",
 	CauseFailedBefore:   "The version failed on the host before, and the host refuses it.", CauseUpgrading: "An upgrade is under way, or the last one is still being watched.",
 	CauseRunning: "The host runs the version already.", CauseNewer: "The host runs a higher version. It goes down only to a version that it keeps, or that the publishers allow.",
 	CauseUnknownVersion: "The version that runs cannot be compared.", CauseRollout: "The host belongs to an active rollout.",

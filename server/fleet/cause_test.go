@@ -75,7 +75,7 @@ func TestPreviewsNameWhatHostsRefuse(t *testing.T) {
 		{"nothing: its need is not known", withFree(0), "1.2.0", false, pkg("1.2.0", nil), "", "", false},
 		{"nothing: it has not reported what is free", host(nil), "1.2.0", false, pkg("1.2.0", func(p *fleet.Package) { p.Needs = 60e6 }), "", "", false},
 		{"nothing: it has staged the version", withFree(0, func(a *fleet.Agent) { a.StagedVersions = []string{"1.2.0"} }), "1.2.0", false, pkg("1.2.0", func(p *fleet.Package) { p.Needs = 60e6 }), "", "", false},
-		{"it was not installed, or runs on Windows", host(func(a *fleet.Agent) {
+		{"it runs in a container", host(func(a *fleet.Agent) {
 			a.LocalMetadata = json.RawMessage(strings.Replace(string(a.LocalMetadata), `"upgradeable":true`, `"upgradeable":false`, 1))
 		}), "1.2.0", true, pkg("1.2.0", nil), fleet.CauseNotUpgradeable, "", false},
 	} {

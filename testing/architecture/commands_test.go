@@ -194,7 +194,8 @@ func TestDocumentedCommandsExist(t *testing.T) {
 }
 
 // mageTargets returns a check of mage commands. The exported functions of the magefile are
-// the targets, and their parameters after the context are the options.
+// the targets, and their parameters after the context are the options. The keys of Aliases are
+// other names, and mage does not distinguish capitals.
 func mageTargets(t *testing.T, tr tree) func([]string) error {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "magefile.go", tr.read("magefile.go"), parser.SkipObjectResolution)
@@ -215,11 +216,21 @@ func mageTargets(t *testing.T, tr tree) func([]string) error {
 		}
 		targets[strings.ToLower(f.Name.Name)] = options
 	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if alias, ok := n.(*ast.KeyValueExpr); ok {
+			name, isText := alias.Key.(*ast.BasicLit)
+			target, isName := alias.Value.(*ast.Ident)
+			if isText && isName {
+				targets[strings.Trim(name.Value, `"`)] = targets[strings.ToLower(target.Name)]
+			}
+		}
+		return true
+	})
 	return func(w []string) error {
 		if first(w) == "TARGET" || len(w) == 0 {
 			return nil
 		}
-		options, ok := targets[w[0]]
+		options, ok := targets[strings.ToLower(w[0])]
 		if !ok {
 			return fmt.Errorf("magefile.go has no target %s", w[0])
 		}
@@ -365,6 +376,8 @@ func TestCommandChecks(t *testing.T) {
 		ok    bool
 	}{
 		{"a target", func() error { return mage([]string{"demo", "-auto"}) }, true},
+		{"another name of a target", func() error { return mage([]string{"release-test"}) }, true},
+		{"a target with capitals", func() error { return mage([]string{"releaseTest"}) }, true},
 		{"no target", func() error { return mage([]string{"party"}) }, false},
 		{"no option", func() error { return mage([]string{"demo", "-manual"}) }, false},
 		{"a command", func() error { return checkCobra(cli.New("test"), []string{"agents", "list", "-o", "json"}) }, true},

@@ -205,7 +205,7 @@ func buildsSomewhere(t *testing.T, tr tree, name string) bool {
 		for _, arch := range []string{"amd64", "arm64"} {
 			c := build.Default
 			c.GOOS, c.GOARCH, c.CgoEnabled = system, arch, false
-			c.BuildTags = []string{toolchain.Tags, "mage"}
+			c.BuildTags = []string{toolchain.Tags, toolchain.ReleaseTag, "mage"}
 			if ok, err := c.MatchFile(path.Dir(tr.path(name)), path.Base(name)); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			} else if ok {

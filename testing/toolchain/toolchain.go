@@ -221,6 +221,10 @@ type Programs struct {
 // which is half of the program.
 const Tags = "nomsgpack"
 
+// ReleaseTag is the build tag of tests that belong to the test of a release, because they start
+// machines and engines.
+const ReleaseTag = "release"
+
 // BuildPrograms builds the three programs, and the broken ones for tests, into dir. version
 // is the version of muster; an agent has the version of its package.
 func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {

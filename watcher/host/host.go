@@ -12,8 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kardianos/service"
-
+	"github.com/muster-fleet/muster/packaging/detach"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/probe"
 	"github.com/muster-fleet/muster/watcher/watch"
@@ -127,8 +126,7 @@ func (h *Host) Start() error {
 	cmd := exec.Command(program, "run", "--top", h.Top)
 	cmd.Dir = h.Top
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = detached()
-	if err := cmd.Start(); err != nil {
+	if err := detach.Start(cmd); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	c := &child{process: cmd.Process, done: make(chan struct{})}
@@ -185,18 +183,12 @@ func (h *Host) manager() (Manager, error) {
 	if h.Manager != nil {
 		return h.Manager, nil
 	}
-	m, err := service.New(notAService{}, &service.Config{Name: h.Service})
+	m, err := serviceManager(h.Service)
 	if err != nil {
 		return nil, fmt.Errorf("service %s: %w", h.Service, err)
 	}
 	return m, nil
 }
-
-// notAService satisfies the library, which only controls a service by name here.
-type notAService struct{}
-
-func (notAService) Start(service.Service) error { return nil }
-func (notAService) Stop(service.Service) error  { return nil }
 
 // bounded calls do with serviceTimeout, since the library waits for the manager's program
 // without a bound. A call that hangs ends with the watcher.
@@ -228,8 +220,8 @@ func (h *Host) stop() error {
 	if !c.running() {
 		return nil
 	}
-	_ = terminate(c.process) // fails if it has just ended
-	if waitFor(h.stopTimeout(), func() bool { return !c.running() }) {
+	// It fails if the process has just ended, and on Windows.
+	if err := terminate(c.process); err == nil && waitFor(h.stopTimeout(), func() bool { return !c.running() }) {
 		return nil
 	}
 	_ = c.process.Kill()

@@ -20,7 +20,7 @@ import (
 // is just starting from acquiring it.
 func findAgent(top string) watch.Process {
 	lock := layout.Path(top, layout.AgentLockFile)
-	pid := readPID(lock)
+	pid := readPID(layout.LockPID(lock))
 	if pid != 0 {
 		switch home, found := homeOf(top, pid); found {
 		case runs:
@@ -44,10 +44,9 @@ const (
 	ended              // there is no such process, or it only waits to be reaped
 )
 
-// readPID returns 0 if the lock file holds no process id: it may be unreadable while it is
-// locked (Windows), or not be written yet.
-func readPID(lock string) int {
-	b, err := os.ReadFile(lock)
+// readPID returns 0 if the file holds no process id: it may not be written yet.
+func readPID(file string) int {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}

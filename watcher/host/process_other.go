@@ -1,6 +1,6 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package host
 
-// homeOf cannot tell without /proc: the agent's lock decides.
+// homeOf cannot tell: the system does not show the program of a process, so the agent's lock decides.
 func homeOf(string, int) (string, finding) { return "", cannotTell }

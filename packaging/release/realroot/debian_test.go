@@ -100,17 +100,17 @@ func TestFailedUpgradeLeavesTheOldServerRunning(t *testing.T) {
 	}
 
 	// A configuration that the new version refuses.
-	m.run("cp -p /etc/muster/server.yml /root/ && echo 'colour: red' >> /etc/muster/server.yml")
+	m.run("cp -p /etc/muster/server.yml /srv/ && echo 'colour: red' >> /etc/muster/server.yml")
 	m.refused("apt-get install --yes "+m.deb("muster", second), "colour", "version 1.1.0 does not accept /etc/muster/server.yml: correct it, then run: sudo /usr/libexec/muster/activate", "version 1.0.0 stays the current one")
 	still()
-	m.run("cp -p /root/server.yml /etc/muster/ && systemctl restart muster")
+	m.run("cp -p /srv/server.yml /etc/muster/ && systemctl restart muster")
 	still()
 
 	// A program for another processor.
-	m.run("mkdir /root/wrong && cp /usr/libexec/muster/muster /root/wrong/ && printf '\\267' | dd of=/usr/libexec/muster/muster bs=1 seek=18 conv=notrunc 2>/dev/null")
+	m.run("mkdir /srv/wrong && cp /usr/libexec/muster/muster /srv/wrong/ && printf '\\267' | dd of=/usr/libexec/muster/muster bs=1 seek=18 conv=notrunc 2>/dev/null")
 	m.refused("dpkg --configure muster", "/usr/libexec/muster/muster does not start on this machine", "install the package of this architecture")
 	still()
-	m.run("cp /root/wrong/muster /usr/libexec/muster/muster && rm -r /root/wrong")
+	m.run("cp /srv/wrong/muster /usr/libexec/muster/muster && rm -r /srv/wrong")
 
 	// A folder of programs that cannot be written to.
 	m.run("mount --bind /usr/lib/muster /usr/lib/muster && mount -o remount,bind,ro /usr/lib/muster")
@@ -123,10 +123,10 @@ func TestFailedUpgradeLeavesTheOldServerRunning(t *testing.T) {
 	m.serves(second)
 
 	// A full disk: dpkg puts back what it has replaced.
-	m.run("fallocate --length $(( $(df --output=avail --block-size=1 / | tail -n 1) - 16000000 )) /root/ballast")
+	m.run("fallocate --length $(( $(df --output=avail --block-size=1 / | tail -n 1) - 16000000 )) /srv/ballast")
 	m.refused("apt-get install --yes --allow-downgrades "+m.deb("muster", first), "No space left on device")
 	m.is("readlink /etc/muster/lib", "/usr/lib/muster/1.1.0")
-	m.run("rm /root/ballast && systemctl restart muster")
+	m.run("rm /srv/ballast && systemctl restart muster")
 	m.serves(second)
 }
 

@@ -52,13 +52,13 @@ func TestServerAndAgentAreInstalledUpgradedAndErasedByRPM(t *testing.T) {
 	m.agent(first, "online")
 
 	// A refused configuration: rpm has replaced its files, and the old version runs.
-	m.run("cp -p /etc/muster/server.yml /root/ && echo 'colour: red' >> /etc/muster/server.yml")
+	m.run("cp -p /etc/muster/server.yml /srv/ && echo 'colour: red' >> /etc/muster/server.yml")
 	if out, _ := m.rpm("--upgrade", rpmFile("muster", second)); !strings.Contains(out, "version 1.1.0 does not accept /etc/muster/server.yml: correct it, then run: sudo /usr/libexec/muster/activate") {
 		t.Error("rpm does not print the command that mends it")
 	}
 	m.is("readlink /etc/muster/lib", "/usr/lib/muster/1.0.0")
 	m.serves(first)
-	m.run("cp -p /root/server.yml /etc/muster/ && /usr/libexec/muster/activate")
+	m.run("cp -p /srv/server.yml /etc/muster/ && /usr/libexec/muster/activate")
 	m.serves(second)
 
 	m.mustRPM("--upgrade", rpmFile("muster-agent", second))

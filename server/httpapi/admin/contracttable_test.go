@@ -230,7 +230,7 @@ var adminContract = []contract{
 		{"gone", `{"version":"1.1.0","force":true}`, 400, "agent gone is unenrolled"},
 		{"leaving", `{"version":"1.1.0","force":true}`, 400, "agent leaving is being unenrolled"},
 		{"busy", `{"version":"1.2.0"}`, 400, "agent busy is already being upgraded to 1.1.0"},
-		{"boxed", `{"version":"1.1.0"}`, 400, "agent boxed cannot upgrade itself: it may run in a container or on Windows, or was not installed"},
+		{"boxed", `{"version":"1.1.0"}`, 400, "agent boxed cannot upgrade itself: it may run in a container, or was not installed"},
 		{"new", `{"version":"1.2.0"}`, 400, "agent new already runs 1.2.0"},
 		{"new", `{"version":"1.1.0"}`, 400, "agent new runs 1.2.0: going down to 1.1.0 needs force…"},
 		{"held", `{"version":"1.1.0","force":true}`, 400, "Cannot upgrade agent held in hosted agent policy hosted: it is managed (is_managed)"},

@@ -12,7 +12,7 @@ export const isPlatform = (text: string | undefined): text is Platform => PLATFO
 
 /** What an operator must know before choosing the platform; empty for Linux, where everything works. */
 export function platformNote(p: Platform): string {
-  if (p === "windows-amd64") return "On Windows the agent enrols and reports, but refuses every upgrade and rollback: install new versions with your own tools.";
+  if (p === "windows-amd64") return "Run the command as an administrator. Upgrades and rollbacks on Windows were tested in parts only, not on a whole Windows host: try both on one host first. Components run as containers only.";
   if (p === "darwin-arm64") return "On macOS the agent and its watcher run as jobs of launchd. Components run as processes only.";
   return "";
 }

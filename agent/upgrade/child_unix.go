@@ -4,15 +4,10 @@ package upgrade
 
 import (
 	"os"
-	"os/exec"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// detach starts the watcher in a new session, so that neither the end of the terminal
-// nor a signal to the process group reaches it.
-func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 

@@ -1,17 +1,6 @@
 package upgrade
 
-import (
-	"os"
-	"os/exec"
-	"syscall"
-
-	"golang.org/x/sys/windows"
-)
-
-// detach starts the watcher without a console and in a new process group.
-func detach(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
-}
+import "os"
 
 // terminate kills the process, since a detached process has no console to receive a
 // signal.

@@ -1,0 +1,44 @@
+package detach
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+)
+
+// TestMain is also the program that the test starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "started" {
+		fmt.Println("started")
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A job keeps its processes unless it says otherwise.
+func TestStartFromAJobThatLetsNoProcessLeave(t *testing.T) {
+	job, err := windows.CreateJobObject(nil, nil)
+	if err == nil {
+		err = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "started")
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || strings.TrimSpace(out.String()) != "started" {
+		t.Errorf("it printed %q, %v", out.String(), err)
+	}
+}
