@@ -2961,6 +2961,35 @@ type Duration = string
 // Empty defines model for Empty.
 type Empty = map[string]interface{}
 
+// EnrollmentCommand defines model for EnrollmentCommand.
+type EnrollmentCommand struct {
+	// Command For the shell of root, or for PowerShell as administrator; absent if problem says why
+	Command *string `json:"command,omitempty"`
+
+	// File The newest package for the platform; absent if there is none
+	File *string `json:"file,omitempty"`
+
+	// Platform Example: linux-amd64
+	Platform string `json:"platform"`
+
+	// Problem Why there is no command, and what to do
+	Problem *string `json:"problem,omitempty"`
+}
+
+// EnrollmentCommands defines model for EnrollmentCommands.
+type EnrollmentCommands struct {
+	// Install The command for a host that has an unpacked package
+	//
+	// Example: muster-agent install --url https://fleet.example.com:8220 --token ENROLLMENT_TOKEN
+	Install string              `json:"install"`
+	Items   []EnrollmentCommand `json:"items"`
+
+	// TokenWord Replace it with an enrollment token in every command, or with $(…) that prints one
+	//
+	// Example: ENROLLMENT_TOKEN
+	TokenWord string `json:"token_word"`
+}
+
 // EnrollmentKey defines model for EnrollmentKey.
 type EnrollmentKey struct {
 	Active bool `json:"active"`

@@ -41,6 +41,9 @@ const (
 	// PathTrust serves the publishers' metadata by file name, such as
 	// timestamp.json and 3.root.json; see package packaging/trust.
 	PathTrust = "/trust/"
+	// PathAgent has the newest agent for a platform, such as linux-amd64, for whoever holds an
+	// enrollment token.
+	PathAgent = "/api/muster/agent/"
 	// PathBeacon accepts a [Beacon], authorized by the watcher's key.
 	PathBeacon = "/api/fleet/agents/{id}/beacon"
 	// PathUploads accepts files in chunks; see [UploadBegin].

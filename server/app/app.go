@@ -114,7 +114,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return &Server{
 		log: o.Log, info: info, tickets: certs.tickets, agentTLS: agentTLS, admission: admission, listeners: listeners, services: services, draining: draining,
 		agents: newAgentServer(o, services, admission, agentTLS),
-		admin:  newAdminServer(o, services, admission, certs.tls, info, draining),
+		admin:  newAdminServer(o, services, admission, certs.tls, info, certs.pem, draining),
 	}, nil
 }
 

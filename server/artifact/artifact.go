@@ -70,6 +70,8 @@ type Trust interface {
 	// package needs no signature of its own: the signed targets file names it, before
 	// or after the push.
 	HasRoot(ctx context.Context) (bool, error)
+	// SetWithheld sets Withheld of the packages that hosts will not install.
+	SetWithheld(ctx context.Context, packages []fleet.Package) error
 }
 
 // maxServed bounds served, whose entries have a few KB each: a dozen versions for half

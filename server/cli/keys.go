@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,12 +44,13 @@ func (a *client) newKeys() *cobra.Command {
 			})
 		},
 	}
+	var platform string
 	show := &cobra.Command{
 		Use:   "show KEY",
-		Short: "Show the token of an enrollment key, and the command that enrols a host with it",
+		Short: "Show the token of an enrollment key, and the commands that install and enrol a host with it",
 		Args:  oneArg("one key id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showKey(cmd, func() (shownKey, error) {
+			return a.showKey(cmd, platform, func() (shownKey, error) {
 				return call[shownKey](cmd.Context(), a, http.MethodGet, "/api/fleet/enrollment_api_keys/"+url.PathEscape(args[0]), nil)
 			})
 		},
@@ -55,10 +58,10 @@ func (a *client) newKeys() *cobra.Command {
 	var name, policyID, expiration string
 	create := &cobra.Command{
 		Use:   "create",
-		Short: "Create an enrollment key and show its token",
+		Short: "Create an enrollment key and show its token, and the commands that install and enrol a host with it",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.showKey(cmd, func() (shownKey, error) {
+			return a.showKey(cmd, platform, func() (shownKey, error) {
 				req := adminapi.CreateEnrollmentKeyRequest{Name: &name, PolicyId: policyID, Expiration: expirationOf(expiration)}
 				got, err := call[shownKey](cmd.Context(), a, http.MethodPost, "/api/fleet/enrollment_api_keys", req)
 				var refused *refusal
@@ -72,6 +75,9 @@ func (a *client) newKeys() *cobra.Command {
 	create.Flags().StringVar(&name, "name", "", "name of the key")
 	create.Flags().StringVar(&policyID, "policy", "default", "policy that hosts enrol into")
 	create.Flags().StringVar(&expiration, "expires", "", "how long the key enrols hosts, such as 24h or 30d (default: no limit)")
+	for _, c := range []*cobra.Command{show, create} {
+		c.Flags().StringVar(&platform, "platform", "", "show only the command for this platform, such as linux-arm64 (default: all that a package is published for)")
+	}
 	revoke := &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke an enrollment key; agents enrolled with it stay enrolled",
@@ -93,15 +99,23 @@ type shownKey struct {
 	Action string                 `json:"action,omitempty"` // created
 	Item   adminapi.EnrollmentKey `json:"item"`
 	File   string                 `json:"api_key_file,omitempty"`
+	// Commands enrol a host with the key; those without a package are left out.
+	Commands []adminapi.EnrollmentCommand `json:"commands,omitempty"`
 }
 
-// showKey shows the token of the key that get returns, and the command that enrols a host.
-func (a *client) showKey(cmd *cobra.Command, get func() (shownKey, error)) error {
+// showKey shows the token of the key that get returns, and the commands that install and enrol a
+// host: for one platform, or with an empty one for all that have a package.
+func (a *client) showKey(cmd *cobra.Command, platform string, get func() (shownKey, error)) error {
 	secret, err := openSecret(cmd.OutOrStdout(), "enrollment-token")
 	if err != nil {
 		return err
 	}
 	defer secret.discard()
+	// Before a key is created, so that a platform without a package leaves none behind.
+	commands, problems, err := a.enrollmentCommands(cmd, platform)
+	if err != nil {
+		return err
+	}
 	out, err := get()
 	if err != nil {
 		return err
@@ -112,14 +126,59 @@ func (a *client) showKey(cmd *cobra.Command, get func() (shownKey, error)) error
 	if out.Item.ApiKey, out.File, err = secret.keep(out.Item.ApiKey); err != nil {
 		return fmt.Errorf("key %s: %w", out.Item.Id, err)
 	}
-	info, err := call[adminapi.Server](cmd.Context(), a, http.MethodGet, "/api/v1/server", nil)
-	if err != nil {
-		return err
+	token := strings.NewReplacer(commands.TokenWord, tokenArgument(out.Item.ApiKey, out.File))
+	for _, c := range commands.Items {
+		c.Command = new(token.Replace(*c.Command))
+		out.Commands = append(out.Commands, c)
 	}
 	return a.show(cmd.OutOrStdout(), out, func(w io.Writer) {
-		command := enrollCommand(info.AgentUrl, tokenArgument(out.Item.ApiKey, out.File), info.CaPin, trustFlags(info.TrustRoot, info.PublisherKeys))
-		fmt.Fprintf(w, "%s\n\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", shownSecret(out.Item.ApiKey, out.File), command)
+		fmt.Fprintf(w, "%s\n", shownSecret(out.Item.ApiKey, out.File))
+		for _, c := range out.Commands {
+			shell := "as root"
+			if strings.HasPrefix(c.Platform, "windows-") {
+				shell = "in PowerShell as administrator"
+			}
+			fmt.Fprintf(w, "\nInstall %s on a host and enrol it, %s:\n  %s\n", *c.File, shell, *c.Command)
+		}
+		for _, problem := range problems {
+			fmt.Fprintf(w, "\n%s\n", problem)
+		}
+		fmt.Fprintf(w, "\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", token.Replace(commands.Install))
 	})
+}
+
+// enrollmentCommands returns the commands for one platform, or with an empty one for all that
+// have a package, and why others have none.
+func (a *client) enrollmentCommands(cmd *cobra.Command, platform string) (commands adminapi.EnrollmentCommands, problems []string, err error) {
+	commands, err = call[adminapi.EnrollmentCommands](cmd.Context(), a, http.MethodGet, "/api/v1/enrollment_commands", nil)
+	if err != nil {
+		return commands, nil, err
+	}
+	var known []string
+	var missing []string
+	items := commands.Items
+	commands.Items = nil
+	for _, c := range items {
+		known = append(known, c.Platform)
+		switch {
+		case platform != "" && c.Platform != platform:
+		case c.Command != nil && c.File != nil:
+			commands.Items = append(commands.Items, c)
+		case platform != "" && c.Problem != nil:
+			return commands, nil, fmt.Errorf("--platform %s: %s", platform, *c.Problem)
+		case c.File == nil:
+			missing = append(missing, c.Platform)
+		case c.Problem != nil:
+			problems = append(problems, c.Platform+": "+*c.Problem)
+		}
+	}
+	if platform != "" && !slices.Contains(known, platform) {
+		return commands, nil, fmt.Errorf("--platform is %q, want one of %s", platform, strings.Join(known, ", "))
+	}
+	if len(missing) > 0 {
+		problems = append(problems, "No agent is published for "+strings.Join(missing, ", ")+": publish one with `muster package push`, and hosts can download it with one command.")
+	}
+	return commands, problems, nil
 }
 
 // expirationOf returns the expiration of a key as the API has it, which takes one unit. It
@@ -139,5 +198,5 @@ func tokenArgument(token *string, file string) string {
 	if token != nil {
 		return *token
 	}
-	return `"$(cat ` + file + `)"`
+	return "$(cat " + file + ")"
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/selfupgrade"
 )
@@ -147,9 +148,10 @@ func (s *started) setSecrets(terminal bool, adminKey, token string) error {
 				return fmt.Errorf("the first keys were created and are lost, since they could not be written: %w: make an admin key with `muster admin-key`", err)
 			}
 		}
-		argument = tokenArgument(nil, s.EnrollTokenFile)
+		argument = `"` + tokenArgument(nil, s.EnrollTokenFile) + `"`
 	}
-	s.EnrollCommand = enrollCommand(s.AgentURL, argument, s.CAPin, trustFlags(nil, nil))
+	access := enrollment.Access{AgentURL: s.AgentURL, CAPin: s.CAPin}
+	s.EnrollCommand = strings.ReplaceAll(access.Install(), enrollment.TokenWord, argument)
 	return nil
 }
 
@@ -265,22 +267,6 @@ func (a *client) startServer(ctx context.Context, out io.Writer, config app.Conf
 		}
 	}
 	return &runningServer{r, info, closeAll}, nil
-}
-
-func enrollCommand(url, token, pin, trust string) string {
-	return "muster-agent install --url " + url + " --token " + token + " --ca-pin " + pin + " " + trust
-}
-
-// trustFlags returns the flags that name what a new host trusts: the publishers' root if
-// one is published, otherwise the publisher keys.
-func trustFlags(root *string, publisherKeys []string) string {
-	switch {
-	case root != nil:
-		return "--trust-root " + *root
-	case len(publisherKeys) > 0:
-		return "--trust-key " + strings.Join(publisherKeys, " --trust-key ")
-	}
-	return "--trust-root <digest of the publishers' root>"
 }
 
 func (s started) human() string {

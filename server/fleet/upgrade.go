@@ -534,6 +534,22 @@ func (p Package) Fits(host HostMetadata) bool {
 	return p.Maker == host.Maker && (p.OS == "" || p.OS == host.OS.Type) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch))
 }
 
+// NewestAgent returns the package that a new host of a platform, such as linux-amd64, is
+// installed from: the newest release that hosts accept, and a snapshot only if there is no
+// release.
+func (c Catalog) NewestAgent(platform string) (newest Package, ok bool) {
+	for _, p := range c {
+		if p.Component != "" || p.Maker != MakerMuster || p.Withheld != "" || p.OS+"-"+p.Arch != platform {
+			continue
+		}
+		later := strings.Compare(manifest.VersionKey(p.Version), manifest.VersionKey(newest.Version)) > 0
+		if !ok || newest.Snapshot && !p.Snapshot || newest.Snapshot == p.Snapshot && later {
+			newest, ok = p, true
+		}
+	}
+	return newest, ok
+}
+
 // checkSigned returns an error that says why hosts would refuse every package of the
 // catalog, or nil.
 func (c Catalog) checkSigned() error {

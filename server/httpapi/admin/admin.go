@@ -5,6 +5,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"regexp"
 	"slices"
@@ -78,6 +79,8 @@ type Handlers struct {
 	UI http.Handler
 	// Server describes the server, with what a host needs to enrol.
 	Server adminapi.Server
+	// CA is the certificate that hosts pin, in PEM.
+	CA []byte
 	// KibanaVersion is the version of Kibana whose API this is, for clients that ask.
 	KibanaVersion string
 	// Limits admits requests. Parked returns the number of parked agents.
@@ -138,6 +141,7 @@ func (h *Handlers) routes() *gin.Engine {
 	authed.DELETE("/api/v1/admin_keys/:keyId", on(h.revokeAdminKey))
 	authed.POST("/api/v1/admin_keys/:keyId/rotate", on(h.rotateAdminKey))
 	authed.GET("/api/v1/server", on(h.server))
+	authed.GET("/api/v1/enrollment_commands", on(h.enrollmentCommands))
 	authed.GET("/api/v1/servers", on(h.listServers))
 	authed.DELETE("/api/v1/servers/:serverId", on(h.forgetServer))
 	authed.GET("/api/v1/events", on(h.events))
@@ -472,11 +476,21 @@ func (h *Handlers) limits() *adminapi.ServerLimits {
 }
 
 func (h *Handlers) server(c *gin.Context) error {
-	s := h.Server
-	s.Now = h.Now.UTC()
-	keys, _, err := h.Store.PublisherKeys().List(c.Request.Context(), 0, 0)
+	s, err := h.described(c.Request.Context())
 	if err != nil {
 		return err
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+// described returns the server's version and what hosts need to enrol.
+func (h *Handlers) described(ctx context.Context) (adminapi.Server, error) {
+	s := h.Server
+	s.Now = h.Now.UTC()
+	keys, _, err := h.Store.PublisherKeys().List(ctx, 0, 0)
+	if err != nil {
+		return s, err
 	}
 	s.PublisherKeys = []string{}
 	for _, k := range keys {
@@ -484,13 +498,12 @@ func (h *Handlers) server(c *gin.Context) error {
 			s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
 		}
 	}
-	view, err := h.Trust.View(c.Request.Context())
+	view, err := h.Trust.View(ctx)
 	if err != nil {
-		return err
+		return s, err
 	}
 	s.TrustRoot = trustRoot(view)
-	c.JSON(http.StatusOK, s)
-	return nil
+	return s, nil
 }
 
 // maxPage bounds page, so that page times perPage does not overflow.

@@ -64,6 +64,8 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(h.auditUnenroll))
 	e.GET(agentapi.PathArtifacts+":file", h.limited(h.artifact))
 	e.HEAD(agentapi.PathArtifacts+":file", h.limited(h.artifact))
+	e.GET(agentapi.PathAgent+":platform", h.limited(h.newAgent))
+	e.HEAD(agentapi.PathAgent+":platform", h.limited(h.newAgent))
 	h.routeElastic(e)
 	e.GET(agentapi.PathTrust+":name", h.limited(h.trust))
 	e.HEAD(agentapi.PathTrust+":name", h.limited(h.trust))
@@ -144,21 +146,28 @@ func (h *Handlers) status(c *gin.Context) error {
 	return nil
 }
 
-func (h *Handlers) enroll(c *gin.Context) error {
+// enrollmentKey authenticates a host that has an enrollment token and no key of its own yet.
+func (h *Handlers) enrollmentKey(c *gin.Context, k limit.Kind) (key fleet.EnrollmentKey, err error) {
 	cred, err := credential(c)
 	if err != nil {
-		return err
+		return key, err
 	}
 	if err := h.Health.Away(); err != nil {
-		return err
+		return key, err
 	}
-	var key fleet.EnrollmentKey
-	err = h.authenticate(c, limit.Enroll, func(ctx context.Context) (err error) {
+	err = h.authenticate(c, k, func(ctx context.Context) (err error) {
 		key, err = h.Enrollment.Authenticate(ctx, cred)
 		return err
 	})
 	if err != nil {
 		h.Health.Failed(err)
+	}
+	return key, err
+}
+
+func (h *Handlers) enroll(c *gin.Context) error {
+	key, err := h.enrollmentKey(c, limit.Enroll)
+	if err != nil {
 		return err
 	}
 	if err := h.enter(c, limit.Enroll, agentapi.MaxEnrollBody); err != nil {
@@ -553,4 +562,16 @@ func (h *Handlers) artifact(c *gin.Context) error {
 	}
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	return h.Artifacts.Serve(c.Writer, c.Request, c.Param("file"))
+}
+
+// newAgent serves the agent that a new host is installed from.
+func (h *Handlers) newAgent(c *gin.Context) error {
+	if _, err := h.enrollmentKey(c, limit.Download); err != nil {
+		return err
+	}
+	if err := h.enter(c, limit.Download, 0); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(downloadTimeout))
+	return h.Artifacts.ServeAgent(c.Writer, c.Request, c.Param("platform"))
 }

@@ -2612,6 +2612,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/enrollment_commands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the commands that install and enrol a host, one for each platform
+         * @description Each is one line that downloads the newest agent from this server and installs it. The word token_word in it stands for an enrollment token.
+         */
+        get: operations["getEnrollmentCommands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/agents/facets": {
         parameters: {
             query?: never;
@@ -6164,6 +6184,29 @@ export interface components {
              * @description Time by the server's clock
              */
             now: string;
+        };
+        EnrollmentCommands: {
+            /**
+             * @description Replace it with an enrollment token in every command, or with $(…) that prints one
+             * @example ENROLLMENT_TOKEN
+             */
+            token_word: string;
+            /**
+             * @description The command for a host that has an unpacked package
+             * @example muster-agent install --url https://fleet.example.com:8220 --token ENROLLMENT_TOKEN
+             */
+            install: string;
+            items: components["schemas"]["EnrollmentCommand"][];
+        };
+        EnrollmentCommand: {
+            /** @example linux-amd64 */
+            platform: string;
+            /** @description The newest package for the platform; absent if there is none */
+            file?: string;
+            /** @description For the shell of root, or for PowerShell as administrator; absent if problem says why */
+            command?: string;
+            /** @description Why there is no command, and what to do */
+            problem?: string;
         };
         KnownServer: {
             /** @description Made at its first start, in its data folder */
@@ -10987,6 +11030,27 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Server"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getEnrollmentCommands: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The commands */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnrollmentCommands"];
                 };
             };
             default: components["responses"]["Error"];

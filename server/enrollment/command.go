@@ -1,0 +1,114 @@
+package enrollment
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Platforms are those that commands are made for, in display order.
+var Platforms = []string{"linux-amd64", "linux-arm64", "darwin-arm64", "windows-amd64"}
+
+// TokenWord stands for the enrollment token in commands: the server may keep only its hash, and
+// who shows a command has the token already. It stands where a shell expands $(…), so that a
+// command can read the token from a file.
+const TokenWord = "ENROLLMENT_TOKEN"
+
+// Access is what a new host must know of the server.
+type Access struct {
+	AgentURL, CAPin string
+	// CA is the certificate with the pin, in PEM.
+	CA []byte
+	// TrustRoot is the digest of the publishers' root, empty if none is published. A host with
+	// a root trusts no single key.
+	TrustRoot     string
+	PublisherKeys []string
+}
+
+// Trusted reports whether there is anything that a host can trust. Otherwise it would refuse
+// every upgrade.
+func (a Access) Trusted() bool { return a.TrustRoot != "" || len(a.PublisherKeys) > 0 }
+
+// Install returns the command that installs and enrols the agent of an unpacked package.
+func (a Access) Install() string { return "muster-agent " + a.install(shell) }
+
+func (a Access) install(quote quoter) string {
+	args := []string{"install", "--url", quote(a.AgentURL), "--token", TokenWord, "--ca-pin", a.CAPin}
+	switch {
+	case a.TrustRoot != "":
+		args = append(args, "--trust-root", a.TrustRoot)
+	case len(a.PublisherKeys) > 0:
+		for _, key := range a.PublisherKeys {
+			args = append(args, "--trust-key", quote(key))
+		}
+	default:
+		args = append(args, "--trust-root", "<digest of the publishers' root>")
+	}
+	return strings.Join(args, " ")
+}
+
+// Command returns one line that downloads the newest agent for a platform, installs and enrols
+// it: for the shell of root, or for PowerShell as administrator.
+//
+// curl verifies the server by the certificate that the host pins later. The key of the server's
+// own certificate cannot be pinned (curl's --pinnedpubkey compares no other): it is made at each
+// start of each server of an installation, and never stored.
+func (a Access) Command(platform string) string {
+	if strings.HasPrefix(platform, "windows-") {
+		return a.powerShell(platform)
+	}
+	return strings.Join([]string{
+		// In a new folder, so that nothing of an earlier attempt is in the way; below the current
+		// one, since programs below /tmp may not be executable.
+		`d=$(mktemp -d ./muster-agent.XXXXXX)`,
+		`printf '%s\n' ` + strings.Join(a.caLines(shell), " ") + ` >"$d/ca.pem"`,
+		`curl --fail --cacert "$d/ca.pem" --header "Authorization: ApiKey ` + TokenWord + `" --output "$d/agent.tar.gz" ` + shell(a.download(platform)),
+		`tar xzf "$d/agent.tar.gz" -C "$d"`,
+		`"$d"/*/data/*/muster-agent ` + a.install(shell),
+	}, " && ")
+}
+
+// powerShell returns the command for Windows, whose curl.exe uses Schannel: it would ask for
+// revocation lists, which a private CA has none of.
+func (a Access) powerShell(platform string) string {
+	return `$d = (New-Item -ItemType Directory "muster-agent-$(Get-Random)").FullName; ` +
+		`Set-Content "$d\ca.pem" ` + strings.Join(a.caLines(alwaysPowerShell), ",") + `; ` +
+		`curl.exe --fail --ssl-no-revoke --cacert "$d\ca.pem" --header "Authorization: ApiKey ` + TokenWord + `" --output "$d\agent" ` + powerShell(a.download(platform)) + `; ` +
+		`if ($LASTEXITCODE -eq 0) { tar.exe -xf "$d\agent" -C $d; & (Get-Item "$d\*\data\*\muster-agent.exe") ` + a.install(powerShell) + ` }`
+}
+
+func (a Access) download(platform string) string {
+	return strings.TrimSuffix(a.AgentURL, "/") + agentapi.PathAgent + platform
+}
+
+func (a Access) caLines(quote quoter) (lines []string) {
+	for line := range bytes.Lines(a.CA) {
+		lines = append(lines, quote(string(bytes.TrimSpace(line))))
+	}
+	return lines
+}
+
+// quoter quotes a word for a shell.
+type quoter func(word string) string
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:./-]+$`)
+
+// shell does not quote plain words, so that a command stays readable.
+func shell(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func powerShell(word string) string {
+	if plain.MatchString(word) && !strings.HasPrefix(word, "@") {
+		return word
+	}
+	return alwaysPowerShell(word)
+}
+
+// alwaysPowerShell quotes the words of a list too, where a plain one would be a command.
+func alwaysPowerShell(word string) string { return "'" + strings.ReplaceAll(word, "'", "''") + "'" }
