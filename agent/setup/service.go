@@ -1,15 +1,19 @@
 package setup
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/kardianos/service"
 
@@ -121,7 +125,44 @@ func (Manager) Install(r layout.Roots) (string, error) {
 			return "", errors.Join(err, a.Uninstall())
 		}
 	}
+	if err := startsAtBoot(name); err != nil {
+		return "", errors.Join(err, Manager{}.Remove(name, r))
+	}
 	return name, syncUnits()
+}
+
+// bootTimeout bounds a program that orders the scripts of System V init, which takes a second.
+const bootTimeout = time.Minute
+
+// startsAtBoot makes System V init start the scripts of both services. The library only makes
+// links, which an init that starts scripts in the order of their dependencies does not read.
+func startsAtBoot(name string) error {
+	if service.Platform() != sysV {
+		return nil
+	}
+	for _, script := range []string{name, services.WatcherName(name)} {
+		var err error
+		if _, lerr := exec.LookPath("update-rc.d"); lerr == nil {
+			err = orderScripts("update-rc.d", script, "defaults")
+		} else if _, lerr := exec.LookPath("chkconfig"); lerr == nil {
+			err = orderScripts("chkconfig", "--add", script)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orderScripts(program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, program, args...)
+	c.WaitDelay = time.Second
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // Check refuses a user who may not register a service, folders that no service definition can hold,
@@ -307,6 +348,9 @@ func removeScript(s service.Service, name string) error {
 		for _, link := range links {
 			errs = append(errs, os.Remove(link))
 		}
+	}
+	if _, err := exec.LookPath("update-rc.d"); err == nil && service.Platform() == sysV {
+		errs = append(errs, orderScripts("update-rc.d", "-f", name, "remove"))
 	}
 	return errors.Join(errs...)
 }

@@ -128,6 +128,9 @@ func (r *release) addDocuments(k *pkg) error {
 	}
 	k.zsh = filepath.Join(from, "_"+k.name)
 	k.files = append(k.files,
+		// rpm removes only folders that a package names.
+		file{"/usr/libexec/" + k.name, "", files.TypeDir, 0o755},
+		file{"/usr/share/doc/" + k.name, "", files.TypeDir, 0o755},
 		file{"/usr/share/bash-completion/completions/" + k.name, filepath.Join(from, k.name+".bash"), files.TypeFile, 0o644},
 		file{"/usr/share/fish/vendor_completions.d/" + k.name + ".fish", filepath.Join(from, k.name+".fish"), files.TypeFile, 0o644},
 		file{"/usr/share/doc/" + k.name + "/copyright", r.packageFile("copyright"), files.TypeFile, 0o644},

@@ -362,19 +362,28 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 
 	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "--trust-root <digest of the publishers' root>")
 	p := s.Publisher()
-	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
+	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String(), "No agent is published for linux-amd64, linux-arm64, darwin-arm64, windows-amd64: publish one with `muster package push`")
+	o.fails(1, []string{"keys", "create", "--name", "arm", "--platform", "linux-arm64"}, `no agent that hosts accept is published for "linux-arm64"`, "muster package push")
+	o.fails(1, []string{"keys", "create", "--name", "arm", "--platform", "amiga"}, `--platform is "amiga", want one of linux-amd64, linux-arm64, darwin-arm64, windows-amd64`)
+	if list := o.run("keys", "list"); strings.Contains(list, "arm (") {
+		t.Errorf("a key was created for a host that cannot be installed:\n%s", list)
+	}
+	p.Publish("1.0.0")
+	o.contains(o.run("keys", "create"), "Install muster-agent-1.0.0-linux-amd64.tar.gz on a host and enrol it, as root:\n  d=$(mktemp -d", "Authorization: ApiKey $(cat ")
 	o.fails(1, []string{"keys", "create", "--policy", "none"}, `muster: Agent policy "none" not found`, "muster policies list")
 	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "muster: expiration: ")
 	k := asJSON[struct {
 		adminapi.EnrollmentKeyCreated
-		File string `json:"api_key_file"`
+		File     string                       `json:"api_key_file"`
+		Commands []adminapi.EnrollmentCommand `json:"commands"`
 	}](o, "keys", "create", "--name", "lab")
 	s.Token = o.secretIn(k.File)
 	s.Enroll("web-01", "1.0.0")
 	// The token can be shown again, and a list has none.
 	again := asJSON[struct {
 		adminapi.EnrollmentKeyItem
-		File string `json:"api_key_file"`
+		File     string                       `json:"api_key_file"`
+		Commands []adminapi.EnrollmentCommand `json:"commands"`
 	}](o, "keys", "show", k.Item.Id)
 	if got := o.secretIn(again.File); got != s.Token || again.Item.ApiKey != nil {
 		t.Errorf("shown again it is %q, want %q", got, s.Token)

@@ -121,3 +121,26 @@ func TestErrorKeepsKindAndCause(t *testing.T) {
 		t.Errorf("ids are %q and %q", a, b)
 	}
 }
+
+func TestNewHostsGetTheNewestRelease(t *testing.T) {
+	of := func(version string, change func(*Package)) Package {
+		p := Package{Version: version, OS: "linux", Arch: "amd64", Snapshot: strings.Contains(version, "-")}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	c := Catalog{
+		of("2.0.0-SNAPSHOT", nil), of("1.9.0", nil), of("1.10.0", nil), of("1.2.0", nil),
+		of("3.0.0", func(p *Package) { p.Component = "web" }),
+		of("4.0.0", func(p *Package) { p.Withheld = "not signed" }),
+		of("5.0.0", func(p *Package) { p.Maker = MakerElastic }),
+		of("6.0.0", func(p *Package) { p.Arch = "arm64" }),
+		of("7.0.0-SNAPSHOT", func(p *Package) { p.OS = "darwin" }),
+	}
+	for platform, want := range map[string]string{"linux-amd64": "1.10.0", "linux-arm64": "6.0.0", "darwin-amd64": "7.0.0-SNAPSHOT", "windows-amd64": "", "-": ""} {
+		if p, ok := c.NewestAgent(platform); p.Version != want || ok != (want != "") {
+			t.Errorf("%s: %q, want %q", platform, p.Version, want)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 	}
 	m.run("useradd", "--system", "--home-dir", "/var/lib/muster", "--shell", "/usr/sbin/nologin", "muster")
 	m.run("sh", "-c", "chgrp muster /etc/muster && chmod 0770 /etc/muster")
-	m.run("sh", "-c", "muster server unit > /etc/systemd/system/muster.service && systemd-analyze verify /etc/systemd/system/muster.service && systemctl daemon-reload && systemctl enable --now muster && sync")
+	m.run("sh", "-c", "muster server unit > /etc/systemd/system/muster.service && systemd-analyze verify --man=no /etc/systemd/system/muster.service && systemctl daemon-reload && systemctl enable --now muster && sync")
 	runs := func(version string) {
 		t.Helper()
 		eventually(t, "systemd runs "+version, func() error {

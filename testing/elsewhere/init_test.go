@@ -19,6 +19,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/testing/nspawn"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
@@ -69,8 +70,11 @@ func (i initSystem) root(ctx context.Context) (string, error) {
 		return "", err
 	}
 	// debootstrap cannot choose among packages that exclude each other; apt can.
+	if err := nspawn.Bootstrap(ctx, unfinished); err != nil {
+		return "", err
+	}
 	for _, args := range [][]string{
-		{"debootstrap", "--variant=minbase", debianRelease, unfinished},
+		{"chroot", unfinished, "apt-get", "update"},
 		{"chroot", unfinished, "env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get", "install", "-y", "--no-install-recommends"},
 		{"chroot", unfinished, "apt-get", "clean"},
 	} {
@@ -84,9 +88,6 @@ func (i initSystem) root(ctx context.Context) (string, error) {
 	}
 	return root, os.Rename(unfinished, root)
 }
-
-// debianRelease has both packages.
-const debianRelease = "bookworm"
 
 // initMachine is a machine that runs an init system.
 type initMachine struct {

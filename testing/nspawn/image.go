@@ -84,13 +84,8 @@ func build(ctx context.Context, r release, dir, image string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	root, unfinished := filepath.Join(tmp, "root"), filepath.Join(tmp, "image")
-	bootstrap := []string{"debootstrap", "--variant=minbase", "--include=" + packages}
-	if r.keyring != "" {
-		bootstrap = append(bootstrap, "--keyring="+r.keyring)
-	}
-	if _, err := run(ctx, append(bootstrap, r.codename, root, r.mirror)...); err != nil {
-		log, _ := os.ReadFile(filepath.Join(root, "debootstrap", "debootstrap.log"))
-		return fmt.Errorf("%w (can %s be reached from here?): %s", err, r.mirror, lastLines(string(log)))
+	if err := r.bootstrap(ctx, root, "--include="+packages); err != nil {
+		return err
 	}
 	for _, b := range ballast {
 		if err := os.RemoveAll(filepath.Join(root, b)); err != nil {
@@ -111,6 +106,27 @@ func build(ctx context.Context, r release, dir, image string) (err error) {
 		}
 	}
 	return os.Rename(unfinished, image)
+}
+
+// Bootstrap makes Debian's smallest system in a folder, from the package source of this machine.
+func Bootstrap(ctx context.Context, root string) error {
+	r, err := thisRelease()
+	if err != nil {
+		return err
+	}
+	return r.bootstrap(ctx, root)
+}
+
+func (r release) bootstrap(ctx context.Context, root string, flags ...string) error {
+	args := append([]string{"debootstrap", "--variant=minbase"}, flags...)
+	if r.keyring != "" {
+		args = append(args, "--keyring="+r.keyring)
+	}
+	if _, err := run(ctx, append(args, r.codename, root, r.mirror)...); err != nil {
+		log, _ := os.ReadFile(filepath.Join(root, "debootstrap", "debootstrap.log"))
+		return fmt.Errorf("%w (can %s be reached from here?): %s", err, r.mirror, lastLines(string(log)))
+	}
+	return nil
 }
 
 func lastLines(text string) string {

@@ -16,7 +16,10 @@ import (
 // The machine is a Debian, so its rpm knows of no package that ours could require.
 func (m *machine) rpm(args ...string) (string, error) {
 	m.t.Helper()
-	c := exec.CommandContext(m.t.Context(), "rpm", append([]string{"--root=" + m.Path("/"), "--nodeps"}, args...)...)
+	root := m.Path("/")
+	// Among the processes of the machine, so that its /proc describes those of the scripts.
+	enter := []string{"--target=" + strings.Split(root, "/")[2], "--pid", "--ipc", "--uts", "--", "rpm", "--root=" + root, "--dbpath=/var/lib/rpm", "--nodeps"}
+	c := exec.CommandContext(m.t.Context(), "nsenter", append(enter, args...)...)
 	out, err := c.CombinedOutput()
 	m.t.Logf("$ rpm %s\n%s", strings.Join(args, " "), out)
 	return string(out), err

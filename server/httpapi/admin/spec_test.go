@@ -299,6 +299,7 @@ func TestResponsesMatchTheSpecification(t *testing.T) {
 	do("GET /api/status", nil)
 	tryInfra(do)
 	do("GET /api/v1/server", nil)
+	do("GET /api/v1/enrollment_commands", nil)
 	if err := s.Store.Servers().Create(t.Context(), fleet.Server{ID: "gone", Host: "srv-2", SharedWith: "srv-3"}); err != nil {
 		t.Fatal(err)
 	}

@@ -242,6 +242,15 @@ func agentContract(t *testing.T) []contract {
 			{"web", "x.tar.gz", "", nil, 404, "NotFound", "no package x.tar.gz is published"},
 			{"web", "muster-agent-1.1.0-linux-amd64.tar.gz", "Range: bytes=0-0", nil, 206, "", "\x1f"},
 		}},
+		{"GET /api/muster/agent/:platform", []contractCase{
+			{"", "linux-amd64", "", nil, 401, "ErrNoAuthHeader", noKey},
+			{"ApiKey ???", "linux-amd64", "", nil, 400, "ErrMalformedToken", "the API key is not base64: copy it whole"},
+			{"stranger", "linux-amd64", "", nil, 401, "ErrUnauthorized", noToken},
+			{"web", "linux-amd64", "", nil, 401, "ErrUnauthorized", noToken},
+			{"admin", "linux-amd64", "", nil, 401, "ErrUnauthorized", noToken},
+			{"token", "plan9-386", "", nil, 404, "NotFound", "no agent that hosts accept is published for \"plan9-386\": build one with `muster package build --os OS --arch ARCH`"},
+			{"token", "linux-amd64", "Range: bytes=0-0", nil, 206, "", "\x1f"},
+		}},
 		{"GET /artifacts/beats/elastic-agent/:file", []contractCase{
 			{"", "elastic-agent-9.1.0-linux-x86_64.tar.gz", "", nil, 404, "NotFound", "no package elastic-agent-9.1.0-linux-x86_64.tar.gz of Elastic's is published"},
 		}},

@@ -22,6 +22,13 @@ export const policyKeysQuery = (policyId: string) =>
     enabled: policyId !== "",
   });
 
+/** The command that installs and enrols a host, for each platform, without the token. */
+export const enrollmentCommandsQuery = queryOptions({
+  queryKey: ["enrollment_commands"] as const,
+  queryFn: ({ signal }) => call("get", "/api/v1/enrollment_commands", { signal }),
+  refetchInterval: POLL_MS,
+});
+
 /** A number of d, h, m or s; empty: until it is revoked. */
 export const createEnrollmentKey = async (policyId: string, name: string, expiration: string, why: string) =>
   (await call("post", "/api/fleet/enrollment_api_keys", { body: { policy_id: policyId, name: name || undefined, expiration: expiration || undefined }, why })).item;

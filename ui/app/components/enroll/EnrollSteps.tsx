@@ -1,12 +1,12 @@
 /** The three steps that bring a host into the fleet. */
 import { Button, SegmentedControl, Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { packagesQuery } from "~/api/queries";
+import { enrollmentCommandsQuery } from "~/api/accessKeys";
 import type { EnrollmentKey, Policy, Server } from "~/api/types";
 import { Callout } from "~/components/Callout";
 import { CopyBlock } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { installCommand, isPlatform, keyLabel, newestAgent, PLATFORMS, platformNote, platformWord } from "~/util/enroll";
+import { isPlatform, keyLabel, PLATFORMS, platformNote, platformWord } from "~/util/enroll";
 import { Arrivals } from "./Arrivals";
 import classes from "./Enroll.module.css";
 
@@ -24,9 +24,8 @@ interface Props {
 
 export function EnrollSteps({ server, policies, policyId, keys, chosen, platform: given, onChange, onCreate }: Props) {
   const platform = isPlatform(given) ? given : PLATFORMS[0];
-  const packages = useQuery(packagesQuery);
-  const newest = newestAgent(packages.data ?? [], platform);
-  const file = newest?.file ?? `muster-agent-VERSION-${platform}.tar.gz`;
+  const commands = useQuery(enrollmentCommandsQuery);
+  const shown = commands.data?.items.find((c) => c.platform === platform);
   const note = platformNote(platform);
   return (
     <ol className={classes.steps}>
@@ -42,18 +41,19 @@ export function EnrollSteps({ server, policies, policyId, keys, chosen, platform
       </li>
       <li>
         <div className={classes.step}>
-          <h2 className={classes.title}>Copy the package to the host</h2>
+          <h2 className={classes.title}>Choose what the host runs on</h2>
           <div><SegmentedControl aria-label="Platform" data={PLATFORMS.map((p) => ({ value: p, label: platformWord[p] }))} value={platform} onChange={(v) => onChange({ platform: v })} /></div>
-          {newest ? <span>Use <span className="mono">{newest.file}</span>, the newest agent for this platform.</span> : (
-            <Callout kind="warning">No agent is published for this platform. <TextLink to="/packages" inherit underline="always">Push a package</TextLink> first, so that hosts can be upgraded too.</Callout>
-          )}
+          {commands.isError ? <Callout kind="warning">{commands.error.message}</Callout> : null}
+          {shown?.command && shown.file ? <span>The host downloads <span className="mono">{shown.file}</span>, the newest agent for this platform, from this server.</span> : null}
+          {shown?.problem ? <Callout kind="warning">{shown.problem} See <TextLink to="/packages" inherit underline="always">Packages</TextLink>.</Callout> : null}
           {note ? <span className={classes.hint}>{note}</span> : null}
         </div>
       </li>
       <li>
         <div className={classes.step}>
-          <h2 className={classes.title}>Run this on the host{platform === "windows-amd64" ? ", in PowerShell as administrator" : ""}</h2>
-          {chosen?.api_key ? <CopyBlock label="Command that installs and enrols a host" text={installCommand(platform, file, server, chosen.api_key)} /> : (
+          <h2 className={classes.title}>Run this on the host{platform === "windows-amd64" ? ", in PowerShell as administrator" : ", as root"}</h2>
+          {chosen?.api_key && shown?.command ? <CopyBlock label="Command that installs and enrols a host" text={shown.command.replaceAll(commands.data!.token_word, chosen.api_key)} /> : null}
+          {chosen?.api_key ? null : (
             <span className={classes.hint}>{chosen ? "The server cannot show the token of this key again. Create another key." : "Create a key first: its token is part of the command."}</span>
           )}
           {server.publisher_keys.length === 0 && !server.trust_root ? (
