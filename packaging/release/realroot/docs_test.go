@@ -3,6 +3,7 @@
 package realroot
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,9 @@ import (
 // firstUpgradeLimit is what the documentation promises: from nothing to the first upgraded host, and
 // back, by its commands alone.
 const firstUpgradeLimit = 10 * time.Minute
+
+// blockLimit bounds a block: the longest upgrades a host and goes back, each in a minute.
+const blockLimit = 4 * time.Minute
 
 // A person who follows the documentation, page by page, on a new machine. A shell keeps what the
 // pages set.
@@ -53,7 +57,9 @@ func TestDocumentedCommandsWorkAsWritten(t *testing.T) {
 // shell runs a script in a shell of root's, which is what `sudo` needs no password for.
 func (m *machine) shell(script string) (string, error) {
 	m.t.Helper()
-	out, err := m.Run(m.t.Context(), "env", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "bash", "-c", "exec 2>&1 </dev/null\n"+script)
+	ctx, cancel := context.WithTimeout(m.t.Context(), blockLimit)
+	defer cancel()
+	out, err := m.Run(ctx, "env", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "bash", "-c", "exec 2>&1 </dev/null\n"+script)
 	m.t.Logf("$ %s\n%s", strings.TrimSpace(script), out)
 	return out, err
 }
