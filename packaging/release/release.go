@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/release/image"
 )
 
 // tags are the build tags of every program, as in testing/toolchain.
@@ -64,6 +65,9 @@ func (r *release) linux(ctx context.Context) error {
 		if err := r.serverArchive(p); err != nil {
 			return err
 		}
+		if err := r.serverImage(p); err != nil {
+			return err
+		}
 		for _, info := range []func() (*pkg, error){
 			func() (*pkg, error) { return r.serverPackage(p) },
 			func() (*pkg, error) { return r.agentPackage(p, m) },
@@ -81,6 +85,13 @@ func (r *release) linux(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// serverImage makes the container image of the server.
+func (r *release) serverImage(p programs) error {
+	return image.Write(filepath.Join(r.dir, fmt.Sprintf("muster-image-%s-linux-%s.tar", r.Version, p.arch)), image.Options{
+		Arch: p.arch, Program: p.server, Version: r.Version, Source: homepage, Created: r.Time,
+	})
 }
 
 // others makes the agent's archives for other systems, which have no packages.

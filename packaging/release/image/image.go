@@ -1,0 +1,120 @@
+// Package image makes the server's container image, without a container engine. The release program
+// calls it with the built server; engines and the tools of registries read what it writes.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+const (
+	// user is the user and the group of the server in the container.
+	user = 65532
+	// dataFolder is the only folder that the server writes to, and needs a volume.
+	dataFolder = "/var/lib/muster"
+)
+
+// Options say what is in an image. All fields are required.
+type Options struct {
+	Arch    string // amd64 or arm64
+	Program string // path of the static program muster for it
+	Version string
+	Source  string // URL of the source
+	Created time.Time
+}
+
+// Write writes the image as a file that `docker load` reads. The same options give the same bytes.
+func Write(file string, o Options) error {
+	tag, err := name.NewTag("muster:" + o.Version)
+	if err != nil {
+		return fmt.Errorf("image: version: %w", err)
+	}
+	img, err := o.image()
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	return tarball.WriteToFile(file, tag, img)
+}
+
+func (o Options) image() (v1.Image, error) {
+	files, err := o.files()
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil })
+	if err != nil {
+		return nil, err
+	}
+	created := v1.Time{Time: o.Created.UTC()}
+	img, err := mutate.Append(empty.Image, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "muster release"}})
+	if err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", o.Arch, created
+	file.Config = v1.Config{
+		User: fmt.Sprintf("%d:%d", user, user), Entrypoint: []string{"/muster"}, Cmd: []string{"server"}, WorkingDir: dataFolder,
+		ExposedPorts: map[string]struct{}{"8220/tcp": {}, "8221/tcp": {}},
+		Volumes:      map[string]struct{}{dataFolder: {}},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":    "muster",
+			"org.opencontainers.image.version":  o.Version,
+			"org.opencontainers.image.source":   o.Source,
+			"org.opencontainers.image.created":  o.Created.UTC().Format(time.RFC3339),
+			"org.opencontainers.image.licenses": "Apache-2.0",
+		},
+	}
+	return mutate.ConfigFile(img, file)
+}
+
+// files returns the only layer, as a tar file.
+func (o Options) files() ([]byte, error) {
+	program, err := os.ReadFile(o.Program)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range []struct {
+		name  string
+		mode  int64
+		owner int
+		data  []byte
+	}{
+		{"etc/", 0o755, 0, nil},
+		{"etc/group", 0o644, 0, fmt.Appendf(nil, "root:x:0:\nmuster:x:%d:\n", user)},
+		{"etc/passwd", 0o644, 0, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nmuster:x:%d:%d:muster:%s:/sbin/nologin\n", user, user, dataFolder)},
+		{"muster", 0o755, 0, program},
+		{"var/", 0o755, 0, nil},
+		{"var/lib/", 0o755, 0, nil},
+		{"var/lib/muster/", 0o700, user, nil},
+	} {
+		// A name with a slash at its end is a folder.
+		err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Uid: f.owner, Gid: f.owner, Size: int64(len(f.data)), ModTime: o.Created.UTC().Truncate(time.Second), Format: tar.FormatPAX})
+		if err == nil {
+			_, err = w.Write(f.data)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", f.name, err), w.Close())
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
