@@ -22,7 +22,7 @@ export default defineConfig({
         text: "Run",
         items: [
           { text: "Operate the server", link: "/operate" },
-          { text: "Kubernetes", link: "/kubernetes" },
+          { text: "In a container", link: "/container" },
           { text: "Hosts of other kinds", link: "/elsewhere" },
           { text: "Monitor", link: "/monitoring" },
           { text: "Secure", link: "/secure" },
@@ -38,6 +38,7 @@ export default defineConfig({
           { text: "Configuration", link: "/reference/configuration" },
           { text: "Errors", link: "/reference/errors" },
           { text: "Metrics", link: "/reference/metrics" },
+          { text: "Files of a host", link: "/host" },
           { text: "Architecture", link: "/architecture" },
         ],
       },
