@@ -20,13 +20,18 @@ func Release(ctx context.Context, root string, out io.Writer, flags ...string) e
 	return toolchain.RunGroup(ctx, out, releaseDir(root), nil, args...)
 }
 
-// ReleaseTest installs, upgrades and removes the packages of a release in real systems.
+// ReleaseTest installs, upgrades and removes the packages of a release in real systems, runs what
+// the documentation says, and runs the agent where there is no systemd.
 func ReleaseTest(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
 		return err
 	}
 	// Not from the cache, which does not notice that the programs have changed.
-	return toolchain.RunGroup(ctx, out, releaseDir(root), nil, "go", "test", "-count=1", "-v", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
+	if err := toolchain.RunGroup(ctx, out, releaseDir(root), nil, "go", "test", "-count=1", "-v", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./..."); err != nil {
+		return err
+	}
+	tags := toolchain.Tags + "," + toolchain.ReleaseTag
+	return toolchain.RunGroup(ctx, out, root, nil, "go", "test", "-count=1", "-v", "-tags="+tags, "-timeout="+goTimeout, "./testing/elsewhere")
 }
 
 // testRelease makes a release and checks it, without installing it.
