@@ -1,8 +1,7 @@
 // Package docs reads the commands of the documentation in ui/docs, so that a test can run them on
-// a machine: packaging/release/realroot does. Pages follow one convention:
-//
-//	```sh       is run, in the order of the pages, with what earlier blocks have left
-//	```console  is not run; the line before it has the reason: <!-- not run: REASON -->
+// a machine: packaging/release/realroot does. A page's blocks of the language sh are run, in the
+// order of the pages, with what earlier blocks have left. A block of the language console is not
+// run; the line before it has the reason, as <!-- not run: REASON -->.
 package docs
 
 import (

@@ -27,7 +27,7 @@ const blockLimit = 4 * time.Minute
 func TestDocumentedCommandsWorkAsWritten(t *testing.T) {
 	m := boot(t, "docs", func(vm *nspawn.Machine) { vm.OwnNetwork = true })
 	m.run(`printf '127.0.0.1 localhost\n127.0.1.1 docs\n' > /etc/hosts`) // as Debian's installer does
-	m.run("mkdir /root/releases && cd /root/releases && cp " + filepath.Join(folder, "*", "muster_*_"+runtime.GOARCH+".deb") + " " + filepath.Join(folder, "*", "muster-agent-*-linux-"+runtime.GOARCH+".tar.gz") + " .")
+	m.run("mkdir /srv/releases && cd /srv/releases && cp " + filepath.Join(folder, "*", "muster_*_"+runtime.GOARCH+".deb") + " " + filepath.Join(folder, "*", "muster-agent-*-linux-"+runtime.GOARCH+".tar.gz") + " .")
 	pages := filepath.Join("..", "..", "..", "ui", "docs")
 	for _, page := range docs.Pages {
 		blocks, err := docs.Read(pages, page)
@@ -40,8 +40,8 @@ func TestDocumentedCommandsWorkAsWritten(t *testing.T) {
 				t.Logf("%s:%d is not run: %s", b.Page, b.Line, b.NotRun)
 				continue
 			}
-			const environment = "/root/environment"
-			script := fmt.Sprintf("set -euo pipefail; cd /root/releases; touch %[1]s; . %[1]s\n%[2]s\nexport -p > %[1]s", environment, b.Commands)
+			const environment = "/srv/environment"
+			script := fmt.Sprintf("set -euo pipefail; cd /srv/releases; touch %[1]s; . %[1]s\n%[2]s\nexport -p > %[1]s", environment, b.Commands)
 			if out, err := m.shell(script); err != nil {
 				t.Fatalf("ui/docs/%s:%d: %v\n%s%s", b.Page, b.Line, err, b.Commands, out)
 			}
@@ -59,7 +59,7 @@ func (m *machine) shell(script string) (string, error) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), blockLimit)
 	defer cancel()
-	out, err := m.Run(ctx, "env", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "bash", "-c", "exec 2>&1 </dev/null\n"+script)
+	out, err := m.Run(ctx, "env", "HOME=/srv", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "bash", "-c", "exec 2>&1 </dev/null\n"+script)
 	m.t.Logf("$ %s\n%s", strings.TrimSpace(script), out)
 	return out, err
 }

@@ -1,8 +1,6 @@
-// Reference writes the generated pages of the documentation: the commands of the three programs,
-// the admin API, configuration files and metrics. `go tool mage fmt` runs it, and a test in
-// testing/docs compares the pages.
-//
-// Usage: reference FOLDER
+// Command reference writes the generated pages of the documentation: the commands of the three
+// programs, the admin API, configuration files and metrics. `go tool mage fmt` runs it with the
+// folder of the pages, and its test compares them.
 package main
 
 import (
