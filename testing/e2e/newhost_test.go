@@ -56,7 +56,7 @@ func TestShownCommandInstallsAHost(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	key, _ := w.publishers()
 	w.push("1.1.0", key)
-	h := &harness.Host{Name: "web-01", Top: filepath.Join(w.Dir, "web-01")}
+	h := &harness.Host{Top: filepath.Join(w.Dir, "web-01")}
 	out, _, err := w.paste(w.shownCommand() + " --no-service --unsafe-top --top " + h.Top)
 	if err != nil || !strings.Contains(out, "Installed muster-agent 1.1.0") || !strings.Contains(out, "Enrolled with "+w.server.Info.AgentURL) {
 		t.Fatalf("the command ended with %v:\n%s", err, out)
