@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/release/chart"
 	"github.com/muster-fleet/muster/packaging/release/image"
 )
 
@@ -40,7 +41,7 @@ func Build(ctx context.Context, o Options) (dir string, err error) {
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		return "", err
 	}
-	for _, step := range []func(context.Context) error{r.documents, r.configuration, r.linux, r.others, r.sums} {
+	for _, step := range []func(context.Context) error{r.documents, r.configuration, r.linux, r.others, r.chart, r.sums} {
 		if err := step(ctx); err != nil {
 			return "", err
 		}
@@ -92,6 +93,12 @@ func (r *release) serverImage(p programs) error {
 	return image.Write(filepath.Join(r.dir, fmt.Sprintf("muster-image-%s-linux-%s.tar", r.Version, p.arch)), image.Options{
 		Arch: p.arch, Program: p.server, Version: r.Version, Source: homepage, Created: r.Time,
 	})
+}
+
+// chart packages the Helm chart, which is for all architectures.
+func (r *release) chart(context.Context) error {
+	_, err := chart.Write(r.dir, chart.Options{Dir: filepath.Join(r.Root, "packaging", "kubernetes", "chart"), Version: r.Version, Time: r.Time})
+	return err
 }
 
 // others makes the agent's archives for other systems, which have no packages.

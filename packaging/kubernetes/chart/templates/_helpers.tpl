@@ -43,6 +43,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and $v.serviceMonitor.enabled (not $v.serviceMonitor.keySecret) }}
 {{- fail "serviceMonitor.keySecret is missing, a Secret with the key api-key: /metrics needs an admin key, which `muster admin-keys create prometheus` makes" }}
 {{- end }}
+{{- if and $v.serviceMonitor.enabled (not (or $v.serviceMonitor.caSecret $v.sharedKeys.caSecret $v.tlsSecret)) }}
+{{- fail "serviceMonitor.caSecret is missing, a Secret with the key ca.crt: the server's own CA, which Prometheus does not know" }}
+{{- end }}
 {{- range $key := list "data" "store" }}
 {{- if hasKey $v.config $key }}
 {{- fail (printf "config.%s is set by the chart: see persistence and elasticsearch" $key) }}
