@@ -27,7 +27,7 @@ type Options struct {
 	Time    time.Time
 }
 
-// Write writes the chart as a file for `helm install`, NAME-VERSION.tgz in the folder to, and returns
+// Write writes the chart as a file for `helm install`, NAME-chart-VERSION.tgz in the folder to, and returns
 // its path. The same options give the same bytes, which Helm's own function does not.
 func Write(to string, o Options) (string, error) {
 	c, err := loader.LoadDir(o.Dir)
@@ -42,7 +42,7 @@ func Write(to string, o Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("chart: %w", err)
 	}
-	file := filepath.Join(to, fmt.Sprintf("%s-%s.tgz", c.Name(), o.Version))
+	file := filepath.Join(to, fmt.Sprintf("%s-chart-%s.tgz", c.Name(), o.Version))
 	return file, os.WriteFile(file, data, 0o644) //nolint:gosec // it is published
 }
 
