@@ -236,7 +236,7 @@ var bans = []ban{
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images; packaging/release writes the archive and the image of the server", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "packaging/release", "packaging/release/image", "server/backup", "testing/docker", "testing/fakepkg"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images; packaging/release writes the archive, the image and the chart of the server", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "packaging/release", "packaging/release/chart", "packaging/release/image", "server/backup", "testing/docker", "testing/fakepkg"),
 	only("text/template", "one package bounds what templates can do", "server/configfile"),
 	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/configfile", "server/cli"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),

@@ -2,9 +2,11 @@ package chart
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,8 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
-
-	"github.com/muster-fleet/muster/server/app"
 )
 
 const version = "1.2.3"
@@ -233,49 +233,74 @@ func checkPod(t *testing.T, set *appsv1.StatefulSet) {
 	if s := c.SecurityContext; !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("the container's security context is %v", s)
 	}
-	if grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace < 2*app.Drain {
-		t.Errorf("servers have %s to end, and draining takes %s", grace, app.Drain)
-	}
 }
 
-// configuration returns the configuration of the servers, as they read it.
-func configuration(t *testing.T, values map[string]any) app.Config {
+// build builds the server as it is in this repository.
+func build(t *testing.T) (program string) {
 	t.Helper()
-	rendered, err := render(t, values)
-	if err != nil {
-		t.Fatal(err)
+	program = filepath.Join(t.TempDir(), "muster")
+	c := exec.CommandContext(t.Context(), "go", "build", "-tags=nomsgpack", "-trimpath", "-ldflags=-s -w -X main.version="+version, "-o", program, "./server")
+	c.Dir, c.Env = filepath.Join("..", "..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	known, _ := objects(t, rendered)
-	file := filepath.Join(t.TempDir(), "server.yml")
-	if err := os.WriteFile(file, []byte(known["ConfigMap fleet-muster"].(*corev1.ConfigMap).Data["server.yml"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := app.Load(file)
-	if err == nil {
-		err = config.Validate()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
+	return program
 }
 
 func TestServerAcceptsItsConfiguration(t *testing.T) {
-	one := configuration(t, nil)
-	if one.Data != "/var/lib/muster" || one.Store.Elasticsearch != nil || one.Agents.URL != "https://fleet-muster-agents.ops.svc:8220" {
-		t.Errorf("one server: %+v", one)
-	}
-	many := configuration(t, several)
-	want := &app.ElasticsearchConfig{Hosts: []string{"https://es1.example.com:9200"}, Prefix: "muster-", Username: "muster", CA: "/etc/muster/elasticsearch/ca.crt"}
-	if diff := cmp.Diff(want, many.Store.Elasticsearch); diff != "" {
-		t.Errorf("several servers (-want +got):\n%s", diff)
-	}
-	if many.Agents.URL != "https://fleet.example.com:8220" || many.Check.Poll != 2*time.Minute || !slices.Contains(many.TLS.Names, "fleet.example.org") || !slices.Contains(many.TLS.Names, "fleet-muster-admin") {
-		t.Errorf("several servers: %+v", many)
-	}
-	own := configuration(t, map[string]any{"tlsSecret": "certificate"})
-	if own.TLS.Certificate != "/etc/muster/tls/tls.crt" || own.TLS.Key != "/etc/muster/tls/tls.key" {
-		t.Errorf("with an own certificate: %+v", own.TLS)
+	program := build(t)
+	for _, c := range []struct {
+		name   string
+		values map[string]any
+		want   string
+	}{
+		{"one", nil, `
+admin: {listen: ":8221", url: "https://fleet-muster-admin.ops.svc:8221"}
+agents: {listen: ":8220", url: "https://fleet-muster-agents.ops.svc:8220"}
+data: /var/lib/muster
+tls: {names: [fleet-muster-agents, fleet-muster-agents.ops, fleet-muster-agents.ops.svc, fleet-muster-admin, fleet-muster-admin.ops, fleet-muster-admin.ops.svc]}
+`},
+		{"several", several, `
+admin: {listen: ":8221", url: "https://fleet-muster-admin.ops.svc:8221"}
+agents: {listen: ":8220", url: "https://fleet.example.com:8220"}
+checkin: {poll: 2m}
+data: /var/lib/muster
+log: {level: debug}
+store: {elasticsearch: {hosts: ["https://es1.example.com:9200"], prefix: muster-, username: muster, ca: /etc/muster/elasticsearch/ca.crt}}
+tls: {names: [fleet.example.org, fleet-muster-agents, fleet-muster-agents.ops, fleet-muster-agents.ops.svc, fleet-muster-admin, fleet-muster-admin.ops, fleet-muster-admin.ops.svc]}
+`},
+		{"an own certificate", map[string]any{"tlsSecret": "certificate", "config": map[string]any{"admin": map[string]any{"kibana_version": "9.2.0"}}}, `
+admin: {listen: ":8221", url: "https://fleet-muster-admin.ops.svc:8221", kibana_version: 9.2.0}
+agents: {listen: ":8220", url: "https://fleet-muster-agents.ops.svc:8220"}
+data: /var/lib/muster
+tls:
+  certificate: /etc/muster/tls/tls.crt
+  key: /etc/muster/tls/tls.key
+  names: [fleet-muster-agents, fleet-muster-agents.ops, fleet-muster-agents.ops.svc, fleet-muster-admin, fleet-muster-admin.ops, fleet-muster-admin.ops.svc]
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rendered, err := render(t, c.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known, _ := objects(t, rendered)
+			text := known["ConfigMap fleet-muster"].(*corev1.ConfigMap).Data["server.yml"]
+			var got, want map[string]any
+			if err := errors.Join(yaml.UnmarshalStrict([]byte(text), &got), yaml.UnmarshalStrict([]byte(c.want), &want)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the configuration (-want +got):\n%s", diff)
+			}
+			file := filepath.Join(t.TempDir(), "server.yml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), program, "server", "--check", "--config", file).CombinedOutput(); err != nil {
+				t.Errorf("the server refuses it: %v\n%s\n%s", err, out, text)
+			}
+		})
 	}
 }
 

@@ -50,8 +50,9 @@ func (p pod) docker(args ...string) string {
 	return out
 }
 
-// run starts the container with the values, waits until its readiness probe passes, and returns its id.
-func (p pod) run(values map[string]any) string {
+// run starts the container with the values, waits until its readiness probe passes, and returns its id and
+// the seconds that it has to end.
+func (p pod) run(values map[string]any) (id string, grace int64) {
 	p.t.Helper()
 	rendered, err := render(p.t, values)
 	if err != nil {
@@ -92,15 +93,15 @@ func (p pod) run(values map[string]any) string {
 	// The network is the machine's, whose ports may be taken.
 	admin := freeAddress(p.t)
 	args = append(append(args, p.image), c.Args...)
-	id := p.docker(append(args, "--agents-listen", freeAddress(p.t), "--admin-listen", admin)...)
+	id = p.docker(append(args, "--agents-listen", freeAddress(p.t), "--admin-listen", admin)...)
 	ready(p.t, "https://"+admin+c.ReadinessProbe.HTTPGet.Path)
-	return id
+	return id, *set.TerminationGracePeriodSeconds
 }
 
-// end stops and removes a container within the time that the chart gives it.
-func (p pod) end(id string) {
+// end stops and removes a container, which is killed after the grace period.
+func (p pod) end(id string, grace int64) {
 	p.t.Helper()
-	p.docker("stop", "--time=30", id)
+	p.docker("stop", fmt.Sprintf("--time=%d", grace), id)
 	if out := p.docker("inspect", "--format={{.State.ExitCode}}", id); out != "0" {
 		p.t.Errorf("the server ended with %s", out)
 	}
@@ -152,12 +153,12 @@ func TestServerRunsAsTheChartSays(t *testing.T) {
 	p := pod{t: t, host: engine.Host, volumes: map[string]string{"data": data}, image: "muster:" + version}
 	p.docker("load", "--input", imageFile(t))
 
-	id := p.run(nil)
+	id, grace := p.run(nil)
 	pin := p.docker("exec", id, "/muster", "ca-pin", "--config", "/etc/muster/server.yml")
 	if out := p.docker("exec", id, "/muster", "admin-key", "--config", "/etc/muster/server.yml"); !strings.Contains(out, "/var/lib/muster/") {
 		t.Errorf("without a terminal, the command of the notes says %q, want the path of a file in the volume", out)
 	}
-	p.end(id)
+	p.end(id, grace)
 
 	p.volumes["ca"], p.volumes["trust"] = secret(t, filepath.Join(data, "tls")), secret(t, filepath.Join(data, "trust"))
 	for _, dir := range []string{"tls", "trust"} {
@@ -165,28 +166,21 @@ func TestServerRunsAsTheChartSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id = p.run(map[string]any{"sharedKeys": map[string]any{"caSecret": "muster-ca", "trustSecret": "muster-trust"}})
+	id, grace = p.run(map[string]any{"sharedKeys": map[string]any{"caSecret": "muster-ca", "trustSecret": "muster-trust"}})
 	if again := p.docker("exec", id, "/muster", "ca-pin", "--config", "/etc/muster/server.yml"); again != pin {
 		t.Errorf("the CA is %s, want that of the Secret, %s", again, pin)
 	}
 	if log := p.docker("logs", id); strings.Contains(log, "level=ERROR") || strings.Contains(log, "has no online key") {
 		t.Errorf("the server with keys of a Secret complains:\n%s", log)
 	}
-	p.end(id)
+	p.end(id, grace)
 }
 
 // imageFile makes the image of the server as it is in this repository.
 func imageFile(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	program := filepath.Join(dir, "muster")
-	c := exec.Command("go", "build", "-tags=nomsgpack", "-trimpath", "-ldflags=-s -w -X main.version="+version, "-o", program, "./server")
-	c.Dir, c.Env = filepath.Join("..", "..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	file := filepath.Join(dir, "image.tar")
-	if err := image.Write(file, image.Options{Arch: runtime.GOARCH, Program: program, Version: version, Source: "https://github.com/muster-fleet/muster", Created: options.Time}); err != nil {
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := image.Write(file, image.Options{Arch: runtime.GOARCH, Program: build(t), Version: version, Source: "https://github.com/muster-fleet/muster", Created: options.Time}); err != nil {
 		t.Fatal(err)
 	}
 	return file
