@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,16 +248,16 @@ func (h Host) serverChecks(server string, trust gateway.Trust) []doctor.Check {
 
 // proxy names the proxy that connections to the server use, which is easily forgotten.
 func proxy(server string) doctor.Finding {
-	r, err := http.NewRequest(http.MethodGet, server, nil)
+	u, err := url.Parse(server)
 	if err != nil {
 		return doctor.Finding{} // the check of the server says it
 	}
-	p, err := http.ProxyFromEnvironment(r)
+	p, err := http.ProxyFromEnvironment(&http.Request{URL: u})
 	switch {
 	case err != nil:
 		return doctor.Bad("correct HTTPS_PROXY", "%v", err)
 	case p != nil:
-		return doctor.Doubt("if it should not: export NO_PROXY="+r.URL.Hostname(), "connections to %s go through the proxy %s", r.URL.Host, p.Redacted())
+		return doctor.Doubt("if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s", u.Host, p.Redacted())
 	}
 	return doctor.Finding{}
 }
@@ -278,10 +279,10 @@ func ask(ctx context.Context, server string, trust gateway.Trust) (date time.Tim
 	}
 	defer answer.Body.Close()
 	date, _ = http.ParseTime(answer.Header.Get("Date"))
-	switch {
-	case answer.StatusCode == http.StatusOK:
+	switch answer.StatusCode {
+	case http.StatusOK:
 		return date, doctor.Good("%s answers", server)
-	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusNotFound:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return date, doctor.Bad("use the port for agents, 8220 unless configured otherwise", "%s is not the port for agents: it answers %s", server, answer.Status)
 	}
 	return date, doctor.Bad("on the server: muster status; journalctl --unit muster", "%s answers %s", server, answer.Status)

@@ -12,5 +12,5 @@ func deviceOf(fi fs.FileInfo) (device uint64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return uint64(s.Dev), true
+	return uint64(s.Dev), true //nolint:unconvert // another type on macOS
 }
