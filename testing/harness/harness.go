@@ -478,13 +478,15 @@ type HostOptions struct {
 // DefaultGrace is long enough to find the fleet's unhealthy release.
 const DefaultGrace = 4 * time.Second
 
+// hostConfig has short times, and for failed_for one in which a busy machine counts three ends of a
+// process, so that a crash loop is called one.
 const hostConfig = `host:
   name: %s
 upgrade:
   watch:
     interval: 500ms
     grace: %s
-    failed_for: 2s
+    failed_for: 5s
     max_crashes: 2
   download:
     rate_limit: %d

@@ -1,0 +1,332 @@
+// Package doctor examines a host for `muster-agent doctor`: what keeps the agent from being
+// installed, from running, from reaching its server, or from upgrading itself. Each finding names
+// what mends it. The command hands in what only it may ask: the service manager.
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const op = "doctor"
+
+// firstNeed is what an installation needs on the disk: two versions of the agent, an archive, and
+// the logs, each below 100 MiB.
+const firstNeed = 300 << 20
+
+// ServiceState is what the service manager says of the agent's service.
+type ServiceState string
+
+// The states of a service.
+const (
+	ServiceRuns    ServiceState = "runs"
+	ServiceStopped ServiceState = "stopped"
+	ServiceMissing ServiceState = "missing"
+	NoService      ServiceState = "none" // the agent was installed without one
+)
+
+// Host is the host that is examined. Disk, Top and Now are required.
+type Host struct {
+	Disk disk.Disk
+	// Top is the agent's folder, whether or not an agent is installed there.
+	Top string
+	Now func() time.Time
+	// URL and CAPin are those of a server to examine before a host enrols; empty if the identity
+	// of the host has them.
+	URL, CAPin string
+	// Service returns the name and the state of the agent's service.
+	Service func() (name string, state ServiceState, err error)
+	// Manager is the name of the service manager, empty if there is none that is known.
+	Manager string
+	// CheckServices returns why no service can be registered.
+	CheckServices func() error
+}
+
+// Checks returns the checks of a host on which an agent is installed, or could be.
+func (h Host) Checks() []doctor.Check {
+	checks := []doctor.Check{
+		{Name: "system", Find: func(context.Context) doctor.Finding { return doctor.Kernel() }},
+		{Name: "time server", Find: func(context.Context) doctor.Finding { return doctor.Synchronised() }},
+		{Name: "SELinux", Find: func(context.Context) doctor.Finding { return doctor.SELinux(h.Top) }},
+	}
+	if !h.installed() {
+		folder := h.existing()
+		checks = append(checks,
+			doctor.Check{Name: "folder", Find: func(context.Context) doctor.Finding { return doctor.Folder(folder) }},
+			doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(folder) }},
+			doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.space(folder, firstNeed, "an agent") }},
+			doctor.Check{Name: "service manager", Find: func(context.Context) doctor.Finding { return h.registers() }},
+		)
+		if h.URL == "" {
+			return append(checks, doctor.Check{Name: "server", Find: func(context.Context) doctor.Finding {
+				return doctor.Doubt("muster-agent doctor --url https://SERVER:8220 --ca-pin sha256:…", "no agent is installed in %s, and no server was named", h.Top)
+			}})
+		}
+		return append(checks, h.serverChecks(h.URL, gateway.Trust{Fingerprint: h.CAPin})...)
+	}
+	checks = append(checks,
+		doctor.Check{Name: "folder", Find: func(context.Context) doctor.Finding { return doctor.Folder(h.Top) }},
+		doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(h.Top) }},
+		doctor.Check{Name: "version", Find: func(context.Context) doctor.Finding { return h.version() }},
+		doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.upgradeSpace() }},
+		doctor.Check{Name: "settings", Find: func(context.Context) doctor.Finding { return h.settings() }},
+		doctor.Check{Name: "service", Find: func(context.Context) doctor.Finding { return h.service() }},
+		doctor.Check{Name: "agent", Find: h.agent},
+		doctor.Check{Name: "upgrade", Find: func(context.Context) doctor.Finding { return h.upgrade() }},
+	)
+	id, err := identity.Load(h.Disk, h.Top)
+	if err != nil {
+		return append(checks, doctor.Check{Name: "identity", Find: func(context.Context) doctor.Finding {
+			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token … --ca-pin … --trust-root …", "%v", err)
+		}})
+	}
+	server := id.ServerURL
+	if c, err := config.Load(h.Disk, h.Top); err == nil && c.Server.URL != "" {
+		server = c.Server.URL
+	}
+	trust := gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}
+	checks = append(checks, h.serverChecks(server, trust)...)
+	return append(checks, doctor.Check{Name: "publishers", Find: func(context.Context) doctor.Finding { return h.publishers(id) }})
+}
+
+func (h Host) installed() bool {
+	_, err := h.Disk.Lstat(op, layout.Path(h.Top, layout.AgentLink))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// existing returns the folder, or the nearest one above it that exists.
+func (h Host) existing() string {
+	for dir := h.Top; ; dir = filepath.Dir(dir) {
+		if _, err := h.Disk.Lstat(op, dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+	}
+}
+
+func (h Host) space(folder string, need int64, what string) doctor.Finding {
+	free, err := h.Disk.Free(op, folder)
+	if err != nil {
+		return doctor.Doubt("df -h "+folder, "the free space is not known: %v", err)
+	}
+	return doctor.Space(folder, free, need, what)
+}
+
+func (h Host) registers() doctor.Finding {
+	if h.CheckServices == nil {
+		return doctor.Finding{}
+	}
+	if err := h.CheckServices(); err != nil {
+		return doctor.Bad("see the message", "%v", err)
+	}
+	if h.Manager == "" {
+		return doctor.Bad("install with --no-service, and have something else run `muster-agent run`", "no service manager was found")
+	}
+	return doctor.Good("%s can start the agent", h.Manager)
+}
+
+// version reports whether the pointer leads to a version that is whole.
+func (h Host) version() doctor.Finding {
+	const mend = "install the agent again over it, which keeps its identity: muster-agent install"
+	roots, err := disk.FindRoots(h.Disk, h.Top)
+	if err != nil {
+		return doctor.Bad(mend, "%v", err)
+	}
+	target, err := h.Disk.Readlink(op, roots.Link(layout.AgentLink))
+	if err != nil {
+		return doctor.Bad(mend, "%v", err)
+	}
+	m, err := install.ReadHome(h.Disk, h.Top, roots.HomeOf(target))
+	if err != nil {
+		return doctor.Bad(mend, "%s leads to a version that is not whole: %v", roots.Link(layout.AgentLink), err)
+	}
+	return doctor.Good("%s is the current version", m.FullVersion())
+}
+
+// upgradeSpace compares the free space with the need of a version as large as the current one.
+func (h Host) upgradeSpace() doctor.Finding {
+	roots, err := disk.FindRoots(h.Disk, h.Top)
+	if err != nil {
+		return doctor.Finding{} // the check of the version says it
+	}
+	target, err := h.Disk.Readlink(op, roots.Link(layout.AgentLink))
+	if err != nil {
+		return doctor.Finding{}
+	}
+	home := layout.Path(h.Top, roots.HomeOf(target))
+	unpacked, err := disk.Size(h.Disk, op, home)
+	if err != nil {
+		return doctor.Doubt("ls -l "+home, "%v", err)
+	}
+	return h.space(h.Top, install.UpgradeNeed(unpacked/2, unpacked, 0), "an upgrade")
+}
+
+func (h Host) settings() doctor.Finding {
+	if _, err := config.Load(h.Disk, h.Top); err != nil {
+		return doctor.Bad("correct the file, and restart the agent", "%v", err)
+	}
+	return doctor.Good("%s is valid", layout.ConfigFile)
+}
+
+func (h Host) service() doctor.Finding {
+	if h.Service == nil {
+		return doctor.Finding{}
+	}
+	name, state, err := h.Service()
+	switch {
+	case err != nil:
+		return doctor.Doubt("run this with sudo", "the service manager does not answer: %v", err)
+	case state == NoService:
+		return doctor.Doubt("have something start `muster-agent run` at boot", "the agent was installed without a service")
+	case state == ServiceMissing:
+		return doctor.Bad("muster-agent uninstall, then install it again", "the service %s is not registered", name)
+	case state == ServiceStopped:
+		return doctor.Bad("sudo systemctl enable --now "+name+", or what your service manager has for that", "the service %s does not run", name)
+	}
+	return doctor.Good("%s runs under %s", name, h.Manager)
+}
+
+// agent asks the agent itself.
+func (h Host) agent(ctx context.Context) doctor.Finding {
+	health, err := probe.Client{Dial: probe.DialSocket(h.Top)}.Health(ctx)
+	switch {
+	case errors.Is(err, probe.ErrNotRunning):
+		return doctor.Bad("start its service; why it ended is in "+layout.Path(h.Top, layout.AgentLogFile), "the agent does not run")
+	case err != nil:
+		return doctor.Bad("run this as root or as the agent's user", "the agent does not answer: %v", err)
+	case health.State != probe.Healthy:
+		return doctor.Bad("muster-agent status; muster-agent diagnostics", "the agent is %s: %s", health.State, health.Message)
+	}
+	return doctor.Good("it runs as process %d and is healthy", health.PID)
+}
+
+// upgrade reports whether an upgrade is being watched.
+func (h Host) upgrade() doctor.Finding {
+	if _, err := h.Disk.Lstat(op, layout.Path(h.Top, layout.MarkerFile)); err != nil {
+		return doctor.Good("no upgrade is under way")
+	}
+	return doctor.Doubt("wait for the verdict: muster-agent status", "an upgrade is being watched; the watcher keeps or restores the version")
+}
+
+func (h Host) serverChecks(server string, trust gateway.Trust) []doctor.Check {
+	return []doctor.Check{
+		{Name: "proxy", Find: func(context.Context) doctor.Finding { return proxy(server) }},
+		{Name: "server", Find: func(ctx context.Context) doctor.Finding {
+			_, finding := ask(ctx, server, trust)
+			return finding
+		}},
+		{Name: "clock", Find: func(ctx context.Context) doctor.Finding {
+			date, finding := ask(ctx, server, trust)
+			if date.IsZero() || finding.Level == doctor.Problem {
+				return doctor.Finding{} // the check of the server says why
+			}
+			return doctor.Clock(h.Now(), date, "the server's")
+		}},
+	}
+}
+
+// proxy names the proxy that connections to the server use, which is easily forgotten.
+func proxy(server string) doctor.Finding {
+	u, err := url.Parse(server)
+	if err != nil {
+		return doctor.Finding{} // the check of the server says it
+	}
+	p, err := http.ProxyFromEnvironment(&http.Request{URL: u})
+	switch {
+	case err != nil:
+		return doctor.Bad("correct HTTPS_PROXY", "%v", err)
+	case p != nil:
+		return doctor.Doubt("if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s", u.Host, p.Redacted())
+	}
+	return doctor.Finding{}
+}
+
+// ask asks a server for its status, and returns the time of its clock.
+func ask(ctx context.Context, server string, trust gateway.Trust) (date time.Time, f doctor.Finding) {
+	client, err := trust.HTTPClient(server, nil)
+	if err != nil {
+		return date, doctor.Bad("pass --url https://SERVER:8220", "%v", err)
+	}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+agentapi.PathStatus, nil)
+	if err != nil {
+		return date, doctor.Bad("pass --url https://SERVER:8220", "%v", err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return date, unreachable(server, r.URL.Hostname(), err)
+	}
+	defer answer.Body.Close()
+	date, _ = http.ParseTime(answer.Header.Get("Date"))
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return date, doctor.Good("%s answers", server)
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return date, doctor.Bad("use the port for agents, 8220 unless configured otherwise", "%s is not the port for agents: it answers %s", server, answer.Status)
+	}
+	return date, doctor.Bad("on the server: muster status; journalctl --unit muster", "%s answers %s", server, answer.Status)
+}
+
+// unreachable explains why a server cannot be reached.
+func unreachable(server, name string, err error) doctor.Finding {
+	var (
+		dns       *net.DNSError
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+		hostname  x509.HostnameError
+		header    tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &dns):
+		return doctor.Bad("getent hosts "+name+"; correct the name in server.url of agent.yml, or your DNS", "no host has the name %s", name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return doctor.Bad("on the server: systemctl status muster", "nothing listens at %s", server)
+	case errors.As(err, &header):
+		return doctor.Bad("pass the https port of the server", "%s does not speak TLS", server)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return doctor.Bad("look at the clock here and on the server: `timedatectl`", "the server's certificate is not valid at the time of this machine")
+	case errors.As(err, &hostname):
+		return doctor.Bad("on the server: add the name to tls.names in its configuration", "the server's certificate does not name %s", name)
+	case errors.As(err, &authority):
+		return doctor.Bad("on the server: muster ca-pin; if it is another server, correct the address, otherwise enrol this host again", "the server has another CA than the one that is expected: %v", err)
+	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
+		return doctor.Bad("look for a firewall between this host and "+server, "%s does not answer", server)
+	}
+	return doctor.Bad("on the server: muster ca-pin; systemctl status muster", "%s cannot be reached: %v", server, errors.Unwrap(err))
+}
+
+// publishers reports whether the host trusts anybody: without, it refuses every upgrade.
+func (h Host) publishers(id *identity.Identity) doctor.Finding {
+	const mend = "enrol it again with the line that `muster keys create` prints"
+	pinned, err := tuf.Pinned(h.Disk, layout.Path(h.Top, layout.TrustDir))
+	switch {
+	case err != nil:
+		return doctor.Bad(mend, "the pinned root of the publishers cannot be read: %v", err)
+	case pinned:
+		return doctor.Good("upgrades are verified with the pinned root of the publishers")
+	case len(id.TrustedKeys) > 0:
+		return doctor.Good("upgrades are verified with %d keys of publishers", len(id.TrustedKeys))
+	}
+	return doctor.Bad(mend, "this host trusts no publisher, and refuses every upgrade")
+}

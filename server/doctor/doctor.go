@@ -1,0 +1,292 @@
+// Package doctor examines a server's machine for `muster doctor`: what keeps the server from
+// starting, from being reached, or from being trusted. Each finding names what mends it. It reads
+// what the server reads, and changes nothing.
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/server/app"
+)
+
+const (
+	op = "doctor"
+
+	// spareNeed is what a server needs on the disk beside its store: its log, and the packages
+	// that people push, which are some dozen MiB each.
+	spareNeed = 256 << 20
+
+	// service is the unit that the packages bring, and `muster server unit` prints.
+	service = "muster.service"
+)
+
+// Server is the server that is examined. All fields are required.
+type Server struct {
+	Disk disk.Disk
+	// Config is the configuration, and ConfigError why it was refused; then it has defaults.
+	Config      app.Config
+	ConfigError error
+	// StoreFile is the file of the embedded store.
+	StoreFile string
+	// Ping returns why Elasticsearch cannot be used. It is not called with the embedded store.
+	Ping func(ctx context.Context) error
+	Now  func() time.Time
+}
+
+// Checks returns the checks of the server, whether or not it runs.
+func (s Server) Checks() []doctor.Check {
+	simple := func(f func() doctor.Finding) func(context.Context) doctor.Finding {
+		return func(context.Context) doctor.Finding { return f() }
+	}
+	checks := []doctor.Check{
+		{Name: "system", Find: simple(doctor.Kernel)},
+		{Name: "time server", Find: simple(doctor.Synchronised)},
+		{Name: "SELinux", Find: simple(func() doctor.Finding { return doctor.SELinux("/usr/lib/muster") })},
+		{Name: "configuration", Find: simple(s.configuration)},
+		{Name: "data folder", Find: simple(s.folder)},
+		{Name: "space", Find: simple(s.space)},
+		{Name: "agents' port", Find: func(ctx context.Context) doctor.Finding { return s.port(ctx, s.Config.Agents.Listen, "agents.listen") }},
+		{Name: "operators' port", Find: func(ctx context.Context) doctor.Finding { return s.port(ctx, s.Config.Admin.Listen, "admin.listen") }},
+		{Name: "server", Find: s.ready},
+		{Name: "certificate", Find: s.certificate},
+		{Name: "CA", Find: simple(s.ca)},
+		{Name: "keys", Find: simple(s.keys)},
+		{Name: "service", Find: s.service},
+	}
+	if s.Config.Store.Elasticsearch != nil {
+		checks = append(checks, doctor.Check{Name: "Elasticsearch", Find: s.elasticsearch})
+	}
+	return checks
+}
+
+func (s Server) configuration() doctor.Finding {
+	file := s.Config.File
+	switch {
+	case s.ConfigError != nil:
+		return doctor.Bad("correct it; muster server --example-config explains every key; then: muster server --check --config "+file, "%v", s.ConfigError)
+	case s.Config.Outage != nil:
+		return doctor.Doubt("remove the section outage from "+file, "outage is a section of earlier versions, and is ignored")
+	case file == "":
+		return doctor.Good("without a file: every key has its default")
+	}
+	return doctor.Good("%s is valid", file)
+}
+
+func (s Server) folder() doctor.Finding {
+	if _, err := s.Disk.Lstat(op, s.Config.Data); errors.Is(err, fs.ErrNotExist) {
+		if parent := doctor.Folder(filepath.Dir(s.Config.Data)); parent.Level != doctor.OK {
+			return parent
+		}
+		return doctor.Good("the first start makes %s", s.Config.Data)
+	}
+	return doctor.Folder(s.Config.Data)
+}
+
+// space asks for room for a copy of the store, which an upgrade of the server makes.
+func (s Server) space() doctor.Finding {
+	folder := s.Config.Data
+	free, err := s.Disk.Free(op, folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		folder = filepath.Dir(folder)
+		free, err = s.Disk.Free(op, folder)
+	}
+	if err != nil {
+		return doctor.Doubt("df -h "+folder, "the free space is not known: %v", err)
+	}
+	need := int64(spareNeed)
+	if fi, err := s.Disk.Lstat(op, s.StoreFile); err == nil {
+		need += fi.Size()
+	}
+	return doctor.Space(folder, free, need, "a server with its backup")
+}
+
+// port accepts a port that is free, or that a Muster server has.
+func (s Server) port(ctx context.Context, listen, key string) doctor.Finding {
+	free, holder, f := doctor.Port(listen)
+	if free || f.Level == doctor.OK {
+		return f
+	}
+	if conn, err := s.dial(ctx, listen); err == nil {
+		defer conn.Close()
+		if certs := conn.ConnectionState().PeerCertificates; len(certs) > 0 && s.isOurs(certs) {
+			return doctor.Good("%s is the server's", listen)
+		}
+	}
+	if holder == "" {
+		f.Mend += "; run this with sudo to see which"
+	}
+	f.Mend += " (" + key + ")"
+	return f
+}
+
+// dial connects to this machine at the port of a listener.
+func (s Server) dial(ctx context.Context, listen string) (*tls.Conn, error) {
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", local(listen)) //nolint:gosec // the certificate is what is examined
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*tls.Conn), nil
+}
+
+// local returns the address at which this machine reaches a listener.
+func local(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// isOurs reports whether a chain ends at the CA in the data folder, or is the operator's.
+func (s Server) isOurs(chain []*x509.Certificate) bool {
+	ca, err := s.readCA()
+	if err != nil {
+		return s.Config.TLS.Certificate != ""
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: chain[0].NotBefore})
+	return err == nil
+}
+
+func (s Server) readCA() (*x509.Certificate, error) {
+	file := filepath.Join(s.Config.Data, "tls", "ca.crt")
+	if s.Config.TLS.Certificate != "" {
+		file = s.Config.TLS.Certificate
+	}
+	text, err := s.Disk.ReadFile(op, file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// ready asks the running server, as a load balancer does.
+func (s Server) ready(ctx context.Context) doctor.Finding {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // no secret is sent
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+local(s.Config.Admin.Listen)+"/readyz", nil)
+	if err != nil {
+		return doctor.Bad("correct admin.listen", "%v", err)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return doctor.Doubt("sudo systemctl start muster; journalctl --unit muster says why it ended", "no server answers at %s", s.Config.Admin.Listen)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return doctor.Bad("muster status; journalctl --unit muster", "the server runs and is not ready: it answers %s", answer.Status)
+	}
+	return doctor.Good("it runs and is ready")
+}
+
+// certificate examines what the running server shows to agents.
+func (s Server) certificate(ctx context.Context) doctor.Finding {
+	conn, err := s.dial(ctx, s.Config.Agents.Listen)
+	if err != nil {
+		return doctor.Finding{} // the check of the server says that none runs
+	}
+	defer conn.Close()
+	certs := conn.ConnectionState().PeerCertificates
+	if len(certs) == 0 {
+		return doctor.Finding{}
+	}
+	host := ""
+	if u, err := url.Parse(s.Config.Agents.URL); err == nil {
+		host = u.Hostname()
+	}
+	mend := "add the name to tls.names in the configuration; sudo systemctl restart muster, which renews it"
+	if s.Config.TLS.Certificate != "" {
+		mend = "replace " + s.Config.TLS.Certificate + ", which the server reads again by itself"
+	}
+	return doctor.Certificate(certs[0], host, s.Now(), mend)
+}
+
+func (s Server) ca() doctor.Finding {
+	ca, err := s.readCA()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return doctor.Good("the first start makes it")
+	case errors.Is(err, fs.ErrPermission):
+		return doctor.Doubt("run this as the server's user: sudo runuser -u muster -- muster doctor", "this user may not read it")
+	case err != nil:
+		return doctor.Bad("put it back from a backup: muster restore", "%v", err)
+	}
+	return doctor.Certificate(ca, "", s.Now(), "muster ca-pin --help has the steps to another one; hosts have to enrol again")
+}
+
+// keys reports the keys that a server beside an existing CA must have.
+func (s Server) keys() doctor.Finding {
+	if _, err := s.readCA(); err != nil {
+		return doctor.Finding{}
+	}
+	var missing []string
+	for _, name := range []string{"online.key", "session-key", "encryption-key"} {
+		file := filepath.Join(s.Config.Data, "trust", name)
+		if _, err := s.Disk.Lstat(op, file); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, file)
+		}
+	}
+	if len(missing) > 0 {
+		return doctor.Bad("copy the folder trust from another server, or from a backup", "missing: %s", strings.Join(missing, ", "))
+	}
+	return doctor.Good("the server has its keys")
+}
+
+// service asks systemd, where it runs.
+func (s Server) service(ctx context.Context) doctor.Finding {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return doctor.Doubt("have something start `muster server` at boot", "systemd does not run here")
+	}
+	enabled := systemctl(ctx, "is-enabled")
+	active := systemctl(ctx, "is-active")
+	switch {
+	case enabled == "" || enabled == "not-found":
+		return doctor.Doubt("sudo sh -c 'muster server unit > /etc/systemd/system/muster.service' && sudo systemctl enable --now muster", "there is no unit %s", service)
+	case active == "failed":
+		return doctor.Bad("journalctl --unit muster; sudo systemctl restart muster", "%s has failed", service)
+	case active != "active":
+		return doctor.Doubt("sudo systemctl start muster", "%s is %s", service, active)
+	case enabled != "enabled":
+		return doctor.Doubt("sudo systemctl enable muster", "%s runs and does not start at boot: it is %s", service, enabled)
+	}
+	return doctor.Good("%s runs and starts at boot", service)
+}
+
+// systemctl returns the word that systemctl prints of the service; its exit status says the same.
+func systemctl(ctx context.Context, verb string) string {
+	out, err := exec.CommandContext(ctx, "systemctl", verb, service).Output()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (s Server) elasticsearch(ctx context.Context) doctor.Finding {
+	if err := s.Ping(ctx); err != nil {
+		return doctor.Bad("curl the addresses in store.elasticsearch.hosts from this machine", "%v", err)
+	}
+	return doctor.Good("it answers")
+}
