@@ -48,6 +48,7 @@ var debianPackages = []struct{ program, name string }{
 	{"dockerd", "docker.io"},                   // tests start engines of their own
 	{"rpm", "rpm"},                             // installs our packages for other systems
 	{"lintian", "lintian"},                     // checks our packages for Debian
+	{"promtool", "prometheus"},                 // checks our alerts
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // checked by its folder, see have
 	{"mvn", "maven"},                           // fetches Elasticsearch
 	{"java", javaPackages[0]},                  // runs it, see javaPackage
