@@ -1,3 +1,4 @@
-// Package monitoring tests the alerts and the dashboard of packaging/monitoring, by Prometheus' own
-// tool and by the list of metrics that the server exports.
+// Package monitoring tests packaging/monitoring: promtool tests the alerts, and a real
+// Prometheus scrapes a real server to show that the dashboard and the alerts name metrics
+// that exist.
 package monitoring

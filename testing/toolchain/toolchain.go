@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,11 +49,15 @@ var debianPackages = []struct{ program, name string }{
 	{"dockerd", "docker.io"},                   // tests start engines of their own
 	{"rpm", "rpm"},                             // installs our packages for other systems
 	{"lintian", "lintian"},                     // checks our packages for Debian
-	{"promtool", "prometheus"},                 // checks our alerts
+	{"promtool", monitor},                      // tests alerts, and comes with a Prometheus that scrapes
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // checked by its folder, see have
 	{"mvn", "maven"},                           // fetches Elasticsearch
 	{"java", javaPackages[0]},                  // runs it, see javaPackage
 }
+
+// monitor is a package whose service would listen on all addresses without a password.
+// Tests run a Prometheus of their own, so Setup masks the service before it installs it.
+const monitor = "prometheus"
 
 // javaPackages run Elasticsearch; a release of Debian has one or two of them.
 var javaPackages = []string{"openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"}
@@ -126,15 +131,24 @@ func installMissing(ctx context.Context, out io.Writer) error {
 	install := func() []string {
 		return append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
 	}
+	mask := ""
+	if slices.Contains(missing, monitor) {
+		mask = "sudo systemctl mask " + monitor + ".service && "
+	}
 	_, err := exec.LookPath("apt-get")
 	if runtime.GOOS != "linux" || err != nil || os.Geteuid() != 0 {
-		fmt.Fprintf(out, "Not installed: %s. Suites that need them will be skipped. On Debian:\n  sudo apt-get update && sudo %s\n",
-			strings.Join(missing, ", "), strings.Join(install(), " "))
+		fmt.Fprintf(out, "Not installed: %s. Suites that need them will be skipped. On Debian:\n  sudo apt-get update && %ssudo %s\n",
+			strings.Join(missing, ", "), mask, strings.Join(install(), " "))
 		return nil
 	}
 	env := []string{"DEBIAN_FRONTEND=noninteractive"}
 	if err := quietly(ctx, out, "", env, "apt-get", "update", "-q"); err != nil {
 		return err
+	}
+	if _, err := exec.LookPath("systemctl"); err == nil && mask != "" {
+		if err := quietly(ctx, out, "", nil, "systemctl", "mask", monitor+".service"); err != nil {
+			return err
+		}
 	}
 	missing = Missing() // only now javaPackage knows the packages of the release
 	fmt.Fprintf(out, "Installing %s …\n", strings.Join(missing, ", "))

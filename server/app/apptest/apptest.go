@@ -1,6 +1,6 @@
 // Package apptest runs whole servers inside tests: a real store in a temporary folder,
 // both listeners with TLS, and the requests that most scenarios begin with. Only tests of
-// the HTTP interfaces, of package app and of the command line use it.
+// the HTTP interfaces, of package app, of the command line and of packaging/monitoring use it.
 package apptest
 
 import (
