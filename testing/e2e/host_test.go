@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -49,10 +50,10 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	// The watcher reports its verdict before it ends, and a removal waits for that.
 	eventually(t, "only the agent keeps the host from being removed", func() error {
 		out, err := h.CLI(ctx, "uninstall", "--yes")
-		if err == nil || !strings.Contains(err.Error()+out, "stop it first") {
-			return fmt.Errorf("muster-agent uninstall: %v: %s", err, out)
+		if err != nil && strings.Contains(err.Error()+out, "stop it first") {
+			return nil
 		}
-		return nil
+		return errors.Join(fmt.Errorf("muster-agent uninstall printed %q", out), err)
 	})
 	check(t, h.Stop())
 	refuses("not running", "status")
