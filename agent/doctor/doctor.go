@@ -138,7 +138,7 @@ func (h Host) registers() doctor.Finding {
 		return doctor.Finding{}
 	}
 	if err := h.CheckServices(); err != nil {
-		return doctor.Bad("see the message", "%v", err)
+		return doctor.Bad("install with sudo, and with a --top that services see, such as /opt/muster; or with --no-service, and have what starts programs here run `muster-agent run`", "%v", err)
 	}
 	if h.Manager == "" {
 		return doctor.Bad("install with --no-service, and have something else run `muster-agent run`", "no service manager was found")

@@ -25,7 +25,12 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-const opInstall = "install"
+const (
+	opInstall = "install"
+
+	// writeCheck is the file that is made and removed to check that the installation can write.
+	writeCheck = ".muster-write-check"
+)
 
 // Services is the host's service manager.
 type Services interface {
@@ -81,6 +86,9 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	}
 	before, err := i.look()
 	if err != nil {
+		return out, err
+	}
+	if err := i.checkWritable(); err != nil {
 		return out, err
 	}
 	var s *enrollmentSession
@@ -185,6 +193,23 @@ func (i Installation) checkTop() (existed bool, err error) {
 		return true, fmt.Errorf("%s is not empty (it holds %s): choose another folder with %s, or empty this one", i.Top, entries[0].Name(), topFlag(i.roots()))
 	}
 	return true, nil
+}
+
+// checkWritable refuses a folder in which nothing can be made, before there is anything to undo.
+func (i Installation) checkWritable() error {
+	folder := i.Top
+	for folder != filepath.Dir(folder) {
+		if _, err := i.Disk.Lstat(opInstall, folder); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	name := filepath.Join(folder, writeCheck)
+	f, err := i.Disk.OpenFile(opInstall, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("%s: %w: `muster-agent doctor --top %s` names what mends it", topFlag(i.roots()), err, i.Top)
+	}
+	return errors.Join(f.Close(), i.Disk.Remove(opInstall, name))
 }
 
 // place makes the home of the version.

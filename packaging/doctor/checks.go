@@ -52,6 +52,51 @@ func Folder(folder string) Finding {
 	return Good("%s can be written to", folder)
 }
 
+// Owners reports files in a folder, and in the folders in it, that belong to another user than the
+// folder: a command that root ran on a service's data leaves such files, which the service may not
+// open.
+func Owners(folder string) Finding {
+	fi, err := os.Stat(folder)
+	if err != nil {
+		return Finding{} // the check of the folder says it
+	}
+	owner, ok := ownerOf(fi)
+	if !ok || owner == 0 {
+		return Finding{} // root may open all
+	}
+	var others []string
+	for _, dir := range append([]string{"."}, foldersIn(folder)...) {
+		entries, _ := os.ReadDir(filepath.Join(folder, dir)) // what may not be read is not judged
+		for _, e := range entries {
+			fi, err := e.Info()
+			if err != nil {
+				continue // it has been removed
+			}
+			if user, ok := ownerOf(fi); ok && user != owner {
+				others = append(others, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	const shown = 3 // enough to recognise what made them
+	switch n := len(others); {
+	case n == 0:
+		return Good("all in %s belongs to its owner", folder)
+	case n > shown:
+		others = append(others[:shown:shown], fmt.Sprintf("%d more", n-shown))
+	}
+	return Doubt("sudo chown -R --reference="+folder+" "+folder, "in %s these do not belong to its owner, who may be unable to open them: %s", folder, strings.Join(others, ", "))
+}
+
+func foldersIn(folder string) (names []string) {
+	entries, _ := os.ReadDir(folder) // what may not be read is not judged
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
 // mountOf returns the folder at which the file system of a folder is mounted.
 func mountOf(folder string) string {
 	device := func(dir string) (uint64, bool) {

@@ -24,8 +24,14 @@ const (
 	Problem Level = "problem"
 )
 
-// checkTimeout bounds a check. The slowest asks a server that does not answer.
-const checkTimeout = 10 * time.Second
+const (
+	// checkTimeout bounds a check. The slowest asks a server that does not answer.
+	checkTimeout = 10 * time.Second
+
+	// lastWords is how long a check whose context has ended may take to return what it knows. A check
+	// that waits for a disk cannot heed its context, and is given up.
+	lastWords = 2 * time.Second
+)
 
 // Finding is what a check found.
 type Finding struct {
@@ -64,9 +70,7 @@ func Run(ctx context.Context, checks []Check) []Finding {
 	var wg sync.WaitGroup
 	for i, c := range checks {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-			defer cancel()
-			all[i] = c.Find(ctx)
+			all[i] = c.find(ctx)
 			all[i].Check = c.Name
 		})
 	}
@@ -78,6 +82,25 @@ func Run(ctx context.Context, checks []Check) []Finding {
 		}
 	}
 	return found
+}
+
+// find runs the check, and gives it up if it does not return in time.
+func (c Check) find(ctx context.Context) Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	done := make(chan Finding, 1) // a check that was given up sends to nobody
+	go func() { done <- c.Find(ctx) }()
+	select {
+	case f := <-done:
+		return f
+	case <-ctx.Done():
+	}
+	select {
+	case f := <-done:
+		return f
+	case <-time.After(lastWords):
+		return Bad("look for a disk that does not answer: sudo dmesg | tail; findmnt", "the check did not end within %s", checkTimeout+lastWords)
+	}
 }
 
 // Err returns how many problems were found, and nil if none was.

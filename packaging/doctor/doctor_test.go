@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -97,4 +98,22 @@ func TestFindingsAreInTheOrderOfTheChecks(t *testing.T) {
 	if err := Err(found); err == nil || err.Error() != "1 problem was found" {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+func TestAHangingCheckIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		defer close(hang)
+		begin := time.Now()
+		found := Run(t.Context(), []Check{
+			{"disk", func(context.Context) Finding { <-hang; return Good("never") }},
+			{"server", func(ctx context.Context) Finding { <-ctx.Done(); return Bad("open the firewall", "it does not answer") }},
+		})
+		if len(found) != 2 || found[0].Level != Problem || !strings.Contains(found[0].Found, "did not end within 12s") || found[1].Mend != "open the firewall" {
+			t.Errorf("found %+v", found)
+		}
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
 }

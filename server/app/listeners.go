@@ -52,7 +52,7 @@ func listen(given net.Listener, key, addr, flag string) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: is another server running? choose another address with %s", key, err, flag)
+		return nil, fmt.Errorf("%s: %w: is another server running? `muster doctor` names who listens; choose another address with %s", key, err, flag)
 	}
 	return l, nil
 }

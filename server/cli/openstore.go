@@ -5,10 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	findings "github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/backup"
 	"github.com/muster-fleet/muster/server/store"
@@ -28,16 +31,24 @@ func openStore(ctx context.Context, config app.Config) (store.Store, error) {
 // openStoreAs opens the store. With asIs it leaves the schema in Elasticsearch as it is, which
 // other servers may be changing; the schema of the embedded store is the owner's affair.
 func openStoreAs(ctx context.Context, config app.Config, asIs bool) (store.Store, error) {
-	if err := os.MkdirAll(config.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
+	if err := checkData(config.Data); err != nil {
+		return nil, err
 	}
-	if interrupted, err := backup.Interrupted(disk.OS{}, config.Data); err != nil || interrupted {
-		return nil, errors.Join(err, fmt.Errorf("the restore of %s was interrupted: run the same `muster restore` again, which completes it", config.Data))
+	interrupted, err := backup.Interrupted(disk.OS{}, config.Data)
+	if err != nil {
+		return nil, err
+	}
+	if interrupted {
+		return nil, fmt.Errorf("the restore of %s was interrupted: run the same `muster restore` again, which completes it", config.Data)
 	}
 	if es := config.Store.Elasticsearch; es != nil {
 		return openElastic(ctx, es, asIs)
 	}
 	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
+	if errors.Is(err, fs.ErrPermission) {
+		// A command that root ran on the data left a file that the server's user may not open.
+		return nil, fmt.Errorf("%w: sudo chown -R --reference=%s %s", err, config.Data, config.Data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +57,24 @@ func openStoreAs(ctx context.Context, config app.Config, asIs bool) (store.Store
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// checkData makes the data folder if there is none, and refuses one in which this process may not
+// write: what may not be read would be taken for damaged. It accepts a full disk, which a server can
+// start on.
+func checkData(data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w: choose another with --data; `muster doctor` names what mends this one", err)
+	}
+	f, err := os.CreateTemp(data, ".muster-*")
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		found := findings.Folder(data)
+		return fmt.Errorf("data folder: %s: %s", found.Found, found.Mend)
+	}
+	if err != nil {
+		return nil //nolint:nilerr // whoever needs to write reports it
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func openElastic(ctx context.Context, c *app.ElasticsearchConfig, asIs bool) (store.Store, error) {

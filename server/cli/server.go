@@ -159,6 +159,9 @@ func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Con
 	if err := config.Validate(); err != nil {
 		return err
 	}
+	if err := checkData(config.Data); err != nil {
+		return err
+	}
 	log := slog.New(slog.NewTextHandler(logTo, &slog.HandlerOptions{Level: config.Log.Level}))
 	memory := config.Limits.MemoryBytes
 	if memory == 0 {

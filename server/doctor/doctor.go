@@ -60,6 +60,7 @@ func (s Server) Checks() []doctor.Check {
 		{Name: "SELinux", Find: simple(func() doctor.Finding { return doctor.SELinux("/usr/lib/muster") })},
 		{Name: "configuration", Find: simple(s.configuration)},
 		{Name: "data folder", Find: simple(s.folder)},
+		{Name: "owners", Find: simple(func() doctor.Finding { return doctor.Owners(s.Config.Data) })},
 		{Name: "space", Find: simple(s.space)},
 		{Name: "agents' port", Find: func(ctx context.Context) doctor.Finding { return s.port(ctx, s.Config.Agents.Listen, "agents.listen") }},
 		{Name: "operators' port", Find: func(ctx context.Context) doctor.Finding { return s.port(ctx, s.Config.Admin.Listen, "admin.listen") }},
