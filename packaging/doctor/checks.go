@@ -39,7 +39,7 @@ func Folder(folder string) Finding {
 	case errors.Is(err, syscall.EROFS):
 		return Bad("sudo mount -o remount,rw "+mountOf(folder)+"; if the kernel made it read-only, look at `dmesg` first", "the file system of %s is read-only", folder)
 	case errors.Is(err, fs.ErrPermission):
-		return Bad("run this with sudo, or as the user who owns it: ls -ld "+folder, "this user may not write to %s", folder)
+		return Bad("run this as the user who owns it, whom this shows: ls -ld "+folder, "this user may not write to %s", folder)
 	case errors.Is(err, syscall.ENOSPC):
 		return Bad("df -h "+folder+"; df -i "+folder, "no space or no inodes are left for %s", folder)
 	case err != nil:

@@ -81,7 +81,7 @@ func TestServerWithoutRightsToItsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := start()
-	if want := "this user may not write to " + data + ": run this with sudo, or as the user who owns it: ls -ld " + data; !strings.Contains(got, want) || strings.Contains(got, "restore") || strings.Contains(got, "damaged") {
+	if want := "this user may not write to " + data + ": run this as the user who owns it, whom this shows: ls -ld " + data; !strings.Contains(got, want) || strings.Contains(got, "restore") || strings.Contains(got, "damaged") {
 		t.Errorf("the server prints %q, want %q", got, want)
 	}
 
