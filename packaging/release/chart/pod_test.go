@@ -3,10 +3,7 @@
 package chart
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,17 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/muster-fleet/muster/packaging/release/image"
+	"github.com/muster-fleet/muster/packaging/release/releasetest"
 	"github.com/muster-fleet/muster/testing/docker"
 )
-
-// waitLimit bounds the wait for a start, which takes a second, also in a container.
-const waitLimit = time.Minute
 
 // pod runs the container of the chart as a kubelet would, by a Docker engine.
 type pod struct {
@@ -91,10 +85,10 @@ func (p pod) run(values map[string]any) (id string, grace int64) {
 		args = append(args, "--volume="+mount)
 	}
 	// The network is the machine's, whose ports may be taken.
-	admin := freeAddress(p.t)
+	admin := releasetest.FreeAddress(p.t)
 	args = append(append(args, p.image), c.Args...)
-	id = p.docker(append(args, "--agents-listen", freeAddress(p.t), "--admin-listen", admin)...)
-	ready(p.t, "https://"+admin+c.ReadinessProbe.HTTPGet.Path)
+	id = p.docker(append(args, "--agents-listen", releasetest.FreeAddress(p.t), "--admin-listen", admin)...)
+	releasetest.Ready(p.t, "https://"+admin+c.ReadinessProbe.HTTPGet.Path)
 	return id, *set.TerminationGracePeriodSeconds
 }
 
@@ -184,37 +178,4 @@ func imageFile(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// freeAddress returns an address that was free just now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func ready(t *testing.T, url string) {
-	t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a kubelet does not verify either
-	}}
-	deadline := time.Now().Add(waitLimit)
-	for {
-		r, err := client.Get(url)
-		if err == nil {
-			_ = r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return
-			}
-			err = fmt.Errorf("%s answers %s", url, r.Status)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for the server: %v", err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

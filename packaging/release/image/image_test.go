@@ -3,10 +3,6 @@
 package image
 
 import (
-	"crypto/tls"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,14 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/release/releasetest"
 	"github.com/muster-fleet/muster/testing/docker"
 )
 
-const (
-	// waitLimit bounds each wait: a start takes a second, also in a container.
-	waitLimit = time.Minute
-	version   = "1.2.3"
-)
+const version = "1.2.3"
 
 // write writes the image of the server as it is in this repository.
 func write(t *testing.T) string {
@@ -61,11 +54,11 @@ func TestServerRunsInAContainer(t *testing.T) {
 		return out
 	}
 	must("load", "--input", write(t))
-	agents, admin := freeAddress(t), freeAddress(t)
+	agents, admin := releasetest.FreeAddress(t), releasetest.FreeAddress(t)
 	start := []string{"run", "--detach", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--volume=data:/var/lib/muster",
 		"muster:" + version, "server", "--agents-listen", agents, "--admin-listen", admin}
 	container := must(start...)
-	ready(t, admin)
+	releasetest.Ready(t, "https://"+admin+"/readyz")
 	if out := must("top", container, "-o", "pid,uid"); !strings.HasSuffix(out, " 65532") {
 		t.Errorf("it runs as %q, want the user 65532", out)
 	}
@@ -80,48 +73,15 @@ func TestServerRunsInAContainer(t *testing.T) {
 	}
 	must("rm", container)
 	container = must(start...)
-	ready(t, admin)
+	releasetest.Ready(t, "https://"+admin+"/readyz")
 	if again := must("exec", container, "/muster", "ca-pin"); again != pin {
 		t.Errorf("the CA is %s, want the one of the volume, %s", again, pin)
 	}
 
-	// Whoever mounts a folder of another user is told which.
+	// A folder of another user is refused by name.
 	folder := t.TempDir()
-	out, err := run("run", "--rm", "--read-only", "--network=host", "--volume="+folder+":/var/lib/muster", "muster:"+version, "server", "--agents-listen", freeAddress(t), "--admin-listen", freeAddress(t))
+	out, err := run("run", "--rm", "--read-only", "--network=host", "--volume="+folder+":/var/lib/muster", "muster:"+version, "server", "--agents-listen", releasetest.FreeAddress(t), "--admin-listen", releasetest.FreeAddress(t))
 	if err == nil || !strings.Contains(out, "/var/lib/muster") || !strings.Contains(out, "permission denied") {
 		t.Errorf("a folder of root is refused with %q, %v", out, err)
-	}
-}
-
-// freeAddress returns an address that was free just now: the container shares the network.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func ready(t *testing.T, admin string) {
-	t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // only whether it answers
-	}}
-	deadline := time.Now().Add(waitLimit)
-	for {
-		r, err := client.Get("https://" + admin + "/readyz")
-		if err == nil {
-			_ = r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return
-			}
-			err = fmt.Errorf("/readyz answers %s", r.Status)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for the server: %v", err)
-		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
