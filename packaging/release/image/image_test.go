@@ -55,8 +55,10 @@ func TestServerRunsInAContainer(t *testing.T) {
 	}
 	must("load", "--input", write(t))
 	agents, admin := releasetest.FreeAddress(t), releasetest.FreeAddress(t)
-	start := []string{"run", "--detach", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--volume=data:/var/lib/muster",
-		"muster:" + version, "server", "--agents-listen", agents, "--admin-listen", admin}
+	start := []string{
+		"run", "--detach", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--volume=data:/var/lib/muster",
+		"muster:" + version, "server", "--agents-listen", agents, "--admin-listen", admin,
+	}
 	container := must(start...)
 	releasetest.Ready(t, "https://"+admin+"/readyz")
 	if out := must("top", container, "-o", "pid,uid"); !strings.HasSuffix(out, " 65532") {
