@@ -106,7 +106,7 @@ type UpgradingServer struct {
 	// StoppedAt is when it began to close its listeners, and ServedAt when it served again.
 	StoppedAt *time.Time `json:"stopped_at,omitempty"`
 	ServedAt  *time.Time `json:"served_at,omitempty"`
-	// Before is how many agents were parked when it was to stop, and After how many are
+	// Before is how many agents were parked while no server had stopped, and After how many are
 	// since it serves again.
 	Before int `json:"agents_before"`
 	After  int `json:"agents_after"`

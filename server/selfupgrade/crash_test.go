@@ -153,6 +153,19 @@ func (w *world) setSchema(version string) {
 	}
 }
 
+// parked returns the agents of one server: those of a server that stops go to the other.
+func (w *world) parked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	serving := 0
+	for _, m := range w.machines {
+		if m.serving != "" {
+			serving++
+		}
+	}
+	return 1000 / max(serving, 1)
+}
+
 func (w *world) nobodyServes(while string) {
 	for _, m := range w.machines {
 		if m.serving != "" {
@@ -220,7 +233,7 @@ func (m *machine) process(ctx context.Context) error {
 		m.serving = ""
 		m.w.mu.Unlock()
 	}()
-	config.Self.Serving, config.Parked = true, func() int { return 500 }
+	config.Self.Serving, config.Parked = true, m.w.parked
 	serving := selfupgrade.New(config)
 	serving.Run(ctx)
 	return nil
@@ -253,8 +266,11 @@ func upgraded(t *testing.T, from, to string, kills []string, change func(*world)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for _, m := range w.machines {
-			all.Go(func() { m.run(ctx) })
+		for i, m := range w.machines {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond) // servers do not act in the same moment
+				m.run(ctx)
+			})
 		}
 		time.Sleep(3 * time.Second)
 		w.mu.Lock()
@@ -325,8 +341,11 @@ func TestServersAreUpgradedAndBroughtBack(t *testing.T) {
 	if d, ok := u.Downtime(); u.Phase != fleet.ServerDone || !ok || d > 5*time.Second || u.Problem != "" || u.Backup != "/backup" || u.Intended == nil {
 		t.Errorf("the upgrade ended %s (%s) with %s, %v without servers, backed up to %q", u.Phase, u.Problem, d, ok, u.Backup)
 	}
+	if before, after := u.Agents(); before != 1000 || after != 1000 {
+		t.Errorf("of 1000 agents %d were counted before, and %d after", before, after)
+	}
 	u, _, _ = upgraded(t, "1.1.0", "1.0.0", nil, nil)
-	if u.Phase != fleet.ServerDone {
+	if u.Phase != fleet.ServerDone || u.Problem != "" {
 		t.Errorf("the way back ended %s: %s", u.Phase, u.Problem)
 	}
 }

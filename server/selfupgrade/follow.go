@@ -261,7 +261,10 @@ func (f *Follower) own(ctx context.Context, u *fleet.ServerUpgrade, me Me, step 
 		}
 		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) { s.Problem = err.Error() })
 	case Hold:
-		return reached(fleet.ServerHold)
+		parked := f.Parked()
+		return Wait, f.report(ctx, u, func(s *fleet.UpgradingServer) {
+			s.Reached, s.Problem, s.Before = fleet.ServerHold, "", parked
+		})
 	case Stop:
 		return f.stop(ctx, u, me)
 	case Stopped:
@@ -308,10 +311,9 @@ func (f *Follower) stop(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 	if err := f.record(u, me, fleet.ServerStop); err != nil {
 		return Wait, err
 	}
-	parked := f.Parked()
 	return Stop, f.report(ctx, u, func(s *fleet.UpgradingServer) {
 		if s.StoppedAt == nil {
-			s.StoppedAt, s.Before = new(f.Now.UTC()), parked
+			s.StoppedAt = new(f.Now.UTC())
 		}
 	})
 }
