@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,14 +74,31 @@ func TestCountFunctionsLeavesOutGeneratedCases(t *testing.T) {
 	}
 }
 
-// Every package is tested exactly once.
+// Every package is tested exactly once, also on a fresh machine, where go reports what it downloads.
 func TestListPackagesHasEveryPackageOnce(t *testing.T) {
-	p, err := listPackages(t.Context(), filepath.Join("..", ".."))
+	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("GOPROXY", "file://"+filepath.Join(strings.TrimSpace(string(cache)), "cache", "download"))
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Setenv("GOFLAGS", "-modcacherw")
+	root := filepath.Join("..", "..")
+	var downloads bytes.Buffer
+	p, err := listPackages(t.Context(), root, &downloads)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &downloads)
+	}
+	if !strings.Contains(downloads.String(), "go: downloading") {
+		t.Error("nothing was downloaded")
+	}
 	if p.harness[0] != "./testing/e2e" || len(p.raced) < 50 {
 		t.Errorf("there are %d packages under the race detector, and %q without", len(p.raced), p.harness)
+	}
+	for _, pkg := range slices.Concat(p.raced, p.harness) {
+		if _, err := os.Stat(filepath.Join(root, pkg)); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, pkg := range p.raced {
 		if strings.HasPrefix(pkg, "./testing/") && !strings.HasPrefix(pkg, "./testing/simulation") && !strings.HasPrefix(pkg, "./testing/loadtest") {

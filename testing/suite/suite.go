@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
 		return fmt.Errorf("%w: the browser test needs the web UI", err)
 	}
-	pkgs, err := listPackages(ctx, root)
+	pkgs, err := listPackages(ctx, root, out)
 	if err != nil {
 		return err
 	}
@@ -108,10 +109,13 @@ const module = "github.com/muster-fleet/muster/"
 // order, and a long one that starts last would run alone.
 var longFirst = []string{"testing/e2e", "testing/cluster", "testing/esnode", "server/store/elastic", "server/store/sqlite", "server/cli"}
 
-func listPackages(ctx context.Context, root string) (p packages, err error) {
-	var list bytes.Buffer
-	if err := toolchain.Run(ctx, &list, root, nil, "go", "list", "-tags="+toolchain.Tags, "./..."); err != nil {
-		return p, fmt.Errorf("%w\n%s", err, list.String())
+func listPackages(ctx context.Context, root string, out io.Writer) (p packages, err error) {
+	c := exec.CommandContext(ctx, "go", "list", "-tags="+toolchain.Tags, "./...")
+	// Apart from the list, since go reports there what it downloads.
+	c.Dir, c.Stderr = root, out
+	list, err := c.Output()
+	if err != nil {
+		return p, fmt.Errorf("list the packages: %w", err)
 	}
 	rank := func(pkg string) int {
 		if i := slices.Index(longFirst, pkg); i >= 0 {
@@ -119,7 +123,7 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 		}
 		return len(longFirst)
 	}
-	all := strings.Fields(strings.ReplaceAll(list.String(), module, ""))
+	all := strings.Fields(strings.ReplaceAll(string(list), module, ""))
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, pkg := range all {
 		switch {
