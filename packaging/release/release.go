@@ -54,6 +54,7 @@ func Build(ctx context.Context, o Options) (dir string, err error) {
 
 // linux makes everything for Linux.
 func (r *release) linux(ctx context.Context) error {
+	var images []image.Options
 	for _, arch := range r.Architectures {
 		p, err := r.programs(ctx, "linux", arch, true)
 		if err != nil {
@@ -66,9 +67,11 @@ func (r *release) linux(ctx context.Context) error {
 		if err := r.serverArchive(p); err != nil {
 			return err
 		}
-		if err := r.serverImage(p); err != nil {
+		server := image.Options{Arch: p.arch, Program: p.server, Version: r.Version, Source: homepage, Created: r.Time}
+		if err := image.Write(filepath.Join(r.dir, fmt.Sprintf("muster-image-%s-linux-%s.tar", r.Version, p.arch)), server); err != nil {
 			return err
 		}
+		images = append(images, server)
 		for _, info := range []func() (*pkg, error){
 			func() (*pkg, error) { return r.serverPackage(p) },
 			func() (*pkg, error) { return r.agentPackage(p, m) },
@@ -85,14 +88,7 @@ func (r *release) linux(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// serverImage makes the container image of the server.
-func (r *release) serverImage(p programs) error {
-	return image.Write(filepath.Join(r.dir, fmt.Sprintf("muster-image-%s-linux-%s.tar", r.Version, p.arch)), image.Options{
-		Arch: p.arch, Program: p.server, Version: r.Version, Source: homepage, Created: r.Time,
-	})
+	return image.WriteAll(filepath.Join(r.dir, fmt.Sprintf("muster-image-%s-oci.tar", r.Version)), images)
 }
 
 // chart packages the Helm chart, which is for all architectures.

@@ -105,7 +105,7 @@ func TestReleaseIsReproducibleAndSigned(t *testing.T) {
 	want := []string{
 		"SHA256SUMS", "muster-1.0.0-1." + rpmArch + ".rpm", "muster-1.0.0-linux-" + a + ".cdx.json", "muster-1.0.0-linux-" + a + ".tar.gz",
 		"muster-agent-1.0.0-1." + rpmArch + ".rpm", "muster-agent-1.0.0-linux-" + a + ".cdx.json", "muster-agent-1.0.0-linux-" + a + ".tar.gz",
-		"muster-agent_1.0.0_" + a + ".deb", "muster-chart-1.0.0.tgz", "muster-image-1.0.0-linux-" + a + ".tar", "muster-watcher-1.0.0-linux-" + a + ".cdx.json", "muster_1.0.0_" + a + ".deb",
+		"muster-agent_1.0.0_" + a + ".deb", "muster-chart-1.0.0.tgz", "muster-image-1.0.0-linux-" + a + ".tar", "muster-image-1.0.0-oci.tar", "muster-watcher-1.0.0-linux-" + a + ".cdx.json", "muster_1.0.0_" + a + ".deb",
 	}
 	if got := names(one); !slices.Equal(got, want) {
 		t.Errorf("the release has %q, want %q", got, want)

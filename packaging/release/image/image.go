@@ -1,5 +1,5 @@
-// Package image makes the server's container image, without a container engine. The release program
-// calls it with the built server; engines and the tools of registries read what it writes.
+// Package image makes the server's container images, without a container engine. The release program
+// calls it with the built servers; engines and the tools of registries read what it writes.
 package image
 
 import (
@@ -8,14 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 const (
@@ -34,7 +38,7 @@ type Options struct {
 	Created time.Time
 }
 
-// Write writes the image as a file that `docker load` reads. The same options give the same bytes.
+// Write writes an image as a file that `docker load` reads. The same options give the same bytes.
 func Write(file string, o Options) error {
 	tag, err := name.NewTag("muster:" + o.Version)
 	if err != nil {
@@ -47,17 +51,75 @@ func Write(file string, o Options) error {
 	return tarball.WriteToFile(file, tag, img)
 }
 
+// WriteAll writes the images of all architectures as one file, an OCI image layout in a tar file, from
+// which skopeo and crane push one name to a registry. The options differ in Arch and Program only.
+func WriteAll(file string, all []Options) (err error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, o := range all {
+		img, err := o.image()
+		if err != nil {
+			return fmt.Errorf("image: %w", err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: o.Arch}}})
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(file), ".layout-")
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": all[0].Version}))
+	}
+	if err == nil {
+		err = archive(file, dir, all[0].Created)
+	}
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	return nil
+}
+
+// archive writes a folder as a tar file, whose files are of root and of one time.
+func archive(file, dir string, at time.Time) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	w := tar.NewWriter(out)
+	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		inside, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(inside), Mode: 0o644, Size: int64(len(data)), ModTime: at.UTC().Truncate(time.Second), Format: tar.FormatPAX}); err != nil {
+			return err
+		}
+		_, err = w.Write(data)
+		return err
+	})
+	return errors.Join(err, w.Close(), out.Close())
+}
+
 func (o Options) image() (v1.Image, error) {
 	files, err := o.files()
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
 	created := v1.Time{Time: o.Created.UTC()}
-	img, err := mutate.Append(empty.Image, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "muster release"}})
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "muster release"}})
 	if err != nil {
 		return nil, err
 	}
