@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	findings "github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/server/doctor"
+	"github.com/muster-fleet/muster/server/store/elastic"
 )
 
 // packagedConfig is the configuration of a server that a package of the system brought.
@@ -47,11 +48,11 @@ The exit status is 1 if there is a problem. Nothing is changed.`,
 			s := doctor.Server{
 				Disk: disk.OS{}, Config: config, ConfigError: err, StoreFile: filepath.Join(config.Data, storeFile), Now: time.Now,
 				Ping: func(ctx context.Context) error {
-					s, err := openElastic(ctx, config.Store.Elasticsearch, true)
+					o, err := elasticOptions(config.Store.Elasticsearch)
 					if err != nil {
 						return err
 					}
-					return s.Close()
+					return elastic.Probe(ctx, o)
 				},
 			}
 			found := findings.Run(cmd.Context(), s.Checks())

@@ -1,12 +1,16 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/muster-fleet/muster/testing/esnode"
 )
 
 // An operator asks before the first start, while the server runs, and when it does not start any more.
@@ -61,4 +65,49 @@ func TestDoctorFindsWhatKeepsAServerFromStarting(t *testing.T) {
 	says(1, "there is no key colour", "muster server --example-config", "muster server --check --config "+file)
 	write("127.0.0.1:0", "127.0.0.1:0", "outage: {max_bytes: 1}\n")
 	says(1, "outage is a section of earlier versions", "remove the section outage from "+file)
+}
+
+// Elasticsearch blocks the indices of a node whose disk is full; the server can be started, and writes
+// nothing.
+func TestDoctorBesideElasticsearch(t *testing.T) {
+	o := newOperator(t)
+	p := esnode.Shared(t)
+	config := onElasticsearch(t, p)
+	data := filepath.Join(t.TempDir(), "data")
+	finds := func(level, words string) {
+		t.Helper()
+		var found []struct{ Check, Level, Found, Mend string }
+		r := o.try("doctor", "--config", config, "--data", data, "-o", "json")
+		if err := json.Unmarshal([]byte(r.out), &found); err != nil {
+			t.Fatalf("%v: %s%s", err, r.out, r.err)
+		}
+		for _, f := range found {
+			if f.Check != "Elasticsearch" {
+				continue
+			}
+			if f.Level != level || !strings.Contains(f.Found+f.Mend, words) {
+				t.Errorf("found %+v, want %s with %q", f, level, words)
+			}
+			return
+		}
+		t.Fatalf("there is no finding of Elasticsearch in %+v", found)
+	}
+	settings := func(text string) {
+		t.Helper()
+		if status, answer, err := p.Do(t.Context(), http.MethodPut, "/"+p.Prefix+"*/_settings", []byte(text)); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s, %v", status, answer, err)
+		}
+	}
+
+	finds("ok", "it answers")
+	if _, answer, err := p.Do(t.Context(), http.MethodGet, "/_cat/indices/"+p.Prefix+"*", nil); err != nil || len(answer) > 0 {
+		t.Errorf("the doctor has made indices: %s, %v", answer, err)
+	}
+	_, stop := o.serveWith("--config", config, "--data", data)
+	stop()
+	finds("ok", "it answers")
+	settings(`{"index.blocks.read_only_allow_delete":true}`)
+	finds("problem", "Elasticsearch takes no writes")
+	settings(`{"index.blocks.read_only_allow_delete":null}`)
+	finds("ok", "it answers")
 }

@@ -17,12 +17,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 const (
@@ -34,6 +36,9 @@ const (
 
 	// service is the unit that the packages bring, and `muster server unit` prints.
 	service = "muster.service"
+
+	// unitFiles is how many files that unit may open: more than the agents that a server is made for.
+	unitFiles = 1 << 20
 )
 
 // Server is the server that is examined. All fields are required.
@@ -44,7 +49,8 @@ type Server struct {
 	ConfigError error
 	// StoreFile is the file of the embedded store.
 	StoreFile string
-	// Ping returns why Elasticsearch cannot be used. It is not called with the embedded store.
+	// Ping returns why Elasticsearch cannot be used, or takes no writes. It is not called with the
+	// embedded store.
 	Ping func(ctx context.Context) error
 	Now  func() time.Time
 }
@@ -69,6 +75,7 @@ func (s Server) Checks() []doctor.Check {
 		{Name: "CA", Find: simple(s.ca)},
 		{Name: "keys", Find: simple(s.keys)},
 		{Name: "service", Find: s.service},
+		{Name: "open files", Find: s.files},
 	}
 	if s.Config.Store.Elasticsearch != nil {
 		checks = append(checks, doctor.Check{Name: "Elasticsearch", Find: s.elasticsearch})
@@ -264,7 +271,7 @@ func (s Server) service(ctx context.Context) doctor.Finding {
 	enabled := systemctl(ctx, "is-enabled")
 	active := systemctl(ctx, "is-active")
 	switch {
-	case enabled == "" || enabled == "not-found":
+	case !isUnit(enabled):
 		return doctor.Doubt("sudo sh -c 'muster server unit > /etc/systemd/system/muster.service' && sudo systemctl enable --now muster", "there is no unit %s", service)
 	case active == "failed":
 		return doctor.Bad("journalctl --unit muster; sudo systemctl restart muster", "%s has failed", service)
@@ -276,18 +283,53 @@ func (s Server) service(ctx context.Context) doctor.Finding {
 	return doctor.Good("%s runs and starts at boot", service)
 }
 
+// isUnit reports whether systemd knows the service, of which `systemctl is-enabled` printed enabled.
+func isUnit(enabled string) bool { return enabled != "" && enabled != "not-found" }
+
 // systemctl returns the word that systemctl prints of the service; its exit status says the same.
-func systemctl(ctx context.Context, verb string) string {
-	out, err := exec.CommandContext(ctx, "systemctl", verb, service).Output()
+func systemctl(ctx context.Context, verb string, args ...string) string {
+	out, err := exec.CommandContext(ctx, "systemctl", append([]string{verb, service}, args...)...).Output()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
 }
 
+// files reports how many agents the open files of the service allow.
+func (s Server) files(ctx context.Context) doctor.Finding {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || !isUnit(systemctl(ctx, "is-enabled")) {
+		return doctor.Finding{} // a service has its own limit, which is not that of this process
+	}
+	allowed, err := strconv.Atoi(systemctl(ctx, "show", "--property=LimitNOFILE", "--value"))
+	if err != nil {
+		return doctor.Finding{} // it has no limit
+	}
+	return openFiles(allowed, limit.ThisMachine(), s.Config.Limits)
+}
+
+// openFiles compares the agents for which a machine has memory with those for which a service may
+// open connections.
+func openFiles(allowed int, m limit.Machine, c limit.Config) doctor.Finding {
+	mend := fmt.Sprintf("put LimitNOFILE=%d in the section [Service] with `sudo systemctl edit muster`; sudo systemctl restart muster", unitFiles)
+	m.Descriptors = 0
+	wanted, err := limit.Derive(m, c)
+	if err != nil {
+		return doctor.Bad("correct the section limits of the configuration", "%v", err)
+	}
+	m.Descriptors = allowed
+	has, err := limit.Derive(m, c)
+	switch {
+	case err != nil:
+		return doctor.Bad(mend, "%v", err)
+	case has.Agents < wanted.Agents && allowed < unitFiles:
+		return doctor.Doubt(mend, "the service may open %d files, enough for %d agents; the memory is enough for %d", allowed, has.Agents, wanted.Agents)
+	}
+	return doctor.Good("the service may open %d files, enough for %d agents", allowed, has.Agents)
+}
+
 func (s Server) elasticsearch(ctx context.Context) doctor.Finding {
 	if err := s.Ping(ctx); err != nil {
-		return doctor.Bad("curl the addresses in store.elasticsearch.hosts from this machine", "%v", err)
+		return doctor.Bad("curl the addresses in store.elasticsearch.hosts from this machine, and look at _cluster/health there", "%v", err)
 	}
-	return doctor.Good("it answers")
+	return doctor.Good("it answers, and its indices can be read and written")
 }

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,24 @@ func (s *Store) Ping(ctx context.Context) error {
 		return writes // if both fail, because an index is red, this error says more
 	}
 	return reads
+}
+
+// Probe opens the store as it is, and pings it. It makes no index: a store that has not all of them,
+// since no server has started yet, is only asked which it has.
+func Probe(ctx context.Context, opts Options) (err error) {
+	opts.AsIs, opts.Loading = true, true
+	s, err := Open(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if versions, err := s.c.versions(ctx); err != nil || len(versions) < len(schemas) {
+		return err
+	}
+	if err := s.refuseUnfinished(ctx); err != nil {
+		return err
+	}
+	return s.Ping(ctx)
 }
 
 // impossible is the guard of a write that must fail: its document does not exist.
