@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -35,6 +36,10 @@ const op = "doctor"
 // firstNeed is what an installation needs on the disk: two versions of the agent, an archive, and
 // the logs, each below 100 MiB.
 const firstNeed = 300 << 20
+
+// expiryWarning is how long before the end of a signed file somebody is asked to act: people in several
+// places have to sign the next one.
+const expiryWarning = 30 * 24 * time.Hour
 
 // ServiceState is what the service manager says of the agent's service.
 type ServiceState string
@@ -264,14 +269,18 @@ func proxy(server string) doctor.Finding {
 
 // ask asks a server for its status, and returns the time of its clock.
 func ask(ctx context.Context, server string, trust gateway.Trust) (date time.Time, f doctor.Finding) {
+	const mend = "pass --url https://SERVER:8220"
+	if u, err := url.Parse(server); err == nil && u.Scheme != "https" {
+		return date, doctor.Bad(mend, "%s is not https", server)
+	}
 	client, err := trust.HTTPClient(server, nil)
 	if err != nil {
-		return date, doctor.Bad("pass --url https://SERVER:8220", "%v", err)
+		return date, doctor.Bad(mend, "%v", err)
 	}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(server, "/")+agentapi.PathStatus, nil)
 	if err != nil {
-		return date, doctor.Bad("pass --url https://SERVER:8220", "%v", err)
+		return date, doctor.Bad(mend, "%v", err)
 	}
 	answer, err := client.Do(r)
 	if err != nil {
@@ -302,7 +311,7 @@ func unreachable(server, name string, err error) doctor.Finding {
 		return doctor.Bad("getent hosts "+name+"; correct the name in server.url of agent.yml, or your DNS", "no host has the name %s", name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return doctor.Bad("on the server: systemctl status muster", "nothing listens at %s", server)
-	case errors.As(err, &header):
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &header):
 		return doctor.Bad("pass the https port of the server", "%s does not speak TLS", server)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return doctor.Bad("look at the clock here and on the server: `timedatectl`", "the server's certificate is not valid at the time of this machine")
@@ -319,14 +328,36 @@ func unreachable(server, name string, err error) doctor.Finding {
 // publishers reports whether the host trusts anybody: without, it refuses every upgrade.
 func (h Host) publishers(id *identity.Identity) doctor.Finding {
 	const mend = "enrol it again with the line that `muster keys create` prints"
-	pinned, err := tuf.Pinned(h.Disk, layout.Path(h.Top, layout.TrustDir))
+	files, err := tuf.StoredExpiries(h.Disk, layout.Path(h.Top, layout.TrustDir))
 	switch {
-	case err != nil:
+	case err == nil:
+		return signedFiles(files, h.Now())
+	case !errors.Is(err, tuf.ErrNotPinned) || h.pinned():
 		return doctor.Bad(mend, "the pinned root of the publishers cannot be read: %v", err)
-	case pinned:
-		return doctor.Good("upgrades are verified with the pinned root of the publishers")
 	case len(id.TrustedKeys) > 0:
 		return doctor.Good("upgrades are verified with %d keys of publishers", len(id.TrustedKeys))
 	}
 	return doctor.Bad(mend, "this host trusts no publisher, and refuses every upgrade")
+}
+
+// pinned reports whether the host has a root, whether or not it can be read.
+func (h Host) pinned() bool {
+	pinned, err := tuf.Pinned(h.Disk, layout.Path(h.Top, layout.TrustDir))
+	return pinned || err != nil
+}
+
+// signedFiles judges the files that the publishers have signed, as the host has them. A host that has
+// not asked for a package for long may have older ones than the server.
+func signedFiles(files []tuf.Expiry, now time.Time) doctor.Finding {
+	for _, f := range files {
+		sign := map[tuf.Role]string{tuf.RoleRoot: "muster package keys rotate", tuf.RoleTargets: "muster package keys renew"}[f.Role]
+		mend := fmt.Sprintf("muster package keys show --server; if it has no newer %s, let %s sign one: %s", f.Role, f.Who, sign)
+		switch left := f.Expires.Sub(now); {
+		case left <= 0:
+			return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expired on %s; the host asks for a newer one before it upgrades", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
+		case left < expiryWarning:
+			return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expires on %s; then the host upgrades to nothing new", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
+		}
+	}
+	return doctor.Good("upgrades are verified with the pinned root of the publishers")
 }

@@ -135,3 +135,14 @@ func Pinned(d disk.Disk, dir string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// StoredExpiries returns when root and targets expire, as a host has them. The server may have newer
+// ones. It fails with ErrNotPinned if the host has no root.
+func StoredExpiries(d disk.Disk, dir string) ([]Expiry, error) {
+	l := local{d, dir, slog.New(slog.DiscardHandler)}
+	root, err := l.trustedRoot()
+	if err != nil {
+		return nil, err
+	}
+	return Repository{Roots: [][]byte{root}, Targets: l.read(RoleTargets)}.OfflineExpiries()
+}

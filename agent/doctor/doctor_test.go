@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+)
+
+func wants(t *testing.T, f doctor.Finding, level doctor.Level, words string) {
+	t.Helper()
+	if f.Level != level || !strings.Contains(f.Found+"\n"+f.Mend, words) {
+		t.Errorf("found %+v, want %s with %q", f, level, words)
+	}
+}
+
+// A host has the publishers' files as of its last upgrade; they expire unless people sign newer ones.
+func TestPublishersOfAHost(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := Host{Disk: disk.OS{}, Top: t.TempDir(), Now: func() time.Time { return repo.Now }}
+	dir := layout.Path(h.Top, layout.TrustDir)
+
+	wants(t, h.publishers(&identity.Identity{}), doctor.Problem, "refuses every upgrade")
+	wants(t, h.publishers(&identity.Identity{TrustedKeys: []string{"a key"}}), doctor.OK, "1 keys of publishers")
+
+	if err := tuf.Pin(disk.OS{}, dir, repo.State.Root()); err != nil {
+		t.Fatal(err)
+	}
+	client := tuf.Client{Disk: disk.OS{}, Dir: dir, Fetch: repo.Fetch, Now: func() time.Time { return repo.Now }}
+	if _, err := client.Expect(t.Context(), name, nil); err != nil {
+		t.Fatal(err)
+	}
+	files, err := tuf.StoredExpiries(h.Disk, dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("the host has %+v, %v", files, err)
+	}
+	first := files[0] // root or targets, whichever expires first
+	if files[1].Expires.Before(first.Expires) {
+		first = files[1]
+	}
+	wants(t, h.publishers(&identity.Identity{}), doctor.OK, "pinned root")
+	h.Now = func() time.Time { return first.Expires.AddDate(0, 0, -20) }
+	wants(t, h.publishers(&identity.Identity{}), doctor.Warning, string(first.Role)+" version 1, which the publishers have signed, expires on")
+	h.Now = func() time.Time { return first.Expires.Add(time.Hour) }
+	wants(t, h.publishers(&identity.Identity{}), doctor.Warning, "expired on")
+	wants(t, h.publishers(&identity.Identity{}), doctor.Warning, "let "+first.Who+" sign one: muster package keys")
+
+	for _, file := range []string{"root.json", "pinned-root.json"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants(t, h.publishers(&identity.Identity{}), doctor.Problem, "enrol it again")
+}
+
+func TestServiceOfAHost(t *testing.T) {
+	for state, c := range map[ServiceState]struct {
+		level doctor.Level
+		words string
+	}{
+		ServiceRuns:    {doctor.OK, "muster-agent runs under systemd"},
+		ServiceStopped: {doctor.Problem, "systemctl enable --now muster-agent"},
+		ServiceMissing: {doctor.Problem, "is not registered"},
+		NoService:      {doctor.Warning, "muster-agent run"},
+	} {
+		h := Host{Manager: "systemd", Service: func() (string, ServiceState, error) { return "muster-agent", state, nil }}
+		wants(t, h.service(), c.level, c.words)
+	}
+	h := Host{Service: func() (string, ServiceState, error) { return "", "", errors.New("no bus") }}
+	wants(t, h.service(), doctor.Warning, "run this with sudo")
+	wants(t, Host{Manager: "systemd", CheckServices: func() error { return nil }}.registers(), doctor.OK, "systemd can start the agent")
+	wants(t, Host{CheckServices: func() error { return nil }}.registers(), doctor.Problem, "--no-service")
+	wants(t, Host{CheckServices: func() error { return errors.New("its unit folder is read-only") }}.registers(), doctor.Problem, "its unit folder is read-only")
+}
+
+func TestUpgradeOfAHostIsWatched(t *testing.T) {
+	h := Host{Disk: disk.OS{}, Top: t.TempDir()}
+	wants(t, h.upgrade(), doctor.OK, "no upgrade is under way")
+	marker := layout.Path(h.Top, layout.MarkerFile)
+	if err := os.MkdirAll(filepath.Dir(marker), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(marker, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, h.upgrade(), doctor.Warning, "muster-agent status")
+}
+
+// What stands between a host and its server differs, and each has its own remedy.
+func TestServerCannotBeReached(t *testing.T) {
+	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	plain, secure := httptest.NewServer(answers), httptest.NewTLSServer(answers)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	_, port, _ := net.SplitHostPort(secure.Listener.Addr().String())
+	_, plainPort, _ := net.SplitHostPort(plain.Listener.Addr().String())
+	trust := gateway.Trust{Fingerprint: "sha256:" + strings.Repeat("ab", 32)}
+	for url, words := range map[string]string{
+		"https://127.0.0.1:" + plainPort:      "does not speak TLS",
+		"https://127.0.0.1:" + port:           "muster ca-pin",
+		"https://nowhere.invalid:8220":        "no host has the name nowhere.invalid",
+		"https://127.0.0.1:1":                 "nothing listens at",
+		"https://" + silent.Addr().String():   "look for a firewall",
+		"ftp://127.0.0.1:8220":                "pass --url https://SERVER:8220",
+		"https://127.0.0.1:" + port + "/\x7f": "pass --url https://SERVER:8220",
+	} {
+		ctx := t.Context()
+		var cancel context.CancelFunc
+		if strings.Contains(words, "firewall") {
+			ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+		}
+		_, f := ask(ctx, url, trust)
+		wants(t, f, doctor.Problem, words)
+	}
+}
