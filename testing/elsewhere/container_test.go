@@ -73,6 +73,10 @@ func (w *world) image(e *docker.Engine, archive string) string {
 	return last.Status
 }
 
+func (w *world) box(e *docker.Engine, image string) *box {
+	return &box{world: w, engine: e, image: image}
+}
+
 // run starts a container of the image, with its settings in place.
 func (b *box) run(name, volume string, flags ...string) {
 	b.Helper()
@@ -193,7 +197,7 @@ func newBox(t *testing.T) *box {
 	t.Helper()
 	e := docker.Shared(t)
 	w := newWorld(t)
-	return &box{world: w, engine: e, image: w.image(e, w.archives["1.0.0"])}
+	return w.box(e, w.image(e, w.archives["1.0.0"]))
 }
 
 func TestContainerWithAVolumeIsUpgradedAndRolledBack(t *testing.T) {

@@ -101,28 +101,41 @@ type initMachine struct {
 
 func newInitMachine(t *testing.T, i initSystem) *initMachine {
 	t.Helper()
+	i.required(t)
+	return newWorld(t).initMachine(i)
+}
+
+// required checks what a machine is made of, and makes its root if need be.
+func (i initSystem) required(t *testing.T) {
+	t.Helper()
 	require.Root(t)
 	for _, program := range []string{"debootstrap", "systemd-nspawn", "nsenter", "mount"} {
 		require.Program(t, program)
 	}
-	root, err := i.root(t.Context())
+	_, err := i.root(t.Context())
 	require.Made(t, err, "let this machine reach its own package source")
-	w := newWorld(t)
+}
+
+// initMachine starts a machine, whose init system has what it requires.
+func (w *world) initMachine(i initSystem) *initMachine {
+	w.Helper()
+	root, err := i.root(w.Context())
+	w.ok("find the system", err)
 	m := &initMachine{world: w, initSystem: i, dir: filepath.Join(w.Dir, i.name)}
 	for _, dir := range []string{"upper", "work", "root"} {
 		w.ok("make a folder", os.MkdirAll(filepath.Join(m.dir, dir), 0o755))
 	}
 	w.ok("mount the system", syscall.Mount("overlay", m.root(), "overlay", 0, "lowerdir="+root+",upperdir="+filepath.Join(m.dir, "upper")+",workdir="+filepath.Join(m.dir, "work")))
 	w.ok("name the machine", os.WriteFile(m.path("/etc/hostname"), []byte(i.name+"\n"), 0o644))
-	t.Cleanup(func() {
-		if t.Failed() {
+	w.Cleanup(func() {
+		if w.Failed() {
 			for _, file := range []string{layout.AgentLogFile, layout.WatcherLogFile} {
 				text, _ := os.ReadFile(m.path(filepath.Join("/opt/muster", file)))
-				t.Logf("%s:\n%s", file, text)
+				w.Logf("%s:\n%s", file, text)
 			}
 		}
 		if err := errors.Join(m.off(), syscall.Unmount(m.root(), 0)); err != nil {
-			t.Error(err)
+			w.Error(err)
 		}
 	})
 	m.on()
@@ -228,9 +241,9 @@ func (m *initMachine) runsAgain(ended string) {
 func TestAgentUnderOpenRC(t *testing.T)  { newInitMachine(t, withOpenRC).story() }
 func TestAgentUnderSystemV(t *testing.T) { newInitMachine(t, withSysV).story() }
 
-// story is the life of an agent as a service: installed, restarted, upgraded, rolled back, through
-// a power cut, and uninstalled.
-func (m *initMachine) story() {
+// install installs the agent as a service, and starts it again with its settings.
+func (m *initMachine) install() {
+	m.Helper()
 	out := m.run(slices.Concat([]string{m.Programs.Agent, "install", "--package", m.archives["1.0.0"], "--token", m.server.Info.EnrollToken}, m.enrollment())...)
 	if !strings.Contains(out, "Runs as service muster-agent.") {
 		m.Fatalf("install says %s", out)
@@ -240,6 +253,12 @@ func (m *initMachine) story() {
 	first := m.agent()
 	m.run(m.service("muster-agent", "restart")...)
 	m.runsAgain(first)
+}
+
+// story is the life of an agent as a service: installed, restarted, upgraded, rolled back, through
+// a power cut, and uninstalled.
+func (m *initMachine) story() {
+	m.install()
 	killed := m.agent()
 	m.run("sh", "-c", "kill -KILL "+killed)
 	m.runsAgain(killed)

@@ -31,13 +31,7 @@ func asNobody(t *testing.T, args ...string) *exec.Cmd {
 func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 	require.Root(t) // to become another user
 	w := newWorld(t)
-	home := filepath.Join(w.Dir, "home")
-	for _, dir := range []string{w.Dir, filepath.Dir(w.Programs.Agent)} {
-		w.ok("let others in", os.Chmod(dir, 0o755))
-	}
-	w.ok("make a home folder", os.Mkdir(home, 0o755))
-	w.ok("give it away", os.Chown(home, nobody, nobody))
-	top := filepath.Join(home, "muster")
+	top := filepath.Join(w.homeOfNobody(), "muster")
 	install := slices.Concat([]string{w.Programs.Agent, "install", "--top", top, "--package", w.archives["1.0.0"], "--token", w.server.Info.EnrollToken}, w.enrollment())
 
 	out, err := asNobody(t, install...).CombinedOutput()
@@ -53,10 +47,34 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 	}
 	out, err = asNobody(t, append(install, "--no-service")...).CombinedOutput()
 	w.ok("install: "+string(out), err)
-	config := fmt.Sprintf("host: {name: nobodys}\n%s", shortWatch)
-	w.ok("configure the agent", os.WriteFile(filepath.Join(top, layout.ConfigFile), []byte(config), 0o644))
+	w.runAsNobody(top, "nobodys")
+	id := w.online("nobodys", "1.0.0")
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade(id, "1.1.0")
+	w.upgraded(id, "1.1.0")
+	w.publish("1.2.0", w.Programs.CrashLooper)
+	w.upgrade(id, "1.2.0")
+	w.rolledBack(id, "1.1.0", "crash_loop")
+}
 
-	agent := asNobody(t, filepath.Join(top, layout.AgentLink), "run", "--top", top)
+// homeOfNobody makes a folder for the user without rights, who gets to the programs too.
+func (w *world) homeOfNobody() string {
+	w.Helper()
+	home := filepath.Join(w.Dir, "home")
+	for _, dir := range []string{w.Dir, filepath.Dir(w.Programs.Agent)} {
+		w.ok("let others in", os.Chmod(dir, 0o755))
+	}
+	w.ok("make a home folder", os.Mkdir(home, 0o755))
+	w.ok("give it away", os.Chown(home, nobody, nobody))
+	return home
+}
+
+// runAsNobody starts an agent that is installed without a service, until the test ends.
+func (w *world) runAsNobody(top, name string) {
+	w.Helper()
+	config := fmt.Sprintf("host: {name: %s}\n%s", name, shortWatch)
+	w.ok("configure the agent", os.WriteFile(filepath.Join(top, layout.ConfigFile), []byte(config), 0o644))
+	agent := asNobody(w.T, filepath.Join(top, layout.AgentLink), "run", "--top", top)
 	var log bytes.Buffer
 	agent.Stdout, agent.Stderr = &log, &log
 	w.ok("start the agent", agent.Start())
@@ -65,7 +83,7 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 		_ = agent.Wait() // a bad version ends it
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	w.Cleanup(func() {
 		w.eventually("all programs have ended", func() error {
 			left := w.below(top)
 			if len(left) == 0 {
@@ -78,13 +96,6 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 		})
 		<-ended
 	})
-	id := w.online("nobodys", "1.0.0")
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade(id, "1.1.0")
-	w.upgraded(id, "1.1.0")
-	w.publish("1.2.0", w.Programs.CrashLooper)
-	w.upgrade(id, "1.2.0")
-	w.rolledBack(id, "1.1.0", "crash_loop")
 }
 
 // below returns the processes whose program is below a folder.
