@@ -248,6 +248,28 @@ test("a host is upgraded without a mouse, and the focus returns", async ({ page 
   await cancel(page, actionId);
 });
 
+test("a key is created, and the page shows one line for each platform with its token", async ({ page }) => {
+  interface Commands { token_word: string; items: { platform: string; command?: string; problem?: string }[] }
+  const answer = await get<Commands>(page, "/api/v1/enrollment_commands");
+  await open(page, "/enroll");
+  await page.getByRole("button", { name: "Create key…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name (optional)").fill("laptops of the story");
+  const created = page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/enrollment_api_keys"));
+  await dialog.getByRole("button", { name: "Create key" }).click();
+  const { item } = (await (await created).json()) as { item: { id: string; api_key: string } };
+  await expect(dialog).toBeHidden();
+  const line = page.getByLabel("Command that installs and enrols a host");
+  for (const [platform, word] of [["linux-amd64", "Linux x86-64"], ["linux-arm64", "Linux ARM"], ["darwin-arm64", "macOS"], ["windows-amd64", "Windows"]] as const) {
+    const c = answer.items.find((i) => i.platform === platform)!;
+    await page.getByRole("radiogroup", { name: "Platform" }).getByText(word, { exact: true }).click();
+    if (c.command) await expect(line).toHaveText(c.command.replaceAll(answer.token_word, item.api_key));
+    else await expect(page.getByText(c.problem!)).toBeVisible();
+  }
+  expect(answer.items.filter((i) => i.command).length).toBeGreaterThan(0);
+  await send(page, "DELETE", `/api/fleet/enrollment_api_keys/${item.id}`);
+});
+
 test("with reduced motion nothing moves", async ({ page }) => {
   const complaints = complaintsOf(page);
   await page.emulateMedia({ reducedMotion: "reduce" });

@@ -45,6 +45,9 @@ for (const [name, address] of pages) {
       await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
       await open(page, path);
       await page.evaluate(() => document.fonts.ready);
+      // A chart's canvas is loaded after its page, and painted in the frame after that.
+      await expect(page.locator("figure [role=slider]:not(:has(canvas))")).toHaveCount(0);
+      await page.evaluate(() => new Promise((painted) => requestAnimationFrame(() => requestAnimationFrame(painted))));
       await page.screenshot({ path: `${folder}/${name}-${colorScheme}.png`, animations: "disabled" });
     }
   });
