@@ -44,8 +44,14 @@ const firstNeed = 300 << 20
 // places have to sign the next one.
 const expiryWarning = 30 * 24 * time.Hour
 
-// asRoot mends what a user may not read. Only the agent's user may read its files.
+// asRoot mends what this user may not read. Only the agent's user may read most of its files.
 const asRoot = "run this with sudo"
+
+// forbidden returns the finding of a file that this user may not read. The errors of records say that
+// they are damaged, and to enrol again.
+func forbidden(file string) doctor.Finding {
+	return doctor.Doubt(asRoot, "this user may not read %s", file)
+}
 
 // ServiceState is what the service manager says of the agent's service.
 type ServiceState string
@@ -111,7 +117,7 @@ func (h Host) Checks() []doctor.Check {
 	if err != nil {
 		return append(checks, doctor.Check{Name: "identity", Find: func(context.Context) doctor.Finding {
 			if errors.Is(err, fs.ErrPermission) {
-				return doctor.Doubt(asRoot, "%v", err)
+				return forbidden(layout.Path(h.Top, layout.IdentityFile))
 			}
 			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token … --ca-pin … --trust-root …", "%v", err)
 		}})
@@ -170,9 +176,9 @@ func (h Host) version(ctx context.Context) doctor.Finding {
 	m, err := install.CheckIntact(ctx, h.Disk, h.Top, home)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return doctor.Doubt(asRoot, "%v", err)
-	case ctx.Err() != nil:
-		return doctor.Doubt("look for a slow disk: iostat -x 1", "the files of the current version could not be read in time")
+		return forbidden(layout.Path(h.Top, home))
+	case err != nil && errors.Is(err, context.Cause(ctx)):
+		return doctor.Doubt("look for a slow disk: sudo dmesg | tail", "the files of the current version could not be read in time")
 	case err != nil:
 		return doctor.Bad(mend, "%s leads to a version that is not whole: %v", pointer, err)
 	}
@@ -201,7 +207,10 @@ func (h Host) upgradeSpace() doctor.Finding {
 	}
 	folder := layout.Path(h.Top, home)
 	unpacked, err := disk.Size(h.Disk, op, folder)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return forbidden(folder)
+	case err != nil:
 		return doctor.Doubt("ls -l "+folder, "%v", err)
 	}
 	return h.space(h.Top, install.UpgradeNeed(unpacked/2, unpacked, 0), "an upgrade")
@@ -236,10 +245,12 @@ func (h Host) service() doctor.Finding {
 func (h Host) agent(ctx context.Context) doctor.Finding {
 	health, err := probe.Client{Dial: probe.DialSocket(h.Top)}.Health(ctx)
 	switch {
+	case errors.Is(err, fs.ErrPermission): // also of an agent that is said not to run
+		return forbidden(probe.SocketPath(h.Top))
 	case errors.Is(err, probe.ErrNotRunning):
 		return doctor.Bad("start its service; why it ended is in "+layout.Path(h.Top, layout.AgentLogFile), "the agent does not run")
 	case err != nil:
-		return doctor.Bad("run this as root or as the agent's user", "the agent does not answer: %v", err)
+		return doctor.Bad("restart its service; what it did last is in "+layout.Path(h.Top, layout.AgentLogFile), "the agent does not answer: %v", err)
 	case health.State != probe.Healthy:
 		return doctor.Bad("muster-agent status; muster-agent diagnostics", "the agent is %s: %s", health.State, health.Message)
 	}
@@ -253,7 +264,7 @@ func (h Host) upgrade() doctor.Finding {
 	m, err := handoff.ReadMarker(h.Disk, h.Top)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return doctor.Doubt(asRoot, "%v", err)
+		return forbidden(file)
 	case err != nil: // agent and watcher ignore it
 		return doctor.Doubt("if the current version works: sudo rm "+file, "no upgrade is being watched, since its marker cannot be read: %v", err)
 	case m == nil:

@@ -94,6 +94,17 @@ func TestServiceOfAHost(t *testing.T) {
 	wants(t, Host{CheckServices: func() error { return errors.New("its unit folder is read-only") }}.registers(), doctor.Problem, "its unit folder is read-only")
 }
 
+func TestTheFileThatExpiresFirstIsNamed(t *testing.T) {
+	now := time.Now()
+	root := tuf.Expiry{Role: tuf.RoleRoot, Version: 1, Expires: now.AddDate(0, 0, 20), Who: "rosa"}
+	targets := tuf.Expiry{Role: tuf.RoleTargets, Version: 7, Expires: now.AddDate(0, 0, -1), Who: "ted"}
+	f := signedFiles([]tuf.Expiry{root, targets}, now)
+	wants(t, f, doctor.Warning, "targets version 7, which the publishers have signed, expired on")
+	wants(t, f, doctor.Warning, "let ted sign one: muster package keys renew")
+	targets.Expires = now.AddDate(0, 0, 25)
+	wants(t, signedFiles([]tuf.Expiry{root, targets}, now), doctor.Warning, "let rosa sign one: muster package keys rotate")
+}
+
 // What stands between a host and its server differs, and each has its own remedy.
 func TestServerCannotBeReached(t *testing.T) {
 	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
@@ -105,6 +116,10 @@ func TestServerCannotBeReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
+	hangUp := httptest.NewUnstartedServer(nil)
+	hangUp.Config.ConnState = func(c net.Conn, _ http.ConnState) { _ = c.Close() }
+	hangUp.StartTLS()
+	t.Cleanup(hangUp.Close)
 	_, port, _ := net.SplitHostPort(secure.Listener.Addr().String())
 	_, plainPort, _ := net.SplitHostPort(plain.Listener.Addr().String())
 	trust := gateway.Trust{Fingerprint: "sha256:" + strings.Repeat("ab", 32)}
@@ -114,6 +129,7 @@ func TestServerCannotBeReached(t *testing.T) {
 		"https://nowhere.invalid:8220":        "no host has the name nowhere.invalid",
 		"https://127.0.0.1:1":                 "nothing listens at",
 		"https://" + silent.Addr().String():   "look for a firewall",
+		hangUp.URL:                            "cannot be reached: ",
 		"http://fleet.example.com:8220":       "server.url in agent.yml",
 		"https://127.0.0.1:" + port + "/\x7f": "name it as https://SERVER:8220",
 	} {

@@ -9,16 +9,23 @@ import (
 	"github.com/muster-fleet/muster/packaging/doctor"
 )
 
-// proxyOf names the variable that makes this program print the finding about a server's proxy: net/http
-// reads the proxy's variables once in a process.
+// proxyOf names the variable that makes this program find the proxy of a server: net/http reads the
+// proxy's variables once in a process.
 const proxyOf = "TEST_PROXY_OF"
 
+// children are what this program prints as JSON, instead of running tests, if a variable is set.
+var children = map[string]func(value string) any{
+	proxyOf: func(server string) any { return proxy(server) },
+}
+
 func TestMain(m *testing.M) {
-	if server := os.Getenv(proxyOf); server != "" {
-		if err := json.NewEncoder(os.Stdout).Encode(proxy(server)); err != nil {
-			panic(err)
+	for name, find := range children {
+		if value := os.Getenv(name); value != "" {
+			if err := json.NewEncoder(os.Stdout).Encode(find(value)); err != nil {
+				panic(err)
+			}
+			return
 		}
-		return
 	}
 	os.Exit(m.Run())
 }
