@@ -94,7 +94,7 @@ func TestDoctorOfADamagedInstallation(t *testing.T) {
 	root.SetArgs([]string{"doctor", "--top", top})
 	code := execute(t.Context(), root)
 	for _, words := range []string{
-		"leads to a version that is not whole", "install the agent again over it", "colour", "correct the file, and restart the agent",
+		"leads to a version that is not whole", "muster-agent uninstall, then the line", "colour", "correct the file, and restart the agent",
 		"the agent does not run", "this host is not enrolled", "muster keys create", "problems were found",
 	} {
 		if !strings.Contains(out.String(), words) {

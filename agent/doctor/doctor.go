@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -40,6 +43,15 @@ const firstNeed = 300 << 20
 // expiryWarning is how long before the end of a signed file somebody is asked to act: people in several
 // places have to sign the next one.
 const expiryWarning = 30 * 24 * time.Hour
+
+// asRoot mends what this user may not read. Only the agent's user may read most of its files.
+const asRoot = "run this with sudo"
+
+// forbidden returns the finding of a file that this user may not read. The errors of records say that
+// they are damaged, and to enrol again.
+func forbidden(file string) doctor.Finding {
+	return doctor.Doubt(asRoot, "this user may not read %s", file)
+}
 
 // ServiceState is what the service manager says of the agent's service.
 type ServiceState string
@@ -94,7 +106,7 @@ func (h Host) Checks() []doctor.Check {
 	checks = append(checks,
 		doctor.Check{Name: "folder", Find: func(context.Context) doctor.Finding { return doctor.Folder(h.Top) }},
 		doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(h.Top) }},
-		doctor.Check{Name: "version", Find: func(context.Context) doctor.Finding { return h.version() }},
+		doctor.Check{Name: "version", Find: h.version},
 		doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.upgradeSpace() }},
 		doctor.Check{Name: "settings", Find: func(context.Context) doctor.Finding { return h.settings() }},
 		doctor.Check{Name: "service", Find: func(context.Context) doctor.Finding { return h.service() }},
@@ -104,6 +116,9 @@ func (h Host) Checks() []doctor.Check {
 	id, err := identity.Load(h.Disk, h.Top)
 	if err != nil {
 		return append(checks, doctor.Check{Name: "identity", Find: func(context.Context) doctor.Finding {
+			if errors.Is(err, fs.ErrPermission) {
+				return forbidden(layout.Path(h.Top, layout.IdentityFile))
+			}
 			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token … --ca-pin … --trust-root …", "%v", err)
 		}})
 	}
@@ -152,37 +167,51 @@ func (h Host) registers() doctor.Finding {
 }
 
 // version reports whether the pointer leads to a version that is whole.
-func (h Host) version() doctor.Finding {
-	const mend = "install the agent again over it, which keeps its identity: muster-agent install"
-	roots, err := disk.FindRoots(h.Disk, h.Top)
+func (h Host) version(ctx context.Context) doctor.Finding {
+	const mend = "in the folder of an unpacked package: muster-agent uninstall, then the line for a new host that `muster keys create` prints"
+	pointer, home, err := h.current()
 	if err != nil {
 		return doctor.Bad(mend, "%v", err)
 	}
-	target, err := h.Disk.Readlink(op, roots.Link(layout.AgentLink))
-	if err != nil {
-		return doctor.Bad(mend, "%v", err)
-	}
-	m, err := install.ReadHome(h.Disk, h.Top, roots.HomeOf(target))
-	if err != nil {
-		return doctor.Bad(mend, "%s leads to a version that is not whole: %v", roots.Link(layout.AgentLink), err)
+	m, err := install.CheckIntact(ctx, h.Disk, h.Top, home)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return forbidden(layout.Path(h.Top, home))
+	case err != nil && errors.Is(err, context.Cause(ctx)):
+		return doctor.Doubt("look for a slow disk: sudo dmesg | tail", "the files of the current version could not be read in time")
+	case err != nil:
+		return doctor.Bad(mend, "%s leads to a version that is not whole: %v", pointer, err)
 	}
 	return doctor.Good("%s is the current version", m.FullVersion())
 }
 
+// current returns the pointer, and the home of the version that it leads to.
+func (h Host) current() (pointer, home string, err error) {
+	roots, err := disk.FindRoots(h.Disk, h.Top)
+	if err != nil {
+		return "", "", err
+	}
+	pointer = roots.Link(layout.AgentLink)
+	target, err := h.Disk.Readlink(op, pointer)
+	if err != nil {
+		return pointer, "", err
+	}
+	return pointer, roots.HomeOf(target), nil
+}
+
 // upgradeSpace compares the free space with the need of a version as large as the current one.
 func (h Host) upgradeSpace() doctor.Finding {
-	roots, err := disk.FindRoots(h.Disk, h.Top)
+	_, home, err := h.current()
 	if err != nil {
 		return doctor.Finding{} // the check of the version says it
 	}
-	target, err := h.Disk.Readlink(op, roots.Link(layout.AgentLink))
-	if err != nil {
-		return doctor.Finding{}
-	}
-	home := layout.Path(h.Top, roots.HomeOf(target))
-	unpacked, err := disk.Size(h.Disk, op, home)
-	if err != nil {
-		return doctor.Doubt("ls -l "+home, "%v", err)
+	folder := layout.Path(h.Top, home)
+	unpacked, err := disk.Size(h.Disk, op, folder)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return forbidden(folder)
+	case err != nil:
+		return doctor.Doubt("ls -l "+folder, "%v", err)
 	}
 	return h.space(h.Top, install.UpgradeNeed(unpacked/2, unpacked, 0), "an upgrade")
 }
@@ -201,7 +230,7 @@ func (h Host) service() doctor.Finding {
 	name, state, err := h.Service()
 	switch {
 	case err != nil:
-		return doctor.Doubt("run this with sudo", "the service manager does not answer: %v", err)
+		return doctor.Doubt(asRoot, "the service manager does not answer: %v", err)
 	case state == NoService:
 		return doctor.Doubt("have something start `muster-agent run` at boot", "the agent was installed without a service")
 	case state == ServiceMissing:
@@ -216,22 +245,37 @@ func (h Host) service() doctor.Finding {
 func (h Host) agent(ctx context.Context) doctor.Finding {
 	health, err := probe.Client{Dial: probe.DialSocket(h.Top)}.Health(ctx)
 	switch {
+	case errors.Is(err, fs.ErrPermission): // also of an agent that is said not to run
+		return forbidden(probe.SocketPath(h.Top))
 	case errors.Is(err, probe.ErrNotRunning):
 		return doctor.Bad("start its service; why it ended is in "+layout.Path(h.Top, layout.AgentLogFile), "the agent does not run")
 	case err != nil:
-		return doctor.Bad("run this as root or as the agent's user", "the agent does not answer: %v", err)
+		return doctor.Bad("restart its service; what it did last is in "+layout.Path(h.Top, layout.AgentLogFile), "the agent does not answer: %v", err)
 	case health.State != probe.Healthy:
 		return doctor.Bad("muster-agent status; muster-agent diagnostics", "the agent is %s: %s", health.State, health.Message)
 	}
 	return doctor.Good("it runs as process %d and is healthy", health.PID)
 }
 
-// upgrade reports whether an upgrade is being watched.
+// upgrade reports whether an upgrade is being watched. The agent begins no other one while there is
+// a marker, and only a watcher removes it.
 func (h Host) upgrade() doctor.Finding {
-	if _, err := h.Disk.Lstat(op, layout.Path(h.Top, layout.MarkerFile)); err != nil {
+	file := layout.Path(h.Top, layout.MarkerFile)
+	m, err := handoff.ReadMarker(h.Disk, h.Top)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return forbidden(file)
+	case err != nil: // agent and watcher ignore it
+		return doctor.Doubt("if the current version works: sudo rm "+file, "no upgrade is being watched, since its marker cannot be read: %v", err)
+	case m == nil:
 		return doctor.Good("no upgrade is under way")
 	}
-	return doctor.Doubt("wait for the verdict: muster-agent status", "an upgrade is being watched; the watcher keeps or restores the version")
+	pointer, home, err := h.current()
+	if err == nil && home != m.From.Home && home != m.To.Home {
+		return doctor.Bad("if the current version works: sudo rm "+file, "%s leads to %s, but the upgrade from %s to %s is being watched: the watcher leaves the host alone, and the agent upgrades to nothing else",
+			pointer, home, m.From.FullVersion(), m.To.FullVersion())
+	}
+	return doctor.Doubt("wait for the verdict: muster-agent status", "the upgrade from %s to %s is being watched; the watcher keeps or restores the version", m.From.FullVersion(), m.To.FullVersion())
 }
 
 func (h Host) serverChecks(server string, trust gateway.Trust) []doctor.Check {
@@ -257,20 +301,18 @@ func proxy(server string) doctor.Finding {
 	if err != nil {
 		return doctor.Finding{} // the check of the server says it
 	}
-	p, err := http.ProxyFromEnvironment(&http.Request{URL: u})
-	switch {
-	case err != nil:
-		return doctor.Bad("correct HTTPS_PROXY", "%v", err)
-	case p != nil:
-		return doctor.Doubt("if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s", u.Host, p.Redacted())
+	p, err := http.ProxyFromEnvironment(&http.Request{URL: u}) // it ignores a proxy that is no address
+	if err != nil || p == nil {
+		return doctor.Finding{}
 	}
-	return doctor.Finding{}
+	return doctor.Doubt("if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s", u.Host, p.Redacted())
 }
 
 // ask asks a server for its status, and returns the time of its clock.
 func ask(ctx context.Context, server string, trust gateway.Trust) (date time.Time, f doctor.Finding) {
-	const mend = "pass --url https://SERVER:8220"
-	if u, err := url.Parse(server); err == nil && u.Scheme != "https" {
+	const mend = "name it as https://SERVER:8220: with --url, or if an agent is installed as server.url in agent.yml"
+	// An enrolment accepts http on the same machine, where the agent's key is not sent over a network.
+	if u, err := url.Parse(server); err == nil && u.Scheme != "https" && (u.Scheme != "http" || !gateway.IsLoopback(u.Hostname())) {
 		return date, doctor.Bad(mend, "%s is not https", server)
 	}
 	client, err := trust.HTTPClient(server, nil)
@@ -317,8 +359,10 @@ func unreachable(server, name string, err error) doctor.Finding {
 		return doctor.Bad("look at the clock here and on the server: `timedatectl`", "the server's certificate is not valid at the time of this machine")
 	case errors.As(err, &hostname):
 		return doctor.Bad("on the server: add the name to tls.names in its configuration", "the server's certificate does not name %s", name)
+	case errors.Is(err, capin.ErrMismatch):
+		return doctor.Bad("on the server: muster ca-pin; pass that one with --ca-pin, or correct the address if it is another server", "%v", errors.Unwrap(err))
 	case errors.As(err, &authority):
-		return doctor.Bad("on the server: muster ca-pin; if it is another server, correct the address, otherwise enrol this host again", "the server has another CA than the one that is expected: %v", err)
+		return doctor.Bad("on the server: muster ca-pin; if it is another server, correct the address, otherwise enrol this host again", "the server has another CA than the one that is expected: %v", errors.Unwrap(err))
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
 		return doctor.Bad("look for a firewall between this host and "+server, "%s does not answer", server)
 	}
@@ -346,18 +390,17 @@ func (h Host) pinned() bool {
 	return pinned || err != nil
 }
 
-// signedFiles judges the files that the publishers have signed, as the host has them. A host that has
-// not asked for a package for long may have older ones than the server.
+// signedFiles judges the files that the publishers have signed, as the host has them, by the one that
+// expires first. A host that has not asked for a package for long may have older ones than the server.
 func signedFiles(files []tuf.Expiry, now time.Time) doctor.Finding {
-	for _, f := range files {
-		sign := map[tuf.Role]string{tuf.RoleRoot: "muster package keys rotate", tuf.RoleTargets: "muster package keys renew"}[f.Role]
-		mend := fmt.Sprintf("muster package keys show --server; if it has no newer %s, let %s sign one: %s", f.Role, f.Who, sign)
-		switch left := f.Expires.Sub(now); {
-		case left <= 0:
-			return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expired on %s; the host asks for a newer one before it upgrades", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
-		case left < expiryWarning:
-			return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expires on %s; then the host upgrades to nothing new", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
-		}
+	f := slices.MinFunc(files, func(a, b tuf.Expiry) int { return a.Expires.Compare(b.Expires) }) // it always has a root
+	sign := map[tuf.Role]string{tuf.RoleRoot: "muster package keys rotate", tuf.RoleTargets: "muster package keys renew"}[f.Role]
+	mend := fmt.Sprintf("muster package keys show --server; if it has no newer %s, let %s sign one: %s", f.Role, f.Who, sign)
+	switch left := f.Expires.Sub(now); {
+	case left <= 0:
+		return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expired on %s; the host asks for a newer one before it upgrades", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
+	case left < expiryWarning:
+		return doctor.Doubt(mend, "%s version %d, which the publishers have signed, expires on %s; then the host upgrades to nothing new", f.Role, f.Version, f.Expires.Local().Format(time.DateOnly))
 	}
 	return doctor.Good("upgrades are verified with the pinned root of the publishers")
 }

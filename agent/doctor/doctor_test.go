@@ -60,6 +60,12 @@ func TestPublishersOfAHost(t *testing.T) {
 	wants(t, h.publishers(&identity.Identity{}), doctor.Warning, "expired on")
 	wants(t, h.publishers(&identity.Identity{}), doctor.Warning, "let "+first.Who+" sign one: muster package keys")
 
+	// The client fetches damaged targets again.
+	if err := os.WriteFile(filepath.Join(dir, "targets.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Now = func() time.Time { return repo.Now }
+	wants(t, h.publishers(&identity.Identity{}), doctor.OK, "pinned root")
 	for _, file := range []string{"root.json", "pinned-root.json"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
@@ -88,17 +94,15 @@ func TestServiceOfAHost(t *testing.T) {
 	wants(t, Host{CheckServices: func() error { return errors.New("its unit folder is read-only") }}.registers(), doctor.Problem, "its unit folder is read-only")
 }
 
-func TestUpgradeOfAHostIsWatched(t *testing.T) {
-	h := Host{Disk: disk.OS{}, Top: t.TempDir()}
-	wants(t, h.upgrade(), doctor.OK, "no upgrade is under way")
-	marker := layout.Path(h.Top, layout.MarkerFile)
-	if err := os.MkdirAll(filepath.Dir(marker), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(marker, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wants(t, h.upgrade(), doctor.Warning, "muster-agent status")
+func TestTheFileThatExpiresFirstIsNamed(t *testing.T) {
+	now := time.Now()
+	root := tuf.Expiry{Role: tuf.RoleRoot, Version: 1, Expires: now.AddDate(0, 0, 20), Who: "rosa"}
+	targets := tuf.Expiry{Role: tuf.RoleTargets, Version: 7, Expires: now.AddDate(0, 0, -1), Who: "ted"}
+	f := signedFiles([]tuf.Expiry{root, targets}, now)
+	wants(t, f, doctor.Warning, "targets version 7, which the publishers have signed, expired on")
+	wants(t, f, doctor.Warning, "let ted sign one: muster package keys renew")
+	targets.Expires = now.AddDate(0, 0, 25)
+	wants(t, signedFiles([]tuf.Expiry{root, targets}, now), doctor.Warning, "let rosa sign one: muster package keys rotate")
 }
 
 // What stands between a host and its server differs, and each has its own remedy.
@@ -112,17 +116,22 @@ func TestServerCannotBeReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
+	hangUp := httptest.NewUnstartedServer(nil)
+	hangUp.Config.ConnState = func(c net.Conn, _ http.ConnState) { _ = c.Close() }
+	hangUp.StartTLS()
+	t.Cleanup(hangUp.Close)
 	_, port, _ := net.SplitHostPort(secure.Listener.Addr().String())
 	_, plainPort, _ := net.SplitHostPort(plain.Listener.Addr().String())
 	trust := gateway.Trust{Fingerprint: "sha256:" + strings.Repeat("ab", 32)}
 	for url, words := range map[string]string{
 		"https://127.0.0.1:" + plainPort:      "does not speak TLS",
-		"https://127.0.0.1:" + port:           "muster ca-pin",
+		"https://127.0.0.1:" + port:           "pass that one with --ca-pin",
 		"https://nowhere.invalid:8220":        "no host has the name nowhere.invalid",
 		"https://127.0.0.1:1":                 "nothing listens at",
 		"https://" + silent.Addr().String():   "look for a firewall",
-		"ftp://127.0.0.1:8220":                "pass --url https://SERVER:8220",
-		"https://127.0.0.1:" + port + "/\x7f": "pass --url https://SERVER:8220",
+		hangUp.URL:                            "cannot be reached: ",
+		"http://fleet.example.com:8220":       "server.url in agent.yml",
+		"https://127.0.0.1:" + port + "/\x7f": "name it as https://SERVER:8220",
 	} {
 		ctx := t.Context()
 		var cancel context.CancelFunc

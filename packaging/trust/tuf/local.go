@@ -137,12 +137,17 @@ func Pinned(d disk.Disk, dir string) (bool, error) {
 }
 
 // StoredExpiries returns when root and targets expire, as a host has them. The server may have newer
-// ones. It fails with ErrNotPinned if the host has no root.
+// ones. It leaves out damaged targets, which a client fetches again, and fails with ErrNotPinned if the
+// host has no root.
 func StoredExpiries(d disk.Disk, dir string) ([]Expiry, error) {
 	l := local{d, dir, slog.New(slog.DiscardHandler)}
 	root, err := l.trustedRoot()
 	if err != nil {
 		return nil, err
 	}
-	return Repository{Roots: [][]byte{root}, Targets: l.read(RoleTargets)}.OfflineExpiries()
+	targets := l.read(RoleTargets)
+	if _, err := decodeTargets(targets); err != nil {
+		targets = nil
+	}
+	return Repository{Roots: [][]byte{root}, Targets: targets}.OfflineExpiries()
 }
