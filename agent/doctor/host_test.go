@@ -208,94 +208,115 @@ func TestFindingsOfAnInstalledHost(t *testing.T) {
 	}{
 		"a version without a manifest": {
 			func(t *testing.T, h *host) { remove(t, h.path(h.home()+"/"+manifest.FileName)) },
-			"version", doctor.Problem, []string{"leads to a version that is not whole", "muster-agent uninstall, then the line"},
+			"version", doctor.Problem,
+			[]string{"leads to a version that is not whole", "muster-agent uninstall, then the line"},
 		},
 		"a program that was damaged": {
 			func(t *testing.T, h *host) { fakepkg.FlipBit(t, h.path(h.home()+"/"+layout.AgentLink)) },
-			"version", doctor.Problem, []string{layout.AgentLink + " is not what was installed"},
+			"version", doctor.Problem,
+			[]string{layout.AgentLink + " is not what was installed"},
 		},
 		"a pointer to nothing": {
 			func(t *testing.T, h *host) { remove(t, h.path(h.home())) },
-			"version", doctor.Problem, []string{"leads to a version that is not whole"},
+			"version", doctor.Problem,
+			[]string{"leads to a version that is not whole"},
 		},
 		"a program for a pointer": {
 			func(t *testing.T, h *host) {
 				remove(t, h.path(layout.AgentLink))
 				write(t, h.path(layout.AgentLink), "a program")
 			},
-			"version", doctor.Problem, []string{"muster-agent uninstall"},
+			"version", doctor.Problem,
+			[]string{"muster-agent uninstall"},
 		},
 		"the size of a version is not known": {
 			func(t *testing.T, h *host) { remove(t, h.path(h.home())) },
-			"space", doctor.Warning, []string{"ls -l"},
+			"space", doctor.Warning,
+			[]string{"ls -l"},
 		},
 		"no space for an upgrade": {
 			func(t *testing.T, h *host) { h.Disk = fullDisk{free: func() (int64, error) { return 1, nil }} },
-			"space", doctor.Problem, []string{"an upgrade needs", "df -h"},
+			"space", doctor.Problem,
+			[]string{"an upgrade needs", "df -h"},
 		},
 		"an unknown setting": {
 			func(t *testing.T, h *host) { write(t, h.path(layout.ConfigFile), "colour: red\n") },
-			"settings", doctor.Problem, []string{"colour", "correct the file, and restart the agent"},
+			"settings", doctor.Problem,
+			[]string{"colour", "correct the file, and restart the agent"},
 		},
 		"an agent that does not run": {
 			func(*testing.T, *host) {},
-			"agent", doctor.Problem, []string{"the agent does not run", layout.AgentLogFile},
+			"agent", doctor.Problem,
+			[]string{"the agent does not run", layout.AgentLogFile},
 		},
 		"an agent that has failed": {
 			func(t *testing.T, h *host) { h.runs(t, probe.Health{State: probe.Failed, Message: "no disk"}) },
-			"agent", doctor.Problem, []string{"the agent is failed: no disk", "muster-agent diagnostics"},
+			"agent", doctor.Problem,
+			[]string{"the agent is failed: no disk", "muster-agent diagnostics"},
 		},
 		"an agent that answers too much": {
 			func(t *testing.T, h *host) { h.runs(t, probe.Health{Message: strings.Repeat("x", 2<<20)}) },
-			"agent", doctor.Problem, []string{"the agent does not answer", "restart its service"},
+			"agent", doctor.Problem,
+			[]string{"the agent does not answer", "restart its service"},
 		},
 		"an upgrade that is being watched": {
 			func(t *testing.T, h *host) { h.watches(t, another, h.home()) },
-			"upgrade", doctor.Warning, []string{"the upgrade from 1.0.0 to 1.1.0 is being watched", "muster-agent status"},
+			"upgrade", doctor.Warning,
+			[]string{"the upgrade from 1.0.0 to 1.1.0 is being watched", "muster-agent status"},
 		},
 		"a version that was restored": {
 			func(t *testing.T, h *host) { h.watches(t, h.home(), another) },
-			"upgrade", doctor.Warning, []string{"muster-agent status"},
+			"upgrade", doctor.Warning,
+			[]string{"muster-agent status"},
 		},
 		"a marker of other versions": {
 			func(t *testing.T, h *host) { h.watches(t, another, "data/muster-agent-0.9.1-abc124") },
-			"upgrade", doctor.Problem, []string{"the watcher leaves the host alone", "sudo rm "},
+			"upgrade", doctor.Problem,
+			[]string{"the watcher leaves the host alone", "sudo rm "},
 		},
 		"a damaged marker": {
 			func(t *testing.T, h *host) { write(t, h.path(layout.MarkerFile), "{}") },
-			"upgrade", doctor.Warning, []string{"its marker cannot be read", "sudo rm "},
+			"upgrade", doctor.Warning,
+			[]string{"its marker cannot be read", "sudo rm "},
 		},
 		"no identity": {
 			func(t *testing.T, h *host) { remove(t, h.path(layout.IdentityFile)) },
-			"identity", doctor.Problem, []string{"this host is not enrolled", "muster keys create"},
+			"identity", doctor.Problem,
+			[]string{"this host is not enrolled", "muster keys create"},
 		},
 		"a damaged identity": {
 			func(t *testing.T, h *host) { write(t, h.path(layout.IdentityFile), "{}") },
-			"identity", doctor.Problem, []string{"damaged", "enrol"},
+			"identity", doctor.Problem,
+			[]string{"damaged", "enrol"},
 		},
 		"no publishers": {
 			func(t *testing.T, h *host) { h.changeIdentity(t, func(id *identity.Identity) { id.TrustedKeys = nil }) },
-			"publishers", doctor.Problem, []string{"refuses every upgrade", "muster keys create"},
+			"publishers", doctor.Problem,
+			[]string{"refuses every upgrade", "muster keys create"},
 		},
 		"a server with another CA": {
 			func(t *testing.T, h *host) {
 				h.changeIdentity(t, func(id *identity.Identity) { id.ServerURL = fakeserver.New(t).URL })
 			},
-			"server", doctor.Problem, []string{"the server has another CA", "muster ca-pin"},
+			"server", doctor.Problem,
+			[]string{"the server has another CA", "muster ca-pin"},
 		},
 		"another server in the settings": {
 			func(t *testing.T, h *host) {
 				write(t, h.path(layout.ConfigFile), "server:\n  url: https://nowhere.invalid:8220\n")
 			},
-			"server", doctor.Problem, []string{"no host has the name nowhere.invalid", "server.url of agent.yml"},
+			"server", doctor.Problem,
+			[]string{"no host has the name nowhere.invalid", "server.url of agent.yml"},
 		},
 		"a clock that is 10 minutes off": {
 			func(_ *testing.T, h *host) { h.Now = func() time.Time { return time.Now().Add(10 * time.Minute) } },
-			"clock", doctor.Problem, []string{"the clock differs by", "timedatectl set-ntp true"},
+			"clock", doctor.Problem,
+			[]string{"the clock differs by", "timedatectl set-ntp true"},
 		},
 		"a clock that is 2 minutes off": {
 			func(_ *testing.T, h *host) { h.Now = func() time.Time { return time.Now().Add(-2 * time.Minute) } },
-			"clock", doctor.Warning, []string{"the clock differs by", "timedatectl set-ntp true"},
+			"clock", doctor.Warning,
+			[]string{"the clock differs by", "timedatectl set-ntp true"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestProxyOfTheServerIsNamed(t *testing.T) {
 	find := func(server string, env ...string) (f doctor.Finding) {
 		t.Helper()
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(env, proxyOf+"="+server)
+		cmd.Env = append([]string{proxyOf + "=" + server}, env...)
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)
