@@ -331,5 +331,5 @@ func (s Server) elasticsearch(ctx context.Context) doctor.Finding {
 	if err := s.Ping(ctx); err != nil {
 		return doctor.Bad("curl the addresses in store.elasticsearch.hosts from this machine, and look at _cluster/health there", "%v", err)
 	}
-	return doctor.Good("it answers, and its indices can be read and written")
+	return doctor.Good("it answers; the indices that it has can be read and written")
 }

@@ -24,7 +24,8 @@ const tenMinutes = 10 * time.Minute
 
 // A platform engineer tries Muster with ten hosts: one under OpenRC and one under System V init, four
 // containers, and four agents of users without root, who run the line that the server prints for their
-// platform. One of each kind is upgraded, and the others keep their version.
+// platform. One under OpenRC, one in a container and one without root are upgraded, and the others keep
+// their version.
 func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 	withOpenRC.required(t)
 	withSysV.required(t)
