@@ -372,22 +372,21 @@ func unreachable(server, name string, err error) doctor.Finding {
 // publishers reports whether the host trusts anybody: without, it refuses every upgrade.
 func (h Host) publishers(id *identity.Identity) doctor.Finding {
 	const mend = "enrol it again with the line that `muster keys create` prints"
-	files, err := tuf.StoredExpiries(h.Disk, layout.Path(h.Top, layout.TrustDir))
+	dir := layout.Path(h.Top, layout.TrustDir)
+	pinned, err := tuf.Pinned(h.Disk, dir)
+	var files []tuf.Expiry
+	if pinned {
+		files, err = tuf.StoredExpiries(h.Disk, dir)
+	}
 	switch {
-	case err == nil:
-		return signedFiles(files, h.Now())
-	case !errors.Is(err, tuf.ErrNotPinned) || h.pinned():
+	case err != nil:
 		return doctor.Bad(mend, "the pinned root of the publishers cannot be read: %v", err)
+	case pinned:
+		return signedFiles(files, h.Now())
 	case len(id.TrustedKeys) > 0:
 		return doctor.Good("upgrades are verified with %d keys of publishers", len(id.TrustedKeys))
 	}
 	return doctor.Bad(mend, "this host trusts no publisher, and refuses every upgrade")
-}
-
-// pinned reports whether the host has a root, whether or not it can be read.
-func (h Host) pinned() bool {
-	pinned, err := tuf.Pinned(h.Disk, layout.Path(h.Top, layout.TrustDir))
-	return pinned || err != nil
 }
 
 // signedFiles judges the files that the publishers have signed, as the host has them, by the one that

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"math/big"
 	"net"
 	"net/http"
@@ -14,13 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
 )
@@ -28,16 +25,9 @@ import (
 // shownCommand creates a key, and returns the command that the server shows for this machine.
 func (w *world) shownCommand() string {
 	w.t.Helper()
-	out, err := w.server.CLI(w.t.Context(), "keys", "create", "--platform", runtime.GOOS+"-"+runtime.GOARCH, "-o", "json")
+	line, err := w.server.EnrollmentLine(w.t.Context())
 	check(w.t, err)
-	var created struct {
-		Commands []adminapi.EnrollmentCommand `json:"commands"`
-	}
-	check(w.t, json.Unmarshal([]byte(out), &created))
-	if len(created.Commands) != 1 || created.Commands[0].Command == nil {
-		w.t.Fatalf("muster keys create shows %s", out)
-	}
-	return *created.Commands[0].Command
+	return line
 }
 
 // paste runs a command in a shell, in an empty folder.

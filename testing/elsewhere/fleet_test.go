@@ -3,12 +3,10 @@
 package elsewhere
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -98,20 +96,16 @@ func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 // terminal: with the token itself.
 func (w *world) line() string {
 	w.Helper()
-	out, err := w.server.CLI(w.Context(), "keys", "create", "--platform", "linux-"+runtime.GOARCH, "-o", "json")
+	line, err := w.server.EnrollmentLine(w.Context())
 	w.ok("create a key", err)
-	var made struct {
-		File     string                       `json:"api_key_file"`
-		Commands []adminapi.EnrollmentCommand `json:"commands"`
+	file := fromFile.FindStringSubmatch(line)
+	if file == nil {
+		w.Fatalf("the line reads no token: %s", line)
 	}
-	w.ok("read the key", json.Unmarshal([]byte(out), &made))
-	token, err := os.ReadFile(made.File)
+	token, err := os.ReadFile(file[1])
 	w.ok("read the token", err)
-	if len(made.Commands) != 1 || !fromFile.MatchString(*made.Commands[0].Command) {
-		w.Fatalf("muster keys create shows %s", out)
-	}
-	return fromFile.ReplaceAllString(*made.Commands[0].Command, strings.TrimSpace(string(token)))
+	return strings.ReplaceAll(line, file[0], strings.TrimSpace(string(token)))
 }
 
-// fromFile is how a line reads the token where the command's output is no terminal.
-var fromFile = regexp.MustCompile(`\$\(cat [^)]*\)`)
+// fromFile is how a line reads the token from a file.
+var fromFile = regexp.MustCompile(`\$\(cat ([^)]*)\)`)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"time"
 
@@ -131,4 +132,23 @@ func (s *Server) Follow(ctx context.Context, f func(adminapi.Event)) error {
 		}
 	}()
 	return nil
+}
+
+// EnrollmentLine creates a key, and returns the line that the command line shows for this platform. It
+// reads the token from a file, as wherever the output is no terminal.
+func (s *Server) EnrollmentLine(ctx context.Context) (string, error) {
+	out, err := s.CLI(ctx, "keys", "create", "--platform", runtime.GOOS+"-"+runtime.GOARCH, "-o", "json")
+	if err != nil {
+		return "", err
+	}
+	var created struct {
+		Commands []adminapi.EnrollmentCommand `json:"commands"`
+	}
+	if err := json.Unmarshal([]byte(out), &created); err != nil {
+		return "", err
+	}
+	if len(created.Commands) != 1 || created.Commands[0].Command == nil {
+		return "", fmt.Errorf("muster keys create shows %s", out)
+	}
+	return *created.Commands[0].Command, nil
 }

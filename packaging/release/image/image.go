@@ -99,11 +99,7 @@ func archive(file, dir string, at time.Time) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(inside), Mode: 0o644, Size: int64(len(data)), ModTime: at.UTC().Truncate(time.Second), Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		_, err = w.Write(data)
-		return err
+		return add(w, at, entry{filepath.ToSlash(inside), 0o644, 0, data})
 	})
 	return errors.Join(err, w.Close(), out.Close())
 }
@@ -152,12 +148,7 @@ func (o Options) files() ([]byte, error) {
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	for _, f := range []struct {
-		name  string
-		mode  int64
-		owner int
-		data  []byte
-	}{
+	for _, e := range []entry{
 		{"etc/", 0o755, 0, nil},
 		{"etc/group", 0o644, 0, fmt.Appendf(nil, "root:x:0:\nmuster:x:%d:\n", user)},
 		{"etc/passwd", 0o644, 0, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nmuster:x:%d:%d:muster:%s:/sbin/nologin\n", user, user, dataFolder)},
@@ -166,17 +157,31 @@ func (o Options) files() ([]byte, error) {
 		{"var/lib/", 0o755, 0, nil},
 		{"var/lib/muster/", 0o700, user, nil},
 	} {
-		// A name with a slash at its end is a folder.
-		err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Uid: f.owner, Gid: f.owner, Size: int64(len(f.data)), ModTime: o.Created.UTC().Truncate(time.Second), Format: tar.FormatPAX})
-		if err == nil {
-			_, err = w.Write(f.data)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", f.name, err), w.Close())
+		if err := add(w, o.Created, e); err != nil {
+			return nil, errors.Join(err, w.Close())
 		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), nil
+}
+
+// entry is a file in a tar file, or a folder if its name ends with a slash.
+type entry struct {
+	name  string
+	mode  int64
+	owner int
+	data  []byte
+}
+
+func add(w *tar.Writer, at time.Time, e entry) error {
+	err := w.WriteHeader(&tar.Header{Name: e.name, Mode: e.mode, Uid: e.owner, Gid: e.owner, Size: int64(len(e.data)), ModTime: at.UTC().Truncate(time.Second), Format: tar.FormatPAX})
+	if err == nil {
+		_, err = w.Write(e.data)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.name, err)
+	}
+	return nil
 }
