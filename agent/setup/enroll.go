@@ -172,9 +172,15 @@ func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running 
 		return nil, err
 	}
 	defer s.close()
-	return s.enroll(ctx, d, top, running, h)
+	id, err := s.enroll(ctx, d, top, running, h)
+	if err != nil {
+		return nil, err
+	}
+	return id, identity.EndEnrollment(d, top)
 }
 
+// enroll enrols the host. The enrolment has not ended afterwards: the caller ends it once nothing
+// undoes it any more.
 func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	full := running.FullVersion()
 	cfg, err := config.Load(d, top)
@@ -182,15 +188,26 @@ func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string,
 		return nil, err
 	}
 	s.server.Version, s.server.NamedVersion = full, cfg.Server.UserAgentVersion
+	pending, err := identity.BeginEnrollment(d, top, h.ID)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := s.server.Enroll(ctx, s.Token, agentapi.EnrollRequest{
-		Type: "PERMANENT",
+		Type: "PERMANENT", EnrollmentID: pending.EnrollmentID,
 		Metadata: agentapi.EnrollMetadata{
 			Local: h.Metadata(host.Agent{Version: full, Snapshot: running.Snapshot, Build: running.String(), LogLevel: "info"}),
 			Tags:  s.Tags,
 		},
 	})
+	if err != nil && mayHaveEnrolled(err) {
+		return nil, fmt.Errorf("%w; the server may have enrolled this host nevertheless: run the same command again, and it replaces that agent", s.explain(ctx, err))
+	}
 	if err != nil {
-		return nil, s.explain(ctx, err)
+		err = s.explain(ctx, err)
+		if pending.Begun {
+			err = errors.Join(err, identity.EndEnrollment(d, top))
+		}
+		return nil, err
 	}
 	if _, err := s.pin(d, top); err != nil {
 		return nil, err
@@ -204,6 +221,13 @@ func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string,
 		return nil, err
 	}
 	return &id, nil
+}
+
+// mayHaveEnrolled reports whether a server may have enrolled the host, so that only its answer was
+// lost: all but a refusal.
+func mayHaveEnrolled(err error) bool {
+	var refusal *gateway.StatusError
+	return !errors.As(err, &refusal) || refusal.HTTPStatus/100 == 5
 }
 
 // saveWatcher stores the watcher's own credential. A Fleet Server issues none, and then

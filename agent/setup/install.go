@@ -138,6 +138,9 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, fmt.Errorf("start service %s: %w (install with --no-service to start the agent yourself)", out.Service, err)
 		}
 	}
+	if s != nil {
+		return out, identity.EndEnrollment(i.Disk, i.Top)
+	}
 	return out, nil
 }
 
@@ -184,6 +187,8 @@ func (i Installation) checkTop() (existed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// An earlier try whose answer was lost has left it.
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return slices.Contains(layout.Copies(layout.EnrollmentFile), e.Name()) })
 	for _, e := range entries {
 		if e.Name() == layout.AgentLink {
 			return true, fmt.Errorf("an agent is already installed in %s: upgrade it with `muster-agent upgrade VERSION`, enrol it again with `muster-agent enroll`, or remove it first with `muster-agent uninstall`", i.Top)
@@ -398,14 +403,15 @@ func (i Installation) installService() (string, error) {
 	return name, disk.WriteFile(i.Disk, opInstall, file, []byte(name+"\n"), 0o644)
 }
 
-// undo removes the installation. The top folder was empty or did not exist before.
+// undo removes the installation. The top folder was empty or did not exist before. It stays if the
+// server may have enrolled the host, with the id of that enrolment for the next try.
 func (i Installation) undo(b before, service string) error {
 	var errs []error
 	if service != "" {
 		errs = append(errs, i.Services.Remove(service, i.roots()))
 	}
 	errs = append(errs, removeInstalled(i.Disk, i.roots()))
-	if !b.top {
+	if !b.top && !identity.EnrollmentPending(i.Disk, i.Top) {
 		errs = append(errs, i.Disk.Remove(opInstall, i.Top))
 	}
 	if i.System != nil {

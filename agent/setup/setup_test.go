@@ -17,12 +17,14 @@ import (
 
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
@@ -208,7 +210,6 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 			i.Package, i.Executable = "", filepath.Join(t.TempDir(), layout.AgentLink)
 		}, "pass --package"},
 		{"service that cannot be", func(_ *testing.T, _ *Installation, m *manager) { m.checkErr = errors.New("read-only") }, "read-only"},
-		{"service does not start", func(_ *testing.T, _ *Installation, m *manager) { m.startErr = errors.New("masked") }, "--no-service"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, m := fakeserver.New(t), &manager{}
@@ -229,6 +230,103 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 				t.Errorf("service manager was asked %v", m.asked)
 			}
 		})
+	}
+}
+
+// loseAnswers makes the server close the connection of the next n enrolments after it has enrolled
+// the host.
+func loseAnswers(s *fakeserver.Server, n int) {
+	enrolling := false
+	s.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if enrolling || n == 0 || r.URL.Path != agentapi.PathEnroll {
+			return false
+		}
+		n--
+		enrolling = true
+		s.ServeHTTP(httptest.NewRecorder(), r)
+		enrolling = false
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// However often the answer is lost, and whatever ends the installer in between, the host asks
+// with one enrollment_id until it is enrolled, and with another one after that.
+func TestLostAnswersAreFollowedByTheSameEnrollmentID(t *testing.T) {
+	s, p, m := fakeserver.New(t), newPublisher(t), &manager{}
+	top := filepath.Join(t.TempDir(), "h")
+	i := Installation{
+		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
+		Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+	}
+	loseAnswers(s, 2)
+	for range 2 {
+		if _, err := i.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run the same command again") {
+			t.Fatalf("after a lost answer the error is %v", err)
+		}
+		if entries, err := os.ReadDir(top); err != nil || len(entries) != 1 || entries[0].Name() != layout.EnrollmentFile {
+			t.Errorf("the folder holds %v, %v; want the enrolment alone", entries, err)
+		}
+	}
+	// A refusal says nothing about the earlier tries.
+	refused := i
+	refused.Enrollment = new(*i.Enrollment)
+	refused.Enrollment.Token = "bm90OmFrZXk="
+	if _, err := refused.Run(t.Context()); err == nil {
+		t.Fatal("a wrong token is accepted")
+	}
+	// The server has enrolled the host, and then the service does not start.
+	m.startErr = errors.New("masked")
+	if _, err := i.Run(t.Context()); err == nil {
+		t.Fatal("an installation whose service does not start succeeds")
+	}
+	m.startErr = nil
+	if _, err := i.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(layout.Path(top, layout.EnrollmentFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the enrolment is left: %v", err)
+	}
+	if _, err := Enroll(t.Context(), disk.OS{}, top, *i.Enrollment, manifest.Identity{Version: "1.0.0"}, host.Read()); err != nil {
+		t.Fatal(err)
+	}
+	sent := s.State().Enrolled()
+	if len(sent) != 5 || sent[0].EnrollmentID == "" {
+		t.Fatalf("the server was asked %+v", sent)
+	}
+	for n, r := range sent {
+		if same := r.EnrollmentID == sent[0].EnrollmentID; same != (n < 4) {
+			t.Errorf("request %d has the enrollment_id %s, the first %s", n, r.EnrollmentID, sent[0].EnrollmentID)
+		}
+	}
+}
+
+// A copy of a host whose enrolment has begun enrols for itself.
+func TestEnrolmentOfAnotherMachineIsNotContinued(t *testing.T) {
+	top := t.TempDir()
+	id := func(machine string) string {
+		t.Helper()
+		p, err := identity.BeginEnrollment(disk.OS{}, top, machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.EnrollmentID
+	}
+	first := id("m1")
+	if again := id("m1"); again != first {
+		t.Errorf("the same machine asks with %s and %s", first, again)
+	}
+	if copied := id("m2"); copied == first {
+		t.Errorf("a copy asks with %s too", copied)
+	}
+	// A damaged file is as none.
+	if err := os.WriteFile(layout.Path(top, layout.EnrollmentFile), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(layout.Path(top, layout.EnrollmentFile) + layout.PreviousSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if id("m2") == "" {
+		t.Error("there is no id after a damaged file")
 	}
 }
 

@@ -76,7 +76,7 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 	if err := leaveHome(r.Top); err != nil {
 		return out, err
 	}
-	if err := removeInstalled(r.Disk, roots); err != nil {
+	if err := errors.Join(removeInstalled(r.Disk, roots), identity.EndEnrollment(r.Disk, r.Top)); err != nil {
 		return out, err
 	}
 	if roots.Links != "" {

@@ -22,6 +22,7 @@ const (
 	ConfigFile          = "agent.yml"
 	IdentityFile        = "identity"
 	WatcherIdentityFile = "watcher-identity"
+	EnrollmentFile      = "enrollment" // the enrolment that the host has begun and not ended
 
 	DataDir = "data"
 )

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/pbkdf2"
+	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/subtle"
+	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -20,7 +22,6 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/keyfile"
-	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -80,84 +81,112 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	}
 	own := Credentials{Agent: fleet.NewCredential(), Watcher: fleet.NewCredential()}
 	a := fleet.Agent{
-		ID: req.ID, Type: req.Type, Active: true, PolicyID: key.PolicyID, EnrollmentID: req.EnrollmentID,
+		Type: req.Type, Active: true, PolicyID: key.PolicyID, EnrollmentID: req.EnrollmentID,
 		AccessKeyID: own.Agent.ID, AccessKeyHash: own.Agent.Hash(),
 		WatcherKeyID: own.Watcher.ID, WatcherKeyHash: own.Watcher.Hash(), EnrolledAt: s.Now.UTC(), Last: fleet.LastSeen{ActionSeq: seq},
-		LocalMetadata: req.Metadata.Local, UserMetadata: req.Metadata.UserProvided, Tags: tags(req.Metadata.Tags),
+		UserMetadata: req.Metadata.UserProvided, Tags: tags(req.Metadata.Tags),
 	}
-	if a.ID == "" {
-		a.ID = fleet.NewID()
-	}
-	a.LocalMetadata = withAgentID(fleet.NestMetadata(a.LocalMetadata), a.ID)
+	a.LocalMetadata = fleet.NestMetadata(req.Metadata.Local)
 	a.Version = cmp.Or(a.Host().FullVersion(), req.HeaderVersion)
-	if req.ReplaceToken != "" {
-		hash, err := hashToken(req.ReplaceToken, a.ID)
-		if err != nil {
-			return fleet.Agent{}, Credentials{}, err
-		}
-		a.ReplaceTokenHash = hash
-	}
-	if err := s.forget(ctx, req.EnrollmentID); err != nil {
-		return fleet.Agent{}, Credentials{}, err
-	}
-	err = s.Store.Agents().Create(ctx, a)
-	if fleet.KindOf(err) == fleet.Conflict && err != nil && req.ID != "" {
-		err = s.replace(ctx, a)
-	}
-	if err != nil {
+	if a, err = s.place(ctx, a, req); err != nil {
 		return fleet.Agent{}, Credentials{}, err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentEnrolled, Subject: a.ID, Data: event.Data(map[string]string{"policy_id": a.PolicyID, "hostname": a.Hostname()})})
 	return a, own, nil
 }
 
-// forget deletes the agents of an earlier attempt at the same enrolment, whose answer the
-// host did not receive: they have never checked in, and nobody has their keys.
-func (s *Service) forget(ctx context.Context, enrollmentID string) error {
-	if enrollmentID == "" {
-		return nil
+// place stores a new agent under the id that its enrolment asks for, under one that follows from
+// its enrollment_id, or under a new one.
+//
+// A host whose answer was lost asks again with the same enrollment_id. Both enrolments then have
+// one id, which is unique in the store, so that one agent stays however many arrive at once: the
+// last one's. Nobody has the keys of the others.
+func (s *Service) place(ctx context.Context, a fleet.Agent, req agentapi.EnrollRequest) (fleet.Agent, error) {
+	if req.ID != "" || req.EnrollmentID == "" {
+		return s.store(ctx, a, cmp.Or(req.ID, fleet.NewID()), req.ReplaceToken, checkReplace)
 	}
-	var earlier []string
-	same := store.AgentFilter{Query: kql.Equals{Field: fleet.FieldEnrollmentID, Value: enrollmentID}}
-	err := s.Store.Agents().Facts(ctx, same, func(id string, f fleet.StatusFacts) {
-		if f.LastCheckin == nil {
-			earlier = append(earlier, id)
-		}
-	})
-	for _, id := range earlier {
-		if err == nil {
-			err = s.Store.Agents().Delete(ctx, id)
+	for bearer := range maxBearers {
+		taken := false
+		placed, err := s.store(ctx, a, agentID(req.EnrollmentID, bearer), req.ReplaceToken, func(old, a *fleet.Agent) error {
+			if taken = !neverSeen(old, a); taken {
+				return errNotReplaceable(a.ID)
+			}
+			return nil
+		})
+		if !taken {
+			return placed, err
 		}
 	}
-	return err
+	return a, fleet.Errorf(fleet.Conflict, "body.enrollment_id: %d agents that have checked in were enrolled with it: make a new one for each host", maxBearers)
 }
 
-// replace replaces the agent that has the id of a.
-func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
-	old, err := s.Store.Agents().Get(ctx, a.ID)
-	if err != nil {
-		return err
+// maxBearers bounds the agents that were enrolled with one enrollment_id and have checked in. A
+// host makes a new one for each enrolment, so a second is that of a copied host; each costs the
+// next one a read.
+const maxBearers = 100
+
+// agentID returns the id of the agent of an enrollment_id. Agents that have checked in keep theirs;
+// the next bearer of the enrollment_id gets the next id.
+func agentID(enrollmentID string, bearer int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", bearer, enrollmentID))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:len(fleet.NewID())])
+}
+
+// store stores the agent under an id, in the place of the agent that may be replaced by it.
+func (s *Service) store(ctx context.Context, a fleet.Agent, id, replaceToken string, check func(old, a *fleet.Agent) error) (fleet.Agent, error) {
+	a.ID, a.LocalMetadata = id, withAgentID(a.LocalMetadata, id)
+	if replaceToken != "" {
+		hash, err := hashToken(replaceToken, id)
+		if err != nil {
+			return a, err
+		}
+		a.ReplaceTokenHash = hash
 	}
+	return a, store.CreateOrReplace(ctx, s.Store.Agents(), a, func(old fleet.Agent) error {
+		if err := check(&old, &a); err != nil {
+			return err
+		}
+		return s.endUpgrades(ctx, &old, a.EnrolledAt)
+	})
+}
+
+func errNotReplaceable(id string) error {
+	return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + id + " exists: enrol with its replace_token and a key of its policy, or without an id"}
+}
+
+// checkReplace returns an error unless the new agent may replace the one that has the id it asks for.
+func checkReplace(old, a *fleet.Agent) error {
 	// As in Fleet Server, an agent that was unenrolled is replaced without a token: its keys
 	// are invalid already.
-	if old.Active && (old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID) {
-		return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + a.ID + " exists: enrol with its replace_token and a key of its policy, or without an id"}
+	if !old.Active || neverSeen(old, a) {
+		return nil
 	}
-	// Otherwise their actions would wait for an agent that no longer exists.
+	if old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID {
+		return errNotReplaceable(a.ID)
+	}
+	return nil
+}
+
+// neverSeen reports whether the stored agent is an earlier try of the enrolment of a, whose answer
+// the host did not receive.
+func neverSeen(old, a *fleet.Agent) bool {
+	return old.Last.At == nil && a.EnrollmentID != "" && old.EnrollmentID == a.EnrollmentID
+}
+
+// endUpgrades ends the upgrades of an agent that is replaced. Otherwise their actions would wait
+// for an agent that no longer exists.
+func (s *Service) endUpgrades(ctx context.Context, old *fleet.Agent, now time.Time) error {
 	underway := slices.Clone(old.ComponentActions)
 	if old.Upgrading() && old.UpgradeActionID != "" {
 		underway = append(underway, old.UpgradeActionID)
 	}
 	for _, id := range underway {
-		r := fleet.Result{ActionID: id, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: a.EnrolledAt}
+		r := fleet.Result{ActionID: id, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: now}
 		if _, err := s.Store.Results().Put(ctx, []fleet.Result{r}); err != nil {
 			return err
 		}
 	}
-	a.Revision = old.Revision
-	// The sequence number is not part of the document.
-	_, err = s.Store.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, ActionSeq: a.Last.ActionSeq}})
-	return err
+	return nil
 }
 
 // AuditUnenroll records an agent's report that it is gone from its host since a time:

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/keyfile"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
@@ -332,7 +334,7 @@ func TestAgentWithoutReplaceTokenIsNotReplaced(t *testing.T) {
 }
 
 // A host that did not receive the answer to its enrolment enrols again with the same
-// enrollment_id. The agent of the first attempt, which never checked in, is deleted; one that
+// enrollment_id. The agent of the first attempt, which never checked in, is replaced; one that
 // has checked in stays.
 func TestEnrollmentIDReplacesAgentThatNeverCheckedIn(t *testing.T) {
 	w := newWorld(t)
@@ -340,23 +342,107 @@ func TestEnrollmentIDReplacesAgentThatNeverCheckedIn(t *testing.T) {
 	req := agentapi.EnrollRequest{EnrollmentID: "attempt"}
 	lost, lostKey, err := w.enroll(k, req)
 	w.must(err)
+	w.must(change(w, lost.ID, func(a *fleet.Agent) { a.BeginUpgrade("order", "1.1.0", w.now) }))
 	other, _, err := w.enroll(k, agentapi.EnrollRequest{EnrollmentID: "other"})
 	w.must(err)
-	second, _, err := w.enroll(k, req)
+	second, own, err := w.enroll(w.key("db"), req)
 	w.must(err)
-	if _, err := w.store.Agents().Get(t.Context(), lost.ID); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("the agent that never checked in is still there: %v", err)
+	if got, err := w.store.Agents().Get(t.Context(), second.ID); err != nil || got.PolicyID != "db" || got.Upgrading() || !own.Agent.Matches(got.AccessKeyHash) {
+		t.Errorf("the agent is %+v, %v", got, err)
 	}
+	if r, err := w.store.Results().Get(t.Context(), "order", lost.ID); err != nil || r.Error == "" {
+		t.Errorf("the order of the agent that was replaced has the result %+v, %v", r, err)
+	}
+	w.wantAgents("attempt", second.ID)
 	if _, err := w.store.Agents().ByAccessKey(t.Context(), lostKey.Agent.ID); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("its key is still accepted: %v", err)
+		t.Errorf("the first key is still accepted: %v", err)
 	}
 	w.must(w.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: second.ID, At: w.now, Status: "online"}}))
-	_, _, err = w.enroll(k, req)
+	third, _, err := w.enroll(k, req)
 	w.must(err)
-	for _, id := range []string{second.ID, other.ID} {
-		if _, err := w.store.Agents().Get(t.Context(), id); err != nil {
-			t.Errorf("agent %s: %v", id, err)
+	w.wantAgents("attempt", second.ID, third.ID)
+	fourth, _, err := w.enroll(k, req)
+	w.must(err)
+	w.wantAgents("attempt", second.ID, fourth.ID)
+	w.wantAgents("other", other.ID)
+}
+
+// An agent with the enrollment_id that has checked in keeps its document, also after it was
+// unenrolled: its history is that of another enrolment.
+func TestEnrollmentIDOfUnenrolledAgentIsNotReplaced(t *testing.T) {
+	w := newWorld(t)
+	k := w.key("web")
+	req := agentapi.EnrollRequest{EnrollmentID: "attempt"}
+	gone := w.enrol(k, req)
+	w.must(w.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: gone.ID, At: w.now, Status: "online"}}))
+	w.must(change(w, gone.ID, func(a *fleet.Agent) { a.Active = false }))
+	next := w.enrol(k, req)
+	again := w.enrol(k, req)
+	if next.ID == gone.ID || again.ID != next.ID {
+		t.Errorf("the agents are %s, %s and %s", gone.ID, next.ID, again.ID)
+	}
+	w.wantAgents("attempt", gone.ID, next.ID)
+}
+
+func TestParallelEnrolmentsWithOneEnrollmentIDLeaveOneAgent(t *testing.T) {
+	for _, asked := range []string{"", "web-1"} {
+		w := newWorld(t)
+		k := w.key("web")
+		var (
+			all  sync.WaitGroup
+			keys [20]fleet.Credential
+		)
+		for i := range keys {
+			all.Go(func() {
+				_, own, err := w.enroll(k, agentapi.EnrollRequest{ID: asked, EnrollmentID: "attempt"})
+				keys[i] = own.Agent
+				if err != nil {
+					t.Errorf("enrolment %d: %v", i, err)
+				}
+			})
 		}
+		all.Wait()
+		valid := 0
+		for _, cred := range keys {
+			if a, err := w.store.Agents().ByAccessKey(t.Context(), cred.ID); err == nil && cred.Matches(a.AccessKeyHash) {
+				valid++
+				w.wantAgents("attempt", a.ID)
+			}
+		}
+		if valid != 1 {
+			t.Errorf("%d of the keys are valid", valid)
+		}
+	}
+}
+
+func TestEnrollmentIDOfTooManyAgentsIsRefused(t *testing.T) {
+	w := newWorld(t)
+	k := w.key("web")
+	for {
+		a, _, err := w.enroll(k, agentapi.EnrollRequest{EnrollmentID: "image"})
+		if err != nil {
+			w.wantKind(err, fleet.Conflict, "body.enrollment_id: 100 agents")
+			return
+		}
+		w.must(w.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: a.ID, At: w.now, Status: "online"}}))
+	}
+}
+
+func change(w *world, id string, f func(*fleet.Agent)) error {
+	_, err := store.UpdateAgent(w.t.Context(), w.store.Agents(), id, func(a *fleet.Agent) bool { f(a); return true })
+	return err
+}
+
+// wantAgents checks which agents were enrolled with an enrollment_id.
+func (w *world) wantAgents(enrollmentID string, ids ...string) {
+	w.t.Helper()
+	var got []string
+	with := store.AgentFilter{Query: kql.Equals{Field: fleet.FieldEnrollmentID, Value: enrollmentID}}
+	w.must(w.store.Agents().Facts(w.t.Context(), with, func(id string, _ fleet.StatusFacts) { got = append(got, id) }))
+	slices.Sort(got)
+	slices.Sort(ids)
+	if !slices.Equal(got, ids) {
+		w.t.Errorf("the agents of %s are %v, want %v", enrollmentID, got, ids)
 	}
 }
 

@@ -454,6 +454,7 @@ const (
 	WhyUndone       ReasonCode = "undone"           // everything was undone
 	WhyBehind       ReasonCode = "behind"           // did not go along in time
 	WhyInForce      ReasonCode = "in_force"         // another version is in force for its policy
+	WhyNeverSeen    ReasonCode = "never_checked_in" // enrolled, and never checked in
 )
 
 // Wait is something a rollout waits for.

@@ -699,6 +699,38 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 	}
 }
 
+// replaceTries bounds the attempts of CreateOrReplace. Only enrolments of one host write an agent
+// that has not checked in, and of n at once the last succeeds at its nth attempt at the latest.
+const replaceTries = 100
+
+// CreateOrReplace creates the agent, or replaces the one that has its id, if check returns nil for
+// it. However many callers there are at once, one agent with the id is there afterwards: that of
+// the last of them. check may be called several times.
+func CreateOrReplace(ctx context.Context, agents Agents, a fleet.Agent, check func(old fleet.Agent) error) error {
+	for try := 1; ; try++ {
+		err := agents.Create(ctx, a)
+		if fleet.KindOf(err) != fleet.Conflict || err == nil || try == replaceTries {
+			return err
+		}
+		old, err := agents.Get(ctx, a.ID)
+		if fleet.KindOf(err) == fleet.NotFound && err != nil {
+			continue // it was deleted in between
+		}
+		if err != nil {
+			return err
+		}
+		if err := check(old); err != nil {
+			return err
+		}
+		a.Revision = old.Revision
+		// The sequence number is not part of the document.
+		_, err = agents.Report(ctx, Report{Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, ActionSeq: a.Last.ActionSeq}})
+		if err == nil || fleet.KindOf(err) != fleet.Conflict {
+			return err
+		}
+	}
+}
+
 // ApplyReport writes the changes that report makes to agent a. report alters the agent
 // and returns the changes, or a zero Report if there are none. If another writer changed
 // the agent, ApplyReport reads it and calls report again. An event without a time gets

@@ -65,6 +65,7 @@ type State struct {
 	agents   int
 	packages map[string][]byte
 	actions  []agentapi.Action
+	enrolled []agentapi.EnrollRequest
 	checkins []Checkin
 	acks     []agentapi.AckEvent
 }
@@ -85,7 +86,7 @@ func NewHandler(m State) *Server {
 		m.packages = map[string][]byte{}
 	}
 	// Clipped, so that appending does not change the state of another server.
-	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
+	m.actions, m.enrolled, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.enrolled), slices.Clip(m.checkins), slices.Clip(m.acks)
 	return &Server{state: m, polls: map[string]chan struct{}{}, subscribed: map[string]chan struct{}{}, changed: make(chan struct{})}
 }
 
@@ -95,7 +96,7 @@ func (s *Server) State() State {
 	defer s.mu.Unlock()
 	m := s.state
 	m.packages = maps.Clone(m.packages)
-	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
+	m.actions, m.enrolled, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.enrolled), slices.Clip(m.checkins), slices.Clip(m.acks)
 	return m
 }
 
@@ -103,6 +104,9 @@ func (s *Server) State() State {
 func (m State) Has(action string) bool {
 	return slices.ContainsFunc(m.actions, func(a agentapi.Action) bool { return a.ID == action })
 }
+
+// Enrolled returns all enrolments of the state.
+func (m State) Enrolled() []agentapi.EnrollRequest { return m.enrolled }
 
 // Checkins returns all check-ins of the state.
 func (m State) Checkins() []Checkin { return m.checkins }
@@ -245,8 +249,11 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 	if s.Fleet && s.refusesUserAgent(w, r) {
 		return
 	}
+	var req agentapi.EnrollRequest
+	_ = json.NewDecoder(r.Body).Decode(&req) // tests of refusals send none
 	s.mu.Lock()
 	s.state.agents++
+	s.state.enrolled = append(s.state.enrolled, req)
 	id := fmt.Sprintf("agent-%d", s.state.agents)
 	s.mu.Unlock()
 	answer(w, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{ID: id, AccessAPIKey: "key-" + id}})

@@ -361,6 +361,8 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	switch seen := a.LastActivity(); {
 	case !a.Active:
 		links = append(links, Reason{Code: fleet.WhyGone, Text: "the agent is unenrolled", Since: a.UnenrolledAt})
+	case a.Last.At == nil:
+		links = append(links, Reason{Code: fleet.WhyNeverSeen, Text: plan.ReasonText(fleet.WhyNeverSeen), Since: &seen})
 	case now.Sub(seen) > fleet.OfflineAfter:
 		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has been silent since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
 	default:

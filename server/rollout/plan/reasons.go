@@ -69,6 +69,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyConfigNow:    {"the configuration for its host is not what was previewed", "Start another rollout for it, and look at what it would write."},
 	fleet.WhyLeftOut:      {"it was away when the targets were verified, and the plan leaves such targets out", "Bring it to the version of the others before its component runs beside them."},
 	fleet.WhyUndone:       {"everything was undone, and it runs its earlier version", "Mend what the rollout names, then start another one."},
+	fleet.WhyNeverSeen:    {"it has never checked in since it was enrolled", "Start the agent on its host, or revoke it if the host was enrolled again since."},
 	fleet.WhyInForce:      {"another version is in force for its policy, which only a rollout in lockstep changes (strategy: {kind: lockstep})", "Make a rollout in lockstep for all hosts of the policy."},
 	fleet.WhyBehind:       {"it did not go along in time, and its component stays stopped until it does", "Check the host: it goes on by itself when it is back, within 30 days."},
 }

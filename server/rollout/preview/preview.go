@@ -226,6 +226,8 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet
 		return fleet.WhyGone, "is unenrolled", nil
 	case a.UnenrollmentStartedAt != nil:
 		return fleet.WhyGone, "is being unenrolled", nil
+	case a.Last.At == nil: // a lost answer to an enrolment leaves such an agent, which never comes
+		return fleet.WhyNeverSeen, "has never checked in since it was enrolled at " + a.EnrolledAt.UTC().Format(time.RFC3339), nil
 	}
 	if text := s.lacksComponent(a, subject); text != "" {
 		return fleet.WhyNoComponent, text, nil

@@ -75,10 +75,12 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 	leaving.UnenrollmentStartedAt = &rollouttest.Noon
 	gone := rollouttest.Host{ID: "gone"}.Agent()
 	gone.Active = false
+	ghost := rollouttest.Host{ID: "ghost"}.Agent()
+	ghost.Last.At = nil
 	as := append(rollouttest.Agents(
 		rollouttest.Host{ID: "in"}, rollouttest.Host{ID: "there", Version: "2.0.0"}, rollouttest.Host{ID: "older", Version: "0.9.0"}, rollouttest.Host{ID: "late ring", Ring: "2"},
 		rollouttest.Host{ID: "taken", Policy: "locked"}, rollouttest.Host{ID: "mac", OS: "darwin"}, rollouttest.Host{ID: "elsewhere", Policy: "other"},
-	), upgrading, container, burnt, leaving, gone)
+	), upgrading, container, burnt, leaving, gone, ghost)
 	pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "r0", Name: "last week's"}} })
 
 	got := map[string]fleet.SkippedAgent{}
@@ -100,13 +102,14 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 		{"burnt", fleet.WhyFailedBefore, "version 2.0.0 failed on its host before"},
 		{"leaving", fleet.WhyGone, "being unenrolled"},
 		{"gone", fleet.WhyGone, "unenrolled"},
+		{"ghost", fleet.WhyNeverSeen, "has never checked in"},
 	} {
 		if s := got[row.id]; s.Code != row.code || !strings.Contains(s.Text, row.text) {
 			t.Errorf("%s is left out as %q %q, want %q %q", row.id, s.Code, s.Text, row.code, row.text)
 		}
 	}
-	if len(got) != 10 {
-		t.Errorf("%d are left out, want 10: %v", len(got), got)
+	if len(got) != 11 {
+		t.Errorf("%d are left out, want 11: %v", len(got), got)
 	}
 	if len(pre.Targets) != 1 || pre.Targets[0].AgentID != "in" || pre.Targets[0].Bytes != 1000 || pre.Targets[0].Hostname != "host-in" {
 		t.Errorf("targets: %+v", pre.Targets)

@@ -409,6 +409,61 @@ func TestLateJoiners(t *testing.T) {
 	}
 }
 
+// An agent that enrolled and never checked in, such as one whose answer was lost, is waited for by
+// no rollout. Once it checks in it is a late joiner like others.
+func TestAgentThatNeverCheckedInHoldsNoRollout(t *testing.T) {
+	t.Parallel()
+	for _, comes := range []bool{false, true} {
+		w := newWorld(t, 3)
+		w.enrol("ghost")
+		w.neverCheckedIn("ghost")
+		w.start("r", rolling(func(p *fleet.Plan) {
+			p.Strategy.BatchSize, p.LateJoiners = 1, fleet.LateJoin
+			p.Select = fleet.Selector{Policies: []string{"default"}}
+		}))
+		w.pass(30 * time.Second)
+		w.enrol("late")
+		w.neverCheckedIn("late")
+		w.pass(30 * time.Second)
+		want := 3
+		if comes {
+			w.hosts["late"].away = false
+			want++
+		}
+		r := w.until("r", time.Hour, over)
+		if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != want || r.Counts.Total != want {
+			t.Errorf("coming %v: it ended %s with %+v, want %d succeeded", comes, r.State, r.Counts, want)
+		}
+	}
+}
+
+// neverCheckedIn makes a host one that enrolled and never checked in.
+func (w *world) neverCheckedIn(id string) {
+	w.t.Helper()
+	w.hosts[id].away = true
+	a, err := w.store.Agents().Get(w.t.Context(), id)
+	w.must(err)
+	w.must(w.store.Agents().Delete(w.t.Context(), id))
+	a.Last, a.EnrolledAt = fleet.LastSeen{}, w.now.Add(-time.Hour)
+	w.must(w.store.Agents().Create(w.t.Context(), a))
+}
+
+// A server of an earlier version made targets of agents that had never checked in.
+func TestHeldTargetThatNeverCheckedInIsSkipped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	w.hosts["agent-002"].away = true
+	w.start("r", rolling(func(p *fleet.Plan) { p.Pace.OfferFor = fleet.Duration(7 * 24 * time.Hour) }))
+	w.neverCheckedIn("agent-002")
+	r := w.until("r", time.Hour, over)
+	if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 2 || r.Counts.Skipped != 1 {
+		t.Errorf("it ended %s with %+v", r.State, r.Counts)
+	}
+	if got := w.target("r", "agent-002"); got.Code != fleet.WhyNeverSeen {
+		t.Errorf("the target is %+v", got)
+	}
+}
+
 func TestExposureBudgetDelaysARollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)

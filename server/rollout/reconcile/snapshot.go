@@ -131,7 +131,7 @@ var ignoredSeed = maphash.MakeSeed()
 
 // considerJoin records an agent that is not a target and might become one.
 func (run *runState) considerJoin(c fleet.Census) {
-	if run.rollout.Plan.LateJoiners != fleet.LateJoin || run.rollout.State != fleet.RolloutRunning || !c.Active || len(run.joining) >= chunk {
+	if run.rollout.Plan.LateJoiners != fleet.LateJoin || run.rollout.State != fleet.RolloutRunning || !c.Active || c.LastCheckin == nil || len(run.joining) >= chunk {
 		return
 	}
 	sum := maphash.String(ignoredSeed, c.Version+"\x00"+c.PolicyID+"\x00"+c.Labels)
@@ -146,7 +146,7 @@ func (run *runState) see(i int32, c fleet.Census, now time.Time) {
 	t := &run.targets[i]
 	t.Seen, t.Runs = true, c.Version == run.rollout.Plan.Version
 	t.Online = c.Active && c.LastCheckin != nil && now.Sub(*c.LastCheckin) <= fleet.OfflineAfter
-	if !t.State.Waits() || c.Active && !t.Runs {
+	if !t.State.Waits() || c.Active && !t.Runs && c.LastCheckin != nil {
 		return
 	}
 	if f := run.tracked[i]; f != nil {
@@ -224,7 +224,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 			return false
 		}
 		subject := a.Of(component)
-		return c.target.ActionID != "" || subject.Reported && !has(&subject, &c.target)
+		return c.target.ActionID != "" || a.Last.At != nil && subject.Reported && !has(&subject, &c.target)
 	})
 	for k := range changes {
 		t := &changes[k].target
@@ -232,6 +232,9 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 		switch {
 		case a == nil || !a.Active:
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled", now)
+		case a.Last.At == nil:
+			// A server before this version made it a target.
+			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNeverSeen, "it has never checked in", now)
 		case !a.Of(component).Reported:
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNoComponent, "it does not report component "+component+" any more", now)
 		default:

@@ -320,6 +320,45 @@ func testAgents(t *testing.T, cfg Config) {
 		equal(t, requested, []string{"c", "a", "b", "nobody"})
 	})
 
+	t.Run("of agents that replace each other at once the last one stays", func(t *testing.T) {
+		stores := cfg.openTwice(t)
+		const callers = 20
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				a := agent("a")
+				a.AccessKeyID, a.Last.ActionSeq = fmt.Sprint("key-", i), 7
+				if err := store.CreateOrReplace(ctx, stores[i%2].Agents(), a, func(fleet.Agent) error { return nil }); err != nil {
+					t.Errorf("caller %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		agents := stores[0].Agents()
+		a := value(agents.Get(ctx, "a"))(t)
+		if a.Last.ActionSeq != 7 {
+			t.Errorf("the agent is %+v", a.Last)
+		}
+		for i := range callers {
+			key := fmt.Sprint("key-", i)
+			switch found, err := agents.ByAccessKey(ctx, key); {
+			case key == a.AccessKeyID && (err != nil || found.ID != "a"):
+				t.Errorf("its key finds %+v, %v", found, err)
+			case key != a.AccessKeyID && fleet.KindOf(err) != fleet.NotFound:
+				t.Errorf("%s, which was replaced, finds %+v, %v", key, found, err)
+			}
+		}
+		cfg.eventually(t, func() error {
+			_, n, err := agents.List(ctx, store.AgentQuery{})
+			return errors.Join(err, differs(n, 1))
+		})
+		refused := fleet.Errorf(fleet.Forbidden, "no")
+		if err := store.CreateOrReplace(ctx, agents, agent("a"), func(fleet.Agent) error { return refused }); !errors.Is(err, refused) {
+			t.Errorf("a refused replacement returns %v", err)
+		}
+		sameAgent(t, value(agents.Get(ctx, "a"))(t), a)
+	})
+
 	t.Run("concurrent updates from two processes are all stored", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		must(t, stores[0].Agents().Create(ctx, agent("a")))

@@ -32,7 +32,7 @@ const codes: Record<string, string> = {
   observation: "Canaries are being watched", approval: "Needs approval", window: "Outside the maintenance windows", freeze: "Freeze", paused: "Paused",
   threshold: "Too many failures", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Host is offline",
   busy: "Host is busy", over: "Rollout has ended", rolling_back: "Being rolled back", next: "Next", watched: "Hosts watch the new version", going_back: "A watcher is rolling back", newer_server: "Needs a newer server", staging: "Version is being staged", verify: "Targets are verified", lockstep: "All targets together", not_staged: "Has not staged the version", no_lockstep: "Cannot upgrade in lockstep",
-  left_out_away: "Was offline at the start", undone: "Everything was undone", in_force: "Another version is in force", behind: "Did not go along in time", runs_version: "Runs the version already",
+  left_out_away: "Was offline at the start", undone: "Everything was undone", in_force: "Another version is in force", never_checked_in: "Has never checked in", behind: "Did not go along in time", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
   no_way_back: "No version to go back to", reported_failure: "The host reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
