@@ -15,8 +15,6 @@ import (
 
 // Defaults of the observation after an upgrade.
 const (
-	// DefaultWait shows most crashes at the start, and lasts for a load balancer's checks.
-	DefaultWait = time.Minute
 	// DefaultMaxRestarts tolerates a component that waits for another one at its start.
 	DefaultMaxRestarts = 2
 	// downTolerance is how long a component may be down within the wait: a restart by the
@@ -37,10 +35,7 @@ type Rules struct {
 
 // newRules joins the checks of a package with what the policy adds.
 func newRules(checks []manifest.Check, h agentapi.ComponentHealth) Rules {
-	r := Rules{Wait: DefaultWait, MaxRestarts: DefaultMaxRestarts}
-	if h.WaitSeconds > 0 {
-		r.Wait = time.Duration(h.WaitSeconds) * time.Second
-	}
+	r := Rules{Wait: h.Wait(), MaxRestarts: DefaultMaxRestarts}
 	if h.MaxRestarts != nil {
 		r.MaxRestarts = *h.MaxRestarts
 	}

@@ -34,9 +34,6 @@ const (
 	// breakingMigration is the migration after which the version before may not read the
 	// component's state.
 	breakingMigration = "breaking"
-	// observeSlack is how much longer than the wait the observation may take: one round of
-	// checks, each with its timeout.
-	observeSlack = 2 * time.Minute
 )
 
 // Request is an upgrade of a component.
@@ -372,7 +369,7 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 	w.change.Await = w.await
 	w.run = &steps.Run{
 		Steps: append(w.change.Steps(), steps.Step{
-			Name: observeHealth, Timeout: newRules(nil, health).Wait + observeSlack, Do: w.observe,
+			Name: observeHealth, Timeout: newRules(nil, health).Wait + agentapi.ComponentWaitSlack, Do: w.observe,
 		}),
 		Journal: j, File: journalOf(m.Disk, u.dir), Begins: w.begins, Log: m.Log.With("component", u.name),
 	}

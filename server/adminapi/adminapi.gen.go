@@ -2798,7 +2798,7 @@ type CreateGroupRequest struct {
 
 // CreateRolloutRequest defines model for CreateRolloutRequest.
 type CreateRolloutRequest struct {
-	// Plan What a rollout does. Absent fields have defaults.
+	// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
 	Plan Plan `json:"plan"`
 
 	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
@@ -3919,7 +3919,7 @@ type GroupMemberPlan struct {
 	// Name Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores
 	Name string `json:"name"`
 
-	// Plan What a rollout does. Absent fields have defaults.
+	// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
 	Plan Plan `json:"plan"`
 
 	// Soak How long the group waits after this member
@@ -4528,7 +4528,7 @@ type Pin struct {
 	Targets int       `json:"targets"`
 }
 
-// Plan What a rollout does. Absent fields have defaults.
+// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
 type Plan struct {
 	// Artifacts Packages for each platform; default: the published ones
 	Artifacts *[]Artifact `json:"artifacts,omitempty"`
@@ -4885,9 +4885,14 @@ type PreviewTarget struct {
 	Bytes int64 `json:"bytes"`
 
 	// Config Identifies the configuration files that the server renders for the host
-	Config   *string   `json:"config,omitempty"`
-	From     string    `json:"from"`
-	Hostname string    `json:"hostname"`
+	Config   *string `json:"config,omitempty"`
+	From     string  `json:"from"`
+	Hostname string  `json:"hostname"`
+
+	// Observes How long the host observes the new version of the component before it reports it as installed
+	//
+	// Example: 1m0s
+	Observes *string   `json:"observes,omitempty"`
 	Online   bool      `json:"online"`
 	Policy   string    `json:"policy"`
 	Ring     int       `json:"ring"`
@@ -5165,7 +5170,7 @@ type Rollout struct {
 	// Pin The preview that was started; on a draft, of a start that was interrupted: starting again completes it
 	Pin *Pin `json:"pin,omitempty"`
 
-	// Plan What a rollout does. Absent fields have defaults.
+	// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
 	Plan Plan `json:"plan"`
 
 	// Policies Locked to this rollout while it is active
@@ -5381,7 +5386,7 @@ type RolloutPreviewItem struct {
 
 // RolloutPreviewRequest defines model for RolloutPreviewRequest.
 type RolloutPreviewRequest struct {
-	// Plan What a rollout does. Absent fields have defaults.
+	// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
 	Plan Plan `json:"plan"`
 }
 
@@ -5717,9 +5722,14 @@ type Target struct {
 	From      string     `json:"from"`
 
 	// History Oldest first
-	History   *[]TargetChange `json:"history,omitempty"`
-	Hostname  string          `json:"hostname"`
-	OfferedAt *time.Time      `json:"offered_at,omitempty"`
+	History  *[]TargetChange `json:"history,omitempty"`
+	Hostname string          `json:"hostname"`
+
+	// Observes How long the host observes the new version of the component before it reports it as installed
+	//
+	// Example: 1m0s
+	Observes  *string    `json:"observes,omitempty"`
+	OfferedAt *time.Time `json:"offered_at,omitempty"`
 
 	// Order Position among all targets
 	Order int `json:"order"`

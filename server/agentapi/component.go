@@ -53,12 +53,31 @@ type ComponentArtifact struct {
 // ComponentHealth is how an agent observes a component after an upgrade. Zero values mean
 // the agent's defaults.
 type ComponentHealth struct {
-	// WaitSeconds is how long it is observed.
+	// WaitSeconds is how long it is observed; see Wait.
 	WaitSeconds int `json:"wait_seconds,omitempty"`
 	// MaxRestarts is how many restarts within the wait are tolerated.
 	MaxRestarts *int `json:"max_restarts,omitempty"`
 	// Checks are http and tcp checks besides the package's own.
 	Checks []ComponentCheck `json:"checks,omitempty"`
+}
+
+// How long an agent observes a new version of a component. The server derives from it until when
+// to expect the agent's verdict.
+const (
+	// DefaultComponentWait shows most crashes at the start, and lasts for a load balancer's
+	// checks.
+	DefaultComponentWait = time.Minute
+	// ComponentWaitSlack is how much longer than the wait the observation may take: one round
+	// of checks, each with its timeout.
+	ComponentWaitSlack = 2 * time.Minute
+)
+
+// Wait returns how long a new version is observed.
+func (h ComponentHealth) Wait() time.Duration {
+	if h.WaitSeconds > 0 {
+		return time.Duration(h.WaitSeconds) * time.Second
+	}
+	return DefaultComponentWait
 }
 
 // ComponentCheck is a check in a policy. A policy has no exec checks: what runs on a host is

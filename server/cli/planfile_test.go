@@ -19,10 +19,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/group"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
 func parsed(t *testing.T, text string) (fleet.Plan, error) {
@@ -72,6 +74,31 @@ health:
 		if !p.Strategy.ForceContinue {
 			t.Error("yes was read as false")
 		}
+	})
+}
+
+func TestAZeroThatStandsForAnAbsentValueIsRefused(t *testing.T) {
+	for _, n := range rollouttest.PlanNumbers() { // JSON is YAML
+		_, err := parsed(t, n.JSON)
+		if refused := err != nil && strings.HasPrefix(err.Error(), "plan.yaml:1: "+n.Path+" is 0"); refused != (n.Zero == "refused") || err != nil && !refused {
+			t.Errorf("%s is %s: %v", n.JSON, n.Zero, err)
+		}
+	}
+	t.Run("in flags", func(t *testing.T) {
+		var p planFlags
+		cmd := &cobra.Command{Use: "create"}
+		p.register(cmd.Flags())
+		// 0 of these means 0: no failure pauses, the first one does, none is retried, nothing is waited for.
+		allowed := []string{"max-failures", "max-failure-percent", "retries", "soak"}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !slices.Contains([]string{"int", "float64", "duration"}, f.Value.Type()) {
+				return
+			}
+			_, err := withFlags(t, "--version", "1.1.0", "--all", "--"+f.Name, "0")
+			if refused := err != nil && strings.HasPrefix(err.Error(), "--"+f.Name+" is 0"); refused == slices.Contains(allowed, f.Name) || err != nil && !refused {
+				t.Errorf("--%s 0: %v", f.Name, err)
+			}
+		})
 	})
 }
 
@@ -359,7 +386,8 @@ func missingKeys(n *yaml.Node, t reflect.Type, at string) (missing []string) {
 			missing = append(missing, strings.TrimPrefix(at+"."+key, "."))
 			continue
 		}
-		missing = append(missing, missingKeys(below, fieldOf(t, key), at+"."+key)...)
+		field, _ := fieldOf(t, key)
+		missing = append(missing, missingKeys(below, field.Type, at+"."+key)...)
 	}
 	return missing
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -120,7 +121,26 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 	return f, nil
 }
 
+// checkZeros refuses flags that are given as zero where a plan without the value has a default,
+// as everything that decodes plans does; see fleet.CheckGiven.
+func (p *planFlags) checkZeros(given func(string) bool) error {
+	for _, f := range []struct {
+		name string
+		v    any
+	}{
+		{"batch-size", p.batchSize}, {"batch-percent", p.batchPercent}, {"max-parallel", p.maxParallel}, {"health-wait", p.healthWait}, {"patience", p.patience},
+	} {
+		if given(f.name) && reflect.ValueOf(f.v).IsZero() {
+			return fmt.Errorf("--%s is %v, want more than that: leave it out for the default", f.name, f.v)
+		}
+	}
+	return nil
+}
+
 func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
+	if err := p.checkZeros(given); err != nil {
+		return err
+	}
 	set(given("name"), &plan.Name, p.name)
 	set(given("description"), &plan.Description, p.about)
 	set(given("component"), &plan.Component, p.component)

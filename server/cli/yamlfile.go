@@ -172,28 +172,39 @@ func (f *yamlFile) mapping(n *yaml.Node, t reflect.Type, at string) (any, error)
 		if _, ok := out[key.Value]; ok {
 			return nil, f.errorAt(key, below, "is given twice")
 		}
-		var field reflect.Type
+		field, known := fieldOf(t, key.Value)
 		if t.Kind() == reflect.Map {
-			field = t.Elem()
-		} else if field = fieldOf(t, key.Value); field == nil {
+			field.Type = t.Elem()
+		} else if !known {
 			return nil, f.errorAt(key, below, "is not a known key, want one of %s", strings.Join(keysOf(t), ", "))
 		}
-		v, err := f.value(child, field, below)
+		v, err := f.value(child, field.Type, below)
 		if err != nil {
 			return nil, err
+		}
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return nil, f.errorAt(child, below, "cannot be sent: %v", err)
+		}
+		if err := fleet.CheckGiven(field, raw); err != nil {
+			return nil, f.errorAt(child, below, "%v", err)
 		}
 		out[key.Value] = v
 	}
 	return out, nil
 }
 
-func fieldOf(t reflect.Type, name string) reflect.Type {
+// fieldOf returns the field of a struct that has a name in JSON.
+func fieldOf(t reflect.Type, name string) (_ reflect.StructField, ok bool) {
+	if t.Kind() != reflect.Struct {
+		return reflect.StructField{}, false
+	}
 	for _, f := range reflect.VisibleFields(t) {
 		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name && name != "" {
-			return f.Type
+			return f, true
 		}
 	}
-	return nil
+	return reflect.StructField{}, false
 }
 
 // keysOf returns the JSON names of a struct's fields, in order.

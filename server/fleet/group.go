@@ -54,7 +54,7 @@ type GroupMemberPlan struct {
 	Name string `json:"name"`
 	Plan Plan   `json:"plan"`
 	// Soak is how long the group waits after this member before it starts the next.
-	Soak Duration `json:"soak,omitempty"`
+	Soak Duration `json:"soak,omitempty" zero:"allowed"`
 }
 
 // FailurePolicy decides what a group does when a member fails.

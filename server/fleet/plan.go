@@ -5,6 +5,9 @@ import "time"
 // Plan is an operator's specification of a rollout. Once the rollout is started, only Limits,
 // Failure, Health and Pace may change; the pinned preview keeps the hash of the plan as it was
 // started. Absent values mean the defaults below.
+//
+// Each number and duration has a tag zero. Where zero stands for an absent value, a zero that
+// somebody wrote is refused: who asks for no wait must not get the default. See CheckGiven.
 type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
@@ -60,7 +63,7 @@ type Artifact struct {
 	URL     string  `json:"url,omitempty"`
 	// Checksum is sha256:… or sha512:… and hex; for docker the image's digest.
 	Checksum string `json:"checksum"`
-	Size     int64  `json:"size,omitempty"` // bytes; 0: not known
+	Size     int64  `json:"size,omitempty" zero:"allowed"` // bytes; 0: not known
 }
 
 // Runtime is how an artifact is run.
@@ -174,8 +177,8 @@ type Strategy struct {
 	Kind StrategyKind `json:"kind"`
 	// BatchSize or BatchPercent (of all targets, rounded up) is the size of a batch;
 	// without either it is DefaultBatchPercent.
-	BatchSize    int     `json:"batch_size,omitempty"`
-	BatchPercent float64 `json:"batch_percent,omitempty"`
+	BatchSize    int     `json:"batch_size,omitempty" zero:"refused"`
+	BatchPercent float64 `json:"batch_percent,omitempty" zero:"refused"`
 
 	Canary *CanaryRule `json:"canary,omitempty"` // for canary, and optionally for rings
 	Rings  *RingRule   `json:"rings,omitempty"`  // for rings
@@ -186,14 +189,14 @@ type Strategy struct {
 	Deadline       *time.Time `json:"deadline,omitempty"`        // nothing is offered after it
 
 	// For lockstep:
-	Away     AwayMode `json:"away,omitempty"`     // empty: refuse
-	Patience Duration `json:"patience,omitempty"` // how long a phase may take; 0: DefaultPatience
+	Away     AwayMode `json:"away,omitempty"`                    // empty: refuse
+	Patience Duration `json:"patience,omitempty" zero:"refused"` // how long a phase may take; 0: DefaultPatience
 }
 
 // CanaryRule chooses the first batch, which is observed for twice Health.Wait.
 type CanaryRule struct {
-	Size    int     `json:"size,omitempty"` // or
-	Percent float64 `json:"percent,omitempty"`
+	Size    int     `json:"size,omitempty" zero:"refused"` // or
+	Percent float64 `json:"percent,omitempty" zero:"refused"`
 	// Pick is random (the default; the same for the same plan and fleet) or stratified:
 	// the fewest agents that cover the cells of Over.
 	Pick     CanaryPick `json:"pick,omitempty"`
@@ -212,50 +215,50 @@ const (
 
 // RingRule orders agents by a number they carry. Lower rings come first.
 type RingRule struct {
-	By      string `json:"by,omitempty"`      // label whose value is the ring; empty: ring
-	Default int    `json:"default,omitempty"` // ring of agents without one
-	Only    []int  `json:"only,omitempty"`    // rings of this rollout; empty: all
-	Force   bool   `json:"force,omitempty"`   // even if lower rings do not run this version
+	By      string `json:"by,omitempty"`                     // label whose value is the ring; empty: ring
+	Default int    `json:"default,omitempty" zero:"allowed"` // ring of agents without one
+	Only    []int  `json:"only,omitempty" zero:"allowed"`    // rings of this rollout; empty: all
+	Force   bool   `json:"force,omitempty"`                  // even if lower rings do not run this version
 }
 
 // Limits bound how many agents are upgraded at one time.
 type Limits struct {
-	MaxParallel int          `json:"max_parallel,omitempty"` // 0: DefaultMaxParallel
-	Per         []LabelLimit `json:"per,omitempty"`          // at most MaxLabelLimits
+	MaxParallel int          `json:"max_parallel,omitempty" zero:"refused"` // 0: DefaultMaxParallel
+	Per         []LabelLimit `json:"per,omitempty"`                         // at most MaxLabelLimits
 }
 
 // LabelLimit is a disruption budget: for each value of a label, it bounds how many
 // agents with that value are upgraded at one time.
 type LabelLimit struct {
 	Label string `json:"label"`
-	Max   int    `json:"max"`
+	Max   int    `json:"max" zero:"required"`
 }
 
 // FailureRule pauses a rollout when either bound is crossed: Count failures, or Percent
 // of the targets attempted.
 type FailureRule struct {
-	Count   *int     `json:"count,omitempty"`   // pause at this many; nil with nil Percent: DefaultFailureCount
-	Percent *float64 `json:"percent,omitempty"` // pause above it
-	Retries int      `json:"retries,omitempty"` // of a target that failed without harm, such as a stale one
+	Count   *int     `json:"count,omitempty" zero:"allowed"`   // pause at this many; nil with nil Percent: DefaultFailureCount
+	Percent *float64 `json:"percent,omitempty" zero:"allowed"` // pause above it
+	Retries int      `json:"retries,omitempty" zero:"allowed"` // of a target that failed without harm, such as a stale one
 }
 
 // HealthRule defines when an upgraded agent counts as healthy.
 type HealthRule struct {
-	Wait        Duration `json:"wait,omitempty"`         // 0: DefaultHealthWait
-	StaleAfter  Duration `json:"stale_after,omitempty"`  // 0: DefaultStaleAfter
-	SilentAfter Duration `json:"silent_after,omitempty"` // floor of an agent's usual gap; 0: DefaultSilentAfter
-	MaxCrashes  int      `json:"max_crashes,omitempty"`  // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
+	Wait        Duration `json:"wait,omitempty" zero:"refused"`         // 0: DefaultHealthWait
+	StaleAfter  Duration `json:"stale_after,omitempty" zero:"refused"`  // 0: DefaultStaleAfter
+	SilentAfter Duration `json:"silent_after,omitempty" zero:"refused"` // floor of an agent's usual gap; 0: DefaultSilentAfter
+	MaxCrashes  int      `json:"max_crashes,omitempty" zero:"refused"`  // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
 }
 
 // Pace defines when offers are made, and how fast.
 type Pace struct {
-	Soak           Duration `json:"soak,omitempty"` // between a batch's end and the next
+	Soak           Duration `json:"soak,omitempty" zero:"allowed"` // between a batch's end and the next
 	PauseOnSuccess bool     `json:"pause_on_success,omitempty"`
 	Windows        []Window `json:"windows,omitempty"` // offers only inside one; none: always
 	// OfferFor is how long an offer waits for an agent that is away; 0: DefaultOfferFor.
-	OfferFor Duration `json:"offer_for,omitempty"`
+	OfferFor Duration `json:"offer_for,omitempty" zero:"refused"`
 	// WaitFor bounds every other wait: a batch in flight, an approval. 0: DefaultWaitFor.
-	WaitFor Duration `json:"wait_for,omitempty"`
+	WaitFor Duration `json:"wait_for,omitempty" zero:"refused"`
 	// Emergency skips soak, windows, freezes and observation; limits, failure rule and
 	// exposure budget still apply.
 	Emergency bool `json:"emergency,omitempty"`

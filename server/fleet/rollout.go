@@ -326,6 +326,9 @@ type Target struct {
 	// Config identifies the configuration files that the server renders for the host; empty:
 	// none.
 	Config string `json:"config,omitempty"`
+	// Observes is how long its host observes the new version of the component before it reports
+	// it as installed. The offer orders it, so the host's policy may change meanwhile.
+	Observes Duration `json:"observes,omitempty"`
 	// Values are the agent's values of the labels in Limits.Per, in the same order.
 	Values []string `json:"values,omitempty"`
 	Site   string   `json:"site,omitempty"` // the value of the label site
@@ -511,7 +514,8 @@ type PreviewTarget struct {
 	From     string   `json:"from"`
 	To       string   `json:"to"`
 	Rollback bool     `json:"rollback,omitempty"`
-	Config   string   `json:"config,omitempty"` // as in Target
+	Config   string   `json:"config,omitempty"`   // as in Target
+	Observes Duration `json:"observes,omitempty"` // as in Target
 	Batch    int      `json:"batch"`
 	Ring     int      `json:"ring"`
 	Site     string   `json:"site,omitempty"`

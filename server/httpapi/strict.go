@@ -38,8 +38,8 @@ func DecodeStrictJSON(r io.Reader, v any) error {
 }
 
 // checkKeys returns an error for the first key, in alphabetical order, that t has no field
-// for, or for the first value that the UnmarshalJSON of its type refuses: encoding/json
-// does not name their path.
+// for, for the first value that the UnmarshalJSON of its type refuses, since encoding/json
+// does not name their path, or for the first zero that its field refuses.
 func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -59,16 +59,19 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 		if json.Unmarshal(raw, &in) != nil {
 			return nil // UnmarshalJSON reports the wrong type
 		}
-		fields := fieldTypes(t)
+		fields := fieldsOf(t)
 		for _, name := range slices.Sorted(maps.Keys(in)) {
-			var field reflect.Type
+			field, known := fields[name]
 			if t.Kind() == reflect.Map {
-				field = t.Elem()
-			} else if field = fields[name]; field == nil {
+				field.Type = t.Elem()
+			} else if !known {
 				return fleet.FieldError(at+"."+name, "is not a known key%s", hint(name, fields))
 			}
-			if err := checkKeys(at+"."+name, in[name], field); err != nil {
+			if err := checkKeys(at+"."+name, in[name], field.Type); err != nil {
 				return err
+			}
+			if err := fleet.CheckGiven(field, in[name]); err != nil {
+				return fleet.FieldError(at+"."+name, "%w", err)
 			}
 		}
 	case reflect.Slice:
@@ -94,22 +97,22 @@ func valueError(raw json.RawMessage, err error) string {
 	return fmt.Sprintf("is %s, want a time such as 2026-01-31T12:00:00Z", raw)
 }
 
-// fieldTypes returns the types of a struct's fields by their JSON names.
-func fieldTypes(t reflect.Type) map[string]reflect.Type {
+// fieldsOf returns a struct's fields by their JSON names.
+func fieldsOf(t reflect.Type) map[string]reflect.StructField {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	out := map[string]reflect.Type{}
+	out := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			out[name] = f.Type
+			out[name] = f
 		}
 	}
 	return out
 }
 
 // hint suggests a key for an unknown one, or lists all.
-func hint(name string, fields map[string]reflect.Type) string {
+func hint(name string, fields map[string]reflect.StructField) string {
 	known := slices.Sorted(maps.Keys(fields))
 	for _, k := range known {
 		if strings.EqualFold(k, name) || strings.EqualFold(strings.ReplaceAll(k, "_", ""), strings.NewReplacer("-", "", "_", "").Replace(name)) {

@@ -167,7 +167,7 @@ func TestCanariesOfABadVersionOfAComponentStopAndRetract(t *testing.T) {
 		t.Fatalf("offered to %v, want the three canaries", offered)
 	}
 	act, data := s.action(s.target(r, offered[0]).ActionID)
-	want := agentapi.ComponentData{Name: "web", UpgradeID: act.ID, Runtime: "process", Checksum: "sha512:" + strings.Repeat("cd", 64), Size: 700}
+	want := agentapi.ComponentData{Name: "web", UpgradeID: act.ID, Runtime: "process", Checksum: "sha512:" + strings.Repeat("cd", 64), Size: 700, Health: agentapi.ComponentHealth{WaitSeconds: 60}}
 	if len(act.Agents) != 3 || data.Version != "2.0.0" || data.Component == nil || !equal(*data.Component, want) {
 		t.Errorf("the action for %v is %+v with %+v, want %+v", act.Agents, data, data.Component, want)
 	}

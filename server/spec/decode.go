@@ -187,7 +187,7 @@ func (w *walk) value(n *node, t reflect.Type, at string) {
 }
 
 func (w *walk) members(n *node, t reflect.Type, at string) {
-	fields := fieldTypes(t)
+	fields := fieldsOf(t)
 	seen := map[string]bool{}
 	var names []string
 	var items []*node
@@ -198,15 +198,18 @@ func (w *walk) members(n *node, t reflect.Type, at string) {
 			continue
 		}
 		seen[name] = true
-		field := fields[name]
+		field, known := fields[name]
 		if t.Kind() == reflect.Map {
-			field = t.Elem()
+			field.Type, known = t.Elem(), true
 		}
 		switch {
-		case field != nil && n.items[i].kind == 'n': // as if it were absent
+		case known && n.items[i].kind == 'n': // as if it were absent
 			continue
-		case field != nil:
-			w.value(n.items[i], field, below)
+		case known:
+			w.value(n.items[i], field.Type, below)
+			if err := fleet.CheckGiven(field, n.items[i].json()); err != nil {
+				w.problems.add(below, "%s", err.Error())
+			}
 		case slices.Contains(foreign, below):
 			w.warnings = append(w.warnings, below+" has no meaning here and is ignored")
 			continue
@@ -221,22 +224,22 @@ func (w *walk) members(n *node, t reflect.Type, at string) {
 	n.names, n.items = names, items
 }
 
-// fieldTypes returns the types of a struct's fields by their names in JSON.
-func fieldTypes(t reflect.Type) map[string]reflect.Type {
-	out := map[string]reflect.Type{}
+// fieldsOf returns a struct's fields by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]reflect.StructField {
+	out := map[string]reflect.StructField{}
 	if t.Kind() != reflect.Struct {
 		return out
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !f.Anonymous {
-			out[name] = f.Type
+			out[name] = f
 		}
 	}
 	return out
 }
 
 // hint suggests the nearest field for an unknown one, or lists all.
-func hint(name string, fields map[string]reflect.Type) string {
+func hint(name string, fields map[string]reflect.StructField) string {
 	known := make([]string, 0, len(fields))
 	for k := range fields {
 		known = append(known, k)
@@ -276,7 +279,7 @@ func wants(t reflect.Type) string {
 	case reflect.Slice:
 		return "a list"
 	case reflect.Struct:
-		return "an object with " + strings.Join(slices.Sorted(mapKeys(fieldTypes(t))), ", ")
+		return "an object with " + strings.Join(slices.Sorted(mapKeys(fieldsOf(t))), ", ")
 	case reflect.Map:
 		return "an object"
 	case reflect.Float64:
@@ -285,7 +288,7 @@ func wants(t reflect.Type) string {
 	return "a whole number"
 }
 
-func mapKeys(m map[string]reflect.Type) func(func(string) bool) {
+func mapKeys(m map[string]reflect.StructField) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k := range m {
 			if !yield(k) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/spec"
 )
 
@@ -47,6 +48,25 @@ func TestYAMLAndJSONAreTheSameObject(t *testing.T) {
 	var x, y any
 	if json.Unmarshal([]byte(writtenA), &x) != nil || json.Unmarshal([]byte(writtenB), &y) != nil || !reflect.DeepEqual(x, y) {
 		t.Errorf("they are stored as\n%s\n%s", writtenA, writtenB)
+	}
+}
+
+func TestAZeroThatStandsForAnAbsentValueIsRefused(t *testing.T) {
+	for _, n := range rollouttest.PlanNumbers() {
+		part, _, _ := strings.Cut(n.Path, ".")
+		if !slices.Contains([]string{"strategy", "limits", "failure", "health", "pace"}, part) {
+			continue
+		}
+		var rules map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(n.JSON), &rules); err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []spec.Mode{spec.Strict, spec.Warn} {
+			_, _, _, err := spec.Decode(fmt.Appendf(nil, "%s  %s: %s\n", small, part, rules[part]), mode)
+			if refused := err != nil && strings.HasPrefix(err.Error(), "spec."+n.Path+" is 0"); refused != (n.Zero == "refused") || err != nil && !refused {
+				t.Errorf("%s is %s: %v", n.JSON, n.Zero, err)
+			}
+		}
 	}
 }
 

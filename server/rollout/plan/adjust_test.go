@@ -97,7 +97,7 @@ func TestTargetsAreLookedAtAgainIfTheirDocumentsWouldDiffer(t *testing.T) {
 		"other numbers": {func(p *fleet.Plan) {
 			p.Limits.MaxParallel, p.Limits.Per = 1, []fleet.LabelLimit{{Label: "site", Max: 5}, {Label: "rack", Max: 2}}
 		}, true},
-		"another wait": {func(p *fleet.Plan) { p.Health.Wait, p.Pace.WaitFor = 1, 1 }, true},
+		"another wait": {func(p *fleet.Plan) { p.Health.Wait, p.Pace.WaitFor = 1, 2 }, true},
 		"the labels in other order": {func(p *fleet.Plan) {
 			p.Limits.Per = []fleet.LabelLimit{{Label: "rack", Max: 1}, {Label: "site", Max: 1}}
 		}, false},

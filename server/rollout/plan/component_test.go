@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -150,7 +151,7 @@ func TestAssessOfComponents(t *testing.T) {
 			},
 		},
 		{
-			name: "its host observes it for longer than twice the wait", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "still observes",
+			name: "its host observes it for longer than it may", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "still observes",
 			happen: func(p *componentPatient) { p.is(agentapi.UpgradeWatching); p.rest(21 * time.Minute) },
 		},
 		{
@@ -244,6 +245,41 @@ func TestAssessOfComponents(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A host observes a new version for a time of its own, which the plan's wait may be shorter than.
+// A target whose host says that it still observes the version is not failed for that, and one
+// whose host never ends the observation does not stay open.
+func TestAHostMayObserveForLongerThanThePlanWaits(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		wait := time.Duration(rapid.IntRange(1, 1200).Draw(rt, "wait")) * time.Second
+		observes := time.Duration(rapid.IntRange(0, 3600).Draw(rt, "observes")) * time.Second // 0: an older server made the target
+		host := cmp.Or(observes, agentapi.DefaultComponentWait)
+		p := offeredComponent(func(err error) { rt.Fatal(err) })
+		p.plan.Health.Wait, p.target.Observes = fleet.Duration(wait), fleet.Duration(observes)
+		if rapid.Bool().Draw(rt, "down meanwhile") {
+			p.status = "FAILED"
+		}
+		p.is(agentapi.UpgradeWatching)
+		takes := host + time.Duration(rapid.IntRange(0, int(agentapi.ComponentWaitSlack/time.Second)-30).Draw(rt, "slack"))*time.Second
+		p.rest(takes)
+		if p.target.State != fleet.TargetVerifying {
+			rt.Fatalf("after %s of the host's observation it is %s (%s) %s", takes, p.target.State, p.target.Code, p.target.Error)
+		}
+		if rapid.Bool().Draw(rt, "ends") {
+			p.status = "HEALTHY"
+			p.reports("2.0.0", nil)
+			p.rest(wait)
+			if p.target.State != fleet.TargetSucceeded {
+				rt.Errorf("accepted after %s it is %s (%s) %s", takes, p.target.State, p.target.Code, p.target.Error)
+			}
+			return
+		}
+		p.rest(2*wait + agentapi.ComponentWaitSlack + time.Minute)
+		if p.target.State != fleet.TargetFailed || p.target.Code != fleet.WhyStalled {
+			rt.Errorf("a host that observes for ever has a target that is %s (%s)", p.target.State, p.target.Code)
+		}
+	})
 }
 
 // config makes it an offer of another configuration for the version that is installed.

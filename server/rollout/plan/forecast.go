@@ -150,6 +150,15 @@ func HealthWait(p *fleet.Plan) time.Duration {
 	return fleet.DefaultHealthWait
 }
 
+// VerifyTime returns how long it takes at least to verify a target whose host observes the version
+// itself for a time, 0 if it does not.
+func VerifyTime(p *fleet.Plan, observes time.Duration) time.Duration {
+	if p.Strategy.SkipValidation {
+		return 0
+	}
+	return max(HealthWait(p), observes)
+}
+
 // WouldStop returns at which failures a rollout would pause next, as a sentence; empty: none of
 // its own would pause it, or it does not run.
 func WouldStop(r *fleet.Rollout) string {

@@ -334,14 +334,25 @@ func (c *assessment) verify() {
 		c.move(fleet.TargetFailed, fleet.WhyUnhealthy, sick)
 	case unsure == "":
 		c.move(fleet.TargetSucceeded, fleet.WhyHealthy, "")
-	case c.now.Before(end.Add(c.rule.Wait.D())):
-		c.by(end.Add(c.rule.Wait.D()))
+	case c.now.Before(c.deadline(end)):
+		c.by(c.deadline(end))
 		c.by(silent)
 	case !a.LastActivity().After(reached):
 		c.by(silent) // nothing was reported since: verify fails it as silent
 	default:
 		c.move(fleet.TargetFailed, fleet.WhyStalled, unsure)
 	}
+}
+
+// deadline returns when a target fails that is neither healthy nor sick at the end of the plan's
+// wait. Its host observes the version too, and gives its own verdict: that may take as long as
+// the observation, however short the wait is.
+func (c *assessment) deadline(end time.Time) time.Time {
+	observation := fleet.DefaultWatch
+	if c.subject.Component != "" {
+		observation = cmp.Or(c.Observes.D(), agentapi.DefaultComponentWait) + agentapi.ComponentWaitSlack
+	}
+	return end.Add(max(c.rule.Wait.D(), observation))
 }
 
 // restarts counts the restarts of the component since the host has accepted its version. It
@@ -386,12 +397,12 @@ func (c *assessment) componentUnwell() (sick, unsure string) {
 	switch {
 	case !s.Reported:
 		return "", "the agent does not report component " + s.Component
+	case s.Upgrading(): // whatever it reports: its host may tolerate some restarts
+		return "", "its host still observes it"
 	case strings.EqualFold(status, "failed"):
 		return strings.TrimSuffix(fmt.Sprintf("component %s failed: %s", s.Component, message), ": "), ""
 	case !c.agent.LastActivity().After(*c.ReachedAt):
 		return "", "the agent has not checked in again since it runs " + c.To
-	case s.Upgrading():
-		return "", "its host still observes it"
 	case !strings.EqualFold(status, "healthy") && !strings.EqualFold(status, "degraded"):
 		return "", fmt.Sprintf("component %s is %s after %s", s.Component, cmp.Or(strings.ToLower(status), "in an unknown state"), c.now.Sub(*c.ReachedAt).Round(time.Second))
 	}

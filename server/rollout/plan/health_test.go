@@ -246,6 +246,15 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
+			name: "still starting after a short wait, within the time that hosts watch a version", state: fleet.TargetVerifying,
+			happen: []func(p *patient){verifying, func(p *patient) {
+				p.plan.Health.Wait = fleet.Duration(time.Second)
+				p.later(fleet.DefaultWatch)
+				p.heard(10 * time.Second)
+				p.agent.Last.Status = "starting"
+			}},
+		},
+		{
 			name: "an agent without its policy is not healthy", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "policy",
 			happen: []func(p *patient){verifying, func(p *patient) {
 				p.later(20 * time.Minute)

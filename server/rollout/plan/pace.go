@@ -172,7 +172,24 @@ func checkPace(p *fleet.Plan) error {
 	if err := checkSpans([]bounded{{"pace.soak", c.Soak}, {"pace.offer_for", c.OfferFor}, {"pace.wait_for", c.WaitFor}}); err != nil {
 		return err
 	}
+	if err := CheckWaitFor(p, 0); err != nil {
+		return err
+	}
 	return CheckWindows(field("pace.windows"), c.Windows)
+}
+
+// CheckWaitFor returns an error if each batch would take longer than the plan waits for it, since
+// its targets are verified for longer. Hosts observe the version for a time, 0 if they do not.
+func CheckWaitFor(p *fleet.Plan, observes time.Duration) error {
+	need := VerifyTime(p, observes)
+	if long := p.Pace.WaitFor.D(); long == 0 || long > need || len(p.Pace.Windows) > 0 { // windows lengthen it
+		return nil
+	}
+	why := "health.wait is " + Span(fleet.Duration(HealthWait(p)))
+	if observes == need {
+		why = fmt.Sprintf("hosts observe %s for %s", p.Component, Span(fleet.Duration(observes)))
+	}
+	return fleet.FieldError(field("pace.wait_for"), "is %s, and each batch takes longer, since %s: want more than %s", Span(p.Pace.WaitFor), why, Span(fleet.Duration(need)))
 }
 
 // CheckWindows returns what is wrong with windows; at is their field, for errors.

@@ -66,7 +66,7 @@ func sitesOf(cuts []batchCut) []siteNumbers {
 // checkExposure refuses a plan that could exceed the budget. It simulates the batches
 // as fast as the plan allows, and counts only the health hours that the plan's waits
 // guarantee. Emergencies are no exception: the budget exists to protect against haste.
-func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []siteNumbers) error {
+func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []siteNumbers, verify time.Duration) error {
 	hours, needed := room.HealthyHours, room.NeededHours
 	exposed, running, next := room.Exposed, 0, 0
 	bySite := make([]int, len(room.Sites))
@@ -100,7 +100,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 				}
 			}
 			running += wave
-			hours += float64(running) * plan.HealthWait(p).Hours()
+			hours += float64(running) * verify.Hours()
 		}
 		hours += float64(running) * plan.Gap(p, b.Kind).Hours()
 	}

@@ -103,7 +103,7 @@ func TestAcceptedPlanStaysWithinTheBudget(t *testing.T) {
 		}
 		limit := rapid.IntRange(1, 40).Draw(rt, "limit")
 		room := &plan.Room{Exposure: fleet.Exposure{Fleet: 200, Limit: limit, NeededHours: rapid.Float64Range(0, 200).Draw(rt, "needed")}}
-		refused := checkExposure(&p, &pre, room, nil) != nil
+		refused := checkExposure(&p, &pre, room, nil, plan.VerifyTime(&p, 0)) != nil
 
 		// The same, minute by minute.
 		minute := 0

@@ -75,6 +75,9 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if p.Strategy.Kind == fleet.LockstepStrategy && len(picks) > fleet.MaxLockstepTargets {
 		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout in lockstep may have %d", len(picks), fleet.MaxLockstepTargets)
 	}
+	if err := plan.CheckWaitFor(&p, s.observes); err != nil {
+		return fleet.Preview{}, err
+	}
 	cuts := cut(&p, picks)
 	if len(cuts) > fleet.MaxBatches {
 		return fleet.Preview{}, fleet.FieldError("body.plan.strategy", "cuts %d targets into %d batches, a rollout may have %d: make batches of %d or more", len(picks), len(cuts), fleet.MaxBatches, len(picks)/fleet.MaxBatches+1)
@@ -91,7 +94,7 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if f.Room != nil {
 		exposure := f.Room.Exposure
 		pre.Exposure = &exposure
-		if err := checkExposure(&p, &pre, f.Room, sitesOf(cuts)); err != nil {
+		if err := checkExposure(&p, &pre, f.Room, sitesOf(cuts), plan.VerifyTime(&p, s.observes)); err != nil {
 			return pre, err
 		}
 	}
@@ -116,7 +119,9 @@ type builder struct {
 	// unreadable counts the targets whose ring is not a number.
 	unreadable int
 	matching   int
-	warnings   []string
+	// observes is the longest time for which a target's host observes the version.
+	observes time.Duration
+	warnings []string
 }
 
 func newBuilder(id string, p *fleet.Plan, f Fleet, now time.Time) *builder {
@@ -408,6 +413,10 @@ func (s *builder) target(a *plan.Candidate, subject *fleet.Subject) fleet.Previe
 		if t.Ring, said = plan.RingOf(rule, a); !said && a.Label(rule.By) != "" {
 			s.unreadable++
 		}
+	}
+	if c, ok := s.fleet.Components[a.PolicyID]; ok && s.plan.Component != "" {
+		t.Observes = fleet.Duration(c.Health.Wait())
+		s.observes = max(s.observes, t.Observes.D())
 	}
 	for _, l := range s.plan.Limits.Per {
 		t.Values = append(t.Values, a.Label(l.Label))

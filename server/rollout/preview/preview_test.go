@@ -931,3 +931,72 @@ func TestHealthWaitBelowTheHostsWatchIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// webHosts returns agents that report component web in version 1.0.0.
+func webHosts(t testing.TB, n int) []fleet.Agent {
+	t.Helper()
+	as := rollouttest.Many(n, rollouttest.Host{})
+	for i := range as {
+		raw, err := json.Marshal([]agentapi.Component{{ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{
+			Name: "web", Runtime: "process", Version: "1.0.0", Lockstep: true,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		as[i].Components = raw
+	}
+	return as
+}
+
+// web makes the fleet of a preview one whose hosts run component web by their policy.
+func web(health agentapi.ComponentHealth) func(*Fleet) {
+	return func(f *Fleet) {
+		f.Catalog = nil
+		for _, version := range []string{"1.0.0", "2.0.0"} {
+			f.Catalog = append(f.Catalog, fleet.Package{Component: "web", Runtime: "process", Version: version, File: "web-" + version, OS: "linux", Arch: "amd64", SHA512: strings.Repeat("cd", 64), Maker: fleet.MakerMuster})
+		}
+		f.Components = map[string]agentapi.PolicyComponent{"default": {Name: "web", Runtime: "process", Health: health}}
+	}
+}
+
+func webDraft(change func(*fleet.Plan)) *fleet.Rollout {
+	p := fleet.Plan{Name: "web to two", Component: "web", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
+	if change != nil {
+		change(&p)
+	}
+	return &fleet.Rollout{ID: "r1", State: fleet.RolloutDraft, Plan: plan.WithDefaults(p)}
+}
+
+// Hosts observe a new version of a component by their policy, so a shorter wait in the plan makes no
+// rollout faster, and a batch whose time is shorter can never end.
+func TestPreviewCountsOnWhatHostsObserve(t *testing.T) {
+	for _, c := range []struct {
+		wait, waitFor time.Duration
+		health        agentapi.ComponentHealth
+		least         time.Duration
+		warns         bool
+		refused       string
+	}{
+		{wait: 20 * time.Second, least: time.Minute, warns: true},
+		{wait: 2 * time.Minute, least: 2 * time.Minute},
+		{wait: 2 * time.Minute, health: agentapi.ComponentHealth{WaitSeconds: 600}, least: 10 * time.Minute, warns: true},
+		{wait: 20 * time.Second, waitFor: time.Minute, refused: "[request body.plan.pace.wait_for]: is 1m, and each batch takes longer, since hosts observe web for 1m: want more than 1m"},
+		{wait: 20 * time.Second, waitFor: time.Minute, health: agentapi.ComponentHealth{WaitSeconds: 5}, least: 20 * time.Second},
+	} {
+		r := webDraft(func(p *fleet.Plan) {
+			p.Strategy.Kind, p.Health.Wait, p.Pace.WaitFor = fleet.AllAtOnce, fleet.Duration(c.wait), fleet.Duration(c.waitFor)
+		})
+		f := Fleet{Agents: webHosts(t, 2)}
+		web(c.health)(&f)
+		pre, err := Compute(r, f, rollouttest.Noon)
+		if err != nil || c.refused != "" {
+			if err == nil || err.Error() != c.refused {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if len(pre.Targets) != 2 || pre.AtLeast.D() != c.least || pre.Estimate.D() < c.least || hasWarning(pre, "hosts observe web for") != c.warns || pre.Targets[0].Observes.D() != c.health.Wait() {
+			t.Errorf("%+v: at least %s, about %s, %q, %+v", c, pre.AtLeast, pre.Estimate, pre.Warnings, pre.Targets)
+		}
+	}
+}

@@ -22,11 +22,12 @@ const maxEstimate = 365 * 24 * time.Hour
 // schedule estimates when the batches begin and end. A batch is upgraded in waves of as
 // many agents as the limits allow; a wave begins only while offers are allowed.
 func (s *builder) schedule(pre *fleet.Preview) {
-	step := s.upgradeTime() + plan.HealthWait(s.plan)
+	verify := plan.VerifyTime(s.plan, s.observes)
+	step := s.upgradeTime() + verify
 	if pre.Staging != nil && pre.Staging.Cannot == 0 {
-		step = usualSwitch + plan.HealthWait(s.plan)
+		step = usualSwitch + verify
 	}
-	fastest := plan.HealthWait(s.plan)
+	fastest := verify
 	if len(s.fleet.Durations) > 0 {
 		fastest += max(0, slices.Min(s.fleet.Durations))
 	}

@@ -233,6 +233,9 @@ func (s *builder) warnPace(pre *fleet.Preview) {
 	if p.Component == "" && p.Version != "" && !p.Strategy.SkipValidation && p.Health.Wait.D() < fleet.DefaultWatch {
 		s.warnf("health.wait is %s: hosts watch a new version for %s by default, so later batches begin while earlier hosts can still be rolled back", plan.Span(p.Health.Wait), plan.Span(fleet.Duration(fleet.DefaultWatch)))
 	}
+	if wait := plan.HealthWait(p); wait > 0 && wait < s.observes {
+		s.warnf("health.wait is %s, and hosts observe %s for %s: each target takes at least that", plan.Span(fleet.Duration(wait)), p.Component, plan.Span(fleet.Duration(s.observes)))
+	}
 	if d := p.Strategy.Deadline; d != nil {
 		if !s.now.Before(*d) {
 			s.warnf("its deadline has passed: nothing would be offered")

@@ -100,19 +100,12 @@ func (r *Reconciler) render(ctx context.Context, p *fleet.Plan, a *fleet.Agent) 
 
 // configsOf identifies the configuration that each agent gets with the plan's component. An
 // agent whose policy does not list the component, or whose files cannot be rendered, is
-// missing.
-func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, agents []fleet.Agent) (map[string]string, error) {
-	if p.Component == "" || len(agents) == 0 {
-		return nil, nil
-	}
-	byID, err := r.policiesWith(ctx, p.Component)
-	if err != nil {
-		return nil, err
-	}
+// missing. policies are those that list it.
+func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, policies map[string]fleet.Policy, agents []fleet.Agent) map[string]string {
 	configs := map[string]string{}
 	for i := range agents {
 		a := &agents[i]
-		policy, listed := byID[a.PolicyID]
+		policy, listed := policies[a.PolicyID]
 		switch {
 		case !listed:
 		case r.renderer == nil:
@@ -129,11 +122,14 @@ func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, agents []flee
 			}
 		}
 	}
-	return configs, nil
+	return configs
 }
 
-// policiesWith returns the policies that list a component, by id.
+// policiesWith returns the policies that list a component, by id; none without a component.
 func (r *Reconciler) policiesWith(ctx context.Context, component string) (map[string]fleet.Policy, error) {
+	if component == "" {
+		return nil, nil
+	}
 	policies, _, err := r.store.Policies().List(ctx, 0, 0)
 	if err != nil {
 		return nil, err

@@ -36,10 +36,11 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || !plan.InRings(p, &a) ||
 			(p.SourceVersion != "" && s.Version != p.SourceVersion) || s.CheckUpgrade(wish, catalog) != nil
 	})
-	configs, err := r.configsOf(ctx, p, agents)
+	policies, err := r.policiesWith(ctx, p.Component)
 	if err != nil {
 		return err
 	}
+	configs := r.configsOf(ctx, p, policies, agents)
 	if p.Component != "" {
 		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { _, ok := configs[a.ID]; return !ok })
 	}
@@ -75,6 +76,9 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	for i := range agents {
 		targets[i] = lateTarget(&run.rollout, &agents[i], last, len(run.targets)+i)
 		targets[i].Config = configs[agents[i].ID]
+		if policy, ok := policies[agents[i].PolicyID]; ok {
+			targets[i].Observes = fleet.Duration(policy.Component(p.Component).Health.Wait())
+		}
 		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.now.UTC())
 	}
 	if err := r.store.Targets().Create(ctx, targets); err != nil {

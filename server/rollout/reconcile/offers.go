@@ -42,11 +42,12 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 		rollback bool
 		artifact int
 		config   string
+		observes fleet.Duration
 	}
 	var kinds []kind
 	groups := map[kind][]update{}
 	for _, c := range changes {
-		k := kind{c.target.To, c.target.Rollback, artifacts[c.index], c.target.Config}
+		k := kind{c.target.To, c.target.Rollback, artifacts[c.index], c.target.Config, c.target.Observes}
 		if groups[k] == nil {
 			kinds = append(kinds, k)
 		}
@@ -106,6 +107,9 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 			}
 			if err != nil {
 				return err
+			}
+			if data != nil { // what the deadline of the verification counts on
+				data.Health.WaitSeconds = int(t.Observes.D() / time.Second)
 			}
 			refused, err := r.actions.Offer(ctx, action.Offer{
 				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Rollout: &fleet.OrderRollout{ID: run.rollout.ID, Name: p.Name}, By: run.rollout.StartedBy, Automatic: run.rollout.Automatic,

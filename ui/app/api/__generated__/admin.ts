@@ -4488,7 +4488,7 @@ export interface components {
          * @enum {string}
          */
         RollbackScope: "failed" | "all";
-        /** @description What a rollout does. Absent fields have defaults. */
+        /** @description What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0. */
         Plan: {
             name: string;
             description?: string;
@@ -5542,6 +5542,11 @@ export interface components {
             rollback?: boolean;
             /** @description Identifies the configuration files that the server renders for the host */
             config?: string;
+            /**
+             * @description How long the host observes the new version of the component before it reports it as installed
+             * @example 1m0s
+             */
+            observes?: string;
             /** @description Values of the labels in limits.per, in that order */
             values?: string[];
             site?: string;
@@ -5697,6 +5702,11 @@ export interface components {
             rollback?: boolean;
             /** @description Identifies the configuration files that the server renders for the host */
             config?: string;
+            /**
+             * @description How long the host observes the new version of the component before it reports it as installed
+             * @example 1m0s
+             */
+            observes?: string;
             batch: number;
             ring: number;
             site?: string;
