@@ -298,6 +298,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.recoverStage()
 	d.recoverStart()
+	d.recoverPending()
 
 	var parts sync.WaitGroup
 	if d.Control != nil {

@@ -473,3 +473,67 @@ func TestSecondAgentInOneFolderIsRefused(t *testing.T) {
 		t.Errorf("a second agent ended with %v", err)
 	}
 }
+
+func TestRestartedAgentReportsItsUpgradeFromItsFirstCheckinOn(t *testing.T) {
+	m := newMachine(t)
+	m.stall("1.1.0")
+	m.start()
+	m.lastIs("it is idle", func(c fakeserver.Checkin) bool { return c.UpgradesIdle && c.UpgradeDetails == nil })
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("it downloads", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeDownloading })
+	m.stop()
+	before := len(m.server.Checkins())
+	m.start()
+	m.lastIs("it downloads again", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeDownloading })
+	for _, c := range m.server.Checkins()[before:] {
+		if state(c) == "" || c.UpgradeDetails.ActionID != "a1" || c.UpgradesIdle {
+			t.Errorf("a check-in reports %+v, idle %v", c.UpgradeDetails, c.UpgradesIdle)
+		}
+	}
+	m.server.Send(agentapi.Action{ID: "c1", Type: agentapi.ActionCancel, Data: []byte(`{"target_id":"a1"}`)})
+	m.ack("a1")
+}
+
+func TestScheduledUpgradeIsReportedFromTheFirstCheckinOn(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	at := time.Now().Add(time.Hour)
+	m.server.Send(agentapi.Action{ID: "a1", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.1.0"}`), StartTime: &at})
+	scheduled := func(c fakeserver.Checkin) bool {
+		return state(c) == agentapi.UpgradeScheduled && c.UpgradeDetails.Metadata.ScheduledAt.Equal(at) && !c.UpgradesIdle
+	}
+	m.lastIs("it is scheduled", scheduled)
+	m.stop()
+	before := len(m.server.Checkins())
+	m.start()
+	m.server.Wait(t, "a check-in", 10*time.Second, func() bool { return len(m.server.Checkins()) > before })
+	if c := m.server.Checkins()[before]; !scheduled(c) {
+		t.Errorf("the first check-in reports %+v, idle %v", c.UpgradeDetails, c.UpgradesIdle)
+	}
+}
+
+// A result that the server has not answered may say how an upgrade ended.
+func TestAgentIsNotIdleBeforeTheServerHasAnsweredItsResults(t *testing.T) {
+	m := newMachine(t)
+	refuse := make(chan struct{})
+	m.server.Before = func(w http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-refuse:
+			return false
+		default:
+		}
+		if !strings.HasSuffix(r.URL.Path, "/acks") {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	m.start()
+	m.server.Upgrade("a1", "9.9.9")
+	m.lastIs("the failure is reported", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeFailed })
+	if all := m.server.Checkins(); all[len(all)-1].UpgradesIdle {
+		t.Error("it says that it is idle while its result waits")
+	}
+	close(refuse)
+	m.ack("a1")
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,23 +135,32 @@ func worst(state probe.State, message string, components []probe.Component) (pro
 
 // report returns the next check-in.
 func (d *daemon) report() agentapi.CheckinRequest {
-	h := d.health()
+	h, components := d.health(), d.workloads.Reports()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),
 		Message:        cmp.Or(h.Message, defaultMessages[h.State]),
 		AckToken:       d.queue.AckToken(),
 		LocalMeta:      d.metadata(),
-		Components:     wireComponents(h.Components, d.workloads.Reports()),
+		Components:     wireComponents(h.Components, components),
 		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
 		UpgradeDetails: d.wireUpgrade(),
 		Upgrade:        offered(h.Rollbacks),
 	}
 	if d.Muster {
 		r.StagedVersions = d.stagedVersions()
+		r.UpgradesIdle = d.idle(r.UpgradeDetails, components)
 	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
 	r.AwaitsAnswer = d.workloads.AwaitsServer()
 	return r
+}
+
+// idle reports whether nothing is left to do or to say of any upgrade; reported is that of the
+// agent, and components have theirs. The gateway starts when the journal and the queue have been read.
+func (d *daemon) idle(reported *agentapi.UpgradeDetails, components []agentapi.Component) bool {
+	over := func(u *agentapi.UpgradeDetails) bool { return u == nil || u.State.Ended() }
+	return d.queue.Idle() && d.watched() == nil && over(reported) &&
+		!slices.ContainsFunc(components, func(c agentapi.Component) bool { return !over(c.UpgradeDetails) })
 }
 
 // defaultMessages are the messages of states that have none. Fleet Servers require one.

@@ -176,10 +176,10 @@ func TestTransientFailureIsRetried(t *testing.T) {
 	}
 }
 
-func TestCancelStopsARunningUpgrade(t *testing.T) {
-	m := newMachine(t)
-	m.publish("1.1.0")
-	archive := agentapi.PathArtifacts + manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")
+// stall publishes a version that no request gets.
+func (m *machine) stall(version string) {
+	m.publish(version)
+	archive := agentapi.PathArtifacts + manifest.ArchiveName(version, "linux", "amd64", "tar.gz")
 	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || r.URL.Path != archive {
 			return false
@@ -187,6 +187,11 @@ func TestCancelStopsARunningUpgrade(t *testing.T) {
 		<-r.Context().Done() // a source that never answers
 		return true
 	}
+}
+
+func TestCancelStopsARunningUpgrade(t *testing.T) {
+	m := newMachine(t)
+	m.stall("1.1.0")
 	m.start()
 	m.server.Upgrade("a1", "1.1.0")
 	m.lastIs("it downloads", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeDownloading })

@@ -66,6 +66,24 @@ func (d *daemon) recoverStart() {
 	d.recoverOutcome()
 }
 
+// recoverPending reports the upgrade that an earlier process left in the queue. It continues soon,
+// and the first check-in is not to look as if there were none.
+func (d *daemon) recoverPending() {
+	item := d.queue.Waiting("")
+	switch {
+	case item == nil, item.Switched, item.Stop != "", d.watched() != nil: // its end, or the watch, is reported
+		return
+	case item.Attempts == 0 && item.Due().After(time.Now()):
+		d.reportWaiting()
+		return
+	}
+	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
+	if err != nil {
+		return // the error is reported when it begins
+	}
+	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
+}
+
 // beginWatching reports that this version is being watched, or was restored.
 func (d *daemon) beginWatching(m *handoff.Marker) {
 	d.mu.Lock()

@@ -316,6 +316,14 @@ func (q *Queue) Components() []string {
 	return slices.Compact(out)
 }
 
+// Idle reports whether no upgrade waits or runs, of the agent or of a component, and the server has
+// answered every result. Before that it may know less than the queue.
+func (q *Queue) Idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.state.Pending) == 0 && len(q.state.Acks) == 0
+}
+
 // Stage returns the version to stage next, or nil. Finish ends it.
 func (q *Queue) Stage() *agentapi.Action {
 	q.mu.Lock()

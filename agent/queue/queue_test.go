@@ -597,3 +597,28 @@ func TestEveryActionHasAtMostOneResult(t *testing.T) {
 		})
 	})
 }
+
+func TestQueueIsIdleOnceTheServerHasAnsweredEveryResult(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	idle := func(want bool, what string) {
+		t.Helper()
+		if s.Idle() != want {
+			t.Errorf("%s: idle is %v", what, s.Idle())
+		}
+	}
+	idle(true, "new")
+	s.accept(upgradeTo("a1", 0))
+	idle(false, "with an upgrade")
+	s.reopen("agent-1")
+	idle(false, "with an upgrade, after a restart")
+	s.accept(cancelOf("c1", "a1"))
+	idle(false, "with results")
+	if err := s.DropAcks(s.Acks(MaxAcks)); err != nil {
+		t.Fatal(err)
+	}
+	idle(true, "answered")
+	web := upgradeTo("w1", 0)
+	web.Data = json.RawMessage(`{"version":"2.0.0","component":{"name":"web"}}`)
+	s.accept(web)
+	idle(false, "with an upgrade of a component")
+}

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -82,15 +83,26 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	retry := e.Payload != nil && e.Payload.Retry
 	// An upgrade that was cancelled has no result, whether it had begun or not.
 	cancelled := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
+	late, err := s.isLate(ctx, agent, a, e)
+	if err != nil {
+		return err
+	}
 	host := agent.Host()
-	var results []fleet.Result
-	if !retry && !cancelled {
-		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.HostnameOn(host), Message: e.Message, Error: e.Error, Timestamp: now}}
+	var acked []fleet.Result
+	if !retry && !cancelled && !late {
+		acked = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.HostnameOn(host), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
 	err = s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
-		r := store.Report{Results: results}
+		r := store.Report{Results: acked}
 		if e, changed := acknowledged(agent, a, e.Error, retry, now); changed {
 			r.Agent, r.Events = agent, []fleet.Event{e}
+		}
+		if is, ended := agent.OutcomeOf(a.ID, now); ended && a.Type == agentapi.ActionUpgrade && !retry {
+			// The document has what the host said last, and an acknowledgement may be older.
+			if is.Error == "" {
+				is.Message = cmp.Or(e.Message, is.Message)
+			}
+			r.Results = []fleet.Result{is}
 		}
 		return r
 	})
@@ -100,6 +112,18 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		s.Release(agent.ID)
 	}
 	return err
+}
+
+// isLate reports whether an acknowledged error is of an upgrade that ended before another order
+// replaced it in the document. The history has its end.
+func (s *Service) isLate(ctx context.Context, agent fleet.Agent, a fleet.Action, e agentapi.AckEvent) (late bool, err error) {
+	if a.Type != agentapi.ActionUpgrade || e.Error == "" || agent.UpgradeActionID == a.ID || agent.ComponentOf(a.ID) != "" {
+		return false, nil
+	}
+	err = s.Store.History().OfAction(ctx, store.ActionHistory{ActionID: a.ID, AgentIDs: []string{agent.ID}}, func(r fleet.HistoryRecord) {
+		late = late || r.State.Ended()
+	})
+	return late, err
 }
 
 // ackPolicy handles the acknowledgement of a POLICY_CHANGE, which has no document. Older

@@ -1051,15 +1051,20 @@ type Status struct {
 	Progress map[fleet.ProgressState]int
 	// Causes count those on which it ended badly by the reason.
 	Causes map[fleet.End]int
-	// Unended are agents that have answered, or will, and whose upgrade has not ended.
-	Unended fleet.Unended
+	// Unended is how many agents' upgrade has not ended, whatever they have acknowledged.
+	Unended int
 	Errors  []fleet.Result
 	// unrecorded: no upgrade has ended by the history, so the results of an earlier server count.
 	unrecorded bool
 }
 
-// Done returns how many agents are done: their watchers have committed.
-func (s Status) Done() int { return s.Counts.Done(s.Actioned, s.Unended) }
+// Done returns how many agents are done: of an upgrade, their watchers have committed.
+func (s Status) Done() int {
+	if s.Type == agentapi.ActionUpgrade {
+		return s.Progress[fleet.ProgressCommitted]
+	}
+	return s.Counts.Acked
+}
 
 // Outcome is State, except that an upgrade is over only when it has ended on every agent.
 func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
@@ -1107,15 +1112,19 @@ func (s *Service) statuses(ctx context.Context, actions []fleet.Action, errorSiz
 	now := s.Now.UTC()
 	out := make([]Status, len(actions))
 	for i, a := range actions {
-		out[i] = Status{Action: a, Counts: counts[a.ID], State: a.StateAt(counts[a.ID], now), Errors: []fleet.Result{}}
-		if counts[a.ID].Failed > 0 && errorSize > 0 {
-			if out[i].Errors, err = s.Store.Results().Errors(ctx, a.ID, errorSize); err != nil {
+		out[i] = Status{Action: a, Counts: counts[a.ID], Errors: []fleet.Result{}}
+	}
+	if err := s.countProgress(ctx, out, now); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		st := &out[i]
+		st.State = st.StateAt(st.Counts, now)
+		if st.Counts.Failed > 0 && errorSize > 0 {
+			if st.Errors, err = s.Store.Results().Errors(ctx, st.ID, errorSize); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := s.countUnended(ctx, out, now); err != nil {
-		return nil, err
-	}
-	return out, s.countProgress(ctx, out, now)
+	return out, nil
 }

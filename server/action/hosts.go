@@ -192,7 +192,11 @@ func (h *hostReader) hosts(ctx context.Context, ids []string) ([]Host, error) {
 	}
 	records := map[string]fleet.HistoryRecord{}
 	if !h.byResults() {
-		err := h.Store.History().OfAction(ctx, store.ActionHistory{ActionID: h.status.ID, AgentIDs: ids}, func(r fleet.HistoryRecord) { records[r.AgentID] = r })
+		err := h.Store.History().OfAction(ctx, store.ActionHistory{ActionID: h.status.ID, AgentIDs: ids}, func(r fleet.HistoryRecord) {
+			if r.EndedAt != nil { // else its end was taken back
+				records[r.AgentID] = r
+			}
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -11,9 +11,10 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// countProgress sets Progress and Causes of the upgrades among the statuses. What has ended is
-// in the history, also if later orders have replaced it in the documents; what has not is
-// counted in the documents, only for actions that have such agents.
+// countProgress sets Progress, Causes and Unended of the upgrades among the statuses, and lets
+// Counts agree with them. What has ended is in the history, also if later orders have replaced it in
+// the documents; what has not is counted in the documents, only for actions that have such agents.
+// Results say who has acknowledged, which is no outcome.
 func (s *Service) countProgress(ctx context.Context, statuses []Status, now time.Time) error {
 	var ids []string
 	for i := range statuses {
@@ -55,8 +56,10 @@ func (s *Service) countProgress(ctx context.Context, statuses []Status, now time
 		}
 		for state, n := range unended {
 			st.Progress[state] += n
+			st.Unended += n
 		}
 		st.addUnrecorded(ended[i])
+		st.agree()
 		maps.DeleteFunc(st.Progress, func(_ fleet.ProgressState, n int) bool { return n == 0 })
 	}
 	return nil
@@ -67,6 +70,9 @@ func (s *Service) countProgress(ctx context.Context, statuses []Status, now time
 func (s *Status) countEnds(ends map[fleet.End]int) (ended int) {
 	s.Progress, s.Causes = map[fleet.ProgressState]int{}, map[fleet.End]int{}
 	for end, n := range ends {
+		if end.State != fleet.ProgressNone && !end.State.Ended() {
+			continue // its end was taken back, and the documents have it
+		}
 		ended += n
 		if end.State == fleet.ProgressNone {
 			continue // cancelled
@@ -87,13 +93,24 @@ func (s *Status) addUnrecorded(ended int) {
 		s.Progress[fleet.ProgressFailed] += refused
 		s.Causes[fleet.End{State: fleet.ProgressFailed, Code: RefusedCode}] += refused
 	}
-	if s.unrecorded = ended == 0 && s.Unended == (fleet.Unended{}); s.unrecorded {
-		s.Progress[fleet.ProgressCommitted] += s.Done()
+	if s.unrecorded = ended == 0 && s.Unended == 0; s.unrecorded {
+		s.Progress[fleet.ProgressCommitted] += s.Counts.Acked
 		if failed := s.Counts.Failed - max(0, s.Actioned-len(s.Agents)); failed > 0 {
 			s.Progress[fleet.ProgressFailed] += failed
 			s.Causes[fleet.End{State: fleet.ProgressFailed}] += failed
 		}
 	}
+}
+
+// agree replaces the counts of acknowledgements where Progress knows more. An agent that has ended
+// badly counts as failed whatever it acknowledged, and one that is done or under way does not. Those
+// that Progress does not have were stopped; they count as they have answered.
+func (s *Status) agree() {
+	bad := s.Progress[fleet.ProgressFailed] + s.Progress[fleet.ProgressRolledBack]
+	done := s.Progress[fleet.ProgressCommitted]
+	stopped := max(0, s.Actioned-bad-done-s.Unended)
+	s.Counts.Failed = bad + max(0, min(s.Counts.Failed-bad, stopped))
+	s.Counts.Acked = max(0, min(max(s.Counts.Acked, done), s.Actioned-s.Counts.Failed))
 }
 
 // RefusedCode is the code of the agents that the server refused when an action was ordered.

@@ -29,7 +29,18 @@ func TestReconcileUpgrades(t *testing.T) {
 			name: "begun before the action expired", after: 2 * fleet.DefaultExpiration, status: fleet.UpgradeStarted,
 			happen: func(w *world, up fleet.Action) {
 				w.change("a", func(a *fleet.Agent) { details(a, up, agentapi.UpgradeDownloading) })
+				w.must(w.store.Agents().Touch(w.t.Context(), []fleet.Touch{{AgentID: "a", At: w.now.Add(2*fleet.DefaultExpiration - fleet.SilentGrace), Status: "online"}}))
 			},
+		},
+		{
+			name: "begun before the action expired, and away", after: 2 * fleet.DefaultExpiration, over: true, status: fleet.UpgradeFailed, result: "has been silent since",
+			happen: func(w *world, up fleet.Action) {
+				w.change("a", func(a *fleet.Agent) { details(a, up, agentapi.UpgradeDownloading) })
+			},
+		},
+		{
+			name: "acknowledged, away, and expired", after: 2 * fleet.DefaultExpiration, over: true, status: fleet.UpgradeFailed, result: "has been silent since",
+			happen: func(w *world, up fleet.Action) { w.ack("a", agentapi.AckEvent{ActionID: up.ID}) },
 		},
 		{
 			name: "begun on the host itself", after: 2 * fleet.DefaultExpiration, status: fleet.UpgradeStarted,

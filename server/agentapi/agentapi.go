@@ -140,8 +140,13 @@ type CheckinRequest struct {
 	LocalMeta  json.RawMessage `json:"local_metadata,omitempty"`
 	Components json.RawMessage `json:"components,omitempty"`
 	// PollTimeout is a Go duration: how long the agent is willing to wait.
-	PollTimeout       string          `json:"poll_timeout,omitempty"`
-	UpgradeDetails    *UpgradeDetails `json:"upgrade_details,omitempty"`
+	PollTimeout    string          `json:"poll_timeout,omitempty"`
+	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
+	// UpgradesIdle means that the agent has read its journal and its queue, that neither has an
+	// upgrade of the agent or of a component, and that the server has answered every result. An
+	// agent that is starting, or that does not know the field, leaves it out. So an upgrade that is
+	// missing in UpgradeDetails has ended only if it is set.
+	UpgradesIdle      bool            `json:"upgrades_idle,omitempty"`
 	AgentPolicyID     string          `json:"agent_policy_id,omitempty"`
 	PolicyRevisionIdx int64           `json:"policy_revision_idx,omitempty"`
 	Upgrade           *CheckinUpgrade `json:"upgrade,omitempty"`

@@ -194,7 +194,11 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
 		reported, staged, policy := a.Components, a.StagedVersions, a.Policy()
 		changed, upgradeChanged := observe(a, req, gap, now)
-		news, ended := observeComponents(a, reported, now)
+		newly, upgraded := observeComponents(a, reported, now)
+		missing, gone := a.ObserveMissing(req.UpgradesIdle, now)
+		upgradeChanged = upgradeChanged || missing
+		changed = changed || missing || len(gone) > 0
+		news, ended := componentNews(a, newly, append(upgraded, gone...), now)
 		short = a.ReportsLate(now)
 		if changed {
 			r.Agent = a
@@ -287,13 +291,18 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 // with each. For more there is one event, and readers read the agent.
 const maxComponentEvents = 10
 
-// observeComponents applies a new report on components, of which was is the one before. It
-// returns the events and the results of upgrades that follow.
-func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (events []fleet.Event, results []fleet.Result) {
+// observeComponents applies a new report on components, of which was is the one before; see
+// fleet.Agent.ObserveComponents.
+func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (changed, upgraded []string) {
 	if bytes.Equal(was, a.Components) {
 		return nil, nil
 	}
-	changed, upgraded := a.ObserveComponents(was, now)
+	return a.ObserveComponents(was, now)
+}
+
+// componentNews returns the events of the components that have changed, and the results of their
+// upgrades.
+func componentNews(a *fleet.Agent, changed, upgraded []string, now time.Time) (events []fleet.Event, results []fleet.Result) {
 	for _, name := range upgraded {
 		if r, ok := a.ComponentResult(name, now); ok {
 			results = append(results, r)

@@ -515,3 +515,40 @@ func TestCheckinStatusAndEvents(t *testing.T) {
 		t.Error("an ordinary check-in has written the document")
 	}
 }
+
+// A restarted agent's first check-in may report nothing of its upgrade.
+func TestUpgradeOfARestartedAgentGoesOn(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	send := func(idle bool, version string, d *agentapi.UpgradeDetails) fleet.Agent {
+		w.checkin(agentapi.CheckinRequest{AckToken: token, LocalMeta: json.RawMessage(metadata(version)), UpgradeDetails: d, UpgradesIdle: idle}).parked().leave()
+		return w.agent()
+	}
+	outcome := func() (r fleet.Result, counts fleet.ResultCounts) {
+		r, _ = w.store.Results().Get(t.Context(), up.ID, agentID) // zero: there is none yet
+		all, err := w.store.Results().Counts(t.Context(), []string{up.ID})
+		w.must(err)
+		return r, all[up.ID]
+	}
+	send(false, "1.0.0", w.details(up, agentapi.UpgradeDownloading))
+	if a := send(false, "1.0.0", nil); !a.Upgrading() || a.UpgradeStatus != fleet.UpgradeStarted {
+		t.Errorf("after the restart the upgrade is %s", a.UpgradeStatus)
+	}
+	if a := send(true, "1.0.0", nil); a.UpgradeStatus != fleet.UpgradeFailed || !a.UpgradePresumed {
+		t.Errorf("of an idle host the upgrade is %s, presumed %v", a.UpgradeStatus, a.UpgradePresumed)
+	}
+	if r, n := outcome(); !strings.Contains(r.Error, "no upgrade under way any more") || n.Failed != 1 {
+		t.Errorf("the result is %+v, counted as %+v", r, n)
+	}
+	if a := send(false, "1.0.0", w.details(up, agentapi.UpgradeDownloading)); !a.Upgrading() || a.ProgressStateAt(time.Now()) != fleet.ProgressDownloading {
+		t.Errorf("after the host went on the upgrade is %s", a.UpgradeStatus)
+	}
+	send(false, "1.1.0", w.details(up, agentapi.UpgradeWatching))
+	if a := send(true, "1.1.0", nil); a.ProgressStateAt(time.Now()) != fleet.ProgressCommitted {
+		t.Errorf("at the end progress is %s", a.ProgressStateAt(time.Now()))
+	}
+	if r, n := outcome(); r.Error != "" || n.Failed != 0 || n.Acked != 1 {
+		t.Errorf("the result is %+v, counted as %+v", r, n)
+	}
+}

@@ -161,23 +161,35 @@ type Result struct {
 	Message   string    `json:"message,omitempty"`
 	Error     string    `json:"error,omitempty"` // empty: it succeeded
 	Timestamp time.Time `json:"@timestamp"`
-	Revision  int64     `json:"-"`
+	// Outcome means that it follows from the agent's document, and not from an acknowledgement
+	// alone. Presumed means that the server has given the upgrade up without a report of its end.
+	Outcome  bool  `json:"outcome,omitempty"`
+	Presumed bool  `json:"presumed,omitempty"`
+	Revision int64 `json:"-"`
 }
 
 // ResultID returns the id of a result document. It is the same for every
 // acknowledgement of an action by an agent, so a second one finds the first.
 func ResultID(actionID, agentID string) string { return actionID + ":" + agentID }
 
-// Supersedes reports whether r replaces an earlier result. An error after success does:
-// a rolled back upgrade was acknowledged as soon as the new version ran. So does a
-// host's result after a withdrawal, since the host may have proceeded anyway. A
-// withdrawal replaces nothing, and a repeated acknowledgement changes nothing.
+// Supersedes reports whether r replaces an earlier result. An outcome does, since the document
+// has what the host said last: an upgrade that was given up may be done after all. An
+// acknowledgement replaces no outcome but one that is presumed. Among acknowledgements an error
+// replaces a success: Fleet's agents acknowledge on receipt. A host's result replaces a
+// withdrawal, since the host may have proceeded anyway. A withdrawal replaces nothing, and a
+// repeated acknowledgement changes nothing.
 func (r Result) Supersedes(earlier Result) bool {
 	switch {
 	case r.Withdrawn():
 		return false
 	case earlier.Withdrawn():
 		return !wasCancelled(r.Error) // the cancellation that the withdrawal asked for
+	case r.Outcome && earlier.Error == "" && r.Error == "":
+		return false // the same, and a fleet's acknowledgements are not written twice
+	case r.Outcome:
+		return !earlier.Outcome || earlier.Error != r.Error || earlier.Presumed != r.Presumed
+	case earlier.Outcome:
+		return earlier.Presumed
 	}
 	return earlier.Error == "" && r.Error != ""
 }
@@ -236,24 +248,11 @@ type ResultCounts struct {
 	Last   time.Time
 }
 
-// Unended counts the agents of an UPGRADE whose upgrade has not ended, though an
-// acknowledgement may say that they accepted it or run the version.
-type Unended struct {
-	Reached  int // run the version, and are watched
-	Underway int // do not run it yet
-}
-
-// Done returns how many of the actioned agents are done. Acknowledgements alone do not
-// tell: some agents send them when the version runs, others when they accept the action.
-func (c ResultCounts) Done(actioned int, u Unended) int {
-	return max(0, min(c.Acked-u.Reached, actioned-c.Failed-u.Reached-u.Underway))
-}
-
 // Outcome returns the state of an action by what became of its agents: it is over when no
 // upgrade is under way or watched. State itself keeps Kibana's meaning, which counts
 // acknowledgements.
-func (s ActionState) Outcome(u Unended) ActionState {
-	if (s == ActionComplete || s == ActionFailed) && u != (Unended{}) {
+func (s ActionState) Outcome(unended int) ActionState {
+	if (s == ActionComplete || s == ActionFailed) && unended > 0 {
 		return ActionInProgress
 	}
 	return s

@@ -140,41 +140,32 @@ func TestHostResultSupersedesWithdrawal(t *testing.T) {
 	}
 }
 
-func TestOnlyErrorAfterSuccessSupersedesResult(t *testing.T) {
-	good, bad := Result{}, Result{Error: "rolled back"}
+func TestResultIsSupersededByWhatTheHostSaidLater(t *testing.T) {
+	accepted, refused := Result{}, Result{Error: "no rights"}
+	done, bad, presumed := Result{Outcome: true}, Result{Error: "rolled back", Outcome: true}, Result{Error: "silent", Outcome: true, Presumed: true}
 	for _, row := range []struct {
+		name           string
 		later, earlier Result
 		want           bool
-	}{{good, good, false}, {good, bad, false}, {bad, bad, false}, {bad, good, true}} {
-		if got := row.later.Supersedes(row.earlier); got != row.want {
-			t.Errorf("%q after %q: %v", row.later.Error, row.earlier.Error, got)
-		}
-	}
-}
-
-// An upgrade is done on an agent when its watcher has committed, not when the agent has
-// acknowledged it.
-func TestActionIsCompleteWhenTheWatchersHaveCommitted(t *testing.T) {
-	for name, row := range map[string]struct {
-		counts  ResultCounts
-		unended Unended
-		done    int
-		outcome ActionState
 	}{
-		"all are watched":                     {ResultCounts{Acked: 4}, Unended{Reached: 4}, 0, ActionInProgress},
-		"one is watched":                      {ResultCounts{Acked: 4}, Unended{Reached: 1}, 3, ActionInProgress},
-		"all are committed":                   {ResultCounts{Acked: 4}, Unended{}, 4, ActionComplete},
-		"accepted, and being downloaded":      {ResultCounts{Acked: 4}, Unended{Underway: 3}, 1, ActionInProgress},
-		"one failed, another is watched":      {ResultCounts{Acked: 3, Failed: 1}, Unended{Reached: 1}, 2, ActionInProgress},
-		"one failed, the others are done":     {ResultCounts{Acked: 3, Failed: 1}, Unended{}, 3, ActionFailed},
-		"one is away, another one is watched": {ResultCounts{Acked: 3}, Unended{Reached: 1}, 2, ActionInProgress},
+		{"the same acknowledgement", accepted, accepted, false},
+		{"the same error", refused, refused, false},
+		{"an error after an acknowledgement on receipt", refused, accepted, true},
+		{"an acknowledgement after an error", accepted, refused, false},
+		{"done after it was accepted", done, accepted, false}, // the counts are the same
+		{"done after an error", done, refused, true},
+		{"rolled back after it was accepted", bad, accepted, true},
+		{"rolled back after it was done", bad, done, true},
+		{"done after it was given up", done, presumed, true},
+		{"given up after it was accepted", presumed, accepted, true},
+		{"given up twice", presumed, presumed, false},
+		{"its reason after it was given up", bad, presumed, true},
+		{"a late error after it was done", refused, done, false},
+		{"a late error after it was given up", refused, presumed, true},
+		{"a late acknowledgement after it was rolled back", accepted, bad, false},
 	} {
-		a := Action{Type: agentapi.ActionUpgrade, Actioned: 4}
-		if got := row.counts.Done(a.Actioned, row.unended); got != row.done {
-			t.Errorf("%s: %d are done, want %d", name, got, row.done)
-		}
-		if got := a.StateAt(row.counts, now).Outcome(row.unended); got != row.outcome {
-			t.Errorf("%s: the outcome is %s, want %s", name, got, row.outcome)
+		if got := row.later.Supersedes(row.earlier); got != row.want {
+			t.Errorf("%s: supersedes is %v", row.name, got)
 		}
 	}
 }

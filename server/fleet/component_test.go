@@ -217,6 +217,75 @@ func TestAgentThatRestartsDuringAComponentUpgradeContinuesIt(t *testing.T) {
 	h.is("done", "done", "web upgraded")
 }
 
+// missing is a check-in that reports nothing of the upgrade.
+func (h *componentHost) missing(idle bool) (upgraded []string) {
+	h.reports("2.4.0", nil)
+	_, upgraded = h.a.ObserveMissing(idle, h.now)
+	return upgraded
+}
+
+func TestMissingReportOfAComponentEndsItsUpgradeAtLast(t *testing.T) {
+	begun := func(t *testing.T) *componentHost {
+		h := newComponentHost(t)
+		h.begins("x", "2.5.0")
+		if upgraded := h.missing(true); upgraded != nil {
+			t.Errorf("before it began, %v changed", upgraded)
+		}
+		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+		return h
+	}
+	t.Run("of an agent that has just started", func(t *testing.T) {
+		h := begun(t)
+		h.missing(false)
+		h.is("just started", "started", "")
+		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+		if since := h.a.ComponentUpgrades["web"].UpgradeUnreported; since != nil {
+			t.Errorf("it counts as unreported since %s", since)
+		}
+	})
+	t.Run("of an idle host", func(t *testing.T) {
+		h := begun(t)
+		if got := h.missing(true); !slices.Equal(got, []string{"web"}) {
+			t.Errorf("changed is %v", got)
+		}
+		h.is("idle", "failed", "no upgrade of the component under way any more, was last in UPG_REPLACING, and still has 2.4.0")
+	})
+	t.Run("for the grace period", func(t *testing.T) {
+		h := begun(t)
+		h.missing(false)
+		h.now = h.now.Add(UnreportedGrace - 20*time.Second)
+		h.missing(false)
+		h.is("waiting", "started", "")
+		h.missing(false)
+		h.is("given up", "failed", "reported nothing of the upgrade since")
+		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
+		h.is("goes on", "started", "")
+		if h.a.ReconcileComponent("x", &Action{ID: "x"}, &Result{Error: "silent", Presumed: true}, h.now) {
+			t.Error("the server's own result ended it again")
+		}
+		h.reports("2.5.0", nil)
+		h.is("done", "done", "web upgraded")
+	})
+	t.Run("that says later why it failed, or that it was cancelled", func(t *testing.T) {
+		h := begun(t)
+		h.missing(true)
+		h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeReplacing, "no space left"))
+		h.is("failed", "failed", "no space left")
+		h = begun(t)
+		h.missing(true)
+		h.a.ObserveComponentAck("x", agentapi.Cancelled, false, h.now)
+		h.is("cancelled", "cancelled", "")
+	})
+	t.Run("of a host that stays away", func(t *testing.T) {
+		h := begun(t)
+		act := &Action{ID: "x", Expiration: new(h.now.Add(time.Hour))}
+		if h.a.ReconcileComponent("x", act, nil, h.now.Add(SilentGrace)) || !h.a.ReconcileComponent("x", act, nil, h.now.Add(SilentGrace+time.Second)) {
+			t.Error("it does not end after the grace period")
+		}
+		h.is("away", "failed", "the host has been silent since")
+	})
+}
+
 func TestComponentUpgradeIsCancelledOrReportedAsLate(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")

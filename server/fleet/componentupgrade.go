@@ -20,6 +20,7 @@ import (
 //	             │
 //	             ├─ FAILED reported, or acked with an error: failed, or rolled_back if the
 //	             │  host had started the version and has put the earlier one back
+//	             ├─ presumed: as that of the agent
 //	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
 //
 // The installed version alone completes nothing: an upgrade may change only the
@@ -194,19 +195,23 @@ func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Ti
 		return u.observeNone(c.Version, was, now)
 	case d.ActionID != u.ActionID:
 		return false
+	}
+	changed := hasBegun(d.State) && u.unpresume(now)
+	changed = u.reported() || changed
+	switch {
 	case (u.endedBadly() || u.UpgradedAt != nil) && d.State != agentapi.UpgradeFailed:
-		return false // sent before the end, and arrived after it
+		return changed // sent before the end, and arrived after it
 	case d.State == agentapi.UpgradeFailed && wasCancelled(d.Metadata.ErrorMsg):
 		late := u.calledOff() && u.Details != nil // reported while the CANCEL was on its way
 		if late {
 			u.Details = nil
 		}
-		return u.cancel() || late
+		return u.cancel() || late || changed
 	}
 	if d.State == agentapi.UpgradeFailed {
-		return u.end(d, now)
+		return u.end(d, now) || changed
 	}
-	changed := u.observeStart(d, now)
+	changed = u.observeStart(d, now) || changed
 	if !reflect.DeepEqual(u.Details, d) {
 		u.Details, changed = d, true
 	}
@@ -221,7 +226,7 @@ func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool 
 	case u.Upgrading() && version == u.Target && (u.Details != nil || u.From != u.Target):
 	case !u.Upgrading() && arrived && u.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
 	default:
-		// Without the target the agent has just started, and continues, or it reports why not.
+		// The agent may have just started, and continues.
 		return false
 	}
 	u.done(now)
@@ -229,7 +234,46 @@ func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool 
 }
 
 func (u *ComponentUpgrade) done(now time.Time) {
-	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, &now, UpgradeNone, nil
+	u.StartedAt, u.UpgradedAt, u.Status, u.Details, u.UpgradePresumed = nil, &now, UpgradeNone, nil, false
+}
+
+// observeMissing is Agent.ObserveMissing of a component, of which the agent reports c.
+func (u *ComponentUpgrade) observeMissing(c *Component, idle bool, now time.Time) bool {
+	if !u.Upgrading() || u.Details == nil || c.reports(u.ActionID) {
+		return false
+	}
+	state, since := u.Details.State, u.UpgradeUnreported
+	over, changed := u.unreported(now)
+	switch has := cmp.Or(c.Version, "no version"); {
+	case idle:
+		u.presume(fmt.Sprintf("the host has no upgrade of the component under way any more, was last in %s, and still has %s", state, has))
+	case over:
+		u.presume(fmt.Sprintf("the agent has reported nothing of the upgrade since %s, when it was in %s, and still has %s", since.Format(time.RFC3339), state, has))
+	default:
+		return changed
+	}
+	return true
+}
+
+// reports reports whether the agent reports the upgrade of an action.
+func (c *Component) reports(actionID string) bool {
+	return c.UpgradeDetails != nil && c.UpgradeDetails.ActionID == actionID
+}
+
+// presume is Agent.presume of a component.
+func (u *ComponentUpgrade) presume(why string) {
+	u.fail(why)
+	u.UpgradePresumed = true
+}
+
+// unpresume is Agent.unpresume of a component.
+func (u *ComponentUpgrade) unpresume(now time.Time) bool {
+	if !u.UpgradePresumed {
+		return false
+	}
+	at := u.ordered(now)
+	u.StartedAt, u.Status, u.Details, u.UpgradePresumed = &at, UpgradeStarted, nil, false
+	return true
 }
 
 // observeStart moves the start of a scheduled upgrade to the time that the agent reports.
@@ -271,7 +315,7 @@ func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
 	if reflect.DeepEqual(u.Details, d) && u.Status == status && (noted || !bad) {
 		return false
 	}
-	u.StartedAt, u.UpgradedAt, u.Status, u.Details = nil, nil, status, d
+	u.StartedAt, u.UpgradedAt, u.Status, u.Details, u.UpgradePresumed = nil, nil, status, d, false
 	if bad && !noted {
 		f := FailedVersion{Version: u.Target, ActionID: u.ActionID, Reason: shortReason(cause(d)), At: now}
 		list := slices.DeleteFunc(slices.Clone(u.Failed), func(old FailedVersion) bool { return old.Version == f.Version })
@@ -305,7 +349,7 @@ const maxFailedComponents = 10
 
 func (u *ComponentUpgrade) fail(why string) {
 	phase := u.phase()
-	u.StartedAt, u.UpgradedAt, u.Status = nil, nil, UpgradeFailed
+	u.StartedAt, u.UpgradedAt, u.Status, u.UpgradePresumed = nil, nil, UpgradeFailed, false
 	u.Details = &agentapi.UpgradeDetails{
 		TargetVersion: u.Target, ActionID: u.ActionID, State: agentapi.UpgradeFailed,
 		Metadata: agentapi.UpgradeMetadata{FailedState: phase, ErrorMsg: why},
@@ -332,16 +376,19 @@ func (u *ComponentUpgrade) calledOff() bool {
 }
 
 func (u *ComponentUpgrade) cancel() bool {
-	if !u.Upgrading() {
+	if !u.Upgrading() && !u.UpgradePresumed {
 		return false
 	}
-	u.StartedAt, u.Status, u.Details = nil, UpgradeNone, nil
+	u.StartedAt, u.Status, u.Details, u.UpgradePresumed = nil, UpgradeNone, nil, false
 	return true
 }
 
 // observeAck is Agent.ObserveAck of a component: a success only means that the agent has
 // accepted the order, since the report says what is installed.
-func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
+func (u *ComponentUpgrade) observeAck(errText string, retry bool, now time.Time) bool {
+	if errText != "" && !retry {
+		u.unpresume(now)
+	}
 	switch {
 	case retry || !u.Upgrading():
 		return false // or a check-in has reported it first
@@ -358,6 +405,9 @@ func (u *ComponentUpgrade) observeAck(errText string, retry bool) bool {
 func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Action, result *Result, now time.Time) bool {
 	if !u.Upgrading() {
 		return false
+	}
+	if result != nil && result.Presumed {
+		result = nil
 	}
 	switch {
 	case action == nil:
@@ -378,16 +428,18 @@ func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Acti
 			u.done(now)
 			return true
 		}
-		u.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(c.Version, "no version")))
+		u.presume(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(c.Version, "no version")))
 	case result == nil && u.waits() && action.Expired(now):
 		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
 		if d := u.Details; d != nil && retries(d) {
 			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), d.Metadata.RetryErrorMsg)
 		}
-		u.fail(text)
-	case result == nil && action.Expired(now) && (c.UpgradeDetails == nil || c.UpgradeDetails.ActionID != u.ActionID):
+		u.presume(text)
+	case action.Expired(now) && seen != nil && now.Sub(*seen) > SilentGrace:
+		u.presume(fmt.Sprintf("the action expired at %s, and the host has been silent since %s, when it was in %s", action.Expiration.Format(time.RFC3339), seen.Format(time.RFC3339), u.phase()))
+	case result == nil && action.Expired(now) && !c.reports(u.ActionID):
 		// It has lost what it knew, and the component would count as being upgraded for ever.
-		u.fail(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", action.Expiration.Format(time.RFC3339)))
+		u.presume(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", action.Expiration.Format(time.RFC3339)))
 	default:
 		return false
 	}
@@ -397,7 +449,7 @@ func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Acti
 // ObserveComponentAck handles the acknowledgement of an upgrade of a component; see ObserveAck.
 func (a *Agent) ObserveComponentAck(actionID, errText string, retry bool, now time.Time) bool {
 	name, u, ok := a.upgradedBy(actionID)
-	if !ok || !u.noting(now, func() bool { return u.observeAck(errText, retry) }) {
+	if !ok || !u.noting(now, func() bool { return u.observeAck(errText, retry, now) }) {
 		return false
 	}
 	a.setUpgrade(name, u)
@@ -436,7 +488,7 @@ func (a *Agent) ComponentResult(name string, now time.Time) (r Result, ok bool) 
 	if !ok || u.Upgrading() {
 		return Result{}, false
 	}
-	r = Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now}
+	r = Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now, Outcome: true, Presumed: u.UpgradePresumed}
 	switch {
 	case u.Status != UpgradeNone && u.Details != nil:
 		r.Error = cmp.Or(cause(u.Details), "the agent gave no reason")

@@ -173,7 +173,8 @@ func (r *HistoryRecord) UnderWay() bool {
 }
 
 // EndedUpgrades returns the records of the upgrades that have ended, of the agent and of its
-// components, since the document was read; all that have ended if it was not read.
+// components, since the document was read; all that have ended if it was not read. An upgrade
+// that continues after its end was recorded replaces that record by one without an end.
 // Stores write them with the document, so that no way to end an upgrade leaves its record out.
 func (a *Agent) EndedUpgrades() []HistoryRecord {
 	if a.read != nil && !a.upgradesDiffer() {
@@ -191,7 +192,13 @@ func (a *Agent) EndedUpgrades() []HistoryRecord {
 	}
 	var out []HistoryRecord
 	for _, r := range a.LastUpgrades(now) {
-		if old, known := before[r.ID]; r.EndedAt != nil && !(known && reflect.DeepEqual(old, r)) {
+		old, known := before[r.ID]
+		switch {
+		case r.EndedAt != nil && !(known && reflect.DeepEqual(old, r)):
+			out = append(out, r)
+		case r.EndedAt == nil && known && old.EndedAt != nil && len(r.Phases) > 0:
+			// The end that is recorded was taken back, and nothing may count it.
+			r.State = r.Phases[len(r.Phases)-1].State
 			out = append(out, r)
 		}
 		delete(before, r.ID)

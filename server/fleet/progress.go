@@ -96,6 +96,42 @@ type UpgradeOrder struct {
 	UpgradeEndedAt *time.Time `json:"upgrade_ended_at,omitempty"`
 	// UpgradePhases are its states, oldest first.
 	UpgradePhases []Phase `json:"upgrade_phases,omitempty"`
+	// UpgradeUnreported is since when the agent has checked in without a report of the upgrade,
+	// though it had reported it; nil while it reports it, or has not begun.
+	UpgradeUnreported *time.Time `json:"upgrade_unreported_since,omitempty"`
+	// UpgradePresumed means that the server has failed the upgrade without a report of its end. A
+	// later report shows that it continues.
+	UpgradePresumed bool `json:"upgrade_presumed,omitempty"`
+}
+
+// UnreportedGrace is how long an agent may check in without a report of an upgrade that it had
+// reported, before the upgrade counts as failed. An agent that has just started may report less
+// than it knows. Ten minutes are two long polls, and as long as AckGrace.
+const UnreportedGrace = 10 * time.Minute
+
+// reported records that the agent reports the upgrade, and whether that changed anything.
+func (o *UpgradeOrder) reported() bool {
+	was := o.UpgradeUnreported
+	o.UpgradeUnreported = nil
+	return was != nil
+}
+
+// unreported records that the agent checks in without a report of the upgrade. over reports
+// whether that has lasted for UnreportedGrace.
+func (o *UpgradeOrder) unreported(now time.Time) (over, changed bool) {
+	if o.UpgradeUnreported == nil {
+		o.UpgradeUnreported = &now
+		return false, true
+	}
+	return now.Sub(*o.UpgradeUnreported) >= UnreportedGrace, false
+}
+
+// ordered returns when the upgrade was ordered; now if that is not known.
+func (o *UpgradeOrder) ordered(now time.Time) time.Time {
+	if len(o.UpgradePhases) > 0 {
+		return o.UpgradePhases[0].At
+	}
+	return now
 }
 
 // Orderer is who ordered an upgrade, and why.
@@ -118,7 +154,7 @@ func (o *UpgradeOrder) orderedBy(by Orderer, start *time.Time, now time.Time) {
 func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
 	o.UpgradeEndedAt = nil
 	if s == ProgressNone || s.Ended() {
-		o.UpgradeEndedAt = &now
+		o.UpgradeEndedAt, o.UpgradeUnreported = &now, nil
 	}
 	if n := len(o.UpgradePhases); s == ProgressNone || n > 0 && o.UpgradePhases[n-1].State == s && o.UpgradePhases[n-1].Text == text {
 		return

@@ -174,7 +174,7 @@ func (a *Agent) UpgradeResults(now time.Time) []Result {
 	}
 	results := []Result{r}
 	if u := a.Undoes; u != nil && u.ActionID != "" && a.UpgradedAt != nil {
-		undone := Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: r.Hostname, Timestamp: now, Error: u.Reason}
+		undone := Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: r.Hostname, Timestamp: now, Error: u.Reason, Outcome: true}
 		if undone.Error == "" {
 			undone.Error = "an operator rolled it back to " + a.UpgradeTarget
 		}

@@ -17,7 +17,12 @@ import (
 //	Begin ──► started ──► the target version checks in ──► watched ──► details gone: done
 //	             │                                            │
 //	             ├─ FAILED reported, or acked with an error   └─ ROLLBACK reported: rolled_back
+//	             ├─ presumed: reported before, and the host says that it is idle, or reports nothing
+//	             │  of it for UnreportedGrace: failed, until a report shows that it continues
 //	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
+//
+// A check-in without upgrade details says nothing: an agent that has just started may know less
+// than it will.
 //
 // An agent that failed and will retry goes back to SCHEDULED; the upgrade does not end.
 // watch.go handles what the host's watcher reports, rollback.go the rollbacks that
@@ -74,8 +79,15 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 	if details.ActionID != a.UpgradeActionID {
 		// Details of an earlier upgrade, which the agent repeats until it begins the
 		// new one, or of a cancelled action.
+		if d := a.UpgradeDetails; d != nil && hasBegun(d.State) {
+			changed = a.observeUnreported(now) || changed
+		}
 		return changed
 	}
+	if hasBegun(details.State) {
+		changed = a.unpresume(now) || changed
+	}
+	changed = a.reported() || changed
 	if a.endedBadly() && !details.State.Ended() {
 		// The report was sent before the end and arrived after it, on another
 		// connection. If the upgrade continues after all, the version that runs will
@@ -140,7 +152,7 @@ func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	// cancellation only the agent's own details show that the upgrade continued.
 	wentOn := a.calledOff() && d != nil
 	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsTarget() && !denied {
-		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndReported = &now, UpgradeNone, nil, false
+		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndReported, a.UpgradePresumed = &now, UpgradeNone, nil, false, false
 	}
 }
 
@@ -213,8 +225,7 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 	case d == nil:
 		return false // not begun, or there is none
 	case a.Upgrading():
-		a.fail(fmt.Sprintf("the agent stopped reporting the upgrade in %s and still runs %s", d.State, a.Version), d.State)
-		return true
+		return a.observeUnreported(now)
 	case d.State.Ended():
 		// Operators can read the reason until the next upgrade, though some agents drop
 		// it sooner.
@@ -223,6 +234,62 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 		a.UpgradeDetails = nil // the watch ended well
 		return true
 	}
+}
+
+// observeUnreported handles a check-in without a report of the upgrade under way, which the agent
+// may have reported before.
+func (a *Agent) observeUnreported(now time.Time) bool {
+	d := a.UpgradeDetails
+	if !a.Upgrading() || d == nil || d.State.Ended() {
+		return false
+	}
+	over, changed := a.unreported(now)
+	if over {
+		a.presume(fmt.Sprintf("the agent has reported nothing of the upgrade since %s, when it was in %s, and still runs %s", a.UpgradeUnreported.Format(time.RFC3339), d.State, a.Version))
+	}
+	return over || changed
+}
+
+// ObserveMissing handles what a check-in does not report of the upgrades under way, after
+// ObserveUpgrade and ObserveComponents. idle means that the agent says that no upgrade runs or waits
+// on its host: one that it had reported has ended then, though the report of the end was lost.
+// It returns whether the agent's upgrade changed, and the components whose upgrade did.
+func (a *Agent) ObserveMissing(idle bool, now time.Time) (upgrade bool, components []string) {
+	if d := a.UpgradeDetails; idle && a.Upgrading() && d != nil && a.UpgradeUnreported != nil {
+		upgrade = a.noting(now, func() bool {
+			a.presume(fmt.Sprintf("the host has no upgrade under way any more, was last in %s, and still runs %s", d.State, a.Version))
+			return true
+		})
+	}
+	for _, id := range a.ComponentActions {
+		name, u, _ := a.upgradedBy(id)
+		if c, _ := a.Component(name); u.noting(now, func() bool { return u.observeMissing(&c, idle, now) }) {
+			a.setUpgrade(name, u)
+			components = append(components, name)
+		}
+	}
+	return upgrade, components
+}
+
+// presume fails the upgrade without a report of its end.
+func (a *Agent) presume(why string) {
+	phase := agentapi.UpgradeRequested
+	if a.UpgradeDetails != nil {
+		phase = a.UpgradeDetails.State
+	}
+	a.fail(why, phase)
+	a.UpgradePresumed = true
+}
+
+// unpresume takes back a failure that the server has presumed, since the host reports the upgrade
+// again. It reports whether there was one.
+func (a *Agent) unpresume(now time.Time) bool {
+	if !a.UpgradePresumed {
+		return false
+	}
+	at := a.ordered(now)
+	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradePresumed = &at, UpgradeStarted, nil, false
+	return true
 }
 
 // ObserveAck handles the acknowledgement of an UPGRADE; errText is empty if the agent
@@ -238,6 +305,7 @@ func (a *Agent) observeAck(actionID, errText string, retry bool, now time.Time) 
 	if errText == "" {
 		return a.reached(now)
 	}
+	a.unpresume(now)
 	if !a.Upgrading() {
 		// A check-in reported the reason first, or the upgrade was rolled back after
 		// the target had been reached: then the details follow.
@@ -268,10 +336,10 @@ func (a *Agent) CancelUpgrade(actionID string, now time.Time) bool {
 }
 
 func (a *Agent) cancelUpgrade(actionID string) bool {
-	if actionID != a.UpgradeActionID || !a.Upgrading() {
+	if actionID != a.UpgradeActionID || !a.Upgrading() && !a.UpgradePresumed {
 		return false
 	}
-	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails = nil, UpgradeNone, nil
+	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradePresumed = nil, UpgradeNone, nil, false
 	a.resume()
 	return true
 }
@@ -294,7 +362,15 @@ const (
 	// AckGrace is how long the old version may check in after it acknowledged the
 	// upgrade: a switch takes seconds.
 	AckGrace = 10 * time.Minute
+	// SilentGrace is how long a host must have been silent before an upgrade that it had begun, or
+	// acknowledged, ends with its action: a host that sleeps at night may still finish it.
+	SilentGrace = 24 * time.Hour
 )
+
+// hasBegun reports whether an agent in this phase has begun to work on the upgrade.
+func hasBegun(s agentapi.UpgradeState) bool {
+	return s != agentapi.UpgradeRequested && s != agentapi.UpgradeScheduled
+}
 
 // unseenGrace is AckGrace for an agent that reports no phases: its download may take 120
 // minutes, and it unpacks the package and restarts after that.
@@ -321,7 +397,10 @@ func (a *Agent) reconcileUpgrade(action *Action, result *Result, now time.Time) 
 	if a.UpgradeDetails != nil {
 		phase = a.UpgradeDetails.State
 	}
-	begun := phase != agentapi.UpgradeRequested && phase != agentapi.UpgradeScheduled
+	if result != nil && result.Presumed {
+		result = nil // the server's own, and the host has reported since that it continues
+	}
+	begun := hasBegun(phase)
 	switch {
 	case action == nil:
 		if now.Sub(*a.UpgradeStartedAt) < CreateGrace {
@@ -337,13 +416,15 @@ func (a *Agent) reconcileUpgrade(action *Action, result *Result, now time.Time) 
 	case result != nil && result.Error != "":
 		a.fail(result.Error, phase)
 	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && !a.downloadsUnseen(result.Timestamp, now) && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
-		a.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still runs %s", result.Timestamp.Format(time.RFC3339), a.Version), phase)
+		a.presume(fmt.Sprintf("the agent acknowledged the upgrade at %s and still runs %s", result.Timestamp.Format(time.RFC3339), a.Version))
 	case result == nil && !begun && action.Expired(now):
 		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
 		if a.retrying() {
 			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), a.UpgradeDetails.Metadata.RetryErrorMsg)
 		}
-		a.fail(text, phase)
+		a.presume(text)
+	case action.Expired(now) && now.Sub(a.LastActivity()) > SilentGrace:
+		a.presume(fmt.Sprintf("the action expired at %s, and the host has been silent since %s, when it was in %s", action.Expiration.Format(time.RFC3339), a.LastActivity().Format(time.RFC3339), phase))
 	case a.rolledBackUnseen(now):
 		a.fail(fmt.Sprintf("the watcher put %s back at %s, and the agent has not checked in since", a.UpgradeTarget, a.Watch.ReceivedAt.Format(time.RFC3339)), phase)
 	default:
@@ -378,18 +459,14 @@ func (a *Agent) GiveUpUpgrade(actionID, why string, now time.Time) bool {
 		if !u.Upgrading() {
 			return false
 		}
-		u.noting(now, func() bool { u.fail(why); return true })
+		u.noting(now, func() bool { u.presume(why); return true })
 		a.setUpgrade(name, u)
 		return true
 	}
 	if !a.Upgrading() {
 		return false
 	}
-	phase := agentapi.UpgradeRequested
-	if a.UpgradeDetails != nil {
-		phase = a.UpgradeDetails.State
-	}
-	return a.noting(now, func() bool { a.fail(why, phase); return true })
+	return a.noting(now, func() bool { a.presume(why); return true })
 }
 
 // HostChanging reports whether an agent in this phase has begun to change its host.
@@ -427,7 +504,7 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 	if a.UpgradeActionID == "" || a.Upgrading() {
 		return Result{}, false
 	}
-	r = Result{ActionID: a.UpgradeActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now}
+	r = Result{ActionID: a.UpgradeActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now, Outcome: true, Presumed: a.UpgradePresumed}
 	switch {
 	case a.UpgradeStatus == UpgradeFailed || a.UpgradeStatus == UpgradeRolledBack:
 		if a.UpgradeDetails == nil {
@@ -456,6 +533,18 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 	return r, true
 }
 
+// OutcomeOf returns the result of the upgrade of an action, of the agent or of a component, by the
+// document; ok is false while it is under way, or if another order has replaced it.
+func (a *Agent) OutcomeOf(actionID string, now time.Time) (r Result, ok bool) {
+	if name := a.ComponentOf(actionID); name != "" {
+		return a.ComponentResult(name, now)
+	}
+	if a.UpgradeActionID != actionID || actionID == "" {
+		return Result{}, false
+	}
+	return a.UpgradeResult(now)
+}
+
 // retrying reports whether the agent has failed and waits to retry.
 func (a *Agent) retrying() bool { return a.UpgradeDetails != nil && retries(a.UpgradeDetails) }
 
@@ -480,7 +569,7 @@ func (a *Agent) endedBadly() bool {
 }
 
 func (a *Agent) endBadly(s UpgradeStatus) {
-	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus = nil, nil, s
+	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus, a.UpgradePresumed = nil, nil, s, false
 }
 
 func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {

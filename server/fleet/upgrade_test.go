@@ -247,15 +247,161 @@ func TestUpgradeIsRolledBack(t *testing.T) {
 	})
 }
 
-func TestUpgradeFailsWhenAgentStopsReportingIt(t *testing.T) {
+// idle is a check-in without upgrade details that says that nothing is under way.
+func (h *host) idle() bool {
+	changed := h.checkin("1.0.0", "")
+	upgrade, _ := h.ObserveMissing(true, h.now)
+	return changed || upgrade
+}
+
+// presumedFailed is a host that had begun, and that said later that it is idle.
+func presumedFailed(t *testing.T) *host {
 	h := begun(t)
-	if h.checkin("1.0.0", "") {
-		t.Error("a check-in before it took up the action was a change")
-	}
-	h.want(UpgradeStarted, true)
 	h.checkin("1.0.0", agentapi.UpgradeDownloading)
-	h.after(time.Minute).checkin("1.0.0", "")
-	h.wantFailed(UpgradeFailed, "stopped reporting the upgrade in UPG_DOWNLOADING and still runs 1.0.0")
+	h.after(time.Minute).idle()
+	h.wantFailed(UpgradeFailed, "no upgrade under way any more, was last in UPG_DOWNLOADING, and still runs 1.0.0")
+	return h
+}
+
+func TestMissingReportDoesNotEndUpgrade(t *testing.T) {
+	t.Run("of an agent that has not taken up the action", func(t *testing.T) {
+		h := begun(t)
+		if h.checkin("1.0.0", "") || h.idle() {
+			t.Error("it was a change")
+		}
+		h.want(UpgradeStarted, true)
+	})
+	t.Run("of an agent that was restarted", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeDownloading)
+		for range 5 {
+			h.after(time.Minute).checkin("1.0.0", "")
+			h.want(UpgradeStarted, true)
+		}
+		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeDownloading)
+		if h.UpgradeUnreported != nil {
+			t.Errorf("it counts as unreported since %s", h.UpgradeUnreported)
+		}
+		h.after(UnreportedGrace).checkin("1.0.0", "") // the time counts anew
+		h.want(UpgradeStarted, true)
+		h.after(time.Minute).checkin("1.1.0", "")
+		h.wantUpgraded(h.now)
+	})
+	t.Run("until the agent has reported nothing for the grace period", func(t *testing.T) {
+		for _, other := range []string{"", "an earlier one"} {
+			h := begun(t)
+			h.checkin("1.0.0", agentapi.UpgradeDownloading)
+			missing := func() {
+				if other == "" {
+					h.checkin("1.0.0", "")
+				} else {
+					h.checkinOf(other, "1.0.0", agentapi.UpgradeFailed)
+				}
+			}
+			h.after(time.Minute)
+			missing()
+			h.after(UnreportedGrace - time.Second)
+			missing()
+			h.want(UpgradeStarted, true)
+			h.after(time.Second)
+			missing()
+			h.wantFailed(UpgradeFailed, "has reported nothing of the upgrade since 2026-03-03T10:01:00Z, when it was in UPG_DOWNLOADING, and still runs 1.0.0")
+		}
+	})
+	t.Run("until the host says that it is idle", func(t *testing.T) {
+		h := presumedFailed(t)
+		if h.after(time.Minute).idle() {
+			t.Error("saying it again was a change")
+		}
+	})
+	t.Run("of a host that says that it is idle and reports the upgrade", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeDownloading)
+		if upgrade, _ := h.ObserveMissing(true, h.now); upgrade {
+			t.Error("it was a change")
+		}
+		h.want(UpgradeStarted, true)
+	})
+}
+
+func TestPresumedFailureIsCorrectedByTheHost(t *testing.T) {
+	t.Run("that runs the version", func(t *testing.T) {
+		h := presumedFailed(t)
+		failed, _ := h.UpgradeResult(h.now)
+		h.after(time.Minute).checkin("1.1.0", "")
+		h.wantUpgraded(h.now)
+		if done, _ := h.UpgradeResult(h.now); !done.Supersedes(failed) {
+			t.Errorf("the result %+v does not correct %+v", done, failed)
+		}
+		if h.ProgressStateAt(h.now) != ProgressCommitted {
+			t.Errorf("progress is %s", h.ProgressStateAt(h.now))
+		}
+	})
+	t.Run("that goes on", func(t *testing.T) {
+		h := presumedFailed(t)
+		failed, _ := h.UpgradeResult(h.now)
+		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRequested) // it may end like this
+		h.wantFailed(UpgradeFailed, "no upgrade under way")
+		h.checkin("1.0.0", agentapi.UpgradeDownloading)
+		h.want(UpgradeStarted, true)
+		if h.UpgradeEndedAt != nil || !h.UpgradeStartedAt.Equal(now) {
+			t.Errorf("ended at %v, started at %v", h.UpgradeEndedAt, h.UpgradeStartedAt)
+		}
+		if h.ReconcileUpgrade(&Action{ID: "act"}, &failed, h.now) {
+			t.Error("the server's own result ended it again")
+		}
+		h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
+		h.wantUpgraded(h.now)
+	})
+	t.Run("that says why it failed", func(t *testing.T) {
+		h := presumedFailed(t)
+		h.checkin("1.0.0", agentapi.UpgradeFailed)
+		h.wantFailed(UpgradeFailed, "the reason")
+		if h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeDownloading) {
+			t.Error("an end that the host has reported was taken back")
+		}
+	})
+	t.Run("that acknowledges an error", func(t *testing.T) {
+		h := presumedFailed(t)
+		h.ObserveAck("act", "no space left", false, h.now)
+		h.wantFailed(UpgradeFailed, "no space left")
+	})
+	t.Run("that was rolled back", func(t *testing.T) {
+		h := presumedFailed(t)
+		h.checkin("1.0.0", agentapi.UpgradeRollback)
+		h.wantFailed(UpgradeRolledBack, "the reason")
+	})
+	t.Run("that has cancelled it", func(t *testing.T) {
+		for name, cancelled := range map[string]func(*host){
+			"CANCEL acknowledged":  func(h *host) { h.CancelUpgrade("act", h.now) },
+			"upgrade acknowledged": func(h *host) { h.ObserveAck("act", "cancelled", false, h.now) },
+			"FAILED":               func(h *host) { h.failed("act", "cancelled: an operator asked") },
+		} {
+			h := presumedFailed(t)
+			cancelled(h)
+			h.want(UpgradeNone, false)
+			if h.UpgradePresumed || h.UpgradeDetails != nil {
+				t.Errorf("%s: presumed %v, details %+v", name, h.UpgradePresumed, h.UpgradeDetails)
+			}
+		}
+	})
+}
+
+func TestUpgradeOfAHostThatStaysAwayEndsWithItsAction(t *testing.T) {
+	h := begun(t)
+	h.checkin("1.0.0", agentapi.UpgradeExtracting)
+	h.Last.At = new(h.now)
+	expires := h.now.Add(time.Hour)
+	act := &Action{ID: "act", Expiration: &expires}
+	if h.after(SilentGrace); h.ReconcileUpgrade(act, nil, h.now) {
+		t.Error("it ended within the grace period")
+	}
+	if h.after(time.Second); !h.ReconcileUpgrade(act, nil, h.now) {
+		t.Error("it never ends")
+	}
+	h.wantFailed(UpgradeFailed, "the host has been silent since 2026-03-03T10:00:00Z, when it was in UPG_EXTRACTING")
+	h.after(time.Hour).checkin("1.1.0", agentapi.UpgradeWatching)
+	h.wantUpgraded(h.now)
 }
 
 func TestCancelUpgrade(t *testing.T) {
@@ -541,6 +687,9 @@ func (s *upgradeModel) invariants(t *rapid.T) {
 	if a.UpgradedAt != nil && a.UpgradeStatus != UpgradeNone {
 		t.Fatalf("upgraded, and yet %s", a.UpgradeStatus)
 	}
+	if a.UpgradePresumed && a.UpgradeStatus != UpgradeFailed || a.UpgradeUnreported != nil && !a.Upgrading() {
+		t.Fatalf("presumed %v, unreported since %v: %+v", a.UpgradePresumed, a.UpgradeUnreported, a)
+	}
 	if r, ok := a.UpgradeResult(s.now); ok && a.Upgrading() {
 		t.Fatalf("a result while it runs: %+v", r)
 	}
@@ -560,10 +709,11 @@ var (
 	}
 )
 
-func (s *upgradeModel) observe(version string, d *agentapi.UpgradeDetails) {
+func (s *upgradeModel) observe(version string, d *agentapi.UpgradeDetails, idle bool) {
 	at := s.now
 	s.agent.Last.At = &at
 	s.agent.ObserveUpgrade(version, d, s.now)
+	s.agent.ObserveMissing(idle, s.now)
 }
 
 // details returns details of the server's own upgrade, of one started on the host, or
@@ -580,7 +730,7 @@ func (s *upgradeModel) details(t *rapid.T) *agentapi.UpgradeDetails {
 
 func (s *upgradeModel) checkin(t *rapid.T) {
 	s.tick(t)
-	s.observe(rapid.SampledFrom(append(versions, "")).Draw(t, "version"), s.details(t))
+	s.observe(rapid.SampledFrom(append(versions, "")).Draw(t, "version"), s.details(t), rapid.Bool().Draw(t, "idle"))
 }
 
 func (s *upgradeModel) ack(t *rapid.T) {
@@ -664,20 +814,35 @@ func (s *upgradeModel) end(t *rapid.T) {
 	over := func(state agentapi.UpgradeState) *agentapi.UpgradeDetails {
 		return &agentapi.UpgradeDetails{ActionID: a.UpgradeActionID, TargetVersion: target, State: state}
 	}
-	switch way := rapid.SampledFrom([]string{"failed", "rolled back", "error acknowledged", "runs", "runs, watched", "forgot"}).Draw(t, "way"); way {
+	ways := []string{"failed", "rolled back", "error acknowledged", "runs", "runs, watched", "idle", "forgot"}
+	if a.UpgradeActionID != "" { // else it has no action to expire
+		ways = append(ways, "away")
+	}
+	switch rapid.SampledFrom(ways).Draw(t, "way") {
 	case "failed":
-		s.observe("1.0.0", over(agentapi.UpgradeFailed))
+		s.observe("1.0.0", over(agentapi.UpgradeFailed), false)
 	case "rolled back":
-		s.observe("1.0.0", over(agentapi.UpgradeRollback))
+		s.observe("1.0.0", over(agentapi.UpgradeRollback), false)
 	case "error acknowledged":
 		a.ObserveAck(a.UpgradeActionID, "failed", false, s.now)
 	case "runs":
-		s.observe(target, nil)
+		s.observe(target, nil, false)
 	case "runs, watched":
-		s.observe(target, over(agentapi.UpgradeWatching))
+		s.observe(target, over(agentapi.UpgradeWatching), false)
+	case "idle":
+		s.observe("1.0.0", over(agentapi.UpgradeDownloading), false)
+		s.observe("1.0.0", nil, true)
 	case "forgot":
-		s.observe("1.0.0", over(agentapi.UpgradeDownloading))
-		s.observe("1.0.0", nil)
+		s.observe("1.0.0", over(agentapi.UpgradeDownloading), false)
+		s.observe("1.0.0", nil, false)
+		s.now = s.now.Add(UnreportedGrace)
+		s.observe("1.0.0", nil, false)
+	case "away":
+		s.observe("1.0.0", over(agentapi.UpgradeDownloading), false)
+		expired := s.now
+		s.now = s.now.Add(SilentGrace + time.Second)
+		s.agent.Watch = nil
+		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &expired}, nil, s.now)
 	}
 	if a.Upgrading() {
 		t.Fatalf("still updating: %+v", a)
