@@ -219,20 +219,14 @@ func (s *Service) AuditUnenroll(ctx context.Context, agentID, reason string, at 
 	return nil
 }
 
-// MaxTags and maxIDLength bound the data of an enrolment request.
-const (
-	MaxTags     = 100
-	maxIDLength = 128
-)
+// maxIDLength is that of the table of messages, for the sentence.
+const maxIDLength = 128
 
 func check(req agentapi.EnrollRequest) error {
 	switch req.Type {
 	case "PERMANENT", "EPHEMERAL", "TEMPORARY":
 	default:
 		return fleet.FieldError("body.type", "is %q, want PERMANENT", req.Type)
-	}
-	if len(req.Metadata.Tags) > MaxTags {
-		return fleet.FieldError("body.metadata.tags", "has %d tags, at most %d are accepted", len(req.Metadata.Tags), MaxTags)
 	}
 	if len(req.ID) > maxIDLength || strings.HasPrefix(req.ID, ".") || strings.ContainsFunc(req.ID, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'

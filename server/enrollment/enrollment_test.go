@@ -242,10 +242,8 @@ func TestKeyIsShownAgainByServersWithTheEncryptionKey(t *testing.T) {
 func TestEnrollErrorNamesField(t *testing.T) {
 	w := newWorld(t)
 	k := w.key("web")
-	many := slices.Repeat([]string{"x"}, enrollment.MaxTags+1)
 	for field, req := range map[string]agentapi.EnrollRequest{
 		"body.type":                   {Type: "FOREVER"},
-		"body.metadata.tags":          {Metadata: agentapi.EnrollMetadata{Tags: many}},
 		"body.metadata.local":         {Metadata: agentapi.EnrollMetadata{Local: json.RawMessage(`["x"]`)}},
 		"body.metadata.user_provided": {Metadata: agentapi.EnrollMetadata{UserProvided: json.RawMessage(`7`)}},
 		"body.id]: is \"a/b\"":        {ID: "a/b"},

@@ -194,6 +194,10 @@ func (a *Agent) Host() HostMetadata {
 	return m
 }
 
+// MaxHostname is the length of the longest name in DNS, in characters. A host that reported a
+// longer one to an earlier version is listed by its first characters.
+const MaxHostname = 253
+
 // Hostname returns the host's name, or the agent's id if the host reported none.
 func (a *Agent) Hostname() string { return a.HostnameOn(a.Host()) }
 
@@ -201,7 +205,7 @@ func (a *Agent) Hostname() string { return a.HostnameOn(a.Host()) }
 func (a *Agent) HostnameOn(m HostMetadata) string {
 	for _, name := range []string{m.Host.Hostname, m.Host.Name} {
 		if name != "" {
-			return name
+			return firstRunes(name, MaxHostname)
 		}
 	}
 	return a.ID

@@ -28,6 +28,20 @@ func List(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// firstRunes returns the first n characters of a text.
+func firstRunes(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for at := range text {
+		if n == 0 {
+			return text[:at]
+		}
+		n--
+	}
+	return text
+}
+
 // CheckText refuses text with characters that act on a terminal.
 func CheckText(field, text string) error {
 	if terminal.IsSafe(text) {

@@ -33,12 +33,6 @@ const (
 // Fresh reports whether the beacon still counts as a sign of life.
 func (w *Watch) Fresh(now time.Time) bool { return now.Sub(w.ReceivedAt) <= BeaconFresh }
 
-// Bounds of the strings in a beacon, in bytes. Reasons quote the end of a log.
-const (
-	maxBeaconWord = 256
-	maxBeaconText = 8 << 10
-)
-
 // CheckBeacon validates a beacon without regard to the agent.
 func CheckBeacon(b agentapi.Beacon) error {
 	if !b.Stage.Known() {
@@ -52,21 +46,6 @@ func CheckBeacon(b agentapi.Beacon) error {
 	var reason agentapi.BeaconCause
 	if b.Reason != nil {
 		reason = *b.Reason
-	}
-	for _, t := range []struct {
-		field, text string
-		limit       int
-	}{
-		{"body.action_id", b.ActionID, maxBeaconWord},
-		{"body.agent.state", b.Agent.State, maxBeaconWord},
-		{"body.agent.version", b.Agent.Version, maxBeaconWord},
-		{"body.reason.code", reason.Code, maxBeaconWord},
-		{"body.reason.text", reason.Text, maxBeaconText},
-		{"body.waiting", b.Waiting, maxBeaconText},
-	} {
-		if len(t.text) > t.limit {
-			return FieldError(t.field, "has %d bytes, at most %d are accepted", len(t.text), t.limit)
-		}
 	}
 	switch {
 	case b.Reason != nil && (reason.Code == "" || reason.Text == ""):

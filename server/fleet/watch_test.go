@@ -301,20 +301,13 @@ func TestCheckBeaconNamesInvalidField(t *testing.T) {
 	if err := CheckBeacon(good); err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat("x", maxBeaconText+1)
 	for field, change := range map[string]func(*agentapi.Beacon){
 		"body.stage":         func(b *agentapi.Beacon) { b.Stage = "hoping" },
 		"body.from":          func(b *agentapi.Beacon) { b.From = "" },
 		"body.to":            func(b *agentapi.Beacon) { b.To = "next" },
 		"body.at":            func(b *agentapi.Beacon) { b.At = time.Time{} },
-		"body.action_id":     func(b *agentapi.Beacon) { b.ActionID = long },
-		"body.waiting":       func(b *agentapi.Beacon) { b.Waiting = long },
-		"body.agent.state":   func(b *agentapi.Beacon) { b.Agent.State = long },
-		"body.agent.version": func(b *agentapi.Beacon) { b.Agent.Version = long },
 		"body.agent.crashes": func(b *agentapi.Beacon) { b.Agent.Crashes = -1 },
 		"body.reason":        func(b *agentapi.Beacon) { b.Stage = agentapi.BeaconRolledBack },
-		"body.reason.code":   func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: long, Text: "x"} },
-		"body.reason.text":   func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: "x", Text: long} },
 	} {
 		b := good
 		change(&b)

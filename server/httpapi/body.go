@@ -27,10 +27,11 @@ func Decode(c *gin.Context, limit int64, v any) error {
 
 // ReadBody reads a body of at most limit bytes.
 func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
-	return readAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+	return ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
 }
 
-func readAll(r io.Reader) ([]byte, error) {
+// ReadAll is io.ReadAll with errors that name the body.
+func ReadAll(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(r)
 	var (
 		refusal  *fleet.Error
@@ -49,16 +50,7 @@ func readAll(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// DecodeJSON reads a single JSON value into v.
-func DecodeJSON(r io.Reader, v any) error {
-	b, err := readAll(r)
-	if err != nil {
-		return err
-	}
-	return UnmarshalJSON(b, v)
-}
-
-// UnmarshalJSON is DecodeJSON for a body in memory. It uses the coming version of
+// UnmarshalJSON reads a single JSON value into v. It uses the coming version of
 // encoding/json, which takes a third of the time.
 func UnmarshalJSON(b []byte, v any) error {
 	err := json.Unmarshal(b, v)

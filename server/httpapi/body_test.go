@@ -17,15 +17,14 @@ import (
 
 // A server that runs out of memory while it reads a body must not answer that the body is
 // invalid: the client may send it again.
-func TestDecodeJSONReturnsTooManyOfTheReader(t *testing.T) {
+func TestReadAllReturnsTooManyOfTheReader(t *testing.T) {
 	t.Parallel()
 	full := &fleet.Error{Kind: fleet.TooMany, Message: "come again", RetryAfter: time.Second}
-	var v map[string]string
-	err := httpapi.DecodeJSON(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(full)), &v)
+	_, err := httpapi.ReadAll(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(full)))
 	if fleet.KindOf(err) != fleet.TooMany {
 		t.Errorf("the error is %v, want %v", err, full)
 	}
-	err = httpapi.DecodeJSON(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(errors.New("boom"))), &v)
+	_, err = httpapi.ReadAll(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(errors.New("boom"))))
 	if fleet.KindOf(err) != fleet.Invalid {
 		t.Errorf("another error is %v, want an invalid body", err)
 	}

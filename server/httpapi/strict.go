@@ -23,7 +23,7 @@ func DecodeStrict(c *gin.Context, limit int64, v any) error {
 
 // DecodeStrictJSON reads a single JSON value into v and refuses unknown keys.
 func DecodeStrictJSON(r io.Reader, v any) error {
-	b, err := readAll(r)
+	b, err := ReadAll(r)
 	if err != nil {
 		return err
 	}

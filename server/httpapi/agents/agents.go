@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,11 +171,8 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.enter(c, limit.Enroll, agentapi.MaxEnrollBody); err != nil {
-		return err
-	}
 	var req agentapi.EnrollRequest
-	if err := httpapi.Decode(c, agentapi.MaxEnrollBody, &req); err != nil {
+	if err := h.read(c, limit.Enroll, limit.EnrollMessage, &req); err != nil {
 		return err
 	}
 	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)
@@ -276,10 +274,10 @@ func (h *Handlers) checkin(c *gin.Context) error {
 		}
 		h.Cache.Remember(&a, received.Generation)
 	}
-	if err := h.enter(c, limit.Checkin, agentapi.MaxCheckinBody); err != nil {
+	if err := h.enter(c, limit.Checkin, limit.CheckinMessage.Body); err != nil {
 		return err
 	}
-	body, err := httpapi.ReadBody(c, agentapi.MaxCheckinBody)
+	body, err := httpapi.ReadBody(c, limit.CheckinMessage.Body)
 	if err != nil {
 		return err
 	}
@@ -295,7 +293,7 @@ func (h *Handlers) checkin(c *gin.Context) error {
 		h.Cache.Remember(&a, received.Generation)
 	}
 	var req agentapi.CheckinRequest
-	if err := decodeCheckin(c, body, &req); err != nil {
+	if err := decode(c, limit.CheckinMessage, body, &req); err != nil {
 		return err
 	}
 	if err := checkCheckin(&req); err != nil {
@@ -305,22 +303,46 @@ func (h *Handlers) checkin(c *gin.Context) error {
 	return h.Checkin.Handle(c.Writer, c.Request, a, req, received)
 }
 
-// decodeCheckin decodes the body, which may be compressed with gzip.
-func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) error {
-	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
-		return httpapi.UnmarshalJSON(body, req)
+// read admits an authenticated request within the limits of its kind, and decodes its body
+// within the bounds of the message.
+func (h *Handlers) read(c *gin.Context, k limit.Kind, m limit.Message, v any) error {
+	if err := h.enter(c, k, m.Body); err != nil {
+		return err
 	}
+	body, err := httpapi.ReadBody(c, m.Body)
+	if err != nil {
+		return err
+	}
+	return decode(c, m, body, v)
+}
+
+// decode decodes the body of a message, which may be compressed with gzip if m says so. Nothing
+// is built of a body beyond the bounds of m.
+func decode(c *gin.Context, m limit.Message, body []byte, v any) error {
+	if m.Inflated > 0 && strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
+		var err error
+		if body, err = inflate(c, m, body); err != nil {
+			return err
+		}
+	}
+	if err := m.Check(body); err != nil {
+		return err
+	}
+	return httpapi.UnmarshalJSON(body, v)
+}
+
+func inflate(c *gin.Context, m limit.Message, body []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
-		return fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
+		return nil, fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
 	}
 	defer z.Close()
-	inflated := &bounded{r: limit.Reader(c.Request.Context(), z), left: agentapi.MaxCheckinInflated}
-	err = httpapi.DecodeJSON(inflated, req)
+	inflated := &bounded{r: limit.Reader(c.Request.Context(), z), left: m.Inflated}
+	out, err := httpapi.ReadAll(inflated)
 	if inflated.left < 0 {
-		return fleet.FieldError("body", "has more than %d bytes when unpacked", agentapi.MaxCheckinInflated)
+		return nil, fleet.FieldError("body", "has more than %d bytes when unpacked", m.Inflated)
 	}
-	return err
+	return out, err
 }
 
 // checkCheckin validates a decoded check-in. It treats null as absent: some encoders write
@@ -329,11 +351,15 @@ func checkCheckin(req *agentapi.CheckinRequest) error {
 	if d := req.UpgradeDetails; d != nil && !d.State.Known() {
 		return fleet.FieldError("body.upgrade_details.state", "is %q, want one of the UPG_ states", d.State)
 	}
-	if err := checkRollbacks(req.Upgrade); err != nil {
-		return err
+	if u := req.Upgrade; u != nil {
+		for i, r := range u.Rollbacks {
+			if r.Version == "" {
+				return fleet.FieldError(fmt.Sprintf("body.upgrade.rollbacks[%d].version", i), "is missing")
+			}
+		}
 	}
-	if err := checkStaged(req.StagedVersions); err != nil {
-		return err
+	if i := slices.Index(req.StagedVersions, ""); i >= 0 {
+		return fleet.FieldError(fmt.Sprintf("body.staged_versions[%d]", i), "is empty, want a version")
 	}
 	req.LocalMeta, req.Components = notNull(req.LocalMeta), notNull(req.Components)
 	if len(req.LocalMeta) > 0 && req.LocalMeta[0] != '{' {
@@ -341,45 +367,6 @@ func checkCheckin(req *agentapi.CheckinRequest) error {
 	}
 	if len(req.Components) > 0 && req.Components[0] != '[' {
 		return fleet.FieldError("body.components", "want a JSON list")
-	}
-	return nil
-}
-
-const (
-	// maxRollbacks bounds the previous versions in a check-in: a host keeps two or three.
-	maxRollbacks = 32
-	// maxVersionLength bounds the length of a version such as 1.2.3-SNAPSHOT+build.
-	maxVersionLength = 128
-	// maxStagedLength has room for a component's name before it.
-	maxStagedLength = maxVersionLength + 64
-)
-
-func checkRollbacks(u *agentapi.CheckinUpgrade) error {
-	if u == nil {
-		return nil
-	}
-	if len(u.Rollbacks) > maxRollbacks {
-		return fleet.FieldError("body.upgrade.rollbacks", "has %d entries, want at most %d", len(u.Rollbacks), maxRollbacks)
-	}
-	for i, r := range u.Rollbacks {
-		if r.Version == "" || len(r.Version) > maxVersionLength {
-			return fleet.FieldError(fmt.Sprintf("body.upgrade.rollbacks[%d].version", i), "has %d bytes, want 1 to %d", len(r.Version), maxVersionLength)
-		}
-	}
-	return nil
-}
-
-// maxStaged bounds the staged versions in a check-in: an agent and its components have two each.
-const maxStaged = 4 * (1 + agentapi.MaxComponents)
-
-func checkStaged(list []string) error {
-	if len(list) > maxStaged {
-		return fleet.FieldError("body.staged_versions", "has %d entries, want at most %d", len(list), maxStaged)
-	}
-	for i, v := range list {
-		if v == "" || len(v) > maxStagedLength {
-			return fleet.FieldError(fmt.Sprintf("body.staged_versions[%d]", i), "has %d bytes, want 1 to %d", len(v), maxStagedLength)
-		}
 	}
 	return nil
 }
@@ -430,11 +417,8 @@ func (h *Handlers) acks(c *gin.Context) error {
 			return err
 		}
 	}
-	if err := h.enter(c, limit.Report, agentapi.MaxAcksBody); err != nil {
-		return err
-	}
 	var req agentapi.AckRequest
-	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
+	if err := h.read(c, limit.Report, limit.AckMessage, &req); err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
@@ -502,11 +486,8 @@ func (h *Handlers) beacon(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.enter(c, limit.Report, agentapi.MaxBeaconBody); err != nil {
-		return err
-	}
 	var b agentapi.Beacon
-	if err := httpapi.Decode(c, agentapi.MaxBeaconBody, &b); err != nil {
+	if err := h.read(c, limit.Report, limit.BeaconMessage, &b); err != nil {
 		return err
 	}
 	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Beacons.Handle(ctx, a, b) }); err != nil {
@@ -516,22 +497,16 @@ func (h *Handlers) beacon(c *gin.Context) error {
 	return nil
 }
 
-// auditUnenrollMax bounds the body of audit/unenroll; the figure is Fleet Server's.
-const auditUnenrollMax = 1 << 10
-
 func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	a, err := h.agent(c, limit.Report)
 	if err != nil {
-		return err
-	}
-	if err := h.enter(c, limit.Report, auditUnenrollMax); err != nil {
 		return err
 	}
 	var req struct {
 		Reason    string    `json:"reason"`
 		Timestamp time.Time `json:"timestamp"`
 	}
-	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
+	if err := h.read(c, limit.Report, limit.AuditMessage, &req); err != nil {
 		return err
 	}
 	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error {

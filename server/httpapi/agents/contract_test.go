@@ -66,6 +66,7 @@ func long(begin string, limit int) string { return begin + strings.Repeat("x", l
 
 func agentContract(t *testing.T) []contract {
 	sound := zipped(t, strings.NewReader(online))
+	deep := strings.Repeat(`{"a":`, 1001) + "1" + strings.Repeat("}", 1001) // SQLite reads 1,000 levels
 	return []contract{
 		{"GET /api/status", []contractCase{
 			{"", "", "", nil, 200, "", "name status"},
@@ -83,6 +84,8 @@ func agentContract(t *testing.T) []contract {
 			{"token", "", "", `{"type":"PERMANENT","metadata":{"local":[]}}`, 400, "BadRequest", "[request body.metadata.local]: "},
 			{"token", "", "", `{"type":"PERMANENT","id":"web"}`, 403, "AgentNotReplaceable", "an agent with id web exists"},
 			{"token", "", "", `{"type":"PERMANENT","id":"web","replace_token":"guess"}`, 403, "AgentNotReplaceable", "an agent with id web exists"},
+			{"token", "", "", `{"type":"PERMANENT","metadata":{"local":` + deep + `}}`, 400, "BadRequest", "[request body.metadata.local.a"},
+			{"token", "", "", `{"type":"PERMANENT","metadata":{"user_provided":` + deep + `}}`, 400, "BadRequest", "[request body.metadata.user_provided.a"},
 			{"token", "", "", long(`{"x":"`, agentapi.MaxEnrollBody), 400, "BadRequest", "[request body]: has more than 524288 bytes"},
 			{"token", "", "", `{"type":"PERMANENT","shared_id":"x","metadata":{"local":{"host":{"hostname":"new"}},"user_provided":{},"tags":["b","a","a"]}}`, 200, "", "action item{access_api_key access_api_key_id actions[] active enrolled_at id local_metadata{elastic{agent{id}} host{hostname}} policy_id status tags[] type user_provided_metadata{} watcher_api_key}"},
 			{"token", "", "", `{"type":"EPHEMERAL"}`, 200, "", "action item{access_api_key access_api_key_id actions[] active enrolled_at id local_metadata{elastic{agent{id}}} policy_id status tags[] type user_provided_metadata{} watcher_api_key}"},
@@ -110,6 +113,8 @@ func agentContract(t *testing.T) []contract {
 			{"web", "web", "", online + "}", 400, "BadRequest", "[request body]: "},
 			{"web", "web", "", "[]", 400, "BadRequest", "[request body]: is a JSON array, want an object"},
 			{"web", "web", "", "{}", 400, "BadRequest", "[request body.status]: is missing"},
+			{"web", "web", "", `{"status":"online","local_metadata":` + deep + `}`, 400, "BadRequest", "[request body.local_metadata.a.a"},
+			{"web", "web", "Content-Encoding: gzip", zipped(t, strings.NewReader(`{"status":"online","components":[`+deep+`]}`)), 400, "BadRequest", "[request body.components[0].a"},
 			{"web", "web", "", `{"status":1}`, 400, "BadRequest", "[request body.status]: is a JSON number, want a string"},
 			{"web", "web", "", `{"status":"online","local_metadata":"x"}`, 400, "BadRequest", "[request body.local_metadata]: want a JSON object"},
 			{"web", "web", "", `{"status":"online","components":{}}`, 400, "BadRequest", "[request body.components]: want a JSON list"},
@@ -117,7 +122,7 @@ func agentContract(t *testing.T) []contract {
 			{"web", "web", "", `{"status":"online","upgrade_details":{"state":"UPG_DREAMING"}}`, 400, "BadRequest", "[request body.upgrade_details.state]: is \"UPG_DREAMING\", want one of the UPG_ states"},
 			{"web", "web", "", `{"status":"online","upgrade_details":{"metadata":{"download_percent":"half"}}}`, 400, "BadRequest", "[request body.upgrade_details.metadata.download_percent]: "},
 			{"web", "web", "", `{"status":"online","upgrade_details":{"metadata":{"download_rate":"3 fpf"}}}`, 400, "BadRequest", "[request body]: download_rate: is \"3 fpf\", want a number or text such as \"10kBps\""},
-			{"web", "web", "", `{"status":"online","upgrade":{"rollbacks":[` + strings.Repeat(`{"version":"1.0.0"},`, 32) + `{"version":"1.0.0"}]}}`, 400, "BadRequest", "[request body.upgrade.rollbacks]: has 33 entries"},
+			{"web", "web", "", `{"status":"online","upgrade":{"rollbacks":[` + strings.Repeat(`{"version":"1.0.0"},`, 32) + `{"version":"1.0.0"}]}}`, 400, "BadRequest", "[request body.upgrade.rollbacks]: has more than 32 elements"},
 			{"web", "web", "", `{"status":"online","upgrade":{"rollbacks":[{"version":"1.0.0"},{}]}}`, 400, "BadRequest", "[request body.upgrade.rollbacks[1].version]: "},
 			{"web", "web", "", online + strings.Repeat(" ", agentapi.MaxCheckinBody), 400, "BadRequest", "[request body]: has more than 1048576 bytes"},
 			{"web", "web", "", long(`{"status":"`, agentapi.MaxCheckinBody), 400, "BadRequest", "[request body]: has more than 1048576 bytes"},
@@ -135,6 +140,7 @@ func agentContract(t *testing.T) []contract {
 			{"gone", "gone", "", `{"events":[]}`, 401, "ErrAgentInactive", gone},
 			{"web", "other", "", `{"events":[]}`, 403, "ErrAgentIdentity", notOwn},
 			{"web", "web", "", "", 400, "BadRequest", "[request body]: is empty"},
+			{"web", "web", "", `{"events":[{"data":` + deep + `}]}`, 400, "BadRequest", "[request body.events[0].data.a"},
 			{"web", "web", "", `{"events":{}}`, 400, "BadRequest", "[request body.events]: is a JSON object, want a list"},
 			{"web", "web", "", `{"events":[{"timestamp":"yesterday"}]}`, 400, "BadRequest", "[request body]: has the time "},
 			{"web", "web", "", long(`{"x":"`, agentapi.MaxAcksBody), 400, "BadRequest", "[request body]: has more than 2097152 bytes"},
@@ -163,6 +169,7 @@ func agentContract(t *testing.T) []contract {
 			{"watcher", "nobody", "", sees, 401, "ErrUnauthorized", noWatch},
 			{"guessed watcher", "web", "", sees, 401, "ErrUnauthorized", noWatch},
 			{"watcher", "web", "", "", 400, "BadRequest", "[request body]: is empty"},
+			{"watcher", "web", "", `{"reason":` + deep + `}`, 400, "BadRequest", "[request body.reason.a"},
 			{"watcher", "web", "", "{}", 400, "BadRequest", "[request body.stage]: is \"\", want watching"},
 			{"watcher", "web", "", `{"stage":"watching"}`, 400, "BadRequest", "[request body.from]: "},
 			{"watcher", "web", "", `{"agent":{"alive":"yes"}}`, 400, "BadRequest", "[request body.agent.alive]: is a JSON string, want true or false"},
@@ -176,6 +183,7 @@ func agentContract(t *testing.T) []contract {
 			{"web", "", "", "", 400, "ErrFileInfoBodyRequired", "file info body is required"},
 			{"web", "", "", "{", 400, "BadRequest", "[request body]: "},
 			{"web", "", "", "7", 400, "BadRequest", "[request body]: "},
+			{"web", "", "", `{"file":` + deep + `}`, 400, "BadRequest", "[request body.file.a"},
 			{"web", "", "", begun(`"agent_id":"web",`, ""), 400, "ErrAgentIDMissing", "required field agent_id is missing"},
 			{"web", "", "", begun(`"agent_id":"web"`, `"agent_id":"other"`), 403, "ErrAgentIdentity", notOwn},
 			{"web", "", "", begun(`"action_id":"act"`, `"action_id":" "`), 400, "ErrFieldRequired", "action_id is required: field required"},

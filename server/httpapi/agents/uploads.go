@@ -49,10 +49,10 @@ func (h *Handlers) beginUpload(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.enter(c, limit.Report, agentapi.MaxUploadBeginBody); err != nil {
+	if err := h.enter(c, limit.Report, limit.UploadBeginMessage.Body); err != nil {
 		return err
 	}
-	body, err := readAtMost(c, agentapi.MaxUploadBeginBody)
+	body, err := readAtMost(c, limit.UploadBeginMessage.Body)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *Handlers) beginUpload(c *gin.Context) error {
 		return &fleet.Error{Kind: fleet.Invalid, Code: "ErrFileInfoBodyRequired", Message: "file info body is required"}
 	}
 	var req agentapi.UploadBegin
-	if err := httpapi.UnmarshalJSON(body, &req); err != nil {
+	if err := decode(c, limit.UploadBeginMessage, body, &req); err != nil {
 		return err
 	}
 	switch req.AgentID {
@@ -133,15 +133,15 @@ func (h *Handlers) endUpload(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.enter(c, limit.Report, agentapi.MaxUploadEndBody); err != nil {
+	if err := h.enter(c, limit.Report, limit.UploadEndMessage.Body); err != nil {
 		return err
 	}
-	body, err := readAtMost(c, agentapi.MaxUploadEndBody)
+	body, err := readAtMost(c, limit.UploadEndMessage.Body)
 	if err != nil {
 		return err
 	}
 	var req agentapi.UploadEnd
-	if err := httpapi.UnmarshalJSON(body, &req); err != nil {
+	if err := decode(c, limit.UploadEndMessage, body, &req); err != nil {
 		return err
 	}
 	err = h.Health.Call(c.Request.Context(), func(ctx context.Context) error {
