@@ -112,6 +112,9 @@ func (s *Service) Describe(ctx context.Context, agentID string, tags *[]string, 
 			if err == nil && len(text) > maxUserMetadata {
 				err = fleet.FieldError("body.user_provided_metadata", "would have %d bytes, at most %d are kept", len(text), maxUserMetadata)
 			}
+			if err == nil && fleet.Deeper(text, fleet.MaxDepth) {
+				err = fleet.FieldError("body.user_provided_metadata", "is nested more than %d deep", fleet.MaxDepth)
+			}
 			if refused = err; err != nil {
 				return false
 			}

@@ -83,6 +83,9 @@ type services struct {
 // second, such as [rollout.Locks], which only reads the store.
 func newServices(ctx context.Context, o Options, admission *limit.Admission, server infra.Server, self replica.Self) (*services, error) {
 	db, log, now := audit.Watch(o.Store), o.Log, o.Now
+	db.Unreadable().OnFirst(func(d store.Unreadable) {
+		log.Error("a document in the store cannot be read: lists leave it out", "kind", d.Noun, "id", d.ID, "reason", d.Reason)
+	})
 	health := storehealth.New(db.Ping, log, now)
 	cache := agentcache.New(db.OnAgentChange, health.Away)
 	parker := checkin.NewEpollParker(log)

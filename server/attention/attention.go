@@ -81,6 +81,8 @@ type Facts struct {
 	Expiries     []Expiry
 	DeadLetters  []fleet.DeadLetter
 	Webhooks     map[string]string // names by id
+	// Unreadable are documents that the store could not read, as "agent 17".
+	Unreadable []string
 	// Remarks are sentences about the servers.
 	Remarks []string
 }
@@ -152,6 +154,13 @@ func List(f Facts, now time.Time) []Item {
 		}
 	}
 	out = append(out, ofLetters(f.DeadLetters, f.Webhooks)...)
+	if n := len(f.Unreadable); n > 0 {
+		out = append(out, Item{
+			Kind: Server, Severity: Warning, Count: n,
+			Text: fmt.Sprintf("%s in the store cannot be read, and lists leave out what is in them: %s.", count(n, "document"), fleet.List(f.Unreadable)),
+			Next: "Delete what they are about, or restore a backup; the server's log has the reasons.",
+		})
+	}
 	for _, r := range f.Remarks {
 		out = append(out, Item{Kind: Server, Severity: Warning, Text: sentence(r), Next: "Look at the servers."})
 	}

@@ -70,6 +70,7 @@ func TestListNamesWhatWaitsForAPerson(t *testing.T) {
 			want: "suspended warning 0 The fleet edge is suspended: ann took over some of its agents.", next: "Resume the fleet",
 		},
 		{name: "a server that cannot sign", facts: attention.Facts{TrustProblem: "the key is missing"}, want: "trust critical 0 This server cannot sign the metadata of packages: the key is missing.", next: "keys"},
+		{name: "an unreadable document", facts: attention.Facts{Unreadable: []string{"agent a1"}}, want: "server warning 1 1 document in the store cannot be read, and lists leave out what is in them: agent a1.", next: "log"},
 		{name: "a remark", facts: attention.Facts{Remarks: []string{"servers of several versions run"}}, want: "server warning 0 servers of several versions run.", next: "servers"},
 		{
 			name: "dead letters", facts: attention.Facts{

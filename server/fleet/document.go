@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -73,4 +74,45 @@ func sameTime(a, b *time.Time) bool {
 		return a == b
 	}
 	return a.Equal(*b)
+}
+
+// MaxDepth is how deep what a host or an operator sends may be nested. Agents send some ten
+// levels; SQLite reads 1,000.
+const MaxDepth = 64
+
+// MaxStoredDepth is how deep a stored document may be nested: several times what is accepted of
+// hosts, and a third of what SQLite reads.
+const MaxStoredDepth = 300
+
+// Deeper reports whether objects and lists of a JSON value are nested more than limit deep.
+func Deeper[T ~[]byte | string](doc T, limit int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(doc); i++ {
+		switch c := doc[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// Readable returns the agent without reports of its host that no store could read again. An
+// earlier version has stored them; such an agent can be changed, and is whole after its host has
+// reported again.
+func (a Agent) Readable() Agent {
+	for _, raw := range []*json.RawMessage{&a.LocalMetadata, &a.UserMetadata, &a.Components} {
+		if Deeper(*raw, MaxStoredDepth-1) {
+			*raw = nil
+		}
+	}
+	return a
 }

@@ -28,9 +28,8 @@ type Message struct {
 
 // What all messages have in common.
 const (
-	// MaxDepth is how deep objects and lists may be nested, the body included. Agents send some
-	// ten levels. SQLite reads 1,000, Elasticsearch 20 in fields that it indexes.
-	MaxDepth = 64
+	// MaxDepth is how deep objects and lists may be nested, the body included.
+	MaxDepth = fleet.MaxDepth
 	// maxName bounds the name of a field, in bytes. The longest known are ids of inputs'
 	// streams, of some 300.
 	maxName = 1 << 10

@@ -82,6 +82,9 @@ type Store interface {
 	History() History
 	Events() Events
 	Settings() Settings
+	// Unreadable has the documents that lists, queries and scans have left out, since they
+	// cannot be read.
+	Unreadable() *Unreadables
 	// Schema returns the number of the schema that this version writes; each kind of store
 	// counts its own.
 	Schema() int

@@ -94,6 +94,9 @@ func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out atten
 		return out, err
 	}
 	out.Remarks = replica.Remarks(servers, now)
+	for _, d := range h.Store.Unreadable().List(now.Add(-store.UnreadableFor)) {
+		out.Unreadable = append(out.Unreadable, d.Noun+" "+d.ID)
+	}
 	return out, h.addExpiries(ctx, &out.Facts, now)
 }
 

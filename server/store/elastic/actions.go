@@ -208,7 +208,11 @@ func (c actions) ofHits(ctx context.Context, hits []hit) ([]fleet.Action, error)
 	for i, h := range hits {
 		ids[i] = h.ID
 	}
-	return c.many(ctx, ids, c.whole())
+	list, err := c.many(ctx, ids, c.whole())
+	if len(ids) == 1 && c.s.c.unreadable.Skip(err) { // many fails for one, as Get does
+		return []fleet.Action{}, nil
+	}
+	return list, err
 }
 
 // view determines how many returns an action: from the cache, or from one that was read.
@@ -247,11 +251,15 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 			continue
 		}
 		var source actionSource
-		if err := decodeSource("action", ids[i], f.source, &source); err != nil {
-			return nil, err
-		}
+		err := decodeSource("action", ids[i], f.source, &source)
 		a := fleet.Action{}
-		if err := source.unpack("action", ids[i], &a); err != nil {
+		if err == nil {
+			err = source.unpack("action", ids[i], &a)
+		}
+		if err != nil && len(ids) > 1 && c.s.c.unreadable.Skip(err) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		a.Agents, a.Seq = source.Agents, number(f.guard.seq)

@@ -110,38 +110,36 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 		if err != nil {
 			return nil, 0, err
 		}
-		out, err := agentsOf(hits)
+		out, err := g.of(hits)
 		return out, total, err
 	}
 	var out []fleet.Agent
-	for after := *q.After; ; {
+	for after := searchAfter(*q.After, q.Sort); ; {
 		n := min(max(q.Limit, 0)-len(out), agentPage)
 		if n > 0 {
-			b["search_after"] = searchAfter(after, q.Sort)
+			b["search_after"] = after
 		}
 		hits, total, err := g.s.c.page(ctx, "list agents", indexAgents, b, 0, n, agentPage)
 		if err != nil {
 			return nil, 0, err
 		}
-		list, err := agentsOf(hits)
+		list, err := g.of(hits)
 		out = append(out, list...)
-		if err != nil || len(list) < n || len(out) >= q.Limit {
+		if err != nil || len(hits) < n || len(out) >= q.Limit {
 			return out, total, err
 		}
-		after = q.Sort.Position(&list[n-1])
+		after = make([]any, 0, 2)
+		for _, v := range hits[n-1].Sort {
+			after = append(after, v)
+		}
 	}
 }
 
-func agentsOf(hits []hit) ([]fleet.Agent, error) {
-	out := make([]fleet.Agent, 0, len(hits))
-	for _, h := range hits {
+func (g agents) of(hits []hit) ([]fleet.Agent, error) {
+	return valuesOf(g.s.c, hits, func(h hit) (fleet.Agent, error) {
 		a, _, err := agentValue(h.ID, h.Source)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
+		return a, err
+	})
 }
 
 func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
@@ -163,7 +161,7 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 	if err != nil {
 		return nil, err
 	}
-	return agentsOf(hits)
+	return g.of(hits)
 }
 
 func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet.Agent)) error {

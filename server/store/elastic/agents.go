@@ -172,14 +172,19 @@ func (g agents) readWhole(ctx context.Context, keys []key, indices []int, out []
 }
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
-	list, err := g.GetMany(ctx, []string{id})
-	switch {
-	case err != nil:
-		return fleet.Agent{}, err
-	case len(list) == 0:
-		return fleet.Agent{}, missing("agent", id)
+	f, err := g.s.c.get(ctx, "read agents", key{indexAgents, id}, agentFields...)
+	if err == nil && !f.exists {
+		err = missing("agent", id)
 	}
-	return list[0], nil
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	a, head, err := agentValue(id, f.source)
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	g.s.heads.put(id, storedHead{true, f.guard, head})
+	return a, nil
 }
 
 func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
@@ -197,6 +202,9 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 			continue
 		}
 		a, head, err := agentValue(ids[i], f.source)
+		if g.s.c.unreadable.Skip(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -399,6 +407,7 @@ func (g agents) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	g.s.heads.drop(id)
+	g.s.c.unreadable.Forget("agent", id)
 	if _, err := g.s.c.write1(ctx, "delete agent", write{verb: remove, key: key{indexAgents, id}}); err != nil {
 		return err
 	}

@@ -56,15 +56,8 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	if err != nil {
 		return nil, 0, err
 	}
-	out := make([]fleet.AuditEntry, 0, len(hits))
-	for _, h := range hits {
-		e, err := entryOf(h)
-		if err != nil {
-			return nil, 0, err
-		}
-		out = append(out, e)
-	}
-	return out, total, nil
+	out, err := valuesOf(a.s.c, hits, entryOf)
+	return out, total, err
 }
 
 func entryOf(h hit) (e fleet.AuditEntry, err error) {

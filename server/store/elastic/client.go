@@ -17,6 +17,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -59,6 +60,8 @@ func timeoutFor(n int) time.Duration {
 
 // client sends requests to Elasticsearch.
 type client struct {
+	unreadable store.Unreadables
+
 	transport esapi.Transport
 	idle      interface{ CloseIdleConnections() }
 	// several reports whether there is more than one node.

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -132,6 +133,7 @@ func (c collection[T]) Delete(ctx context.Context, id string) error {
 		return nil
 	}
 	_, err := c.s.c.write1(ctx, "delete "+c.noun, write{verb: remove, key: k})
+	c.s.c.unreadable.Forget(c.noun, id)
 	return err
 }
 
@@ -151,15 +153,8 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 	if err != nil {
 		return nil, 0, err
 	}
-	out := make([]T, 0, len(hits))
-	for _, h := range hits {
-		v, err := c.value(h.ID, h.Source, h.guard())
-		if err != nil {
-			return nil, 0, err
-		}
-		out = append(out, v)
-	}
-	return out, total, nil
+	out, err := valuesOf(c.s.c, hits, func(h hit) (T, error) { return c.value(strings.TrimPrefix(h.ID, c.prefix), h.Source, h.guard()) })
+	return out, total, err
 }
 
 // settings implements store.Settings with documents in indexDocuments.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -36,6 +37,9 @@ func pack(noun, id string, v any) (packed, error) {
 	if err != nil {
 		return packed{}, fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
 	}
+	if err := store.CheckReadable(noun, id, b); err != nil {
+		return packed{}, err
+	}
 	if len(b) <= packAbove {
 		s := string(b)
 		return packed{Doc: &s}, nil
@@ -52,9 +56,7 @@ func pack(noun, id string, v any) (packed, error) {
 }
 
 func (p packed) unpack(noun, id string, v any) error {
-	unreadable := func(err error) error {
-		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be decoded: %w", noun, id, err)
-	}
+	unreadable := func(err error) error { return store.NewUnreadable(noun, id, err) }
 	var b []byte
 	if p.Doc != nil {
 		b = []byte(*p.Doc)
@@ -78,9 +80,24 @@ var packedFields = []string{"doc", "gz"}
 
 func decodeSource(noun, id string, source json.RawMessage, v any) error {
 	if err := json.Unmarshal(source, v); err != nil {
-		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
+		return store.NewUnreadable(noun, id, err)
 	}
 	return nil
+}
+
+// valuesOf returns the values of hits, without those whose document cannot be read.
+func valuesOf[T any](c *client, hits []hit, value func(hit) (T, error)) ([]T, error) {
+	out := make([]T, 0, len(hits))
+	for _, h := range hits {
+		v, err := value(h)
+		switch {
+		case err == nil:
+			out = append(out, v)
+		case !c.unreadable.Skip(err):
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // withPacked adds a packed document to the fields of a source.

@@ -35,6 +35,9 @@ func (s *Store) Agents() store.Agents   { return agents{s} }
 func (s *Store) Actions() store.Actions { return actions{s} }
 func (s *Store) Results() store.Results { return results{s} }
 
+// Unreadable returns the documents that lists and scans have left out.
+func (s *Store) Unreadable() *store.Unreadables { return &s.c.unreadable }
+
 func (s *Store) Policies() store.Collection[fleet.Policy] {
 	return collection[fleet.Policy]{
 		s: s, index: indexPolicies, noun: "policy", page: documentsPage,

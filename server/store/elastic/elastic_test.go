@@ -36,9 +36,55 @@ func TestContract(t *testing.T) {
 			p.Access = calls.proxy.Access()
 			return asText(t, p) // so that another process can open it
 		},
-		Open: openPlace, ListLag: listLag,
+		Open: openPlace, ListLag: listLag, Damage: damage,
 	})
 	calls.check(t)
+}
+
+// damage replaces the text of the first document of each index, and of each noun.
+func damage(t *testing.T, location, doc string) {
+	var p esnode.Place
+	must(t, json.Unmarshal([]byte(location), &p))
+	ask := func(path string, body []byte, out any) {
+		status, answer, err := p.Do(t.Context(), http.MethodPost, path, body)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %s, %v", path, status, answer, err)
+		}
+		must(t, json.Unmarshal(answer, out))
+	}
+	ask("/"+p.Prefix+"*/_refresh", nil, new(struct{}))
+	var found struct {
+		Hits struct {
+			Hits []struct {
+				Index  string                     `json:"_index"`
+				ID     string                     `json:"_id"`
+				Source struct{ Noun, Doc string } `json:"_source"`
+			} `json:"hits"`
+		} `json:"hits"`
+	}
+	ask("/"+p.Prefix+"*/_search", []byte(`{"size":5000,"_source":["noun","doc"],"query":{"exists":{"field":"_id"}}}`), &found)
+	var bulk bytes.Buffer
+	seen := map[[2]string]bool{}
+	for _, h := range found.Hits.Hits {
+		kind := [2]string{h.Index, h.Source.Noun}
+		if h.Source.Doc == "" || seen[kind] {
+			continue
+		}
+		seen[kind] = true
+		for _, line := range []any{
+			map[string]any{"update": map[string]any{"_index": h.Index, "_id": h.ID}},
+			map[string]any{"doc": map[string]any{"doc": doc}},
+		} {
+			must(t, json.NewEncoder(&bulk).Encode(line))
+		}
+	}
+	var done struct {
+		Errors bool `json:"errors"`
+	}
+	ask("/_bulk?refresh=true", bulk.Bytes(), &done)
+	if done.Errors || len(seen) < 20 {
+		t.Fatalf("%d kinds were damaged, errors: %t", len(seen), done.Errors)
+	}
 }
 
 func asText(t *testing.T, p esnode.Place) string {

@@ -36,22 +36,15 @@ func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Even
 	if err != nil {
 		return nil, err
 	}
-	out := make([]fleet.Event, 0, len(hits))
-	for _, h := range hits {
-		var (
-			p  packed
-			ev fleet.Event
-		)
+	return valuesOf(e.s.c, hits, func(h hit) (ev fleet.Event, err error) {
+		var p packed
 		if err := decodeSource("event", h.ID, h.Source, &p); err != nil {
-			return nil, err
+			return ev, err
 		}
-		if err := p.unpack("event", h.ID, &ev); err != nil {
-			return nil, err
-		}
+		err = p.unpack("event", h.ID, &ev)
 		ev.Seq = number(h.Seq)
-		out = append(out, ev)
-	}
-	return out, nil
+		return ev, err
+	})
 }
 
 func (e events) Bounds(ctx context.Context) (first, last int64, err error) {

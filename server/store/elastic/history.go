@@ -67,15 +67,7 @@ func (h history) List(ctx context.Context, q store.HistoryQuery) ([]fleet.Histor
 	if err != nil {
 		return nil, err
 	}
-	out := make([]fleet.HistoryRecord, 0, len(hits))
-	for _, hit := range hits {
-		r, err := historyOf(hit)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
-	return out, nil
+	return valuesOf(h.s.c, hits, historyOf)
 }
 
 func historyOf(h hit) (r fleet.HistoryRecord, err error) {

@@ -215,10 +215,12 @@ func (c *client) read(ctx context.Context, op string, timeout time.Duration, b b
 
 // walk calls f for every hit of a search at one point in time. Without a sort the order is
 // unspecified.
+//
+// A document that f cannot read is left out.
 func (c *client) walk(ctx context.Context, op, index string, b body, page int, f func(hit) error) error {
 	each := func(hits []hit) error {
 		for _, h := range hits {
-			if err := f(h); err != nil {
+			if err := f(h); err != nil && !c.unreadable.Skip(err) {
 				return err
 			}
 		}

@@ -188,15 +188,7 @@ func (r results) Errors(ctx context.Context, actionID string, limit int) ([]flee
 	if err != nil {
 		return nil, err
 	}
-	out := make([]fleet.Result, 0, len(hits))
-	for _, h := range hits {
-		v, err := resultValue(h.ID, h.Source, h.guard())
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
+	return valuesOf(r.s.c, hits, func(h hit) (fleet.Result, error) { return resultValue(h.ID, h.Source, h.guard()) })
 }
 
 // resultPage is how many results one request reads. A result has some hundred bytes.

@@ -42,16 +42,8 @@ func targetValue(id string, source []byte, g guard) (fleet.Target, error) {
 	return v, nil
 }
 
-func targetValues(hits []hit) ([]fleet.Target, error) {
-	out := make([]fleet.Target, 0, len(hits))
-	for _, h := range hits {
-		v, err := targetValue(h.ID, h.Source, h.guard())
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
+func (g targets) of(hits []hit) ([]fleet.Target, error) {
+	return valuesOf(g.s.c, hits, func(h hit) (fleet.Target, error) { return targetValue(h.ID, h.Source, h.guard()) })
 }
 
 func (g targets) Create(ctx context.Context, list []fleet.Target) error {
@@ -207,7 +199,7 @@ func (g targets) List(ctx context.Context, q store.TargetQuery) ([]fleet.Target,
 	if err != nil {
 		return nil, 0, err
 	}
-	out, err := targetValues(hits)
+	out, err := g.of(hits)
 	return out, total, err
 }
 
@@ -219,7 +211,7 @@ func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]flee
 	if err != nil {
 		return nil, err
 	}
-	return targetValues(hits)
+	return g.of(hits)
 }
 
 func (g targets) Rollouts(ctx context.Context) ([]string, error) {
@@ -231,15 +223,10 @@ func (g targets) Rollouts(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]string, 0, len(hits))
-	for _, h := range hits {
+	return valuesOf(g.s.c, hits, func(h hit) (string, error) {
 		mark, err := lists.value(h.ID, h.Source, h.guard())
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, mark.RolloutID)
-	}
-	return out, nil
+		return mark.RolloutID, err
+	})
 }
 
 // deleteAll deletes the targets of a rollout.

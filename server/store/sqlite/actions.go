@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -222,12 +223,17 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 	if err != nil {
 		return nil, err
 	}
-	out := make([]fleet.Action, len(heads))
-	for i, h := range heads {
-		if out[i], err = c.document(ctx, h.seq); err != nil {
+	out := make([]fleet.Action, 0, len(heads))
+	for _, h := range heads {
+		a, err := c.document(ctx, h.seq)
+		if c.s.unreadable.Skip(err) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
-		h.apply(&out[i])
+		h.apply(&a)
+		out = append(out, a)
 	}
 	return out, nil
 }
@@ -242,7 +248,7 @@ func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) 
 		return fleet.Action{}, err
 	}
 	var a fleet.Action
-	if err := decode("action", "", doc, &a); err != nil {
+	if err := decode("action", fmt.Sprintf("with the number %d", seq), doc, &a); err != nil {
 		return a, err
 	}
 	a.Seq = seq

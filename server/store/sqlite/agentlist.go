@@ -39,9 +39,9 @@ func sortColumn(by store.AgentSort) (string, error) {
 	case err != nil:
 		return "", err
 	case s.path != "" && f.Type == kql.TypeDate:
-		return "CAST(round(unixepoch(a.doc ->> '" + s.path + "', 'subsec') * 1000) AS INTEGER) * 1000000", nil
+		return "CAST(round(unixepoch(" + agentDoc + " ->> '" + s.path + "', 'subsec') * 1000) AS INTEGER) * 1000000", nil
 	case s.path != "":
-		return "nullif(CAST(a.doc ->> '" + s.path + "' AS TEXT), '')", nil
+		return "nullif(CAST(" + agentDoc + " ->> '" + s.path + "' AS TEXT), '')", nil
 	case f.Type == kql.TypeDate:
 		return s.column, nil
 	}
@@ -232,7 +232,9 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	page := func(total int) string { return l.pageOf(total, max(q.Offset, 0)+q.Limit) }
 	total, err := g.s.pageOf(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		a, err := scanAgent(scan)
-		out = append(out, a)
+		if err == nil {
+			out = append(out, a)
+		}
 		return err
 	})
 	if err != nil {
@@ -269,7 +271,9 @@ func (g agents) pageAfter(ctx context.Context, page string, args []any, limit, t
 	out := []fleet.Agent{}
 	_, err := g.s.page(ctx, "list agents", "", page, args, 0, limit, func(scan scan) error {
 		a, err := scanAgent(scan)
-		out = append(out, a)
+		if err == nil {
+			out = append(out, a)
+		}
 		return err
 	})
 	if err != nil {
@@ -292,7 +296,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
 	var found []int64
 	if err == nil {
-		err = eachRow(rows, func(scan scan) error {
+		err = g.s.eachRow(rows, func(scan scan) error {
 			var rid int64
 			err := scan(&rid)
 			found = append(found, rid)
@@ -311,9 +315,11 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 	rows, err = tx.QueryContext(ctx, `SELECT `+agentColumns+` FROM json_each(?) j CROSS JOIN agents a ON a.rid = j.value
 		JOIN agent_last_seen l ON l.rid = a.rid ORDER BY j.id`, string(page))
 	if err == nil {
-		err = eachRow(rows, func(scan scan) error {
+		err = g.s.eachRow(rows, func(scan scan) error {
 			a, err := scanAgent(scan)
-			out = append(out, a)
+			if err == nil {
+				out = append(out, a)
+			}
 			return err
 		})
 	}
@@ -349,7 +355,7 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 		return nil, g.s.fault("count agents", err)
 	}
 	out := make([]int, len(queries)+1)
-	err = eachRow(rows, func(scan scan) error {
+	err = g.s.eachRow(rows, func(scan scan) error {
 		var i int
 		if err := scan(&i); err != nil {
 			return err
@@ -385,7 +391,7 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}
-	err = eachRow(rows, func(scan scan) error { return scanFacts(scan, f) })
+	err = g.s.eachRow(rows, func(scan scan) error { return scanFacts(scan, f) })
 	return g.s.fault("read agents", err)
 }
 

@@ -67,6 +67,7 @@ var factSlots = func() string {
 }()
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
+	a = new(a.Readable())
 	row, err := newDocumentRow(a)
 	if err == nil {
 		row.facts, err = newFacts(a)
@@ -95,7 +96,10 @@ func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
 }
 
 func newDocumentRow(a *fleet.Agent) (agentRow, error) {
-	doc, err := a.Encode()
+	doc, err := new(a.Readable()).Encode()
+	if err == nil {
+		err = store.CheckReadable("agent", a.ID, doc)
+	}
 	if err != nil {
 		return agentRow{}, unencodable("agent", a.ID, err)
 	}
@@ -161,7 +165,7 @@ func encode(noun, id string, v any) (string, error) {
 	if err != nil {
 		return "", unencodable(noun, id, err)
 	}
-	return string(b), nil
+	return string(b), store.CheckReadable(noun, id, b)
 }
 
 func unencodable(noun, id string, err error) error {
@@ -176,7 +180,7 @@ func decode(noun, id, doc string, v any) error {
 }
 
 func unreadable(noun, id string, err error) error {
-	return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
+	return store.NewUnreadable(noun, id, err)
 }
 
 func (g agents) Create(ctx context.Context, a fleet.Agent) error {
@@ -207,7 +211,7 @@ func createAgent(t *tx, row agentRow) error {
 
 // agentColumns are the columns that scanAgent reads, of agents as a and agent_last_seen as
 // l.
-const agentColumns = `a.rid, a.rev, a.doc, l.last_checkin, l.status, l.message, l.action_seq_no`
+const agentColumns = `a.rid, a.rev, a.id, a.doc, l.last_checkin, l.status, l.message, l.action_seq_no`
 
 func scanAgent(scan scan) (fleet.Agent, error) {
 	read, err := agentDocument(scan)
@@ -221,15 +225,15 @@ func scanAgent(scan scan) (fleet.Agent, error) {
 func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 	var (
 		rid, rev int64
-		doc      string
+		id, doc  string
 		last     sql.NullInt64
 		seen     fleet.LastSeen
 	)
-	err = scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
+	err = scan(&rid, &rev, &id, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
 	return func() (fleet.Agent, error) {
 		a, err := fleet.DecodeAgent(doc, revision(rid, rev))
 		if err != nil {
-			return a, unreadable("agent", fmt.Sprintf("in row %d", rid), err)
+			return a, unreadable("agent", id, err)
 		}
 		seen.At = toTimePtr(last)
 		a.Last = seen
@@ -248,20 +252,24 @@ func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, err
 }
 
 func (g agents) one(ctx context.Context, none error, query string, arg any) (fleet.Agent, error) {
-	var a fleet.Agent
-	found := false
-	err := g.s.each(ctx, query, []any{arg}, func(scan scan) (err error) {
-		a, err = scanAgent(scan)
-		found = true
+	return one(ctx, g.s, none, agentDocument, query, arg)
+}
+
+// one reads the document of a fixed query, or returns the error none. Unlike a list, it fails if
+// the document cannot be read.
+func one[T any](ctx context.Context, s *Store, none error, row func(scan) (func() (T, error), error), query string, args ...any) (v T, err error) {
+	read := none
+	err = s.each(ctx, query, args, func(scan scan) error {
+		decode, err := row(scan)
+		if err == nil {
+			v, read = decode()
+		}
 		return err
 	})
-	if err == nil && !found {
-		err = none
+	if err = cmp.Or(err, read); err != nil {
+		return *new(T), err
 	}
-	if err != nil {
-		return fleet.Agent{}, err
-	}
-	return a, nil
+	return v, nil
 }
 
 func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
@@ -351,7 +359,7 @@ func (g agents) many(ctx context.Context, expected int, query string, args ...an
 	}
 	rows, err := st.QueryContext(ctx, args...)
 	if err == nil {
-		err = eachDocument(rows, agentDocument, func(a fleet.Agent) { out = append(out, a) })
+		err = eachDocument(g.s, rows, agentDocument, func(a fleet.Agent) { out = append(out, a) })
 	}
 	if err != nil {
 		return nil, g.s.fault("read", err)
@@ -604,6 +612,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 func (g agents) Delete(ctx context.Context, id string) error {
 	return g.s.write(ctx, "delete agent", func(t *tx) error {
 		_, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
+		g.s.unreadable.Forget("agent", id)
 		return err
 	})
 }

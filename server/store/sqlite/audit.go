@@ -35,6 +35,9 @@ func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
 	})
 }
 
+// entryDoc is the document of an entry for JSON functions, which refuse what is no JSON.
+const entryDoc = `iif(json_valid(doc), doc, '{}')`
+
 // auditQueries returns the query for the page, which takes args, the limit and the offset,
 // and the query for the total, which takes args.
 func auditQueries(q store.AuditQuery) (page, total string, args []any) {
@@ -53,13 +56,13 @@ func auditQueries(q store.AuditQuery) (page, total string, args []any) {
 		and(`subject = ?`, q.Subject)
 	}
 	if q.Actor != "" {
-		and(`doc ->> '$.actor' = ?`, q.Actor)
+		and(``+entryDoc+` ->> '$.actor' = ?`, q.Actor)
 	}
 	if q.People {
-		and(`doc ->> '$.actor' <> ?`, fleet.System)
+		and(``+entryDoc+` ->> '$.actor' <> ?`, fleet.System)
 	}
 	if q.Verb != "" {
-		and(`(doc ->> '$.verb' = ? OR substr(doc ->> '$.verb', 1, ?) = ?)`, q.Verb, utf8.RuneCountInString(q.Verb)+1, q.Verb+".")
+		and(`(`+entryDoc+` ->> '$.verb' = ? OR substr(`+entryDoc+` ->> '$.verb', 1, ?) = ?)`, q.Verb, utf8.RuneCountInString(q.Verb)+1, q.Verb+".")
 	}
 	for _, word := range q.Words {
 		and(`instr(muster_audit_text(doc), ?)`, word)
@@ -73,7 +76,9 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	out := []fleet.AuditEntry{}
 	total, err := a.s.page(ctx, "list the audit trail", count, page, args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		e, err := scanEntry(scan)
-		out = append(out, e)
+		if err == nil {
+			out = append(out, e)
+		}
 		return err
 	})
 	if err != nil {

@@ -78,6 +78,7 @@ func (c collection[T]) Update(ctx context.Context, v T) error {
 func (c collection[T]) Delete(ctx context.Context, id string) error {
 	return c.s.write(ctx, "delete "+c.noun, func(t *tx) error {
 		_, err := t.exec(`DELETE FROM documents WHERE noun = ? AND id = ?`, c.noun, id)
+		c.s.unreadable.Forget(c.noun, id)
 		return err
 	})
 }
@@ -98,7 +99,9 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 			return err
 		}
 		v, err := c.value(id.String, rid.Int64, rev.Int64, doc.String)
-		out = append(out, v)
+		if err == nil {
+			out = append(out, v)
+		}
 		return err
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ var functions = map[string]struct {
 		doc, _ := args[0].(string)
 		var e fleet.AuditEntry
 		if err := json.Unmarshal([]byte(doc), &e); err != nil {
-			return nil, fmt.Errorf("an audit entry cannot be decoded: %w", err)
+			return "", nil //nolint:nilerr // no word is in it, and lists leave it out
 		}
 		return store.AuditText(e), nil
 	}},

@@ -70,7 +70,9 @@ func (h history) List(ctx context.Context, q store.HistoryQuery) ([]fleet.Histor
 	query, args := historyQuery(q)
 	err := h.s.each(ctx, query, args, func(scan scan) error {
 		r, err := scanHistory(scan)
-		out = append(out, r)
+		if err == nil {
+			out = append(out, r)
+		}
 		return err
 	})
 	if err != nil {

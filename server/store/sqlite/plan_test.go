@@ -175,7 +175,7 @@ func planOf(t *testing.T, s *Store, query string, args []any) (steps []string) {
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
-	err = eachRow(rows, func(scan scan) error {
+	err = s.eachRow(rows, func(scan scan) error {
 		var id, parent, unused int
 		var step string
 		err := scan(&id, &parent, &unused, &step)

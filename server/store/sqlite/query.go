@@ -182,7 +182,11 @@ func jsonPath(name string) string { return `$."` + strings.ReplaceAll(name, ".",
 // eachComponent is the FROM clause of an agent's components. A host may have sent anything in
 // the list, and JSON functions refuse what is no object, so the tests below come in an order
 // that CASE guarantees.
-const eachComponent = `json_each(CASE json_type(a.doc, '$.components') WHEN 'array' THEN a.doc -> '$.components' ELSE '[]' END)`
+const eachComponent = `json_each(CASE json_type(` + agentDoc + `, '$.components') WHEN 'array' THEN ` + agentDoc + ` -> '$.components' ELSE '[]' END)`
+
+// agentDoc is the agent's document for JSON functions. They refuse a document that is no JSON, or
+// is too deep, and the whole query with it. SQLite parses it once for all of them.
+const agentDoc = `iif(json_valid(a.doc), a.doc, '{}')`
 
 // componentText returns the SQL of a component's text at path, NULL if it has none.
 func componentText(path string) string {
@@ -247,9 +251,9 @@ func (s source) doc() bool { return s.column == "" && s.copied == "" }
 // subquery finds it, so that the others are not joined.
 func (s source) document() string {
 	if s.copied != "" {
-		return "(SELECT doc FROM agents x WHERE x.rid = f.rid)"
+		return "(SELECT iif(json_valid(doc), doc, '{}') FROM agents x WHERE x.rid = f.rid)"
 	}
-	return "a.doc"
+	return agentDoc
 }
 
 // use records which tables a source needs.
@@ -278,7 +282,7 @@ func (q *query) anyValue(s source, test func(v string) string) string {
 		return "CASE " + copied + "WHEN " + kind + "'text' THEN " + test("("+doc+" ->> '"+s.path+"')") +
 			" WHEN " + kind + "'array' THEN EXISTS (SELECT 1 FROM json_each(" + doc + ", '" + s.path + "') j WHERE j.type = 'text' AND " + test("j.value") + ") ELSE 0 END"
 	}
-	return "coalesce(" + test("(a.doc ->> '"+s.path+"')") + ", 0)"
+	return "coalesce(" + test("("+agentDoc+" ->> '"+s.path+"')") + ", 0)"
 }
 
 func (q *query) exists(s source, t kql.Type) string {
@@ -292,10 +296,10 @@ func (q *query) exists(s source, t kql.Type) string {
 		return "(" + s.column + " IS NOT NULL)"
 	case t == kql.TypeBool:
 		q.use(s)
-		return "coalesce(json_type(a.doc, '" + s.path + "') IN ('true', 'false'), 0)"
+		return "coalesce(json_type(" + agentDoc + ", '" + s.path + "') IN ('true', 'false'), 0)"
 	}
 	q.use(s)
-	return "(a.doc ->> '" + s.path + "' IS NOT NULL)"
+	return "(" + agentDoc + " ->> '" + s.path + "' IS NOT NULL)"
 }
 
 func (q *query) equals(s source, value any) string {
@@ -310,7 +314,7 @@ func (q *query) equals(s source, value any) string {
 			return q.anyValue(s, func(x string) string { return x + " = " + q.arg(v) })
 		}
 		q.use(s)
-		return "coalesce(json_type(a.doc, '" + s.path + "') = " + q.arg(fmt.Sprint(v)) + ", 0)"
+		return "coalesce(json_type(" + agentDoc + ", '" + s.path + "') = " + q.arg(fmt.Sprint(v)) + ", 0)"
 	case float64:
 		return q.anyValue(s, func(x string) string { return "CAST(" + x + " AS REAL) = " + q.arg(v) })
 	}

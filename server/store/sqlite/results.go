@@ -105,15 +105,18 @@ func insertedAfter(t *tx, last int64) (func(*fleet.Result) bool, error) {
 // supersede replaces the stored result if r supersedes it, and reports whether it does.
 func supersede(t *tx, r fleet.Result, doc string, counts countChanges) (bool, error) {
 	var rid int64
+	var failed bool
 	var earlier string
-	if err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{r.ActionID, r.AgentID}, &rid, &earlier); err != nil {
+	if err := t.get(`SELECT rid, failed, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{r.ActionID, r.AgentID}, &rid, &failed, &earlier); err != nil {
 		return false, err
 	}
 	var old fleet.Result
 	if err := decode("result", fleet.ResultID(r.ActionID, r.AgentID), earlier, &old); err != nil {
-		return false, err
-	}
-	if !r.Supersedes(old) {
+		old = fleet.Result{ActionID: r.ActionID, AgentID: r.AgentID} // it is replaced, and was counted by the column
+		if failed {
+			old.Error = err.Error()
+		}
+	} else if !r.Supersedes(old) {
 		return false, nil
 	}
 	if _, err := t.exec(`UPDATE results SET rev = rev + 1, failed = ?, at = ?, doc = ? WHERE rid = ?`,
@@ -159,14 +162,8 @@ func (c countChanges) write(t *tx) error {
 }
 
 func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {
-	list, err := r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND agent_id = ?`, actionID, agentID)
-	switch {
-	case err != nil:
-		return fleet.Result{}, err
-	case len(list) == 0:
-		return fleet.Result{}, missing("result", fleet.ResultID(actionID, agentID))
-	}
-	return list[0], nil
+	return one(ctx, r.s, missing("result", fleet.ResultID(actionID, agentID)), resultDocument,
+		`SELECT rid, rev, doc FROM results WHERE action_id = ? AND agent_id = ?`, actionID, agentID)
 }
 
 func (r results) Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error) {
@@ -243,7 +240,7 @@ func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
 	}
 	rows, err := st.QueryContext(ctx)
 	if err == nil {
-		err = eachDocument(rows, resultDocument, f)
+		err = eachDocument(r.s, rows, resultDocument, f)
 	}
 	return r.s.fault("read results", err)
 }

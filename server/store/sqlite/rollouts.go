@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -40,7 +41,7 @@ func (r rollouts) Get(ctx context.Context, id string) (fleet.Rollout, error) {
 }
 
 func readRollout(rid, rev int64, doc string) (v fleet.Rollout, err error) {
-	err = decode("rollout", "", doc, &v)
+	err = decode("rollout", fmt.Sprintf("in row %d", rid), doc, &v)
 	v.Revision = revision(rid, rev)
 	return v, err
 }
@@ -109,7 +110,9 @@ func (r rollouts) List(ctx context.Context, offset, limit int) ([]fleet.Rollout,
 			return err
 		}
 		v, err := readRollout(rid, rev, doc)
-		out = append(out, v)
+		if err == nil {
+			out = append(out, v)
+		}
 		return err
 	})
 	if err != nil {

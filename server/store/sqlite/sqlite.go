@@ -57,8 +57,9 @@ type Store struct {
 	readers *readPool
 	writer  *writer
 
-	rids    ridCache
-	actions store.ActionCache[int64]
+	rids       ridCache
+	unreadable store.Unreadables
+	actions    store.ActionCache[int64]
 
 	// labelsMissing reports whether, when the file was opened, agents of the first schema
 	// had no labels yet. Then every write of an agent writes all of its facts.
@@ -185,6 +186,9 @@ func (s *Store) PackageData() store.PackageData { return nil }
 // Schema returns the number of the newest schema, which Open has brought the file to.
 func (s *Store) Schema() int { return NewestSchema() }
 
+// Unreadable returns the documents that lists and scans have left out.
+func (s *Store) Unreadable() *store.Unreadables { return &s.unreadable }
+
 // NewestSchema returns the number of the schema that this program writes.
 func NewestSchema() int {
 	newest, _ := newestSchema() // the files are embedded, so that reading them cannot fail
@@ -293,7 +297,7 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 	if err != nil {
 		return s.fault("read", err)
 	}
-	return s.fault("read", eachRow(rows, f))
+	return s.fault("read", s.eachRow(rows, f))
 }
 
 // page calls f for the rows of one page and returns the total number of rows, both from
@@ -318,7 +322,7 @@ func (s *Store) pageOf(ctx context.Context, op, count string, query func(total i
 	}
 	rows, err := tx.QueryContext(ctx, query(total), append(args[:len(args):len(args)], limit, max(offset, 0))...)
 	if err == nil {
-		err = eachRow(rows, f)
+		err = s.eachRow(rows, f)
 	}
 	return total, s.fault(op, err)
 }
@@ -326,6 +330,19 @@ func (s *Store) pageOf(ctx context.Context, op, count string, query func(total i
 // scan reads the columns of one row.
 type scan func(dest ...any) error
 
+// eachRow calls f for every row. A row whose document cannot be read is left out: f returns its
+// error, and must not have used it.
+func (s *Store) eachRow(rows *sql.Rows, f func(scan) error) error {
+	return eachRow(rows, func(scan scan) error {
+		err := f(scan)
+		if err != nil && s.unreadable.Skip(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// eachRow calls f for every row until f returns an error.
 func eachRow(rows *sql.Rows, f func(scan) error) error {
 	defer rows.Close() // rows.Err reports errors
 	for rows.Next() {
@@ -343,27 +360,33 @@ const documentsAhead = 512
 // eachDocument calls f with the value of every row, in their order. Decoding is most of
 // the work, so it runs on all processors. row reads one row and returns a function that
 // decodes it; these functions run concurrently.
-func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), error), f func(T)) error {
+func eachDocument[T any](s *Store, rows *sql.Rows, row func(scan) (func() (T, error), error), f func(T)) error {
 	var pending []func() (T, error)
 	var values []T
+	var left []bool // whether the value is left out
 	flush := func() error {
 		if len(values) < len(pending) {
-			values = make([]T, len(pending)) // not documentsAhead: most queries have few rows
+			values, left = make([]T, len(pending)), make([]bool, len(pending)) // not documentsAhead: most queries have few rows
 		}
 		err := onAllProcessors(len(pending), func(i int) (err error) {
 			values[i], err = pending[i]()
+			if left[i] = err != nil && s.unreadable.Skip(err); left[i] {
+				return nil
+			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		for i := range pending {
-			f(values[i])
+			if !left[i] {
+				f(values[i])
+			}
 		}
 		pending = pending[:0]
 		return nil
 	}
-	err := eachRow(rows, func(scan scan) error {
+	err := s.eachRow(rows, func(scan scan) error {
 		read, err := row(scan)
 		if err != nil {
 			return err

@@ -71,7 +71,7 @@ func (s source) all() string {
 		kind := "json_type(" + doc + ", '" + s.path + "') = "
 		return "CASE " + copied + "WHEN " + kind + "'array' THEN " + doc + " -> '" + s.path + "' WHEN " + kind + "'text' THEN '=' || (" + doc + " ->> '" + s.path + "') ELSE '' END"
 	}
-	return "coalesce(a.doc ->> '" + s.path + "', '')"
+	return "coalesce(" + agentDoc + " ->> '" + s.path + "', '')"
 }
 
 // mayList reports whether all returns a JSON list for some agents.
@@ -89,7 +89,7 @@ func (g agents) Tally(ctx context.Context, filter store.AgentFilter, q store.Tal
 	// Few combinations occur, so the rows are counted as they are, and their values are
 	// separated afterwards. GROUP BY would sort the rows.
 	counts := map[tallied]int{}
-	err = eachRow(rows, func(scan scan) error {
+	err = g.s.eachRow(rows, func(scan scan) error {
 		var row tallied
 		err := scan(&row.class, &row.values)
 		counts[row]++

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -129,21 +130,15 @@ func targetDocument(scan scan) (read func() (fleet.Target, error), err error) {
 	)
 	err = scan(&rid, &rev, &doc)
 	return func() (v fleet.Target, err error) {
-		err = decode("target", "", doc, &v)
+		err = decode("target", fmt.Sprintf("in row %d", rid), doc, &v)
 		v.Revision = revision(rid, rev)
 		return v, err
 	}, err
 }
 
 func (g targets) Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error) {
-	list, err := g.many(ctx, `SELECT rid, rev, doc FROM targets WHERE list = `+ofRollout+` AND agent_id = ?`, rolloutID, agentID)
-	switch {
-	case err != nil:
-		return fleet.Target{}, err
-	case len(list) == 0:
-		return fleet.Target{}, missingTarget(rolloutID, agentID)
-	}
-	return list[0], nil
+	return one(ctx, g.s, missingTarget(rolloutID, agentID), targetDocument,
+		`SELECT rid, rev, doc FROM targets WHERE list = `+ofRollout+` AND agent_id = ?`, rolloutID, agentID)
 }
 
 func missingTarget(rolloutID, agentID string) error {
@@ -167,7 +162,9 @@ func (g targets) many(ctx context.Context, query string, args ...any) ([]fleet.T
 	out := []fleet.Target{}
 	err := g.s.each(ctx, query, args, func(scan scan) error {
 		v, err := scanTarget(scan)
-		out = append(out, v)
+		if err == nil {
+			out = append(out, v)
+		}
 		return err
 	})
 	if err != nil {
@@ -250,7 +247,7 @@ func (g targets) Each(ctx context.Context, rolloutID string, f func(fleet.Target
 	}
 	rows, err := st.QueryContext(ctx, rolloutID)
 	if err == nil {
-		err = eachDocument(rows, targetDocument, f)
+		err = eachDocument(g.s, rows, targetDocument, f)
 	}
 	return g.s.fault("read targets", err)
 }
@@ -282,7 +279,9 @@ func (g targets) List(ctx context.Context, q store.TargetQuery) ([]fleet.Target,
 	out := []fleet.Target{}
 	total, err := g.s.page(ctx, "list targets", targetCount, targetPage, []any{q.RolloutID, batch, states}, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		v, err := scanTarget(scan)
-		out = append(out, v)
+		if err == nil {
+			out = append(out, v)
+		}
 		return err
 	})
 	if err != nil {

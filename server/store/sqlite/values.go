@@ -17,7 +17,7 @@ func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql
 	if err != nil {
 		return nil, g.s.fault("read values of agents", err)
 	}
-	err = eachRow(rows, func(scan scan) error {
+	err = g.s.eachRow(rows, func(scan scan) error {
 		var v string
 		err := scan(&v)
 		out = append(out, v)
@@ -56,7 +56,7 @@ func valuesQuery(filter store.AgentFilter, field *kql.Field) (text string, args 
 		each = ` JOIN json_each(CASE` + copied + ` WHEN json_type(` + doc + `, '` + s.path + `') = 'array' THEN ` + doc + ` -> '` + s.path + `'
 			WHEN json_type(` + doc + `, '` + s.path + `') = 'text' THEN json_array(` + doc + ` ->> '` + s.path + `') ELSE '[]' END) j ON j.type = 'text'`
 	case s.column == "":
-		value = `(a.doc ->> '` + s.path + `')`
+		value = `(` + agentDoc + ` ->> '` + s.path + `')`
 	}
 	return cond.with + `SELECT DISTINCT v FROM (SELECT ` + value + ` AS v FROM facts f` + cond.joins() + each + cond.where + `)
 		WHERE v <> '' AND instr(lower(v), lower(?)) = 1 ORDER BY v LIMIT ? + 0`, cond.args, nil

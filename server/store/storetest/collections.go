@@ -349,6 +349,7 @@ type kind interface {
 	test(t *testing.T, cfg Config, name string)
 	fill(ctx context.Context, s store.Store, n int) error
 	modify(ctx context.Context, s store.Store) error
+	count(ctx context.Context, s store.Store) (int, error)
 }
 
 func (n noun[T]) visit(f func(string, kind), name string) { f(name, n) }

@@ -38,6 +38,9 @@ type Config struct {
 	// PackagesInFolder is set if the implementation does not store the bytes of packages;
 	// see Store.PackageData.
 	PackagesInFolder bool
+	// Damage replaces the document of one row of every kind, beneath the store. No process of
+	// a store of OneProcess has it open.
+	Damage func(t *testing.T, location, doc string)
 }
 
 // Run tests the implementation.
@@ -65,6 +68,7 @@ func Run(t *testing.T, cfg Config) {
 		{"settings", testSettings},
 		{"package data", testPackageData},
 		{"reading everything", testReadingEverything},
+		{"unreadable documents", testUnreadable},
 		{"durability", testDurability},
 	} {
 		t.Run(part.name, func(t *testing.T) {
