@@ -80,6 +80,7 @@ type Service struct {
 	newest  atomic.Int64
 	warn    sync.Once
 	resends resends
+	digests digests
 	// unopened is the id of the last action whose data could not be decrypted.
 	unopened atomic.Pointer[string]
 }
@@ -154,7 +155,10 @@ func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentI
 	}
 	after, shown := last.After, int64(0)
 	if token != "" {
-		shown = parseToken(token, s.Generation)
+		var known bool
+		if shown, known = s.digests.check(parseToken(token, s.Generation)); !known {
+			return false
+		}
 		after = shown
 	}
 	if shown > max(s.newest.Load(), last.After) { // the token may be of an action that this process has not read
@@ -361,32 +365,43 @@ func (s *Service) pollTime(asked time.Duration) time.Duration {
 // ack token that is the last one that the agent has shown. A token older than that is used:
 // the agent was rolled back, and later actions were delivered to a version that is gone.
 //
-// A token that is not of this generation, or that is beyond the newest action, comes from
-// another history of the store, and counts as 0: the agent gets everything again that it
+// A token that is not of this generation, that is beyond the newest action, or that names
+// another action than the store has under its number, comes from another history of the store,
+// and counts as 0: the agent gets everything again that it
 // has not answered, and ignores the actions whose ids it knows.
 func (s *Service) after(ctx context.Context, agent fleet.Agent, text string) (int64, error) {
 	if text == "" {
 		return agent.Last.ActionSeq, nil
 	}
-	token := parseToken(text, s.Generation)
-	if token == 0 {
+	t := parseToken(text, s.Generation)
+	if t.seq == 0 {
 		s.Log.Debug("ack token is not of this generation of the store", "agent", agent.ID, "token", text)
-	}
-	if token <= agent.Last.ActionSeq || token <= s.newest.Load() {
-		return token, nil // the usual case needs no call of the store: all agents of one action have the same token
-	}
-	last, err := s.Actions.LastSeq(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if token > last {
-		s.warn.Do(func() {
-			s.Log.Warn("an agent has received a newer action than the store has: if the store was restored from a copy, stop all servers, run `muster store restored` and start them again, or orders may be lost", "agent", agent.ID)
-		})
 		return 0, nil
 	}
-	s.newest.Store(last)
-	return token, nil
+	if t.seq > agent.Last.ActionSeq && t.seq > s.newest.Load() {
+		last, err := s.Actions.LastSeq(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if t.seq > last {
+			s.noteOtherHistory(agent.ID)
+			return 0, nil
+		}
+		s.newest.Store(last)
+	}
+	// The usual case needs no call of the store: all agents of one action have the same token.
+	seq, err := s.verify(ctx, t)
+	if err == nil && seq == 0 {
+		s.noteOtherHistory(agent.ID)
+	}
+	return seq, err
+}
+
+// noteOtherHistory logs, once, that an agent has received actions that the store does not have.
+func (s *Service) noteOtherHistory(agentID string) {
+	s.warn.Do(func() {
+		s.Log.Warn("an agent has received an action that the store does not have: the store was put back to an earlier state; such agents get all actions that they have not answered", "agent", agentID)
+	})
 }
 
 // sameJSON compares values, not encodings: a store may change the spacing, order or

@@ -182,19 +182,20 @@ const notOpened = "not delivered: the server lacks the key that encrypted the se
 func (l *check) answer(wait int, ids []string) Pending {
 	agentID := l.waits[wait].AgentID
 	var deliver []*actionForWaits
-	var last int64
+	var last *fleet.Action
 	for _, id := range ids {
 		a := l.actions[id]
 		if a.err != nil {
 			return Pending{Err: a.err}
 		}
-		last = a.is[0].Seq
+		last = &a.is[0]
 		if a.is[0].CancelledAt == nil && !a.answered[agentID] {
 			deliver = append(deliver, a)
 		}
 	}
 	body := append(make([]byte, 0, 512), `{"ack_token":"`...) // agentapi.CheckinResponse
-	body = appendToken(body, l.s.Generation, last)
+	l.s.digests.note(last.Seq, digestOf(last.ID)) // agents show the token next
+	body = appendToken(body, l.s.Generation, last.Seq, last.ID)
 	body = append(body, `","action":"checkin","actions":[`...)
 	for i, a := range deliver {
 		if i > 0 {
