@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/keyfile"
+	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -54,12 +55,17 @@ type Service struct {
 	Guards Guards
 	// Owners may be nil; then no agent belongs to a declared fleet.
 	Owners Owners
+	// Lease says which server carries an accepted order out. It is nil if the store belongs to
+	// this process.
+	Lease *lease.Holder
 	// Release answers the parked poll of an agent. It may be nil; then the poll ends by
 	// itself.
 	Release func(agentID string)
 
 	reconciled store.UpgradingSince // the last agent of the last round of ReconcileUpgrades
 	components *store.AgentPosition // the last one of those whose components are upgraded
+	carrying   carrying
+	page       int // of agents; zero: judgeSize
 }
 
 // Trust decides which packages the publishers have signed.
@@ -103,7 +109,7 @@ type UpgradeOrder struct {
 	// Rollback goes back to a version of the component that the hosts have kept. Neither
 	// packages nor guard rails matter to it. Agents themselves go back by Rollback.
 	Rollback bool
-	AgentIDs []string
+	AgentIDs []string `json:"-"`
 	// Selected means that a query has selected the agents, so there may be MaxSelected.
 	Selected bool
 	// Single makes Upgrade fail with a Refused if an agent is refused. Otherwise, and always
@@ -217,6 +223,7 @@ const cancelPage = 20
 type Verdict struct {
 	Agent fleet.Agent
 	Err   error // why it cannot; nil if it can
+	begun bool  // an earlier try has marked it
 }
 
 // Refused is the error of a Single order whose agent cannot follow it.
@@ -469,7 +476,7 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, do step) e
 	}
 	free := make([]fleet.Agent, 0, len(verdicts))
 	for _, v := range verdicts {
-		if v.Err == nil {
+		if v.Err == nil && !v.begun {
 			free = append(free, v.Agent)
 		}
 	}
@@ -481,7 +488,7 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, do step) e
 		return err
 	}
 	for i := range verdicts {
-		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil {
+		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil && !verdicts[i].begun {
 			refused := fleet.Errorf(fleet.Conflict, "%s%s", why, do.hint).Because(fleet.CauseRollout)
 			refused.Forceable = do.hint != ""
 			verdicts[i].Err = refused
@@ -517,6 +524,8 @@ func checkAgents(agentIDs []string, selected bool) error {
 // half a gigabyte.
 const judgeSize = 1000
 
+func (s *Service) pageSize() int { return cmp.Or(s.page, judgeSize) }
+
 // eachPage calls f with the verdicts of the agents, page by page in the order of the ids.
 // Agents of a running rollout are refused unless do.locked. While f handles a page the
 // next one is judged, so at most two are in memory. An error of either ends both.
@@ -527,8 +536,8 @@ func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]
 	var judging errgroup.Group
 	judging.Go(func() error {
 		defer close(pages)
-		for some := range slices.Chunk(ids, judgeSize) {
-			page, err := s.judge(ahead, some, do.check)
+		for some := range slices.Chunk(ids, s.pageSize()) {
+			page, err := s.judge(ahead, some, do)
 			if err == nil && !do.locked {
 				err = s.checkLocks(ahead, page, do)
 			}
@@ -554,7 +563,7 @@ func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]
 }
 
 // judge returns the verdict of each agent, in the order of the ids.
-func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Agent) error) ([]Verdict, error) {
+func (s *Service) judge(ctx context.Context, ids []string, do step) ([]Verdict, error) {
 	found, err := s.Store.Agents().GetMany(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -567,14 +576,16 @@ func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Age
 			continue
 		}
 		v.Agent, found = found[0], found[1:]
-		v.Err = check(&v.Agent)
+		if v.begun = do.resumed && do.begun != nil && do.begun(&v.Agent); !v.begun {
+			v.Err = do.check(&v.Agent)
+		}
 	}
 	return verdicts, nil
 }
 
 // Found returns how many of the agents exist.
 func (s *Service) Found(ctx context.Context, ids []string) (n int, err error) {
-	for some := range slices.Chunk(ids, judgeSize) {
+	for some := range slices.Chunk(ids, s.pageSize()) {
 		agents, err := s.Store.Agents().GetMany(ctx, some)
 		if err != nil {
 			return 0, err
@@ -593,10 +604,15 @@ func notFound(id string) (fleet.Agent, error) {
 // the agents or the component, holds it.
 //
 // The agents are marked before the action exists. Otherwise a fast agent could finish
-// before its mark is written, and look "updating" for ever. A crash in between leaves
-// marks without an action, which ReconcileUpgrades clears.
+// before its mark is written, and look "updating" for ever. An order of several agents is
+// stored before the marks (accept), so it ends with an action. After a crash in the order of a
+// Single agent, ReconcileUpgrades clears the mark.
 func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, error) {
-	now := s.Now.UTC()
+	now, asked := s.Now.UTC(), o
+	key, earlier, err := s.ordered(ctx, o.Single, "upgrade", &o, nil, o.Actor, o.AgentIDs)
+	if err != nil || earlier != nil {
+		return deref(earlier), err
+	}
 	if o.RolloutSeconds > 0 && o.StartTime == nil {
 		o.StartTime = &now
 	}
@@ -618,27 +634,43 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err := s.takeOver(ctx, suspend, o.claim()); err != nil {
 		return fleet.Action{}, err
 	}
-	start := now
-	if o.StartTime != nil && o.StartTime.After(now) {
-		start = *o.StartTime
-	}
 	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force && !o.Rollback, Rollback: o.Rollback}
-	by := fleet.Orderer{By: o.Actor, Why: o.Why}
-	do.begin = func(agent *fleet.Agent) {
-		agent.BeginUpgrade(id, o.Version, start)
-		agent.OrderedBy(by, now)
-	}
 	if o.Component != "" {
 		data.Component = o.ofComponent().Data(id, catalog)
-		do.begin = func(agent *fleet.Agent) {
-			agent.BeginComponentUpgrade(o.Component, id, o.Version, start)
-			agent.ComponentOrderedBy(o.Component, by, now)
-		}
 	}
-	return s.order(ctx, fleet.Action{
+	a := fleet.Action{
 		ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
 		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze, Data: event.Data(data),
-	}, o.AgentIDs, nil, do)
+	}
+	o.marks(&do, &a)
+	return s.order(ctx, a, o.AgentIDs, do, key, "upgrade", &asked)
+}
+
+// marks adds to a step how the order marks an agent.
+func (o *UpgradeOrder) marks(do *step, a *fleet.Action) {
+	id, now, start, by := a.ID, a.CreatedAt, a.CreatedAt, fleet.Orderer{By: o.Actor, Why: o.Why}
+	if a.StartTime != nil && a.StartTime.After(now) {
+		start = *a.StartTime
+	}
+	do.begun = func(agent *fleet.Agent) bool { return marked(agent, id) }
+	if o.Component == "" {
+		do.begin = func(agent *fleet.Agent) {
+			agent.BeginUpgrade(id, o.Version, start)
+			agent.OrderedBy(by, now)
+		}
+		return
+	}
+	do.begin = func(agent *fleet.Agent) {
+		agent.BeginComponentUpgrade(o.Component, id, o.Version, start)
+		agent.ComponentOrderedBy(o.Component, by, now)
+	}
+}
+
+func (o *UpgradeOrder) step(ctx context.Context, s *Service, a *fleet.Action, agentIDs []string) (step, error) {
+	o.AgentIDs = agentIDs
+	do, _, err := s.upgradeStep(ctx, *o)
+	o.marks(&do, a)
+	return do, err
 }
 
 func (o *UpgradeOrder) overrides() (which []string) {
@@ -658,6 +690,10 @@ type step struct {
 	check func(*fleet.Agent) error
 	// begin marks the document; nil if it stays as it is.
 	begin func(*fleet.Agent)
+	// begun reports whether begin has marked the document. It is asked if the order is resumed;
+	// nil: begin can be repeated, and check permits that.
+	begun   func(*fleet.Agent) bool
+	resumed bool // another process may have begun the order
 	// locked permits agents of a running rollout, or of one of the component; otherwise hint
 	// is appended to their refusal.
 	locked    bool
@@ -674,87 +710,160 @@ type step struct {
 	done string
 }
 
-// order marks the agents, creates the action and publishes events of both. refused and
-// the refusals of agents become error results of the action.
-func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, refused []fleet.Result, do step) (fleet.Action, error) {
-	a.Actioned = len(agentIDs) + len(refused)
-	for i := range refused {
-		refused[i].ActionID, refused[i].Timestamp = a.ID, a.CreatedAt
+// order carries an order out, so that its action has the agents that follow and error results of
+// the others. The order of a Single agent is over when the caller gets the answer; others are
+// accepted first.
+func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, do step, key, kind string, t terms) (fleet.Action, error) {
+	if !do.single {
+		done, err := s.accept(ctx, []fleet.AcceptedOrder{{
+			ID: key, Kind: kind, Terms: event.Data(t), Action: a, AgentIDs: agentIDs, Entry: entryOf(ctx, a, agentIDs, do),
+		}}, []step{do})
+		if err != nil {
+			return fleet.Action{}, err
+		}
+		return done[0], nil
 	}
+	ctx = context.WithoutCancel(ctx) // of one agent, it takes less than a caller who goes away could save
+	a, err := s.execute(ctx, a, agentIDs, do, func(int) error { return nil })
+	if err == nil {
+		s.publishCreated(ctx, a, a.Actioned-len(a.Agents))
+	}
+	return a, err
+}
+
+// ordered returns the key of an order, and the action of the same order if that is being carried
+// out: the caller has asked again. Orders of a Single agent are not accepted, and have no key.
+func (s *Service) ordered(ctx context.Context, single bool, kind string, t terms, data []byte, actor string, agentIDs []string) (key string, earlier *fleet.Action, err error) {
+	if single {
+		return "", nil, nil
+	}
+	key = keyOf(kind, t, data, actor, agentIDs)
+	actions, found, err := s.again(ctx, key)
+	if err != nil || !found {
+		return key, nil, err
+	}
+	return key, &actions[0], nil
+}
+
+func deref(a *fleet.Action) fleet.Action {
+	if a == nil {
+		return fleet.Action{}
+	}
+	return *a
+}
+
+// execute marks the agents and creates the action. The refusals of agents become error results of
+// it. After each page execute calls handled with the number of its agents.
+func (s *Service) execute(ctx context.Context, a fleet.Action, agentIDs []string, do step, handled func(n int) error) (fleet.Action, error) {
+	a.Agents, a.Actioned = nil, len(agentIDs)
 	ids, err := s.Store.Agents().InOrder(ctx, agentIDs)
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	recorded := false
 	err = s.eachPage(ctx, ids, do, func(page []Verdict) error {
-		if !recorded && slices.ContainsFunc(page, func(v Verdict) bool { return v.Err == nil }) {
-			recorded = true
-			if err := s.record(ctx, a, agentIDs, do); err != nil {
+		open, err := s.withoutAnswered(ctx, &a, page, do)
+		if err != nil {
+			return err
+		}
+		if do.single && open[0].Err == nil {
+			if err := s.Store.Audit().Append(ctx, []fleet.AuditEntry{entryOf(ctx, a, agentIDs, do)}); err != nil {
 				return err
 			}
 		}
 		marked := len(a.Agents)
-		more, err := s.mark(ctx, &a, page, do)
-		for _, v := range more {
+		more, err := s.mark(ctx, &a, open, do)
+		if err != nil {
+			return err
+		}
+		refused := make([]fleet.Result, len(more))
+		for i, v := range more {
 			if do.single && !errors.As(v.Err, new(noPackage)) {
 				return Refused{v}
 			}
-			refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt})
+			refused[i] = fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt}
 		}
-		if err != nil || do.done == "" {
-			return err
+		if len(refused) > 0 {
+			if _, err := s.Store.Results().Put(ctx, refused); err != nil {
+				return err
+			}
 		}
-		return s.finish(ctx, a, a.Agents[marked:], page, do.done)
+		if do.done != "" {
+			if err := s.finish(ctx, a, a.Agents[marked:], open, do.done); err != nil {
+				return err
+			}
+		}
+		return handled(len(page))
 	})
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	if !recorded { // no agent can follow; the action records why
-		if err := s.record(ctx, a, agentIDs, do); err != nil {
-			return fleet.Action{}, err
-		}
-	}
 	a.Agents = inOrderOf(agentIDs, a.Agents)
-	if len(refused) > 0 {
-		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
-			return fleet.Action{}, err
+	err = s.create(ctx, &a)
+	if err != nil && fleet.KindOf(err) == fleet.Conflict && !do.single { // an earlier try has created it
+		return s.Store.Actions().Get(ctx, a.ID)
+	}
+	return a, err
+}
+
+// withoutAnswered returns the verdicts of the agents that have no result yet of an order that is
+// resumed. It adds those with a good result to the action.
+func (s *Service) withoutAnswered(ctx context.Context, a *fleet.Action, page []Verdict, do step) ([]Verdict, error) {
+	if !do.resumed {
+		return page, nil
+	}
+	ids := make([]string, len(page))
+	for i := range page {
+		ids[i] = page[i].Agent.ID
+	}
+	failed := map[string]bool{}
+	if err := s.Store.Results().OfAction(ctx, a.ID, ids, func(r fleet.Result) { failed[r.AgentID] = r.Error != "" }); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(page, func(v Verdict) bool {
+		refused, answered := failed[v.Agent.ID]
+		if answered && !refused {
+			a.Agents = append(a.Agents, v.Agent.ID)
 		}
-	}
-	if err := s.create(ctx, &a); err != nil {
-		return fleet.Action{}, err
-	}
-	s.publishCreated(ctx, a, len(refused))
-	return a, nil
+		return answered
+	}), nil
 }
 
 // maxRecorded bounds the agents that an audit entry names. The action names all.
 const maxRecorded = 100
 
-// record writes the audit entry of an order.
-func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string, do step) error {
-	verb, text := "agent.action", "ordered "+string(a.Type)+" of"
+// recordedAs returns the verb of the audit entries about an action, and what it orders, which is
+// followed by its agents.
+func recordedAs(a fleet.Action) (verb, what string) {
 	switch {
 	case a.Type == agentapi.ActionUnenroll:
-		verb, text = "agent.unenroll", "ordered the unenrolment of"
+		return "agent.unenroll", "the unenrolment of"
 	case a.Type == agentapi.ActionRequestDiagnostics:
-		verb, text = "agent.request_diagnostics", "requested the diagnostics of"
+		return "agent.request_diagnostics", "the diagnostics of"
 	case a.Type == agentapi.ActionForceUnenroll:
-		verb, text = "agent.revoke", "unenrolled and revoked the keys of"
+		return "agent.revoke", "the unenrolment, with revoked keys, of"
 	case a.Type == agentapi.ActionPolicyReassign:
-		verb, text = "agent.reassign", "gave policy "+a.NewPolicy()+" to"
+		return "agent.reassign", "policy " + a.NewPolicy() + " for"
 	case a.Type == agentapi.ActionUpdateTags:
-		verb, text = "agent.tag", "changed the tags of"
+		return "agent.tag", "other tags for"
 	case a.Type == agentapi.ActionStage:
-		verb, text = "agent.stage", "ordered that "+fleet.What(a.Component(), a.Upgrade().Version)+" is staged on"
+		return "agent.stage", "the staging of " + fleet.What(a.Component(), a.Upgrade().Version) + " on"
 	case a.Upgrade().Rollback && a.Component() != "":
-		verb, text = "component.rollback", "ordered the rollback of component "+a.Component()+" to "+a.Upgrade().Version+" of"
+		return "component.rollback", "the rollback of component " + a.Component() + " to " + a.Upgrade().Version + " of"
 	case a.Upgrade().Rollback:
-		verb, text = "agent.rollback", "ordered the rollback to "+a.Upgrade().Version+" of"
+		return "agent.rollback", "the rollback to " + a.Upgrade().Version + " of"
 	case a.Component() != "":
-		verb, text = "component.upgrade", "ordered the upgrade of component "+a.Component()+" to "+a.Upgrade().Version+" of"
+		return "component.upgrade", "the upgrade of component " + a.Component() + " to " + a.Upgrade().Version + " of"
 	case a.Type == agentapi.ActionUpgrade:
-		verb, text = "agent.upgrade", "ordered the upgrade to "+a.Upgrade().Version+" of"
+		return "agent.upgrade", "the upgrade to " + a.Upgrade().Version + " of"
 	}
+	return "agent.action", string(a.Type) + " of"
+}
+
+// entryOf returns the audit entry about an order, which is written before the first agent is
+// changed. It says what was asked for; ended records what was done, where that may differ.
+func entryOf(ctx context.Context, a fleet.Action, agentIDs []string, do step) fleet.AuditEntry {
+	verb, what := recordedAs(a)
+	text := "ordered " + what
 	if len(agentIDs) == 1 {
 		text += " agent " + agentIDs[0]
 	} else {
@@ -768,9 +877,9 @@ func (s *Service) record(ctx context.Context, a fleet.Action, agentIDs []string,
 		text += ", in spite of the " + map[string]string{"freeze": "freeze", "exposure": "exposure budget"}[rail]
 		data["override"] = do.override
 	}
-	return audit.Record(ctx, s.Store.Audit(), a.CreatedAt, fleet.AuditEntry{
-		Actor: a.CreatedBy, Verb: verb, Subject: a.ID, Why: do.why, Text: text, Data: event.Data(data),
-	})
+	return fleet.AuditEntry{
+		ID: fleet.NewID(), At: a.CreatedAt, Actor: a.CreatedBy, Verb: verb, Subject: a.ID, Why: cmp.Or(do.why, audit.Why(ctx)), Text: a.CreatedBy + " " + text, Data: event.Data(data),
+	}
 }
 
 // inOrderOf returns some in the order of ids. An agent's position in the action decides
@@ -824,12 +933,15 @@ const markTries = 4
 // the action. It returns the others.
 func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]Verdict, error) {
 	var refused []Verdict
-	refuse := func(agent fleet.Agent, err error) { refused = append(refused, Verdict{agent, err}) }
+	refuse := func(agent fleet.Agent, err error) { refused = append(refused, Verdict{Agent: agent, Err: err}) }
 	todo := make([]fleet.Agent, 0, len(verdicts))
 	for i := range verdicts {
-		if v := &verdicts[i]; v.Err != nil {
+		switch v := &verdicts[i]; {
+		case v.Err != nil:
 			refuse(v.Agent, v.Err)
-		} else {
+		case v.begun:
+			a.Agents = append(a.Agents, v.Agent.ID)
+		default:
 			todo = append(todo, v.Agent)
 		}
 	}
@@ -889,8 +1001,14 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 }
 
 func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (fleet.Action, error) {
-	target, err := s.Store.Actions().Get(ctx, actionID)
+	prepared, err := s.preparingAction(ctx, actionID)
 	if err != nil {
+		return fleet.Action{}, err
+	}
+	var target fleet.Action
+	if prepared != nil { // it is cancelled once it exists
+		target = prepared.Action
+	} else if target, err = s.Store.Actions().Get(ctx, actionID); err != nil {
 		return fleet.Action{}, err
 	}
 	counts, err := s.Store.Results().Counts(ctx, []string{actionID})
@@ -898,44 +1016,116 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 		return fleet.Action{}, err
 	}
 	now := s.Now.UTC()
-	if err := target.CheckCancel(counts[actionID], now); err != nil {
-		return fleet.Action{}, err
+	if prepared == nil {
+		err = target.CheckCancel(counts[actionID], now)
+	} else {
+		err = target.CheckCancelType()
 	}
-	err = audit.Record(ctx, s.Store.Audit(), now, fleet.AuditEntry{
-		Actor: actor, Verb: "action.cancel", Subject: actionID, Why: why, Text: "cancelled the " + upgradeText(target),
-	})
 	if err != nil {
-		return fleet.Action{}, err
-	}
-	if err := s.Store.Actions().Cancel(ctx, actionID, now); err != nil {
 		return fleet.Action{}, err
 	}
 	c := fleet.Action{
-		ID: fleet.CancelID(actionID), Type: agentapi.ActionCancel, Agents: target.Agents, Actioned: len(target.Agents),
-		CreatedAt: now, CreatedBy: actor, Expiration: target.Expiration, Data: event.Data(agentapi.CancelData{TargetID: actionID}),
+		ID: fleet.CancelID(actionID), Type: agentapi.ActionCancel, CreatedAt: now, CreatedBy: actor, Expiration: target.Expiration,
+		Data: event.Data(agentapi.CancelData{TargetID: actionID}),
 	}
-	err = s.create(ctx, &c)
-	if fleet.KindOf(err) == fleet.Conflict { // cancelled before
-		return s.Store.Actions().Get(ctx, c.ID)
+	done, err := s.accept(ctx, []fleet.AcceptedOrder{{ID: c.ID, Kind: cancelKind, Action: c, AgentIDs: []string{}, Entry: fleet.AuditEntry{
+		ID: fleet.NewID(), At: now, Actor: actor, Verb: "action.cancel", Subject: actionID, Why: cmp.Or(why, audit.Why(ctx)), Text: actor + " cancelled the " + upgradeText(target),
+	}}}, []step{{}})
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	return done[0], nil
+}
+
+// carryOutCancel marks the action as cancelled, creates the CANCEL, and takes their marks from the
+// agents that have not received the action. The others lose it when they answer.
+func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.AcceptedOrder) (fleet.Action, error) {
+	actionID := o.Action.Cancels()
+	if err := s.waitUntilCreated(ctx, actionID); err != nil {
+		return fleet.Action{}, err
+	}
+	target, err := s.Store.Actions().Get(ctx, actionID)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	now := s.Now.UTC()
+	if err := s.Store.Actions().Cancel(ctx, actionID, now); err != nil {
+		return fleet.Action{}, err
+	}
+	c := o.Action
+	c.Agents, c.Actioned = target.Agents, len(target.Agents)
+	if err = s.create(ctx, &c); fleet.KindOf(err) == fleet.Conflict { // it was cancelled before
+		c, err = s.Store.Actions().Get(ctx, c.ID)
 	}
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	// Agents that never received it lose their mark now, the others when they answer.
-	agents, err := s.Store.Agents().GetMany(ctx, target.Agents)
-	if err != nil {
-		return fleet.Action{}, err
-	}
-	for _, a := range agents {
-		if a.Waits(actionID) {
-			if _, err := store.UpdateAgent(ctx, s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { return a.CancelUpgrade(actionID, now) }); err != nil {
+	if target.Type == agentapi.ActionUpgrade {
+		ids, err := s.Store.Agents().InOrder(ctx, target.Agents)
+		if err != nil {
+			return fleet.Action{}, err
+		}
+		for some := range slices.Chunk(ids, s.pageSize()) {
+			err := s.updateEach(ctx, some, func(a *fleet.Agent) bool { return a.Waits(actionID) && a.CancelUpgrade(actionID, now) })
+			if err == nil {
+				r.handled.Add(int64(len(some)))
+				err = s.hold(ctx, o)
+			}
+			if err != nil {
 				return fleet.Action{}, err
 			}
 		}
 	}
-	cancelled := fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: actor}
+	cancelled := fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: o.Action.CreatedBy}
 	s.Events.Publish(ctx, append([]fleet.Event{cancelled}, agentEvents(target)...)...)
 	return c, nil
+}
+
+// waitUntilCreated waits while the order of an action is being carried out.
+func (s *Service) waitUntilCreated(ctx context.Context, actionID string) error {
+	for {
+		prepared, err := s.preparingAction(ctx, actionID)
+		if err != nil || prepared == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(joinInterval):
+		}
+	}
+}
+
+// updateEach changes the agents that change reports true for, in one write, and again those that
+// another writer has changed meanwhile. Missing agents are left out.
+func (s *Service) updateEach(ctx context.Context, ids []string, change func(*fleet.Agent) bool) error {
+	for try := 1; len(ids) > 0; try++ {
+		agents, err := s.Store.Agents().GetMany(ctx, ids)
+		if err != nil {
+			return err
+		}
+		changed := make([]fleet.Agent, 0, len(agents))
+		for i := range agents {
+			if change(&agents[i]) {
+				changed = append(changed, agents[i])
+			}
+		}
+		errs, err := s.Store.Agents().UpdateMany(ctx, changed)
+		if err != nil {
+			return err
+		}
+		ids = nil
+		for i, err := range errs {
+			switch kind := fleet.KindOf(err); {
+			case err == nil || kind == fleet.NotFound:
+			case kind == fleet.Conflict && try < markTries:
+				ids = append(ids, changed[i].ID)
+			default:
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // upgradeText says what an UPGRADE or a STAGE does.
@@ -1054,6 +1244,8 @@ type Status struct {
 	// Unended is how many agents' upgrade has not ended, whatever they have acknowledged.
 	Unended int
 	Errors  []fleet.Result
+	// Preparing is set while the order is being carried out. Then the action does not exist yet.
+	Preparing *Preparing
 	// unrecorded: no upgrade has ended by the history, so the results of an earlier server count.
 	unrecorded bool
 }
@@ -1085,8 +1277,15 @@ func (s *Service) List(ctx context.Context, q store.ActionQuery, errorSize int) 
 
 // Status returns the status of one action, or of a new revision of a policy.
 func (s *Service) Status(ctx context.Context, id string, errorSize int) (Status, error) {
+	prepared, err := s.preparingAction(ctx, id)
+	if err != nil {
+		return Status{}, err
+	}
 	a, err := s.Store.Actions().Get(ctx, id)
-	if fleet.KindOf(err) == fleet.NotFound {
+	switch {
+	case fleet.KindOf(err) == fleet.NotFound && prepared != nil:
+		return *prepared, nil
+	case fleet.KindOf(err) == fleet.NotFound:
 		return s.policyChange(ctx, id, err)
 	}
 	if err != nil {

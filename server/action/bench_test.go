@@ -26,6 +26,21 @@ import (
 // each agent, which other load on the machine changes little.
 func BenchmarkUpgrade(b *testing.B) {
 	const fleetSize = 5000
+	service, o := benchService(b, fleetSize)
+	begin := processor.Spent(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		a, err := service.Upgrade(b.Context(), o)
+		if err != nil || len(a.Agents) != fleetSize {
+			b.Fatal(len(a.Agents), err)
+		}
+	}
+	b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
+}
+
+// benchService returns a service with a fleet, and an order for all of it.
+func benchService(b *testing.B, fleetSize int) (*action.Service, action.UpgradeOrder) {
+	b.Helper()
 	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -54,16 +69,29 @@ func BenchmarkUpgrade(b *testing.B) {
 		b.Fatal(err)
 	}
 	service := &action.Service{Store: s, Health: &health, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
-	o := action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
-	begin := processor.Spent(b)
+	return service, action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
+}
+
+// BenchmarkCancel runs the cancellation of an order for a fleet, none of which has received it.
+func BenchmarkCancel(b *testing.B) {
+	const fleetSize = 5000
+	service, o := benchService(b, fleetSize)
 	b.ReportAllocs()
+	var spent float64
 	for b.Loop() {
+		b.StopTimer()
 		a, err := service.Upgrade(b.Context(), o)
 		if err != nil || len(a.Agents) != fleetSize {
 			b.Fatal(len(a.Agents), err)
 		}
+		begin := processor.Spent(b)
+		b.StartTimer()
+		if _, err := service.Cancel(b.Context(), a.ID, "ann"); err != nil {
+			b.Fatal(err)
+		}
+		spent += float64(processor.Spent(b) - begin)
 	}
-	b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
+	b.ReportMetric(spent/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
 }
 
 // benchAgent returns an agent with metadata like those of Muster's agents, 1.5 KB.

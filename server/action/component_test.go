@@ -161,7 +161,8 @@ func TestComponentGoesBackToTheVersionThatItsHostKeeps(t *testing.T) {
 	}
 	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Limit: 10})
 	w.must(err)
-	if len(entries) != 1 || entries[0].Verb != "component.rollback" || !strings.Contains(entries[0].Text, "the rollback of component web to 2.3.0 of") {
+	if len(entries) != 2 || entries[1].Verb != "component.rollback" || entries[1].Text != "ann ordered the rollback of component web to 2.3.0 of 3 agents" ||
+		entries[0].Verb != "component.rollback" || entries[0].Text != "ann's order is carried out: the rollback of component web to 2.3.0 of 1 of 3 agents; 2 were refused" {
 		t.Errorf("the audit trail has %+v", entries)
 	}
 }

@@ -3,9 +3,11 @@ package action
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -17,12 +19,10 @@ type Order struct {
 	Type agentapi.ActionType
 	// Data must have what the type needs; see agentapi. Keys that the type does not have
 	// are not delivered, as by Fleet Server.
-	Data     json.RawMessage
-	AgentIDs []string
-	Selected bool // as in UpgradeOrder
-	Single   bool // as in UpgradeOrder
-	// Check reports why an agent cannot follow; nil: all that are enrolled can.
-	Check func(*fleet.Agent) error
+	Data     json.RawMessage `json:"-"` // the action has it
+	AgentIDs []string        `json:"-"`
+	Selected bool            // as in UpgradeOrder
+	Single   bool            // as in UpgradeOrder
 	// Force also permits agents of an active rollout to be migrated to another server.
 	Force bool
 	// StartTime is nil for at once, and Expiration for fleet.DefaultExpiration later.
@@ -41,18 +41,34 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	if err := s.seal(&a); err != nil {
-		return fleet.Action{}, err
-	}
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
+	key := fleet.NewID() // a digest of secrets could be guessed
+	if !hasSecrets(&a) {
+		var earlier *fleet.Action
+		if key, earlier, err = s.ordered(ctx, o.Single, "other", &o, a.Data, o.Actor, o.AgentIDs); err != nil || earlier != nil {
+			return deref(earlier), err
+		}
+	}
+	if err := s.seal(&a); err != nil {
+		return fleet.Action{}, err
+	}
+	do, err := o.step(ctx, s, &a, o.AgentIDs)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	return s.order(ctx, a, o.AgentIDs, do, key, "other", &o)
+}
+
+func (o *Order) step(ctx context.Context, s *Service, a *fleet.Action, _ []string) (step, error) {
+	can, err := s.checkOf(ctx, o.Type)
 	do := step{
 		check: func(a *fleet.Agent) error {
-			if err := a.CheckEnrolled(); err != nil || o.Check == nil {
+			if err := a.CheckEnrolled(); err != nil {
 				return err
 			}
-			return o.Check(a)
+			return can(a)
 		},
 		// Only a migration takes an agent away from its rollout.
 		locked: o.Force || o.Type != agentapi.ActionMigrate,
@@ -63,8 +79,78 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 		do.begin = func(agent *fleet.Agent) {
 			agent.RequestDiagnostics(fleet.DiagnosticsRequest{ActionID: a.ID, At: a.CreatedAt, Until: *a.Expiration, By: a.CreatedBy})
 		}
+		do.begun = func(agent *fleet.Agent) bool { return agent.DiagnosticsRequested(a.ID) }
 	}
-	return s.order(ctx, a, o.AgentIDs, nil, do)
+	return do, err
+}
+
+const (
+	// minPrivilegeVersion and minMigrateVersion are the first versions of the agent that
+	// know the actions, as in Kibana.
+	minPrivilegeVersion = "9.3.0"
+	minMigrateVersion   = "9.2.0"
+)
+
+// ErrUnprivileged is in the error of an agent that has no root privilege already.
+var ErrUnprivileged = errors.New("is already unprivileged")
+
+// checkOf returns a function that reports why an agent cannot follow an action of a type.
+func (s *Service) checkOf(ctx context.Context, kind agentapi.ActionType) (func(*fleet.Agent) error, error) {
+	switch kind {
+	case agentapi.ActionRequestDiagnostics:
+		return (*fleet.Agent).CheckDiagnostics, nil
+	case agentapi.ActionPrivilegeLevelChange:
+		return checkPrivilege, nil
+	case agentapi.ActionMigrate:
+		return s.checkMigrate(ctx)
+	}
+	return func(*fleet.Agent) error { return nil }, nil
+}
+
+func checkPrivilege(a *fleet.Agent) error {
+	var reports struct {
+		Elastic struct {
+			Agent struct {
+				Unprivileged bool `json:"unprivileged"`
+			} `json:"agent"`
+		} `json:"elastic"`
+	}
+	_ = json.Unmarshal(a.LocalMetadata, &reports) // agents of other makers send what they like
+	switch {
+	case reports.Elastic.Agent.Unprivileged:
+		return &fleet.Error{Kind: fleet.Invalid, Message: "Agent " + a.ID + " is already unprivileged", Err: ErrUnprivileged}
+	case olderThan(a, minPrivilegeVersion):
+		return fleet.Errorf(fleet.Invalid, "Cannot remove root privilege. Privilege level change is supported from version %s.", minPrivilegeVersion)
+	}
+	return nil
+}
+
+// checkMigrate refuses the agents of protected policies, as Kibana does: their hosts would need
+// the uninstall token.
+func (s *Service) checkMigrate(ctx context.Context) (func(*fleet.Agent) error, error) {
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	protected := map[string]bool{}
+	for _, p := range policies {
+		protected[p.ID] = p.Protected
+	}
+	return func(a *fleet.Agent) error {
+		switch {
+		case protected[a.PolicyID]:
+			return fleet.Errorf(fleet.Forbidden, "Agent is protected and cannot be migrated")
+		case olderThan(a, minMigrateVersion):
+			return fleet.Errorf(fleet.Invalid, "Agent cannot be migrated. Migrate action is supported from version %s.", minMigrateVersion)
+		case !a.Host().Elastic.Agent.Upgradeable:
+			return fleet.Errorf(fleet.Invalid, "Containerized agents cannot be migrated")
+		}
+		return nil
+	}, err
+}
+
+// olderThan reports whether the agent runs a version below one. It is false if the agent
+// reports none.
+func olderThan(a *fleet.Agent, version string) bool {
+	cmp, err := manifest.CompareVersions(a.Version, version)
+	return err == nil && cmp < 0
 }
 
 // action returns the action of the order, without its agents.

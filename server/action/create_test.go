@@ -15,7 +15,8 @@ import (
 // An action of each type is delivered with the keys that Fleet Server delivers, and
 // without others.
 func TestCreateDeliversDataOfType(t *testing.T) {
-	w := newWorld(t, "a")
+	w := newWorld(t)
+	w.enrol("a", "9.3.0")
 	for _, c := range []struct {
 		kind       agentapi.ActionType
 		data, want string
@@ -151,7 +152,9 @@ func TestCreateRefusesUnenrolledAgents(t *testing.T) {
 
 // An agent that has migrated is another server's.
 func TestMigratedAgentIsUnenrolled(t *testing.T) {
-	w := newWorld(t, "a", "b")
+	w := newWorld(t)
+	w.enrol("a", "9.3.0")
+	w.enrol("b", "9.3.0")
 	o := action.Order{Type: agentapi.ActionMigrate, Data: json.RawMessage(`{"target_uri": "https://other", "enrollment_token": "t"}`), AgentIDs: []string{"a", "b"}}
 	a, err := w.service.Create(t.Context(), o)
 	w.must(err)

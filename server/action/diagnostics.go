@@ -25,6 +25,6 @@ func (s *Service) RequestDiagnostics(ctx context.Context, o DiagnosticsOrder) (f
 	until := s.Now.UTC().Add(fleet.DiagnosticsExpiration)
 	return s.Create(ctx, Order{
 		Type: agentapi.ActionRequestDiagnostics, Data: event.Data(o.RequestDiagnosticsData), Expiration: &until,
-		AgentIDs: o.AgentIDs, Selected: o.Selected, Single: o.Single, Check: (*fleet.Agent).CheckDiagnostics, Actor: o.Actor,
+		AgentIDs: o.AgentIDs, Selected: o.Selected, Single: o.Single, Actor: o.Actor,
 	})
 }

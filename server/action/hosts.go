@@ -55,8 +55,15 @@ type HostQuery struct {
 // the Progress of a Status does: the history has what has ended, also after newer orders, and
 // the documents have what is under way.
 func (s *Service) Hosts(ctx context.Context, actionID string, q HostQuery) ([]Host, int, error) {
-	a, err := s.Store.Actions().Get(ctx, actionID)
+	prepared, err := s.preparingAction(ctx, actionID)
 	if err != nil {
+		return nil, 0, err
+	}
+	a, err := s.Store.Actions().Get(ctx, actionID)
+	switch {
+	case prepared != nil && fleet.KindOf(err) == fleet.NotFound:
+		return nil, 0, fleet.Errorf(fleet.Conflict, "action %s is being prepared, %d of its %d agents so far: its hosts are listed once it is", actionID, prepared.Preparing.Handled, prepared.Preparing.Agents)
+	case err != nil:
 		return nil, 0, err
 	}
 	list, err := s.statuses(ctx, []fleet.Action{a}, 0)

@@ -75,7 +75,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Automatic: o.Automatic, Rollout: o.Rollout, Expiration: &o.Expiration,
 		Data: event.Data(data),
 	}
-	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {
+	verdicts, err := s.judge(ctx, o.AgentIDs, step{check: func(agent *fleet.Agent) error {
 		switch {
 		case gone[agent.ID]:
 			return fleet.Errorf(fleet.Conflict, "the offer to agent %s was withdrawn", agent.ID)
@@ -83,7 +83,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 			return nil
 		}
 		return do.check(agent)
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *Service) offered(ctx context.Context, a fleet.Action, o Offer, do step)
 	if len(left) == 0 {
 		return refused, nil
 	}
-	verdicts, err := s.judge(ctx, left, do.check)
+	verdicts, err := s.judge(ctx, left, do)
 	if err != nil {
 		return nil, err
 	}

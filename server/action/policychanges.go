@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// ListWithPolicies is List with new revisions of policies among the actions, as in Kibana:
+// ListWithPolicies is List with orders that are being carried out, and with new revisions of
+// policies among the actions, as in Kibana:
 // each revision of a policy except its first is a POLICY_CHANGE, which counts the policy's
 // agents, and those of them that have this revision or a later one. Policies keep their
 // latest revisions only, so the list of actions goes further back.
@@ -22,7 +24,11 @@ func (s *Service) ListWithPolicies(ctx context.Context, q store.ActionQuery, err
 	if err != nil {
 		return nil, err
 	}
-	changes := policyChanges(policies, q.From, q.Until)
+	orders, err := s.preparing(ctx) // before the actions, so that an order is in one of the lists
+	if err != nil {
+		return nil, err
+	}
+	changes := newestFirst(policyChanges(policies, q.From, q.Until), createdBetween(orders, q.From, q.Until), math.MaxInt)
 	before, err := changesBefore(changes, q.Offset, func(i int) (*time.Time, error) {
 		one := q
 		one.Offset, one.Limit, one.Except = i, 1, append(slices.Clone(q.Except), notListed...)
@@ -40,7 +46,10 @@ func (s *Service) ListWithPolicies(ctx context.Context, q store.ActionQuery, err
 	if err != nil {
 		return nil, err
 	}
-	page := newestFirst(actions, changes[before:], q.Limit)
+	changes = slices.DeleteFunc(changes[before:], func(c Status) bool { // its action was created meanwhile
+		return c.Preparing != nil && slices.ContainsFunc(actions, func(a Status) bool { return a.ID == c.ID })
+	})
+	page := newestFirst(actions, changes, q.Limit)
 	return page, s.countPolicies(ctx, page)
 }
 
@@ -66,6 +75,13 @@ func policyChanges(policies []fleet.Policy, from, until *time.Time) []Status {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.Policy.ID, b.Policy.ID), cmp.Compare(b.Policy.Revision, a.Policy.Revision))
 	})
 	return out
+}
+
+// createdBetween returns the statuses of the actions that were ordered at or between two times.
+func createdBetween(list []Status, from, until *time.Time) []Status {
+	return slices.DeleteFunc(list, func(st Status) bool {
+		return from != nil && st.CreatedAt.Before(*from) || until != nil && st.CreatedAt.After(*until)
+	})
 }
 
 // policyChange returns the POLICY_CHANGE of an id, or missing if there is none.

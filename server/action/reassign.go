@@ -11,9 +11,9 @@ import (
 // ReassignOrder gives agents another policy.
 type ReassignOrder struct {
 	PolicyID string
-	AgentIDs []string
-	Selected bool // as in UpgradeOrder
-	Single   bool // as in UpgradeOrder
+	AgentIDs []string `json:"-"`
+	Selected bool     // as in UpgradeOrder
+	Single   bool     // as in UpgradeOrder
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -22,6 +22,10 @@ type ReassignOrder struct {
 // delivered to them. They have no revision of the policy until they report one. Agents that have the
 // policy already become error results of the action, unless the order is Single.
 func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, error) {
+	key, earlier, err := s.ordered(ctx, o.Single, "reassign", &o, nil, o.Actor, o.AgentIDs)
+	if err != nil || earlier != nil {
+		return deref(earlier), err
+	}
 	do, err := s.reassignStep(ctx, o)
 	if err != nil {
 		return fleet.Action{}, err
@@ -37,7 +41,16 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 	}
 	a := newAction(agentapi.ActionPolicyReassign, o.Actor, s.Now.UTC())
 	a.Data = event.Data(agentapi.PolicyReassignData{PolicyID: o.PolicyID})
-	return s.order(ctx, a, o.AgentIDs, nil, do)
+	return s.order(ctx, a, o.AgentIDs, do, key, "reassign", &o)
+}
+
+// An agent that has the policy already, when the order is resumed, has it from this order: those
+// that had it before are few, and get an action that changes nothing.
+func (o *ReassignOrder) step(ctx context.Context, s *Service, _ *fleet.Action, agentIDs []string) (step, error) {
+	o.AgentIDs = agentIDs
+	do, err := s.reassignStep(ctx, *o)
+	do.begun = func(a *fleet.Agent) bool { return a.Active && a.PolicyID == o.PolicyID }
+	return do, err
 }
 
 // CheckPolicy returns an error unless the policy exists and is not managed.

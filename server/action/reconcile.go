@@ -102,11 +102,28 @@ func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.T
 		if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
 			return err
 		}
+		if acts[id] == nil {
+			prepared, err := s.preparingAction(ctx, id)
+			if err != nil {
+				return err
+			}
+			if prepared != nil {
+				waiting[id] = nil // the order goes on, and ends with the action
+				continue
+			}
+			// The order may have ended between the two.
+			if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
+				return err
+			}
+		}
 		if answered[id], err = s.Store.Results().Answered(ctx, id, agentIDs); err != nil {
 			return err
 		}
 	}
 	for _, u := range under {
+		if waiting[u.actionID] == nil {
+			continue
+		}
 		var result *fleet.Result
 		if answered[u.actionID][u.agent.ID] {
 			if result, err = optional(s.Store.Results().Get(ctx, u.actionID, u.agent.ID)); err != nil {

@@ -3,6 +3,7 @@ package action
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -13,8 +14,8 @@ import (
 
 // RollbackOrder asks agents to go back to the version before.
 type RollbackOrder struct {
-	AgentIDs []string
-	Selected bool // as in UpgradeOrder
+	AgentIDs []string `json:"-"`
+	Selected bool     // as in UpgradeOrder
 	// TakeOver is the declared fleet whose agents are meant, as in Claim, and Why the reason.
 	TakeOver, Why string
 	// Actor is the name of the admin key.
@@ -35,10 +36,7 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 		return err
 	}
 	now := s.Now.UTC()
-	check, err := s.unlessManaged(ctx, func(a *fleet.Agent) error {
-		_, err := a.CheckRollback(now)
-		return err
-	}, "Cannot roll back upgrade for agent %s on hosted agent policy %s: it is managed (is_managed)")
+	check, err := s.checkAgentRollback(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -51,15 +49,30 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 	})
 }
 
+// checkAgentRollback returns a function that reports why an agent cannot go back to any version.
+func (s *Service) checkAgentRollback(ctx context.Context, now time.Time) (func(*fleet.Agent) error, error) {
+	return s.unlessManaged(ctx, func(a *fleet.Agent) error {
+		_, err := a.CheckRollback(now)
+		return err
+	}, "Cannot roll back upgrade for agent %s on hosted agent policy %s: it is managed (is_managed)")
+}
+
 // Rollback creates an UPGRADE action for each version that agents would go back to, the
 // newest first. Agents that cannot go back become error results of the first action; if
-// none can, Rollback fails. If it fails after some of the actions were created, it
-// returns them with the error.
+// none can, Rollback fails. If it fails after some of the orders were accepted, it
+// returns the actions that exist with the error.
 func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action, error) {
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return nil, err
+	}
+	key := keyOf("rollback", &o, nil, o.Actor, o.AgentIDs)
+	if earlier, found, err := s.again(ctx, key); err != nil || found {
+		return earlier, err
+	}
 	now := s.Now.UTC()
 	byVersion := map[string]*rollbackTo{}
 	var (
-		refused  []fleet.Result
+		refused  []string
 		first    error // why
 		versions []string
 	)
@@ -76,7 +89,7 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 	}
 	err = s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
 		if v.Err != nil {
-			refused = append(refused, fleet.Result{AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error()})
+			refused = append(refused, v.Agent.ID)
 			if first == nil {
 				first = v.Err
 			}
@@ -100,16 +113,48 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 		return nil, err
 	}
 	manifest.SortVersions(versions)
-	var actions []fleet.Action
+	var orders []fleet.AcceptedOrder
+	var steps []step
 	for _, version := range versions {
-		a, err := s.rollback(ctx, o, byVersion[version], refused)
-		if err != nil {
-			return actions, err
+		to := byVersion[version]
+		a := fleet.Action{
+			ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
+			Expiration: &to.expires, Data: event.Data(agentapi.UpgradeData{Version: version, Rollback: true}),
 		}
+		ids := slices.Concat(to.agents, refused) // the latter are refused again, for the same reason
 		refused = nil
-		actions = append(actions, a)
+		do, err := o.step(ctx, s, &a, ids)
+		if err != nil {
+			return nil, err
+		}
+		orders, steps = append(orders, fleet.AcceptedOrder{
+			ID: key + " " + version, Kind: "rollback", Terms: event.Data(&o), Action: a, AgentIDs: ids, Entry: entryOf(ctx, a, ids, do),
+		}), append(steps, do)
 	}
-	return actions, nil
+	return s.accept(ctx, orders, steps)
+}
+
+func (o *RollbackOrder) step(ctx context.Context, s *Service, a *fleet.Action, _ []string) (step, error) {
+	now, version := a.CreatedAt, a.Upgrade().Version
+	can, err := s.checkAgentRollback(ctx, now)
+	return step{
+		why: o.Why,
+		check: func(agent *fleet.Agent) error {
+			if err := can(agent); err != nil {
+				return err
+			}
+			goes, err := agent.CheckRollback(now)
+			if err == nil && goes.Version != version {
+				err = fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile, and would now go back to %s: look at it and try again", agent.ID, goes.Version)
+			}
+			return err
+		},
+		begin: func(agent *fleet.Agent) {
+			agent.BeginRollback(a.ID, version, now)
+			agent.OrderedBy(fleet.Orderer{By: o.Actor, Why: o.Why}, now)
+		},
+		begun: func(agent *fleet.Agent) bool { return marked(agent, a.ID) },
+	}, err
 }
 
 // rollbackTo is the part of an order for one version.
@@ -142,27 +187,4 @@ func noneCan(agents int, first error) error {
 		Message: fmt.Sprintf("none of the %d agents can be rolled back: %v, and so on", agents, first),
 		Err:     first,
 	}
-}
-
-// rollback creates the action for one version.
-func (s *Service) rollback(ctx context.Context, o RollbackOrder, to *rollbackTo, refused []fleet.Result) (fleet.Action, error) {
-	now := s.Now.UTC()
-	a := fleet.Action{
-		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
-		Expiration: &to.expires, Data: event.Data(agentapi.UpgradeData{Version: to.version, Rollback: true}),
-	}
-	return s.order(ctx, a, to.agents, refused, step{
-		why: o.Why,
-		check: func(agent *fleet.Agent) error {
-			goes, err := agent.CheckRollback(now)
-			if err == nil && goes.Version != to.version {
-				err = fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile, and would now go back to %s: look at it and try again", agent.ID, goes.Version)
-			}
-			return err
-		},
-		begin: func(agent *fleet.Agent) {
-			agent.BeginRollback(a.ID, to.version, now)
-			agent.OrderedBy(fleet.Orderer{By: o.Actor, Why: o.Why}, now)
-		},
-	})
 }

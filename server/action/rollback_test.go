@@ -99,8 +99,8 @@ func TestRollbackChecksAChangedAgentAgain(t *testing.T) {
 	}
 }
 
-// The server dies between the marks and the action.
-func TestReconcileUpgradesClearsMarksOfARollbackWithoutAction(t *testing.T) {
+// The store goes away between the marks and the action.
+func TestRollbackIsContinuedAfterTheStoreWasAway(t *testing.T) {
 	w := newWorld(t, "a")
 	w.keep("a", "1.0.0", time.Hour)
 	w.store.create = away
@@ -109,11 +109,14 @@ func TestReconcileUpgradesClearsMarksOfARollbackWithoutAction(t *testing.T) {
 	w.store.create = nil
 	w.now = w.now.Add(fleet.CreateGrace + time.Second)
 	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
-	if a := w.agent("a"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeFailed {
-		t.Errorf("after the grace: %q", a.UpgradeStatus)
+	if a := w.agent("a"); !a.Upgrading() {
+		t.Errorf("the mark of an order that goes on was cleared: %q", a.UpgradeStatus)
 	}
-	_, err = w.service.Rollback(t.Context(), back("a")) // it can be tried again
+	done, err := w.service.Rollback(t.Context(), back("a"))
 	w.must(err)
+	if got := w.agent("a"); len(done) != 1 || !slices.Equal(done[0].Agents, []string{"a"}) || got.UpgradeActionID != done[0].ID {
+		t.Errorf("the repeated order made %+v, the agent is %s of %s", done, got.UpgradeStatus, got.UpgradeActionID)
+	}
 }
 
 // The watcher has put the older version back, which is never heard of again.

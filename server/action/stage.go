@@ -16,8 +16,8 @@ type StageOrder struct {
 	// Component is the name of the component, empty for the agents themselves.
 	Component string
 	fleet.UpgradeRequest
-	AgentIDs []string
-	Selected bool // as in UpgradeOrder
+	AgentIDs []string `json:"-"`
+	Selected bool     // as in UpgradeOrder
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -35,6 +35,10 @@ func (s *Service) EachStageVerdict(ctx context.Context, o StageOrder, f func(Ver
 // changes nothing that runs, so neither freezes nor the exposure budget nor running rollouts
 // hold it, and agents are not marked: they report what they have staged.
 func (s *Service) Stage(ctx context.Context, o StageOrder) (fleet.Action, error) {
+	key, earlier, err := s.ordered(ctx, false, "stage", &o, nil, o.Actor, o.AgentIDs)
+	if err != nil || earlier != nil {
+		return deref(earlier), err
+	}
 	do, catalog, err := s.stageStep(ctx, o)
 	if err != nil {
 		return fleet.Action{}, err
@@ -47,7 +51,13 @@ func (s *Service) Stage(ctx context.Context, o StageOrder) (fleet.Action, error)
 	}
 	return s.order(ctx, fleet.Action{
 		ID: id, Type: agentapi.ActionStage, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expires, Data: event.Data(data),
-	}, o.AgentIDs, nil, do)
+	}, o.AgentIDs, do, key, "stage", &o)
+}
+
+func (o *StageOrder) step(ctx context.Context, s *Service, _ *fleet.Action, agentIDs []string) (step, error) {
+	o.AgentIDs = agentIDs
+	do, _, err := s.stageStep(ctx, *o)
+	return do, err
 }
 
 // stageStep returns what a stage checks of each agent: what an upgrade does, and whether the

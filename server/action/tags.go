@@ -33,8 +33,8 @@ func checkTags(field string, tags []string) error {
 // TagsOrder adds tags to agents and removes others.
 type TagsOrder struct {
 	Add, Remove []string
-	AgentIDs    []string
-	Selected    bool // as in UpgradeOrder
+	AgentIDs    []string `json:"-"`
+	Selected    bool     // as in UpgradeOrder
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -52,12 +52,21 @@ func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
-	check, err := s.unlessManaged(ctx, func(*fleet.Agent) error { return nil }, "Cannot modify tags on a hosted agent: %s has policy %s, which is managed (is_managed)")
+	key, earlier, err := s.ordered(ctx, false, "tag", &o, nil, o.Actor, o.AgentIDs)
+	if err != nil || earlier != nil {
+		return deref(earlier), err
+	}
+	a := newAction(agentapi.ActionUpdateTags, o.Actor, s.Now.UTC()) // it expires so that retention may remove it
+	do, err := o.step(ctx, s, &a, o.AgentIDs)
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	// It expires so that retention may remove it.
-	return s.order(ctx, newAction(agentapi.ActionUpdateTags, o.Actor, s.Now.UTC()), o.AgentIDs, nil, step{
+	return s.order(ctx, a, o.AgentIDs, do, key, "tag", &o)
+}
+
+func (o *TagsOrder) step(ctx context.Context, s *Service, _ *fleet.Action, _ []string) (step, error) {
+	check, err := s.unlessManaged(ctx, func(*fleet.Agent) error { return nil }, "Cannot modify tags on a hosted agent: %s has policy %s, which is managed (is_managed)")
+	return step{
 		check: check,
 		begin: func(a *fleet.Agent) {
 			kept := slices.DeleteFunc(slices.Clone(a.Tags), func(t string) bool { return slices.Contains(o.Remove, t) })
@@ -65,7 +74,7 @@ func (s *Service) Tag(ctx context.Context, o TagsOrder) (fleet.Action, error) {
 		},
 		locked: true,
 		done:   "its tags were changed",
-	})
+	}, err
 }
 
 // unique returns the texts without repetitions, in their order.

@@ -10,9 +10,9 @@ import (
 
 // UnenrollOrder asks agents to leave the fleet.
 type UnenrollOrder struct {
-	AgentIDs []string
-	Selected bool // as in UpgradeOrder
-	Single   bool // as in UpgradeOrder
+	AgentIDs []string `json:"-"`
+	Selected bool     // as in UpgradeOrder
+	Single   bool     // as in UpgradeOrder
 	// Revoke unenrols the agents at once, without asking them, and revokes their keys.
 	Revoke bool
 	// Force also unenrols agents of managed policies, and those of an active rollout, which
@@ -45,6 +45,10 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
+	key, earlier, err := s.ordered(ctx, o.Single, "unenrol", &o, nil, o.Actor, o.AgentIDs)
+	if err != nil || earlier != nil {
+		return deref(earlier), err
+	}
 	now := s.Now.UTC()
 	do, err := s.unenrollStep(ctx, o, now)
 	if err != nil {
@@ -54,7 +58,11 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 	if o.Revoke {
 		a.Type = agentapi.ActionForceUnenroll
 	}
-	return s.order(ctx, a, o.AgentIDs, nil, do)
+	return s.order(ctx, a, o.AgentIDs, do, key, "unenrol", &o)
+}
+
+func (o *UnenrollOrder) step(ctx context.Context, s *Service, a *fleet.Action, _ []string) (step, error) {
+	return s.unenrollStep(ctx, *o, a.CreatedAt)
 }
 
 func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Time) (do step, err error) {
@@ -72,6 +80,7 @@ func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Ti
 	if o.Revoke {
 		do.begin = func(a *fleet.Agent) { unenroll(a, now, "revoked") }
 		do.done = "its keys were revoked"
+		do.begun = func(a *fleet.Agent) bool { return !a.Active && a.UnenrolledAt != nil && a.UnenrolledAt.Equal(now) }
 	}
 	if !o.Force {
 		do.check, err = s.unlessManaged(ctx, do.check, "Cannot unenroll %s from a hosted agent policy %s: it is managed (is_managed), so send force to unenrol it")

@@ -349,7 +349,9 @@ func TestRolloutSecondsSpreadTheStarts(t *testing.T) {
 func TestReconcileUpgradesClearsMarksWithoutAnAction(t *testing.T) {
 	w := newWorld(t, "a")
 	w.store.create = away
-	_, err := w.service.Upgrade(t.Context(), order("1.1.0", "a"))
+	o := order("1.1.0", "a")
+	o.Single = true // an order of several agents is continued instead
+	_, err := w.service.Upgrade(t.Context(), o)
 	w.wantKind(err, fleet.Unavailable, "away")
 	w.store.create = nil
 	w.now = w.now.Add(fleet.CreateGrace - time.Second)

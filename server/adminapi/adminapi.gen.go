@@ -1799,6 +1799,15 @@ type ActionOrMessage struct {
 	Message *string `json:"message,omitempty"`
 }
 
+// ActionPreparing Present while the server carries the order out, also after the caller has gone away or the server was restarted. The agents get the action afterwards.
+type ActionPreparing struct {
+	// Agents Agents that the operator selected
+	Agents int `json:"agents"`
+
+	// Handled Agents that the server has handled so far
+	Handled int `json:"handled"`
+}
+
 // ActionState defines model for ActionState.
 type ActionState string
 
@@ -1842,6 +1851,9 @@ type ActionStatus struct {
 
 	// PolicyId The policy of a POLICY_CHANGE
 	PolicyId *string `json:"policyId,omitempty"`
+
+	// Preparing Present while the server carries the order out, also after the caller has gone away or the server was restarted. The agents get the action afterwards.
+	Preparing *ActionPreparing `json:"preparing,omitempty"`
 
 	// Progress Agents by the state of their upgrade; a state without agents is absent
 	Progress *ProgressCounts `json:"progress,omitempty"`

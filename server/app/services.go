@@ -140,7 +140,11 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	wake := specreconcile.NewWake()
 	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: wake.Signal, Log: log, Now: now}
 	owners := declare.NewOwners(declarations)
-	actions := &action.Service{Store: db, Feed: feed, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
+	var orders *lease.Holder
+	if db.PackageData() != nil { // else the store belongs to this server
+		orders = &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
+	}
+	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {
@@ -237,6 +241,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.actions.CarryOutOrders, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

@@ -35,6 +35,14 @@ func Begin(ctx context.Context, why string) (context.Context, *Change) {
 	return context.WithValue(ctx, changeKey{}, c), c
 }
 
+// Why returns the reason of the call that Begin has returned ctx for, empty if there is none.
+func Why(ctx context.Context) string {
+	if c, _ := ctx.Value(changeKey{}).(*Change); c != nil {
+		return c.why
+	}
+	return ""
+}
+
 // Recorded reports whether an entry was written with the change's context. It must not be
 // called before the work that uses the context has ended.
 func (c *Change) Recorded() bool { return c.recorded }

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/keyfile"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // sealer opens the encryption key in dir, and makes the installation's first one.
@@ -26,8 +27,14 @@ const migration = `{"target_uri":"https://other:8220","enrollment_token":"t"}`
 
 func (w *world) migrate() fleet.Action {
 	w.t.Helper()
+	run := func(version string) {
+		_, err := store.UpdateAgent(w.t.Context(), w.store.Agents(), agentID, func(a *fleet.Agent) bool { a.Version = version; return true })
+		w.must(err)
+	}
+	run("9.3.0") // older ones cannot migrate
 	a, err := w.actions.Create(w.t.Context(), action.Order{Type: agentapi.ActionMigrate, Data: json.RawMessage(migration), AgentIDs: []string{agentID}})
 	w.must(err)
+	run("1.0.0")
 	return a
 }
 

@@ -28,7 +28,7 @@ func (a *client) newActions() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tCOMMITTED\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
 					for _, s := range got.Items {
-						add(s.ActionId, actionType(s), s.Outcome, actionVersion(s), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
+						add(s.ActionId, actionType(s), actionState(s), actionVersion(s), s.NbAgentsDone, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
 					}
 				})
 				for _, s := range got.Items {
@@ -113,6 +113,15 @@ func actionType(s adminapi.ActionStatus) string {
 		kind += " of " + *s.Component
 	}
 	return kind
+}
+
+// actionState returns how an action stands, and while the server still carries the order out, how
+// far it is.
+func actionState(s adminapi.ActionStatus) string {
+	if p := s.Preparing; p != nil {
+		return fmt.Sprintf("ORDERING %d of %d", p.Handled, p.Agents)
+	}
+	return string(s.Outcome)
 }
 
 // actionVersion returns the version of an action, and of a POLICY_CHANGE the policy's

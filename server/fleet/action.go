@@ -288,10 +288,18 @@ func (a Action) StateAt(counts ResultCounts, now time.Time) ActionState {
 	return ActionInProgress
 }
 
-// CheckCancel returns an error if the action cannot be cancelled at now.
-func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
+// CheckCancelType returns an error if actions of its type cannot be cancelled.
+func (a Action) CheckCancelType() error {
 	if a.Type != agentapi.ActionUpgrade && a.Type != agentapi.ActionStage {
 		return Errorf(Invalid, "action %s is of type %s: only an UPGRADE or a STAGE can be cancelled", a.ID, a.Type)
+	}
+	return nil
+}
+
+// CheckCancel returns an error if the action cannot be cancelled at now.
+func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
+	if err := a.CheckCancelType(); err != nil {
+		return err
 	}
 	switch state := a.StateAt(counts, now); state {
 	case ActionInProgress, ActionRolloutPassed, ActionCancelled:

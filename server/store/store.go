@@ -64,6 +64,8 @@ type Store interface {
 	Leases() Collection[fleet.Lease]
 	RolloutGroups() Collection[fleet.RolloutGroup]
 	DeclaredFleets() Collection[fleet.DeclaredFleet]
+	// AcceptedOrders has at most fleet.MaxAcceptedOrders documents, of up to some MB each.
+	AcceptedOrders() Collection[fleet.AcceptedOrder]
 	PolicyLocks() Collection[fleet.PolicyLock]
 	ExposureRules() Collection[fleet.ExposureRule]
 	Freezes() Collection[fleet.Freeze]

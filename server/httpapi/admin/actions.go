@@ -59,6 +59,9 @@ func renderAction(s *action.Status, now time.Time) adminapi.ActionStatus {
 	}
 	a.IsAutomatic = ptr(s.Automatic)
 	addActionProgress(&a, s)
+	if s.Preparing != nil {
+		a.Preparing = &adminapi.ActionPreparing{Handled: s.Preparing.Handled, Agents: s.Preparing.Agents}
+	}
 	if s.Policy.ID == "" { // a change of a policy is no stored action
 		commands := each(s.Commands(s.Counts, now), renderCommand)
 		a.Commands = &commands

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -185,41 +183,12 @@ func (h *Handlers) agentsOfActions(c *gin.Context) error {
 	return nil
 }
 
-const (
-	// minPrivilegeVersion and minMigrateVersion are the first versions of the agent that
-	// know the actions, as in Kibana.
-	minPrivilegeVersion = "9.3.0"
-	minMigrateVersion   = "9.2.0"
-)
-
-// olderThan reports whether the agent runs a version below one. It is false if the agent
-// reports none.
-func olderThan(a *fleet.Agent, version string) bool {
-	cmp, err := manifest.CompareVersions(a.Version, version)
-	return err == nil && cmp < 0
-}
-
-// errUnprivileged is the error of an agent that has no root privilege already.
-var errUnprivileged = errors.New("is already unprivileged")
-
-func checkPrivilege(a *fleet.Agent) error {
-	elastic, _ := object(a.LocalMetadata)["elastic"].(map[string]any)
-	reports, _ := elastic["agent"].(map[string]any)
-	switch {
-	case reports["unprivileged"] == true:
-		return &fleet.Error{Kind: fleet.Invalid, Message: "Agent " + a.ID + " is already unprivileged", Err: errUnprivileged}
-	case olderThan(a, minPrivilegeVersion):
-		return fleet.Errorf(fleet.Invalid, "Cannot remove root privilege. Privilege level change is supported from version %s.", minPrivilegeVersion)
-	}
-	return nil
-}
-
 func privilegeOrder(user *adminapi.PrivilegeUser, ids []string, selected bool) action.Order {
 	data := map[string]any{"unprivileged": true}
 	if user != nil {
 		data["user_info"] = user
 	}
-	return action.Order{Type: agentapi.ActionPrivilegeLevelChange, Data: event.Data(data), AgentIDs: ids, Selected: selected, Check: checkPrivilege}
+	return action.Order{Type: agentapi.ActionPrivilegeLevelChange, Data: event.Data(data), AgentIDs: ids, Selected: selected}
 }
 
 func (h *Handlers) changePrivilege(c *gin.Context) error {
@@ -230,7 +199,7 @@ func (h *Handlers) changePrivilege(c *gin.Context) error {
 	o := privilegeOrder(req.UserInfo, []string{c.Param("agentId")}, false)
 	o.Single, o.Actor = true, actor(c)
 	a, err := h.Actions.Create(c.Request.Context(), o)
-	if errors.Is(err, errUnprivileged) {
+	if errors.Is(err, action.ErrUnprivileged) {
 		c.Set(dryKey, true)
 		c.JSON(http.StatusOK, adminapi.ActionOrMessage{Message: ptr(err.Error())})
 		return nil
@@ -250,42 +219,18 @@ func (h *Handlers) bulkChangePrivilege(c *gin.Context) error {
 	})
 }
 
-// migrateOrder returns the order of a migration. An agent of a protected policy stays, as
-// in Kibana: its host would need the uninstall token.
-func (h *Handlers) migrateOrder(ctx context.Context, uri, token string, settings *adminapi.MigrateSettings, ids []string, selected bool) (action.Order, error) {
-	var o action.Order
+func migrateOrder(uri, token string, settings *adminapi.MigrateSettings, ids []string, selected bool) (action.Order, error) {
 	if u, err := url.Parse(uri); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return o, fleet.FieldError("body.uri", "is %q, want the URL of a server, such as https://fleet.example.com:8220", uri)
+		return action.Order{}, fleet.FieldError("body.uri", "is %q, want the URL of a server, such as https://fleet.example.com:8220", uri)
 	}
 	if token == "" {
-		return o, fleet.FieldError("body.enrollment_token", "is missing: create one at the server to migrate to")
-	}
-	policies, _, err := h.Store.Policies().List(ctx, 0, 0)
-	if err != nil {
-		return o, err
-	}
-	protected := map[string]bool{}
-	for _, p := range policies {
-		protected[p.ID] = p.Protected
+		return action.Order{}, fleet.FieldError("body.enrollment_token", "is missing: create one at the server to migrate to")
 	}
 	data := agentapi.MigrateData{TargetURI: uri, EnrollmentToken: token}
 	if settings != nil {
 		data.Settings = event.Data(settings)
 	}
-	return action.Order{
-		Type: agentapi.ActionMigrate, Data: event.Data(data), AgentIDs: ids, Selected: selected,
-		Check: func(a *fleet.Agent) error {
-			switch {
-			case protected[a.PolicyID]:
-				return fleet.Errorf(fleet.Forbidden, "Agent is protected and cannot be migrated")
-			case olderThan(a, minMigrateVersion):
-				return fleet.Errorf(fleet.Invalid, "Agent cannot be migrated. Migrate action is supported from version %s.", minMigrateVersion)
-			case !a.Host().Elastic.Agent.Upgradeable:
-				return fleet.Errorf(fleet.Invalid, "Containerized agents cannot be migrated")
-			}
-			return nil
-		},
-	}, nil
+	return action.Order{Type: agentapi.ActionMigrate, Data: event.Data(data), AgentIDs: ids, Selected: selected}, nil
 }
 
 func (h *Handlers) migrateAgent(c *gin.Context) error {
@@ -293,7 +238,7 @@ func (h *Handlers) migrateAgent(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	o, err := h.migrateOrder(c.Request.Context(), req.Uri, req.EnrollmentToken, req.Settings, []string{c.Param("agentId")}, false)
+	o, err := migrateOrder(req.Uri, req.EnrollmentToken, req.Settings, []string{c.Param("agentId")}, false)
 	if err != nil {
 		return err
 	}
@@ -312,7 +257,7 @@ func (h *Handlers) bulkMigrate(c *gin.Context) error {
 		if s := req.Settings; s != nil && s.ReplaceToken != nil {
 			return fleet.Action{}, fleet.FieldError("body.settings.replace_token", "definition for this key is missing")
 		}
-		o, err := h.migrateOrder(ctx, req.Uri, req.EnrollmentToken, req.Settings, ids, selected)
+		o, err := migrateOrder(req.Uri, req.EnrollmentToken, req.Settings, ids, selected)
 		if err != nil {
 			return fleet.Action{}, err
 		}

@@ -90,6 +90,10 @@ func (m *Mortal) Previews() store.Collection[fleet.Preview] {
 	return counted[fleet.Preview]{m.Store.Previews(), m}
 }
 
+func (m *Mortal) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
+	return counted[fleet.AcceptedOrder]{m.Store.AcceptedOrders(), m}
+}
+
 func (m *Mortal) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return counted[fleet.PolicyLock]{m.Store.PolicyLocks(), m}
 }

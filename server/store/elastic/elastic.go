@@ -102,6 +102,12 @@ func (s *Store) Previews() store.Collection[fleet.Preview] {
 	return c
 }
 
+func (s *Store) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
+	c := small(s, "accepted order", func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision })
+	c.page = largePage
+	return c
+}
+
 func (s *Store) Leases() store.Collection[fleet.Lease] {
 	return small(s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision })
 }

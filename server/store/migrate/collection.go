@@ -22,7 +22,7 @@ type collection[T any] struct {
 // pages are the page sizes of collections with large documents: a rollout with many batches
 // has 300 KB, a preview of many targets 30 MB, and a group that names ten thousand agents
 // 400 KB.
-var pages = map[string]int{"rollouts": 20, "rollout groups": 20, "previews": 1}
+var pages = map[string]int{"rollouts": 20, "rollout groups": 20, "previews": 1, "accepted orders": 1}
 
 func of[T any](name string, get func(store.Store) store.Collection[T], head func(*T) (string, *int64)) noun {
 	c := collection[T]{of: get, head: head, page: 500}

@@ -46,6 +46,7 @@ var nouns = []noun{
 	of("packages", store.Store.Packages, func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision }),
 	{name: "actions", total: countActions, copy: copyActions, each: eachAction},
 	{name: "agents", total: countAgents, copy: copyAgents, each: eachAgent},
+	of("accepted orders", store.Store.AcceptedOrders, func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "results", total: unknown, copy: copyResults, each: eachResult},
 	of("rollouts", func(s store.Store) store.Collection[fleet.Rollout] { return s.Rollouts() }, func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "targets", total: unknown, copy: copyTargets, each: eachTarget},

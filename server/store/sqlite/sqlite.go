@@ -116,6 +116,10 @@ func (s *Store) Previews() store.Collection[fleet.Preview] {
 	return collection[fleet.Preview]{s, "preview", func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }}
 }
 
+func (s *Store) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
+	return collection[fleet.AcceptedOrder]{s, "accepted order", func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Leases() store.Collection[fleet.Lease] {
 	return collection[fleet.Lease]{s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision }}
 }

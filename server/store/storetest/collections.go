@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -175,6 +176,18 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.Preview, n int) { v.Offline = n },
 		mutate: func(v *fleet.Preview) { v.Targets[0].Values[0], v.Exposure.Limit = "modified", 9 },
 	}.visit(f, "previews")
+	noun[fleet.AcceptedOrder]{
+		of: store.Store.AcceptedOrders,
+		make: func(i int) fleet.AcceptedOrder {
+			return fleet.AcceptedOrder{
+				ID: fmt.Sprintf("%064x", i), Kind: "upgrade", Terms: []byte(`{"Version":"1.1.0"}`), AgentIDs: []string{"a", "b"}, Handled: 1, Entry: fleet.AuditEntry{ID: "e", At: when(i), Actor: "ann", Verb: "agent.upgrade", Subject: "act", Why: "<w>", Text: "ann did it"},
+				Action: fleet.Action{ID: "act", Type: agentapi.ActionUpgrade, Data: []byte(`{"version":"1.1.0"}`), CreatedAt: when(i), CreatedBy: "ann"},
+			}
+		},
+		head:   func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.AcceptedOrder, n int) { v.Handled = n },
+		mutate: func(v *fleet.AcceptedOrder) { v.AgentIDs[0], v.Terms[2] = "modified", 'X' },
+	}.visit(f, "accepted orders")
 	noun[fleet.Lease]{
 		of:     store.Store.Leases,
 		make:   func(i int) fleet.Lease { return fleet.Lease{ID: fmt.Sprint("rollout/", i), Holder: "host-1", Beat: 1} },

@@ -87,6 +87,7 @@ const outcomeTones: Record<ActionStatus["outcome"], Tone> = {
 
 /** outcomeLook: while any host is watched the action has not ended, whatever was acknowledged. */
 export function outcomeLook(a: ActionStatus, now: number): { word: string; tone: Tone } {
+  if (a.preparing) return { word: `Ordering, ${a.preparing.handled.toLocaleString()} of ${a.preparing.agents.toLocaleString()}`, tone: "move" };
   if (isScheduled(a, now)) return { word: "Scheduled", tone: "away" };
   if (a.outcome === "IN_PROGRESS") {
     const moving = partsOf(a).filter((p) => p.tone === "move" || p.tone === "watch");

@@ -3860,6 +3860,14 @@ export interface components {
             /** @description Its failures by cause, the most frequent first */
             causes?: components["schemas"]["RolloutCause"][];
             commands?: components["schemas"]["Command"][];
+            preparing?: components["schemas"]["ActionPreparing"];
+        };
+        /** @description Present while the server carries the order out, also after the caller has gone away or the server was restarted. The agents get the action afterwards. */
+        ActionPreparing: {
+            /** @description Agents that the server has handled so far */
+            handled: number;
+            /** @description Agents that the operator selected */
+            agents: number;
         };
         ActionStatusItem: {
             item: components["schemas"]["ActionStatus"];

@@ -1,0 +1,446 @@
+package action_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+var errKilled = errors.New("killed")
+
+// mortalStore is a store whose process dies at its nth write of an order: before it, or after it
+// and before it gets the result.
+type mortalStore struct {
+	store.Store
+	at    int // 0: never
+	after bool
+
+	mu     sync.Mutex
+	writes int
+	dead   bool
+}
+
+func (m *mortalStore) write(do func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return errKilled
+	}
+	if m.writes++; m.writes != m.at {
+		return do()
+	}
+	m.dead = true
+	if m.after {
+		_ = do()
+	}
+	return errKilled
+}
+
+func (m *mortalStore) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes
+}
+
+func (m *mortalStore) Agents() store.Agents   { return mortalAgents{m.Store.Agents(), m} }
+func (m *mortalStore) Actions() store.Actions { return mortalActions{m.Store.Actions(), m} }
+func (m *mortalStore) Results() store.Results { return mortalResults{m.Store.Results(), m} }
+func (m *mortalStore) Audit() store.Audit     { return mortalAudit{m.Store.Audit(), m} }
+func (m *mortalStore) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
+	return mortalOrders{m.Store.AcceptedOrders(), m}
+}
+
+type mortalAgents struct {
+	store.Agents
+	m *mortalStore
+}
+
+func (a mortalAgents) UpdateMany(ctx context.Context, agents []fleet.Agent) (errs []error, err error) {
+	err = a.m.write(func() (err error) { errs, err = a.Agents.UpdateMany(ctx, agents); return err })
+	return errs, err
+}
+
+type mortalActions struct {
+	store.Actions
+	m *mortalStore
+}
+
+func (a mortalActions) Create(ctx context.Context, act fleet.Action) (seq int64, err error) {
+	err = a.m.write(func() (err error) { seq, err = a.Actions.Create(ctx, act); return err })
+	return seq, err
+}
+
+func (a mortalActions) Cancel(ctx context.Context, id string, at time.Time) error {
+	return a.m.write(func() error { return a.Actions.Cancel(ctx, id, at) })
+}
+
+type mortalResults struct {
+	store.Results
+	m *mortalStore
+}
+
+func (r mortalResults) Put(ctx context.Context, list []fleet.Result) (changed []bool, err error) {
+	err = r.m.write(func() (err error) { changed, err = r.Results.Put(ctx, list); return err })
+	return changed, err
+}
+
+type mortalAudit struct {
+	store.Audit
+	m *mortalStore
+}
+
+func (a mortalAudit) Append(ctx context.Context, list []fleet.AuditEntry) error {
+	return a.m.write(func() error { return a.Audit.Append(ctx, list) })
+}
+
+type mortalOrders struct {
+	store.Collection[fleet.AcceptedOrder]
+	m *mortalStore
+}
+
+func (c mortalOrders) Create(ctx context.Context, o fleet.AcceptedOrder) error {
+	return c.m.write(func() error { return c.Collection.Create(ctx, o) })
+}
+
+func (c mortalOrders) Delete(ctx context.Context, id string) error {
+	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
+}
+
+// bulkOrder gives an order for agents and returns its action.
+type bulkOrder func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error)
+
+// bulkOrders are the orders that end the same, wherever a server dies. "gone" does not exist.
+var bulkOrders = map[string]bulkOrder{
+	"upgrade": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Upgrade(ctx, order("1.1.0", ids...))
+	},
+	"rollback": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		all, err := s.Rollback(ctx, action.RollbackOrder{AgentIDs: ids, Actor: "ann"})
+		if err != nil || len(all) != 1 {
+			return fleet.Action{}, cmp.Or(err, fmt.Errorf("%d actions", len(all)))
+		}
+		return all[0], nil
+	},
+	"revoke": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Unenroll(ctx, action.UnenrollOrder{AgentIDs: ids, Revoke: true, Actor: "ann"})
+	},
+	"unenrol": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Unenroll(ctx, action.UnenrollOrder{AgentIDs: ids, Actor: "ann"})
+	},
+	"reassign": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Reassign(ctx, action.ReassignOrder{PolicyID: "other", AgentIDs: ids, Actor: "ann"})
+	},
+	"tag": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Tag(ctx, action.TagsOrder{Add: []string{"new"}, Remove: []string{"old"}, AgentIDs: ids, Actor: "ann"})
+	},
+	"diagnostics": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.RequestDiagnostics(ctx, action.DiagnosticsOrder{AgentIDs: ids, Actor: "ann"})
+	},
+	"settings": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Create(ctx, action.Order{Type: agentapi.ActionSettings, Data: event.Data(map[string]any{"log_level": "debug"}), AgentIDs: ids, Actor: "ann"})
+	},
+	"cancel": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Cancel(ctx, "up", "ann")
+	},
+}
+
+var bulkIDs = []string{"a", "b", "c", "d", "e"}
+
+// bulkWorld has the agents of bulkIDs in pages of two, with all that the orders need.
+func bulkWorld(t *testing.T, kind string) *world {
+	t.Helper()
+	w := newWorld(t, bulkIDs...)
+	w.must(w.store.Policies().Create(t.Context(), fleet.Policy{ID: "other", Name: "other"}))
+	for _, id := range bulkIDs {
+		w.change(id, func(a *fleet.Agent) { a.Tags = []string{"old"} })
+		if kind == "rollback" {
+			w.keep(id, "0.9.0", time.Hour)
+		}
+	}
+	if kind == "cancel" {
+		expires := w.now.Add(time.Hour)
+		for _, id := range bulkIDs {
+			w.change(id, func(a *fleet.Agent) { a.BeginUpgrade("up", "1.1.0", w.now) })
+		}
+		_, err := w.store.Actions().Create(t.Context(), fleet.Action{
+			ID: "up", Type: agentapi.ActionUpgrade, Agents: bulkIDs, Actioned: len(bulkIDs), CreatedAt: w.now, CreatedBy: "ann", Expiration: &expires,
+			Data: event.Data(agentapi.UpgradeData{Version: "1.1.0"}),
+		})
+		w.must(err)
+	}
+	return w
+}
+
+func (w *world) server(m *mortalStore) *action.Service {
+	w.t.Helper()
+	s := w.serve(m)
+	s.SetPage(2)
+	return s
+}
+
+// openOrders returns how many orders are accepted and not carried out.
+func (w *world) openOrders() int {
+	w.t.Helper()
+	_, n, err := w.store.AcceptedOrders().List(w.t.Context(), 0, 0)
+	w.must(err)
+	return n
+}
+
+// untilCarriedOut waits until no order is open.
+func (w *world) untilCarriedOut() {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); w.openOrders() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatal("after 20 s the order is not carried out")
+		}
+	}
+}
+
+// leftBehind returns what is stored of orders, without ids that are chosen at random.
+func (w *world) leftBehind() string {
+	w.t.Helper()
+	ctx := w.t.Context()
+	actions, err := w.store.Actions().After(ctx, 0, 100)
+	w.must(err)
+	var text strings.Builder
+	var names []string
+	for i, a := range actions {
+		names = append(names, a.ID, fmt.Sprint("action ", i))
+	}
+	name := strings.NewReplacer(names...)
+	for _, a := range actions {
+		fmt.Fprintf(&text, "%s %s for %v of %d cancelled %t\n", name.Replace(a.ID), a.Type, a.Agents, a.Actioned, a.CancelledAt != nil)
+		for _, id := range append([]string{"gone"}, bulkIDs...) {
+			if r := w.result(a, id); r != nil {
+				fmt.Fprintf(&text, "  %s: %q %q\n", id, r.Message, r.Error)
+			}
+		}
+	}
+	for _, id := range bulkIDs {
+		a := w.agent(id)
+		fmt.Fprintf(&text, "%s: active %t %q asked %t policy %s tags %v upgrade %q by %s, %d diagnostics\n", id, a.Active, a.UnenrolledReason, a.UnenrollmentStartedAt != nil,
+			a.PolicyID, a.Tags, a.UpgradeStatus, name.Replace(a.UpgradeActionID), len(a.Diagnostics))
+	}
+	entries, _, err := w.store.Audit().List(ctx, store.AuditQuery{Limit: 100})
+	w.must(err)
+	for _, e := range entries {
+		fmt.Fprintf(&text, "%s %s %s\n", e.Verb, name.Replace(e.Subject), name.Replace(e.Text))
+	}
+	return text.String()
+}
+
+// An order for many agents ends the same wherever the server dies that carries it out: the next
+// server continues it by itself, or because the caller asks again.
+func TestAcceptedOrderIsCarriedOutAfterACrashAtAnyWrite(t *testing.T) {
+	for kind, give := range bulkOrders {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			run := func(at int) (end string, writes int) {
+				w := bulkWorld(t, kind)
+				ids := append([]string{"gone"}, bulkIDs...)
+				m := &mortalStore{Store: w.store, at: at, after: at%2 == 0}
+				_, err := give(t.Context(), w.server(m), ids)
+				if (at > 0) != errors.Is(err, errKilled) {
+					t.Fatalf("killed at write %d, the answer was %v", at, err)
+				}
+				if at > 0 {
+					next := w.server(&mortalStore{Store: w.store})
+					if accepted := w.openOrders() > 0; !accepted && at <= 2 || accepted && at%3 == 0 {
+						_, err = give(t.Context(), next, ids)
+						w.must(err)
+					} else {
+						w.must(next.ContinueOrders(t.Context()))
+						w.untilCarriedOut()
+					}
+				}
+				if n := w.openOrders(); n > 0 {
+					t.Errorf("killed at write %d, %d orders are left", at, n)
+				}
+				return w.leftBehind(), m.count()
+			}
+			whole, writes := run(0)
+			if writes < 5 {
+				t.Errorf("it makes only %d writes", writes)
+			}
+			for at := 1; at <= writes; at += rollouttest.Slower {
+				if end, _ := run(at); end != whole {
+					t.Errorf("killed at write %d it ends as\n%s\nwant\n%s", at, end, whole)
+				}
+			}
+		})
+	}
+}
+
+// A client that gives up has ordered all the same, and the audit trail says what was done.
+func TestOrderIsCarriedOutWithoutItsCaller(t *testing.T) {
+	for kind, give := range bulkOrders {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			whole := bulkWorld(t, kind)
+			_, err := give(t.Context(), whole.server(&mortalStore{Store: whole.store}), bulkIDs)
+			whole.must(err)
+
+			w := bulkWorld(t, kind)
+			ctx, giveUp := context.WithCancel(t.Context())
+			s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, giveUp}})
+			if _, err := give(ctx, s, bulkIDs); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "the server carries the order out") {
+				t.Fatalf("the caller that gave up got %v", err)
+			}
+			w.untilCarriedOut()
+			if got, want := w.leftBehind(), whole.leftBehind(); got != want {
+				t.Errorf("without its caller it ends as\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// actsBeforeWrite calls act when an order that was accepted begins with its agents.
+type actsBeforeWrite struct {
+	store.Store
+	act func()
+}
+
+func (s *actsBeforeWrite) Agents() store.Agents { return actingAgents{s.Store.Agents(), s} }
+
+type actingAgents struct {
+	store.Agents
+	s *actsBeforeWrite
+}
+
+func (a actingAgents) InOrder(ctx context.Context, ids []string) ([]string, error) {
+	a.s.act()
+	time.Sleep(10 * time.Millisecond) // so that the caller notices before the order is done
+	return a.Agents.InOrder(ctx, ids)
+}
+
+// The same call again, while the first one is carried out, is the same order.
+func TestRepeatedOrderJoinsTheFirst(t *testing.T) {
+	for kind, give := range bulkOrders {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := bulkWorld(t, kind)
+			hold, held := make(chan struct{}), make(chan struct{})
+			once := sync.OnceFunc(func() { close(held); <-hold })
+			s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+			first := make(chan fleet.Action, 1)
+			go func() {
+				a, err := give(t.Context(), s, bulkIDs)
+				if err != nil {
+					t.Error(err)
+				}
+				first <- a
+			}()
+			<-held
+			second := make(chan fleet.Action, 1)
+			go func() {
+				a, err := give(t.Context(), s, bulkIDs)
+				if err != nil {
+					t.Error(err)
+				}
+				second <- a
+			}()
+			time.Sleep(20 * time.Millisecond)
+			close(hold)
+			if a, b := <-first, <-second; a.ID == "" || a.ID != b.ID || !slices.Equal(a.Agents, bulkIDs) {
+				t.Errorf("the two calls made %s and %s, for %v", a.ID, b.ID, a.Agents)
+			}
+		})
+	}
+}
+
+// A cancel, interrupted or not, is complete when it is asked for again.
+func TestRepeatedCancelContinues(t *testing.T) {
+	w := bulkWorld(t, "cancel")
+	w.must(w.store.Actions().Cancel(t.Context(), "up", w.now)) // an earlier version died here
+	_, err := w.service.Cancel(t.Context(), "up", "ann")
+	w.must(err)
+	for _, id := range bulkIDs {
+		if w.upgrading(id) {
+			t.Errorf("%s still has the mark of the cancelled upgrade", id)
+		}
+	}
+}
+
+func TestOrderInProgressIsListedAndCancelled(t *testing.T) {
+	w := bulkWorld(t, "upgrade")
+	hold, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held); <-hold })
+	s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+	go func() { _, _ = s.Upgrade(t.Context(), order("1.1.0", bulkIDs...)) }()
+	<-held
+	list, err := s.ListWithPolicies(t.Context(), store.ActionQuery{Limit: 10}, 5)
+	w.must(err)
+	if len(list) != 1 || list[0].Preparing == nil || *list[0].Preparing != (action.Preparing{Agents: 5}) || list[0].State != fleet.ActionInProgress || list[0].Actioned != 5 {
+		t.Fatalf("the list is %+v", list)
+	}
+	id := list[0].ID
+	st, err := s.Status(t.Context(), id, 5)
+	w.must(err)
+	if st.Preparing == nil || st.ID != id {
+		t.Errorf("the status is %+v", st)
+	}
+	_, _, err = s.Hosts(t.Context(), id, action.HostQuery{Limit: 10})
+	w.wantKind(err, fleet.Conflict, "is being prepared, 0 of its 5 agents so far")
+	w.now = w.now.Add(fleet.CreateGrace + time.Second)
+	w.change("a", func(a *fleet.Agent) { a.BeginUpgrade(id, "1.1.0", w.now.Add(-2*fleet.CreateGrace)) }) // as the order does
+	w.must(s.ReconcileUpgradesOnce(t.Context()))
+	if !w.upgrading("a") {
+		t.Error("the mark of an order that is being carried out was cleared")
+	}
+	w.change("a", func(a *fleet.Agent) { a.CancelUpgrade(id, w.now) })
+	cancelled := make(chan error, 1)
+	go func() { _, err := s.Cancel(t.Context(), id, "ben"); cancelled <- err }()
+	time.Sleep(20 * time.Millisecond)
+	close(hold)
+	w.must(<-cancelled)
+	if st := w.status(fleet.Action{ID: id}); st.State != fleet.ActionCancelled || st.Preparing != nil {
+		t.Errorf("after the cancel it is %s, preparing %v", st.State, st.Preparing)
+	}
+	for _, id := range bulkIDs {
+		if w.upgrading(id) {
+			t.Errorf("%s still has the mark of the cancelled upgrade", id)
+		}
+	}
+}
+
+// A server that stops leaves its orders to the next one.
+func TestStoppingServerInterruptsItsOrders(t *testing.T) {
+	w := bulkWorld(t, "upgrade")
+	hold, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held); <-hold })
+	s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+	answered := make(chan error, 1)
+	go func() { _, err := s.Upgrade(t.Context(), order("1.1.0", bulkIDs...)); answered <- err }()
+	<-held
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() { s.CarryOutOrders(ctx); close(stopped) }()
+	stop()
+	time.Sleep(10 * time.Millisecond)
+	close(hold)
+	<-stopped
+	if err := <-answered; err == nil || w.openOrders() != 1 {
+		t.Fatalf("the caller got %v, %d orders are open", err, w.openOrders())
+	}
+	next := w.server(&mortalStore{Store: w.store})
+	w.must(next.ContinueOrders(t.Context()))
+	w.untilCarriedOut()
+	for _, id := range bulkIDs {
+		if !w.upgrading(id) {
+			t.Errorf("%s is not upgrading", id)
+		}
+	}
+}
