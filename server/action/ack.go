@@ -166,7 +166,7 @@ func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool
 		return agent.UpgradeEvent(), changed
 	case agentapi.ActionCancel:
 		name := agent.ComponentOf(a.Cancels())
-		changed := errText == "" && agent.CancelUpgrade(a.Cancels(), now)
+		changed := errText == "" && agent.ConfirmCancel(a.Cancels(), now)
 		if name != "" {
 			return agent.ComponentEvent(name), changed
 		}

@@ -206,7 +206,7 @@ func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Ti
 		if late {
 			u.Details = nil
 		}
-		return u.cancel() || late || changed
+		return u.cancelledBy(now) || late || changed
 	}
 	if d.State == agentapi.UpgradeFailed {
 		return u.end(d, now) || changed
@@ -383,6 +383,12 @@ func (u *ComponentUpgrade) cancel() bool {
 	return true
 }
 
+// cancelledBy handles the host's own report that it does not carry the order out.
+func (u *ComponentUpgrade) cancelledBy(now time.Time) bool {
+	cancelled := u.cancel()
+	return u.calledOff() && u.confirm(now) || cancelled
+}
+
 // observeAck is Agent.ObserveAck of a component: a success only means that the agent has
 // accepted the order, since the report says what is installed.
 func (u *ComponentUpgrade) observeAck(errText string, retry bool, now time.Time) bool {
@@ -390,12 +396,12 @@ func (u *ComponentUpgrade) observeAck(errText string, retry bool, now time.Time)
 		u.unpresume(now)
 	}
 	switch {
-	case retry || !u.Upgrading():
-		return false // or a check-in has reported it first
-	case errText == "":
+	case retry || errText == "":
 		return false
 	case wasCancelled(errText):
-		return u.cancel() // before the CANCEL itself is acknowledged
+		return u.cancelledBy(now) // before the CANCEL itself is acknowledged
+	case !u.Upgrading():
+		return false // a check-in has reported it first
 	}
 	u.fail(errText)
 	return true

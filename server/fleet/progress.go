@@ -102,6 +102,9 @@ type UpgradeOrder struct {
 	// UpgradePresumed means that the server has failed the upgrade without a report of its end. A
 	// later report shows that it continues.
 	UpgradePresumed bool `json:"upgrade_presumed,omitempty"`
+	// CancelConfirmedAt is when the host confirmed that it does not carry the order out. Nil after
+	// a cancellation: it may carry it out all the same.
+	CancelConfirmedAt *time.Time `json:"upgrade_cancel_confirmed_at,omitempty"`
 }
 
 // UnreportedGrace is how long an agent may check in without a report of an upgrade that it had
@@ -164,6 +167,15 @@ func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
 		phases = slices.Delete(phases, 1, 1+over) // the first has when it was ordered
 	}
 	o.UpgradePhases = phases
+}
+
+// confirm records that the host has confirmed the cancellation, and whether that is news.
+func (o *UpgradeOrder) confirm(now time.Time) bool {
+	if o.CancelConfirmedAt != nil {
+		return false
+	}
+	o.CancelConfirmedAt = &now
+	return true
 }
 
 // since returns when state s began if it is the last that was noted.

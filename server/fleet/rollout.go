@@ -419,6 +419,7 @@ const (
 	WhyNext         ReasonCode = "next"          // it is offered in the next round
 	WhyWatched      ReasonCode = "watched"       // its host still watches the new version
 	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
+	WhyUnconfirmed  ReasonCode = "unconfirmed"   // its host has not confirmed that the offer was withdrawn
 	WhyNewerServer  ReasonCode = "newer_server"  // only a newer server knows the rollout's strategy
 	WhyStaging      ReasonCode = "staging"       // the targets stage the version first
 	WhyVerify       ReasonCode = "verify"        // not all targets are ready to go in lockstep

@@ -29,6 +29,8 @@ type Subject struct {
 	Watch *Watch
 	// EndReported is UpgradeEndReported.
 	EndReported bool
+	// EndedAt and CancelConfirmedAt are those of UpgradeOrder.
+	EndedAt, CancelConfirmedAt *time.Time
 
 	component Component
 }
@@ -39,7 +41,7 @@ func (a *Agent) Of(component string) Subject {
 		return Subject{
 			Agent: a, Reported: true, Version: a.Version, VersionSince: a.VersionSince, LastHealthyVersion: a.LastHealthyVersion,
 			ActionID: a.UpgradeActionID, Target: a.UpgradeTarget, From: a.UpgradeFrom, StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt,
-			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported,
+			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported, EndedAt: a.UpgradeEndedAt, CancelConfirmedAt: a.CancelConfirmedAt,
 		}
 	}
 	c, reported := a.Component(component)
@@ -48,12 +50,30 @@ func (a *Agent) Of(component string) Subject {
 	return Subject{
 		Agent: a, Component: component, Reported: reported, Version: c.Version, VersionSince: c.Since, LastHealthyVersion: c.LastHealthyVersion,
 		ActionID: u.ActionID, Target: u.Target, From: u.From, StartedAt: u.StartedAt, UpgradedAt: u.UpgradedAt,
-		Status: u.Status, Details: u.Details, EndReported: true, component: c,
+		Status: u.Status, Details: u.Details, EndReported: true, EndedAt: u.UpgradeEndedAt, CancelConfirmedAt: u.CancelConfirmedAt, component: c,
 	}
 }
 
 // Upgrading reports whether an upgrade is under way or scheduled.
 func (s *Subject) Upgrading() bool { return s.StartedAt != nil && s.UpgradedAt == nil }
+
+// LateReportWindow is how long it takes until what a host does with an order is known: a watcher may
+// roll back an agent that was considered healthy, one that was considered silent may turn out to have
+// been rolled back, and one whose order was withdrawn may carry it out. Watchers watch for ten minutes,
+// and retry a rollback that fails for some more.
+const LateReportWindow = 30 * time.Minute
+
+// Unconfirmed reports whether the last upgrade was cancelled or withdrawn, and its host has not
+// confirmed that: if it has the order, it may carry it out all the same. Elastic's agents do not stop
+// a download for a CANCEL.
+func (s *Subject) Unconfirmed() bool {
+	return s.ActionID != "" && s.Status == UpgradeNone && s.StartedAt == nil && s.UpgradedAt == nil && s.CancelConfirmedAt == nil
+}
+
+// MayGoOn reports whether an upgrade that is Unconfirmed was called off within the LateReportWindow.
+func (s *Subject) MayGoOn(now time.Time) bool {
+	return s.Unconfirmed() && s.EndedAt != nil && now.Sub(*s.EndedAt) < LateReportWindow
+}
 
 // Busy reports whether something is under way that another upgrade would disturb.
 func (s *Subject) Busy() bool {

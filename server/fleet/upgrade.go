@@ -66,6 +66,8 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 			return true
 		}
 		a.runs(version, now)
+	}
+	if changed || a.calledOff() {
 		a.arrivedLate(details, now)
 	}
 	if details == nil {
@@ -95,7 +97,7 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 		return changed
 	}
 	if details.State == agentapi.UpgradeFailed && wasCancelled(details.Metadata.ErrorMsg) {
-		return a.dropCancelled(details.ActionID) || changed
+		return a.dropCancelled(details.ActionID, now) || changed
 	}
 	changed = a.observeStart(details, now) || changed
 	details = a.withReason(details)
@@ -306,13 +308,14 @@ func (a *Agent) observeAck(actionID, errText string, retry bool, now time.Time) 
 		return a.reached(now)
 	}
 	a.unpresume(now)
+	if wasCancelled(errText) { // before the CANCEL itself is acknowledged
+		cancelled := a.cancelUpgrade(actionID)
+		return a.confirmCancel(actionID, now) || cancelled
+	}
 	if !a.Upgrading() {
 		// A check-in reported the reason first, or the upgrade was rolled back after
 		// the target had been reached: then the details follow.
 		return false
-	}
-	if wasCancelled(errText) {
-		return a.cancelUpgrade(actionID) // before the CANCEL itself is acknowledged
 	}
 	phase := agentapi.UpgradeRequested
 	if d := a.UpgradeDetails; d != nil {
@@ -335,6 +338,25 @@ func (a *Agent) CancelUpgrade(actionID string, now time.Time) bool {
 	return a.noting(now, func() bool { return a.cancelUpgrade(actionID) })
 }
 
+// ConfirmCancel is CancelUpgrade if the host itself has confirmed that it does not carry the order
+// out.
+func (a *Agent) ConfirmCancel(actionID string, now time.Time) bool {
+	changed := a.CancelUpgrade(actionID, now)
+	name, u, ok := a.upgradedBy(actionID)
+	if !ok {
+		return a.confirmCancel(actionID, now) || changed
+	}
+	if u.calledOff() && u.confirm(now) {
+		a.setUpgrade(name, u)
+		changed = true
+	}
+	return changed
+}
+
+func (a *Agent) confirmCancel(actionID string, now time.Time) bool {
+	return actionID == a.UpgradeActionID && a.calledOff() && a.confirm(now)
+}
+
 func (a *Agent) cancelUpgrade(actionID string) bool {
 	if actionID != a.UpgradeActionID || !a.Upgrading() && !a.UpgradePresumed {
 		return false
@@ -346,12 +368,13 @@ func (a *Agent) cancelUpgrade(actionID string) bool {
 
 // dropCancelled handles the agent's report that its upgrade was cancelled. It also
 // drops a phase that the agent reported while the CANCEL was on its way.
-func (a *Agent) dropCancelled(actionID string) bool {
+func (a *Agent) dropCancelled(actionID string, now time.Time) bool {
 	late := a.UpgradeStatus == UpgradeNone && a.UpgradedAt == nil && a.UpgradeDetails != nil
 	if late {
 		a.UpgradeDetails = nil
 	}
-	return a.cancelUpgrade(actionID) || late
+	cancelled := a.cancelUpgrade(actionID)
+	return a.confirmCancel(actionID, now) || cancelled || late
 }
 
 // Bounds of [Agent.ReconcileUpgrade].

@@ -879,3 +879,49 @@ func (s *upgradeModel) giveUp(t *rapid.T) {
 		t.Fatalf("still updating: %+v", a)
 	}
 }
+
+// What was cancelled may go on until its host has confirmed that it does not.
+func TestCancellationIsConfirmedByTheHostOnly(t *testing.T) {
+	at := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name   string
+		says   func(a *Agent)
+		goesOn bool
+		isOff  bool
+	}{
+		{"the server alone", func(*Agent) {}, true, true},
+		{"a version of before", func(a *Agent) { a.ObserveUpgrade("1.0.0", nil, at) }, true, true},
+		{"a phase that it reported before it got the CANCEL", func(a *Agent) {
+			a.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{ActionID: "a1", TargetVersion: "1.1.0", State: agentapi.UpgradeDownloading}, at)
+		}, true, true},
+		{"the acknowledgement of the CANCEL", func(a *Agent) { a.ConfirmCancel("a1", at) }, false, true},
+		{"that of another CANCEL", func(a *Agent) { a.ConfirmCancel("a0", at) }, true, true},
+		{"the acknowledgement of the order", func(a *Agent) { a.ObserveAck("a1", agentapi.Cancelled, false, at) }, false, true},
+		{"the report that it was cancelled", func(a *Agent) {
+			a.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{ActionID: "a1", TargetVersion: "1.1.0", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{ErrorMsg: agentapi.Cancelled}}, at)
+		}, false, true},
+		{"the version, with a report of the upgrade", func(a *Agent) {
+			a.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: "a1", TargetVersion: "1.1.0", State: agentapi.UpgradeWatching}, at)
+		}, false, false},
+		{"the version first, and then a report of the upgrade", func(a *Agent) {
+			a.ObserveUpgrade("1.1.0", nil, at)
+			a.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: "a1", TargetVersion: "1.1.0", State: agentapi.UpgradeWatching}, at)
+		}, false, false},
+	} {
+		a := &Agent{ID: "a", Active: true, Version: "1.0.0"}
+		a.BeginUpgrade("a1", "1.1.0", at)
+		a.CancelUpgrade("a1", at)
+		c.says(a)
+		s := a.Of("")
+		if s.MayGoOn(at.Add(time.Minute)) != c.goesOn || s.MayGoOn(at.Add(LateReportWindow)) {
+			t.Errorf("after %s it may go on: %v", c.name, s.MayGoOn(at.Add(time.Minute)))
+		}
+		if off := a.UpgradedAt == nil; off != c.isOff {
+			t.Errorf("after %s it is called off: %v", c.name, off)
+		}
+		a.BeginUpgrade("a2", "1.1.0", at)
+		if a.CancelConfirmedAt != nil {
+			t.Errorf("after %s the next order begins as confirmed", c.name)
+		}
+	}
+}

@@ -39,16 +39,17 @@ func (c Scope) command() string {
 	return plan.CommandRollbackFailed
 }
 
-// holds reports whether a target in this state is rolled back. ScopeAll includes
-// targets under way, since the version that they are about to reach is undone.
-func (c Scope) holds(s fleet.TargetState) bool {
-	switch s {
+// holds reports whether a target is rolled back. ScopeAll includes targets under way, since
+// the version that they are about to reach is undone, and those that were called off and
+// whose hosts may carry the offer out all the same.
+func (c Scope) holds(t *fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) bool {
+	switch t.State {
 	case fleet.TargetFailed, fleet.TargetRolledBack:
 		return true
 	case fleet.TargetSucceeded, fleet.TargetVerifying, fleet.TargetUpgrading:
 		return c == ScopeAll
 	}
-	return false
+	return c == ScopeAll && plan.CancelDeadline(t, a, p).After(now)
 }
 
 // Rollback creates and starts a rollout that returns targets to their last healthy
@@ -152,9 +153,13 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 	if err != nil {
 		return fleet.Preview{}, err
 	}
+	agents := make(map[string]*fleet.Agent, len(f.Agents))
+	for i := range f.Agents {
+		agents[f.Agents[i].ID] = &f.Agents[i]
+	}
 	var targets []fleet.Target
 	err = s.Store.Targets().Each(ctx, r.ID, func(t fleet.Target) {
-		if scope.holds(t.State) {
+		if scope.holds(&t, agents[t.AgentID], &r.Plan, now) {
 			targets = append(targets, t)
 		}
 	})

@@ -143,10 +143,25 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 	}
 	e.Summary = summary(r, &t, last)
 	e.Next = plan.ReasonNext(last.Code)
+	if until := plan.CancelDeadline(&t, a, &r.Plan); !until.IsZero() && !at.Before(now) {
+		e.unconfirmed(r, &t, until, now)
+		return e
+	}
 	if last.Code != fleet.WhyStuck { // repair comes before any version
 		e.reconsider(r, a)
 	}
 	return e
+}
+
+// unconfirmed explains a target whose offer was withdrawn, and whose host has not confirmed that.
+func (e *Explanation) unconfirmed(r *fleet.Rollout, t *fleet.Target, until, now time.Time) {
+	link := Reason{Code: fleet.WhyUnconfirmed, Text: plan.ReasonText(fleet.WhyUnconfirmed)}
+	if until.After(now) {
+		link.Until = &until
+	}
+	e.add(link)
+	e.Summary = fmt.Sprintf("%s was offered %s by %s, and the offer was withdrawn: %s", nameOf(r.Plan.Component, t.Hostname), t.To, plan.Title(r), link.Text)
+	e.Next = plan.ReasonNext(link.Code)
 }
 
 // reconsider replaces advice to bring the rollout's version to an agent on whose host it
@@ -454,7 +469,14 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 		}
 		return fmt.Sprintf("%s was upgraded from %s to %s by %s", name, orUnknown(t.From), t.To, plan.Title(r))
 	}
-	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), strings.TrimPrefix(last.Text, "it "))
+	why := strings.TrimPrefix(last.Text, "it ")
+	switch {
+	case t.ReachedAt != nil && t.State != fleet.TargetRolledBack:
+		return fmt.Sprintf("%s reached %s by %s, and %s", name, t.To, plan.Title(r), why)
+	case t.Code == fleet.WhyGone && t.ActionID != "":
+		return fmt.Sprintf("%s was offered %s by %s, and left the fleet before it reported how that ended: what its host runs is not known", name, t.To, plan.Title(r))
+	}
+	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), why)
 }
 
 // Skipped explains why a rollout skipped an agent, by its pinned preview.

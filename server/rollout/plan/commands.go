@@ -465,10 +465,14 @@ func nothingBack(name string, r *fleet.Rollout) *fleet.Refusal {
 		return refusal("has no failed target to roll back: the watchers of all that failed have restored the earlier version")
 	case name == CommandRollbackFailed && c.Failed == 0:
 		return refusal("has no target that failed")
-	case name == CommandRollbackAll && c.Failed+c.Succeeded+c.Verifying+c.Upgrading == 0:
+	case name == CommandRollbackAll && c.Failed+c.Succeeded+c.Verifying+c.Upgrading == 0 && !waitsFor(r, fleet.WhyUnconfirmed):
 		return refusal("has no target that runs the version, or is about to")
 	}
 	return nil
+}
+
+func waitsFor(r *fleet.Rollout, code fleet.ReasonCode) bool {
+	return slices.ContainsFunc(r.Waiting, func(w fleet.Wait) bool { return w.Code == code })
 }
 
 // Ordered reports whether the same order is waiting for execution.

@@ -7,6 +7,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -293,13 +294,12 @@ func (d *decision) run() {
 	}
 	d.setReasons()
 	if d.at == len(d.counts) && d.total.waiting() == 0 && d.inFlight == 0 {
-		if d.goesBack() || d.watched() {
+		if d.goesBack() || d.watched() || d.unconfirmed() {
 			return
 		}
 		d.end(fleet.RolloutCompleted)
-		if d.total.bad() > 0 {
-			d.out.State = fleet.RolloutFailed
-		}
+		d.out.Counts = d.total.counts()
+		d.out.State = EndState(d.out)
 		return
 	}
 	d.out.Waiting = d.waits()
@@ -591,7 +591,7 @@ func (d *decision) stayPaused() {
 // cancel ends targets that have not begun.
 func (d *decision) cancel() {
 	d.out.PauseAsked, d.out.RunningSince = nil, nil
-	d.withdraw()
+	withdrawn := d.withdraw()
 	for b := range d.counts {
 		if d.counts[b].waiting() == 0 {
 			continue
@@ -603,11 +603,27 @@ func (d *decision) cancel() {
 		}
 	}
 	switch {
+	case withdrawn > 0:
+		d.more = true // the next round knows which hosts have to confirm that
+		d.out.Waiting = d.waits()
 	case d.total.waiting() > 0 || d.inFlight > 0:
 		d.out.Waiting = d.waits()
-	case !d.goesBack():
+	case !d.goesBack() && !d.unconfirmed():
 		d.end(fleet.RolloutCancelled)
 	}
+}
+
+// unconfirmed reports whether the rollout waits only for hosts to confirm that they do not carry out
+// what was withdrawn from them.
+func (d *decision) unconfirmed() bool {
+	until := d.world.CancelDeadline
+	if !until.After(d.now) {
+		return false
+	}
+	d.wake(until)
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyUnconfirmed, Text: fmt.Sprintf("%s not confirmed that an offer was withdrawn, and may still carry it out",
+		Count(d.world.Unconfirmed, "host has", "hosts have")), Until: &until}}
+	return true
 }
 
 // goesBack reports whether the rollout waits only for the result of a watcher's
@@ -635,6 +651,19 @@ func (d *decision) watched() bool {
 	}
 	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyWatched, Text: text, Until: &until}}
 	return true
+}
+
+// EndState returns the state of a rollout that has ended by its counts, which later reports may have
+// corrected. What was cancelled, rolled back or undone stays so, and what hosts still do decides
+// nothing.
+func EndState(r *fleet.Rollout) fleet.RolloutState {
+	switch {
+	case r.State != fleet.RolloutCompleted && r.State != fleet.RolloutFailed, r.Lockstep != nil, r.Counts.InFlight() > 0:
+		return r.State
+	case r.Counts.Bad() > 0:
+		return fleet.RolloutFailed
+	}
+	return fleet.RolloutCompleted
 }
 
 func (d *decision) end(state fleet.RolloutState) {

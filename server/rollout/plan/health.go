@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,11 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// LateReportWindow is how long a target is still assessed after its end: a watcher may roll
-// back an agent that the rollout considered healthy, and an agent considered silent may
-// turn out to have been rolled back. Watchers watch for ten minutes, and retry a
-// rollback that fails for some more.
-const LateReportWindow = 30 * time.Minute
+// LateReportWindow is how long a target is still assessed after its end.
+const LateReportWindow = fleet.LateReportWindow
 
 // Assess returns the state of a target in flight, or of one that ended recently, from
 // the document of its agent (nil if it was deleted). next is when the state may change
@@ -26,8 +24,8 @@ func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fle
 	switch {
 	case t.State.InFlight():
 		c.inFlight()
-	case t.ActionID == "" || a == nil:
-	case t.State == fleet.TargetPending, t.State == fleet.TargetHeld, t.State == fleet.TargetWithdrawn, t.State == fleet.TargetExpired:
+	case t.ActionID == "" || a == nil || !a.Active:
+	case t.State == fleet.TargetPending, t.State == fleet.TargetHeld, CalledOff(t.State):
 		c.wentOn()
 	case t.State == fleet.TargetSucceeded, t.State == fleet.TargetFailed, t.State == fleet.TargetRolledBack:
 		c.applyLateReports()
@@ -457,8 +455,47 @@ func WatchDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	return time.Time{}
 }
 
-// wentOn resumes a target whose offer was withdrawn or expired, and whose agent
-// continued nevertheless.
+// CalledOff reports whether a target in this state has ended without the version by what an
+// operator, a stop or a time decided, and not by what its host did. What was delivered to the host
+// before may still be carried out.
+func CalledOff(s fleet.TargetState) bool {
+	switch s {
+	case fleet.TargetWithdrawn, fleet.TargetSkipped, fleet.TargetExpired, fleet.TargetCancelled:
+		return true
+	}
+	return false
+}
+
+// Final reports whether no later report corrects the end of a target any more. A host that brings the
+// version although the target ended without it corrects that whenever it does.
+func Final(t *fleet.Target, now time.Time) bool {
+	ended := t.State == fleet.TargetSucceeded || t.State == fleet.TargetRolledBack
+	return t.ActionID == "" || ended && t.EndedAt != nil && now.Sub(*t.EndedAt) > LateReportWindow
+}
+
+// CancelDeadline returns until when to wait for the host of a target that was called off to say
+// whether it carries the offer out all the same; zero: it has said so, or the offer was not
+// delivered. A host that was connected has reported something seconds after the delivery, so one that
+// was not heard of since the offer does not have it, as far as is known.
+func CancelDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
+	if a == nil || !a.Active || t.ActionID == "" || t.EndedAt == nil || !CalledOff(t.State) {
+		return time.Time{}
+	}
+	c := assess(*t, a, p.Component)
+	if !c.ours() || !c.subject.Upgrading() && !c.subject.Unconfirmed() || t.OfferedAt != nil && !c.lastHeard().After(*t.OfferedAt) {
+		return time.Time{}
+	}
+	since := *t.EndedAt
+	for _, h := range slices.Backward(t.History) { // it may have been held, or have waited for a retry, since
+		if h.State.InFlight() {
+			break
+		}
+		since = h.At
+	}
+	return since.Add(LateReportWindow)
+}
+
+// wentOn resumes a target whose offer was called off, and whose agent continued nevertheless.
 func (c *assessment) wentOn() {
 	if !c.ours() {
 		return
@@ -469,7 +506,7 @@ func (c *assessment) wentOn() {
 	case status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed:
 		// For a target that waits for a retry this is its known failure. A withdrawn
 		// target that failed without harm shows nothing about the version.
-		if c.State == fleet.TargetWithdrawn && (stuck || status == fleet.UpgradeRolledBack) {
+		if CalledOff(c.State) && (stuck || status == fleet.UpgradeRolledBack) {
 			c.endedBadly()
 		}
 	case c.runs():

@@ -35,6 +35,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyRollingBack:  {"the rollout is being rolled back", "Wait for the rollback, or cancel it."},
 	fleet.WhyGoingBack:    {"a watcher is restoring the previous version", "The rollout ends when the watcher has reported the result."},
 	fleet.WhyWatched:      {"its host still watches the new version", "The rollout ends when the watch has."},
+	fleet.WhyUnconfirmed:  {"its host has not confirmed that the offer was withdrawn, and may still carry it out", "The rollout ends when the host has, half an hour after the withdrawal at the latest; if the host carries it out all the same, the target ends as its host does."},
 	fleet.WhyNewerServer:  {"only a newer server knows how the rollout proceeds", "It goes on when a server of the version that started it runs: start one, or upgrade this one."},
 	fleet.WhyStaging:      {"the targets stage the version before the first is upgraded", "The first batch begins when they have, or failed to."},
 	fleet.WhyVerify:       {"not all targets are ready to go in lockstep", "Mend what the list names, or leave those targets out, then resume the rollout: it verifies again."},

@@ -96,7 +96,7 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
 	fleet.WhyFailedBefore, fleet.WhyWatched, fleet.WhyNoComponent, fleet.WhyConfig, fleet.WhyConfigNow,
 	fleet.WhyNewerServer, fleet.WhyStaging, fleet.WhyVerify, fleet.WhyLockstep, fleet.WhyNotStaged, fleet.WhyNoLockstep,
-	fleet.WhyLeftOut, fleet.WhyUndone, fleet.WhyBehind, fleet.WhyInForce, fleet.WhyNeverSeen,
+	fleet.WhyLeftOut, fleet.WhyUndone, fleet.WhyBehind, fleet.WhyInForce, fleet.WhyNeverSeen, fleet.WhyUnconfirmed,
 }
 
 // Name returns the code as documents have it.
@@ -127,6 +127,11 @@ type World struct {
 	// end; zero: none lasts. The rollout does not end before, because a watcher may still
 	// roll its host back.
 	WatchDeadline time.Time
+	// CancelDeadline is until when to wait for hosts whose offer was withdrawn to confirm that, and
+	// Unconfirmed how many there are; zero: none. The rollout does not end before, because they
+	// may carry the offer out all the same.
+	CancelDeadline time.Time
+	Unconfirmed    int
 	// Lockstep is zero for other strategies.
 	Lockstep LockstepWorld
 }

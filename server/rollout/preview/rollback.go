@@ -72,7 +72,8 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	if to == "" || to == t.To {
 		to = t.From
 	}
-	away := subject.Upgrading() && subject.Target != to // it runs the version, and is being upgraded to another
+	// It runs the version, and is being upgraded to another, or may be though that was called off.
+	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.Target != to
 	switch {
 	case !a.Active:
 		return none, fleet.WhyGone, "is unenrolled"

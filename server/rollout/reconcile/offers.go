@@ -153,16 +153,16 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 		switch {
 		case a == nil || !a.Active:
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
-		case has(&subject, t):
+		case !run.mayGoOn(&subject, now) && has(&subject, t):
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
-		case subject.Busy(), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
+		case run.busy(&subject, now), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
 			// The offer did not reach the agent, so the attempt does not count.
 			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
 			if n := len(t.ActionIDs); n > 0 {
 				t.ActionID, t.ActionIDs = t.ActionIDs[n-1], t.ActionIDs[:n-1]
 			}
 			code := fleet.ReasonCode("")
-			if subject.Busy() {
+			if run.busy(&subject, now) {
 				code = fleet.WhyBusy
 			}
 			plan.ChangeState(t, fleet.TargetPending, code, "", now)

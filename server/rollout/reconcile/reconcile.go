@@ -7,6 +7,7 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -92,6 +93,10 @@ type Reconciler struct {
 
 	round sync.Mutex // one at a time; it guards the following fields
 	runs  map[string]*runState
+	// wasActive are the rollouts that were active in the last round, and late the agents to assess of
+	// those that have ended.
+	wasActive map[string]bool
+	late      late
 	// newer are active rollouts that only a newer server understands; see plan.CheckKnown.
 	newer map[string]bool
 	fleet snapshot
@@ -105,7 +110,7 @@ type Reconciler struct {
 func New(c Config) *Reconciler {
 	return &Reconciler{
 		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health,
-		signal: make(chan struct{}, 1), runs: map[string]*runState{}, newer: map[string]bool{},
+		signal: make(chan struct{}, 1), runs: map[string]*runState{}, newer: map[string]bool{}, late: late{},
 		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
 	}
 }
@@ -134,15 +139,21 @@ type reported struct {
 	listening bool // if not, no events arrive, and all agents are assessed
 	agents    map[string]bool
 	all       bool
+	// late are the agents of rollouts that were not active in the last round, by rollout. lateAll means
+	// that they are not all known.
+	late    map[string]map[string]bool
+	lates   int
+	lateAll bool
+	active  map[string]bool // in the last round
 }
 
-// drain returns the agents and clears the set.
-func (r *reported) drain() (agents map[string]bool, all bool) {
+// drain moves the agents into the input of a round.
+func (r *reported) drain(in *input) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	agents, all = r.agents, r.all || !r.listening
-	r.agents, r.all = nil, false
-	return agents, all
+	in.reported, in.all = r.agents, r.all || !r.listening
+	in.late, in.lateAll = r.late, r.lateAll || !r.listening
+	r.agents, r.all, r.late, r.lates, r.lateAll, r.active = nil, false, nil, 0, false, in.active
 }
 
 // begin records that events arrive from now on. What happened before is not known, so
@@ -150,7 +161,7 @@ func (r *reported) drain() (agents map[string]bool, all bool) {
 func (r *reported) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listening, r.all = true, true
+	r.listening, r.all, r.lateAll = true, true, true
 }
 
 func (r *reported) add(agentID string) {
@@ -164,6 +175,27 @@ func (r *reported) add(agentID string) {
 		return
 	}
 	r.agents[agentID] = true
+}
+
+// addLate adds an agent that has reported about an action of a rollout, unless that is active.
+func (r *reported) addLate(rolloutID, agentID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rolloutID == "" || r.active[rolloutID] {
+		return
+	}
+	if r.lates >= reportedMax {
+		r.lateAll = true
+		return
+	}
+	if r.late == nil {
+		r.late = map[string]map[string]bool{}
+	}
+	if r.late[rolloutID] == nil {
+		r.late[rolloutID] = map[string]bool{}
+	}
+	r.late[rolloutID][agentID] = true
+	r.lates++
 }
 
 // Run does rounds until ctx ends: every RoundInterval, at a Signal, and after an event
@@ -216,6 +248,7 @@ func (r *Reconciler) onEvents(events []fleet.Event) {
 		switch e.Type {
 		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentComponent, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
 			r.reported.add(e.Subject)
+			r.reported.addLate(rolloutOf(e), e.Subject)
 			relevant = true
 		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
 			relevant = true // perhaps on another server
@@ -226,7 +259,18 @@ func (r *Reconciler) onEvents(events []fleet.Event) {
 	}
 }
 
-// Round does one round of every active rollout.
+// rolloutOf returns the rollout whose action an event is about, empty if it is about none.
+func rolloutOf(e fleet.Event) string {
+	var about struct {
+		ActionID string `json:"action_id"`
+	}
+	if json.Unmarshal(e.Data, &about) != nil {
+		return "" // an event without data
+	}
+	return fleet.RolloutOf(about.ActionID)
+}
+
+// Round does one round of every active rollout, and corrects those that have ended.
 func (r *Reconciler) Round(ctx context.Context) error {
 	r.round.Lock()
 	defer r.round.Unlock()
@@ -240,7 +284,7 @@ func (r *Reconciler) Round(ctx context.Context) error {
 	}
 	maps.DeleteFunc(r.runs, func(id string, _ *runState) bool { return !in.active[id] })
 	maps.DeleteFunc(r.newer, func(id string, _ bool) bool { return !in.active[id] })
-	in.reported, in.all = r.reported.drain()
+	r.reported.drain(&in)
 	var mine []*runState
 	var errs []error
 	for _, h := range heads {
@@ -266,6 +310,9 @@ func (r *Reconciler) Round(ctx context.Context) error {
 			delete(r.runs, run.rollout.ID)
 			errs = append(errs, fmt.Errorf("rollout %s: %w", run.rollout.ID, err))
 		}
+	}
+	if err := r.correctEnded(ctx, in); err != nil {
+		errs = append(errs, err)
 	}
 	if err := r.giveUpAbandoned(ctx, in.active); err != nil {
 		errs = append(errs, err)
@@ -325,6 +372,9 @@ type input struct {
 	reported map[string]bool // agents that events named
 	all      bool            // assess every agent
 	active   map[string]bool // rollouts
+	// late and lateAll are those of reported.
+	late    map[string]map[string]bool
+	lateAll bool
 }
 
 // errLost reports that another server works on the rollout.
@@ -402,9 +452,10 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 				run.inUndo(&t, run.targets[i].State)
 				moved = append(moved, update{index: i, target: t})
 			}
-			back, watched := plan.RollbackDeadline(&t, a, &run.rollout.Plan), plan.WatchDeadline(&t, a, &run.rollout.Plan)
-			if !back.Equal(f.back) || !watched.Equal(f.watched) {
-				f.back, f.watched, run.dirty = back, watched, true
+			p := &run.rollout.Plan
+			back, watched, cancelled := plan.RollbackDeadline(&t, a, p), plan.WatchDeadline(&t, a, p), plan.CancelDeadline(&t, a, p)
+			if !back.Equal(f.back) || !watched.Equal(f.watched) || !cancelled.Equal(f.cancelled) {
+				f.back, f.watched, f.cancelled, run.dirty = back, watched, cancelled, true
 			}
 		}
 		if err := r.writeAssessed(ctx, run, moved); err != nil {
@@ -451,9 +502,20 @@ func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 	}
 	t := &run.targets[i]
 	subject := a.Of(run.rollout.Plan.Component)
-	online, busy := now.Sub(a.LastActivity()) <= fleet.OfflineAfter, subject.Busy()
+	online, busy := now.Sub(a.LastActivity()) <= fleet.OfflineAfter, run.busy(&subject, now)
 	run.dirty = run.dirty || online != t.Online || busy != t.Busy
 	t.Online, t.Busy = online, busy
+}
+
+// busy reports whether an offer waits for what is under way on an agent.
+func (run *runState) busy(s *fleet.Subject, now time.Time) bool {
+	return s.Busy() || run.mayGoOn(s, now)
+}
+
+// mayGoOn reports whether a rollback waits for an order that was called off, and may be carried out
+// all the same: there is nothing to roll back before.
+func (run *runState) mayGoOn(s *fleet.Subject, now time.Time) bool {
+	return run.rollout.RollbackOf != "" && fleet.RolloutOf(s.ActionID) != run.rollout.ID && s.MayGoOn(now)
 }
 
 // decide lets package plan decide what to do next, and does it.
@@ -466,11 +528,9 @@ func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool
 	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
 		return nil
 	}
-	back, watched := run.watchers()
-	step := plan.Decide(&run.rollout, run.targets, plan.World{
-		Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, RollbackDeadline: back, WatchDeadline: watched,
-		Lockstep: run.lockstepWorld(),
-	}, now)
+	w := plan.World{Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, Lockstep: run.lockstepWorld()}
+	run.deadlines(&w, now)
+	step := plan.Decide(&run.rollout, run.targets, w, now)
 	run.dirty, run.next = false, step.Next
 	if err := r.carryOut(ctx, run, step, now); err != nil {
 		return err

@@ -67,8 +67,9 @@ type fromSnapshot struct {
 type tracked struct {
 	target fleet.Target
 	due    time.Time // when to assess it at the latest; zero: when its agent reports
-	// Until when to wait for its watcher; see plan.RollbackDeadline and plan.WatchDeadline.
-	back, watched time.Time
+	// Until when to wait for its watcher, and for its host to confirm that the offer was withdrawn; see
+	// plan.RollbackDeadline, plan.WatchDeadline and plan.CancelDeadline.
+	back, watched, cancelled time.Time
 }
 
 // load reads a rollout and its targets.
@@ -123,10 +124,13 @@ func (run *runState) apply(i int32, doc fleet.Target) {
 	for k := len(doc.History) - 1; k >= 0 && doc.History[k].State == doc.State; k-- {
 		t.Since = doc.History[k].At.UnixNano()
 	}
-	if f := run.tracked[i]; mayMove(&doc) {
+	if f := run.tracked[i]; doc.ActionID != "" { // else nothing can have been delivered
 		if f == nil {
 			f = &tracked{due: time.Unix(0, 0)}
 			run.tracked[i] = f
+		}
+		if plan.CalledOff(doc.State) && f.target.State != doc.State {
+			f.due = time.Unix(0, 0) // is there a host that has to confirm it?
 		}
 		f.target = doc
 	} else {
@@ -135,19 +139,9 @@ func (run *runState) apply(i int32, doc fleet.Target) {
 	run.dirty = true
 }
 
-// mayMove reports whether a target may still change state without an operator. For
-// targets that have ended, untrack ends that after some time.
-func mayMove(t *fleet.Target) bool {
-	switch t.State {
-	case fleet.TargetCancelled, fleet.TargetSkipped:
-		return false
-	}
-	return t.ActionID != ""
-}
-
-// untrack drops targets that ended long ago. Those whose offer was withdrawn stay
-// tracked as long as the rollout lasts: the agent may have received the offer, and
-// execute it when it is back.
+// untrack drops targets that ended long ago. Those that were called off stay tracked as
+// long as the rollout lasts: the agent may have received the offer, and execute it when it
+// is back.
 func (run *runState) untrack(now time.Time) {
 	for i, f := range run.tracked {
 		switch f.target.State {
@@ -159,18 +153,23 @@ func (run *runState) untrack(now time.Time) {
 	}
 }
 
-// watchers returns until when to wait for watchers that roll back, and for those that
-// watch the version; zero for none.
-func (run *runState) watchers() (back, watched time.Time) {
+// deadlines sets until when the rollout waits for hosts before it ends.
+func (run *runState) deadlines(w *plan.World, now time.Time) {
 	for _, f := range run.tracked {
-		if f.back.After(back) {
-			back = f.back
-		}
-		if f.watched.After(watched) {
-			watched = f.watched
+		w.RollbackDeadline = later(w.RollbackDeadline, f.back)
+		w.WatchDeadline = later(w.WatchDeadline, f.watched)
+		w.CancelDeadline = later(w.CancelDeadline, f.cancelled)
+		if f.cancelled.After(now) {
+			w.Unconfirmed++
 		}
 	}
-	return back, watched
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // due returns the targets to assess now, in order.

@@ -224,7 +224,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 			return false
 		}
 		subject := a.Of(component)
-		return c.target.ActionID != "" || a.Last.At != nil && subject.Reported && !has(&subject, &c.target)
+		return c.target.ActionID != "" || a.Last.At != nil && subject.Reported && (!has(&subject, &c.target) || run.mayGoOn(&subject, now))
 	})
 	for k := range changes {
 		t := &changes[k].target

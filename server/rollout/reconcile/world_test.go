@@ -50,6 +50,8 @@ type world struct {
 	tick    time.Duration
 	last    int64 // the last action
 	reports []fleet.Incident
+	// heard is the last event that the loop has got; 0: it gets none, and assesses all in each round.
+	heard int64
 	// beforeInForce is called after a policy was read, before its version in force is decided.
 	beforeInForce func()
 }
@@ -169,6 +171,7 @@ type host struct {
 	details     *agentapi.UpgradeDetails
 	upgrades    int  // how often a new version was started
 	slow        bool // stays where it downloads
+	stubborn    bool // neither acknowledges a CANCEL nor stops for it, as Elastic's agents
 	seen        time.Time
 	seq         int64 // the last action when it checked in
 	// staged is what the host has staged; nil: it cannot stage versions. failsStage fails to.
@@ -300,6 +303,13 @@ func (w *world) take(h *host, a agentapi.Action) {
 	case agentapi.ActionCancel:
 		var d agentapi.CancelData
 		w.must(json.Unmarshal(a.Data, &d))
+		if h.stubborn {
+			return
+		}
+		if h.action != nil && h.action.ID == d.TargetID && fleet.HostChanging(h.state) {
+			w.ack(h, a.ID, "it can no longer be cancelled")
+			return
+		}
 		w.ack(h, a.ID, "")
 		if h.action != nil && h.action.ID == d.TargetID && !fleet.HostChanging(h.state) {
 			w.ack(h, d.TargetID, agentapi.Cancelled)
@@ -441,6 +451,15 @@ func (w *world) turn() error {
 		w.checkVersions()
 	}
 	w.server.flush(w.t.Context())
+	for w.heard > 0 {
+		list, err := w.store.Events().After(w.t.Context(), w.heard, 1_000)
+		w.must(err)
+		if len(list) == 0 {
+			break
+		}
+		w.server.loop.Heard(list)
+		w.heard = list[len(list)-1].Seq
+	}
 	return w.server.loop.Round(w.t.Context())
 }
 
