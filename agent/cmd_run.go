@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/setup"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/winservice"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -37,6 +40,14 @@ it runs the agent as its child, as muster-agent container does.`,
 }
 
 func run(ctx context.Context, top string) error {
+	running, err := ownVersion(top)
+	if err != nil {
+		return err
+	}
+	m := setup.Machine{Disk: disk.OS{}, Top: top, Running: running.Identity, Host: host.Read(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if err := m.Follow(ctx); err != nil {
+		return err
+	}
 	options, log, err := daemon.Installed(top, version)
 	if err != nil {
 		return err

@@ -71,7 +71,21 @@ type Server struct {
 type Host struct {
 	// Name replaces the machine's host name in reports.
 	Name string `yaml:"name"`
+	// OnNewMachineID is what the agent does if it was enrolled on another machine.
+	OnNewMachineID OnNewMachineID `yaml:"on_new_machine_id"`
+	// EnrollmentTokenFile holds the token for EnrollNewMachine.
+	EnrollmentTokenFile string `yaml:"enrollment_token_file"`
 }
+
+// OnNewMachineID is what an agent does whose machine has another id than where it was enrolled.
+type OnNewMachineID string
+
+// Values of OnNewMachineID.
+const (
+	ReportNewMachine OnNewMachineID = "report"
+	EnrollNewMachine OnNewMachineID = "enroll"
+	AcceptNewMachine OnNewMachineID = "accept"
+)
 
 // Log holds the settings of the agent's log.
 type Log struct {
@@ -143,7 +157,8 @@ type Checkin struct {
 func Default() Config {
 	keep := handoff.DefaultLimits()
 	return Config{
-		Log: Log{Level: slog.LevelInfo},
+		Host: Host{OnNewMachineID: ReportNewMachine},
+		Log:  Log{Level: slog.LevelInfo},
 		Upgrade: Upgrade{
 			Retry:        slices.Clone(DefaultRetry),
 			KeepPrevious: time.Duration(keep.Window),
@@ -204,6 +219,15 @@ func (c Config) problems() map[string]string {
 		if _, err := manifest.ParseVersion(v); err != nil {
 			p["server.user_agent_version"] = err.Error()
 		}
+	}
+	switch c.Host.OnNewMachineID {
+	case ReportNewMachine, AcceptNewMachine:
+	case EnrollNewMachine:
+		if c.Host.EnrollmentTokenFile == "" {
+			p["host.enrollment_token_file"] = "is empty: name the file with the enrollment token for host.on_new_machine_id: enroll"
+		}
+	default:
+		p["host.on_new_machine_id"] = fmt.Sprintf("is %q, want %s, %s or %s", c.Host.OnNewMachineID, ReportNewMachine, EnrollNewMachine, AcceptNewMachine)
 	}
 	w := c.Upgrade.Watch
 	for key, d := range map[string]time.Duration{

@@ -10,6 +10,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,6 +132,7 @@ type daemon struct {
 	components *components
 	workloads  *component.Manager
 	started    time.Time
+	processID  string // another one after each start
 
 	// stop ends the agent; Run returns its cause.
 	stop context.CancelCauseFunc
@@ -190,7 +193,7 @@ func (a Agent) build() (*daemon, error) {
 	d := &daemon{
 		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
 		stages: make(chan upgrade.Request, 1), componentStages: make(chan component.Request, agentapi.MaxComponents), recheck: make(chan struct{}, 1),
-		answered: make(chan struct{}),
+		answered: make(chan struct{}), processID: strings.ToLower(rand.Text()),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)

@@ -104,6 +104,9 @@ func (d *daemon) self() (probe.State, string) {
 		return probe.Degraded, "this host is not enrolled"
 	case d.queue.Unenrolled():
 		return probe.Degraded, "the server has unenrolled this agent"
+	case d.Identity.EnrolledElsewhere(d.Host.ID):
+		// Not degraded: a machine that has got a new id is well.
+		return probe.Healthy, "this machine has another id than the one it was enrolled on: if it is a copy, run muster-agent enroll and restart the agent; otherwise set host.on_new_machine_id: accept in agent.yml"
 	}
 	return probe.Healthy, ""
 }
@@ -149,6 +152,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 	if d.Muster {
 		r.StagedVersions = d.stagedVersions()
 		r.UpgradesIdle = d.idle(r.UpgradeDetails, components)
+		r.Instance = &agentapi.Instance{BootID: d.Host.BootID, ProcessID: d.processID}
 	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
 	r.AwaitsAnswer = d.workloads.AwaitsServer()

@@ -16,6 +16,7 @@ import (
 // Info describes the machine. It is read once at start, since it rarely changes.
 type Info struct {
 	ID           string // of the machine, stable over reboots; empty if unknown
+	BootID       string // another one after each boot; empty if unknown
 	Hostname     string
 	Architecture string // Fleet's name: x86_64, arm64
 	IPs, MACs    []string
@@ -110,7 +111,7 @@ func notNil(s []string) []string {
 
 // Read reads the machine's description. Unknown fields are empty.
 func Read() Info {
-	i := Info{Architecture: architecture(runtime.GOARCH), ID: machineID(), OS: readOS()}
+	i := Info{Architecture: architecture(runtime.GOARCH), ID: machineID(), BootID: bootID(), OS: readOS()}
 	if name, err := os.Hostname(); err == nil {
 		i.Hostname = name
 	}
@@ -135,6 +136,15 @@ func machineID() string {
 		}
 	}
 	return ""
+}
+
+// bootID returns Linux's id of the boot. Containers have that of their host.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 func addresses() (ips, macs []string) {

@@ -35,6 +35,14 @@ type Identity struct {
 	// stolen server cannot ship code.
 	TrustedKeys []string  `json:"trusted_keys"`
 	EnrolledAt  time.Time `json:"enrolled_at"`
+	// MachineID is that of the machine that was enrolled; empty if it was not known.
+	MachineID string `json:"machine_id,omitempty"`
+}
+
+// EnrolledElsewhere reports whether another machine than this one was enrolled. A machine without
+// an id is taken for the one that was.
+func (id *Identity) EnrolledElsewhere(machineID string) bool {
+	return id.MachineID != "" && machineID != "" && id.MachineID != machineID
 }
 
 // ErrNotEnrolled is returned if the host has no identity.

@@ -105,6 +105,8 @@ type enrollmentSession struct {
 	ring   trust.Keyring // used if there is no root
 	root   []byte
 	server *gateway.Client
+	// keepTrust means that whom the host trusts stays as it is.
+	keepTrust bool
 }
 
 // prepare fetches what the operator has specified by digest.
@@ -209,10 +211,13 @@ func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string,
 		}
 		return nil, err
 	}
-	if _, err := s.pin(d, top); err != nil {
-		return nil, err
+	if !s.keepTrust {
+		if _, err := s.pin(d, top); err != nil {
+			return nil, err
+		}
 	}
 	id := s.id
+	id.MachineID = h.ID
 	id.AgentID, id.APIKey, id.EnrolledAt = resp.Item.ID, resp.Item.AccessAPIKey, time.Now().UTC()
 	if err := saveWatcher(d, top, id, resp.Item.WatcherAPIKey); err != nil {
 		return nil, err

@@ -233,15 +233,17 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 	}
 }
 
-// loseAnswers makes the server close the connection of the next n enrolments after it has enrolled
-// the host.
-func loseAnswers(s *fakeserver.Server, n int) {
-	enrolling := false
+// loseAnswers makes the server close the connection of the enrolments from..to-1 after it has
+// enrolled the host.
+func loseAnswers(s *fakeserver.Server, from, to int) {
+	enrolling, n := false, 0
 	s.Before = func(_ http.ResponseWriter, r *http.Request) bool {
-		if enrolling || n == 0 || r.URL.Path != agentapi.PathEnroll {
+		if enrolling || r.URL.Path != agentapi.PathEnroll {
 			return false
 		}
-		n--
+		if n++; n <= from || n > to {
+			return false
+		}
 		enrolling = true
 		s.ServeHTTP(httptest.NewRecorder(), r)
 		enrolling = false
@@ -258,7 +260,7 @@ func TestLostAnswersAreFollowedByTheSameEnrollmentID(t *testing.T) {
 		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
 		Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
 	}
-	loseAnswers(s, 2)
+	loseAnswers(s, 0, 2)
 	for range 2 {
 		if _, err := i.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run the same command again") {
 			t.Fatalf("after a lost answer the error is %v", err)

@@ -642,6 +642,7 @@ func (e Health) Valid() bool {
 const (
 	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
 	IncidentRolloutStopped    IncidentCategory = "rollout_stopped"
+	IncidentSharedIdentity    IncidentCategory = "shared_identity"
 	IncidentStalled           IncidentCategory = "upgrade_stalled"
 	IncidentUpgradeFailed     IncidentCategory = "upgrade_failed"
 	IncidentVersionRolledBack IncidentCategory = "version_rolled_back"
@@ -653,6 +654,8 @@ func (e IncidentCategory) Valid() bool {
 	case IncidentRollbackFailed:
 		return true
 	case IncidentRolloutStopped:
+		return true
+	case IncidentSharedIdentity:
 		return true
 	case IncidentStalled:
 		return true
@@ -1976,6 +1979,9 @@ type Agent struct {
 	// Rollout The active rollout that the agent is in
 	Rollout *RolloutRef `json:"rollout,omitempty"`
 
+	// Shared Several hosts check in with the identity of the agent, such as a host and its clone. The agent gets no orders meanwhile; absent if there is one host.
+	Shared *SharedIdentity `json:"shared,omitempty"`
+
 	// Site Its label site
 	Site *string `json:"site,omitempty"`
 
@@ -2235,6 +2241,26 @@ type Batch struct {
 
 // BatchKind defines model for BatchKind.
 type BatchKind string
+
+// Bearer A program that checks in with the agent's key
+type Bearer struct {
+	// Again When it last came after another one, to half a minute
+	Again time.Time `json:"again"`
+
+	// BootId Another one after each boot; absent from Elastic Agents
+	BootId   *string `json:"boot_id,omitempty"`
+	Hostname string  `json:"hostname"`
+
+	// MachineId Absent if its system has none
+	MachineId *string `json:"machine_id,omitempty"`
+
+	// ProcessId Another one after each start of the agent; absent from Elastic Agents
+	ProcessId *string `json:"process_id,omitempty"`
+
+	// Since When it first checked in
+	Since   time.Time `json:"since"`
+	Version string    `json:"version"`
+}
 
 // BulkActionResponse The action that was created, or with dryRun a count
 type BulkActionResponse struct {
@@ -3063,7 +3089,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout, group or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed
 	Type string `json:"type"`
 }
 
@@ -5580,6 +5606,21 @@ type SettingOrigin string
 // Settings defines model for Settings.
 type Settings struct {
 	Items []Setting `json:"items"`
+}
+
+// SharedIdentity Several hosts check in with the identity of the agent, such as a host and its clone. The agent gets no orders meanwhile; absent if there is one host.
+type SharedIdentity struct {
+	// Hosts The one that the other fields follow first
+	Hosts []Bearer `json:"hosts"`
+
+	// Next What to do, as a sentence
+	Next string `json:"next"`
+
+	// Since When this was noticed
+	Since time.Time `json:"since"`
+
+	// Text Who they are, as a sentence
+	Text string `json:"text"`
 }
 
 // SiteBytes defines model for SiteBytes.

@@ -157,8 +157,19 @@ type CheckinRequest struct {
 	// AwaitsAnswer means that a component is down until the server has answered, so that the
 	// answer is to come at once, with whatever there is.
 	AwaitsAnswer bool `json:"awaits_answer,omitempty"`
+	// Instance is the program that checks in. A Fleet Server has no such field.
+	Instance *Instance `json:"instance,omitempty"`
 	// HeaderVersion is the server's: the UserAgentVersion of the request.
 	HeaderVersion string `json:"-"`
+}
+
+// Instance tells the programs apart that check in with one agent's key: a cloned host has the key
+// of its original. The machine's id is host.id in the metadata.
+type Instance struct {
+	// BootID is another one after each boot; empty if the system has none.
+	BootID string `json:"boot_id,omitempty"`
+	// ProcessID is another one after each start of the agent.
+	ProcessID string `json:"process_id"`
 }
 
 // UserAgentVersion returns the version in the User-Agent header of an agent, such as

@@ -196,12 +196,25 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
-		reported, staged, policy := a.Components, a.StagedVersions, a.Policy()
+		reported, staged, policy, wasShared := a.Components, a.StagedVersions, a.Policy(), a.SharedSince != nil
+		borne, follows := a.ObserveBearer(bearerOf(req), now)
+		// Repeated as often as their entries are written, so that a reader which missed it finds it.
+		if is := a.SharedSince != nil; is != wasShared || is && borne {
+			r.Events = append(r.Events, a.SharedEvent())
+		}
+		if !follows {
+			// The document is that of another host. What this one says of itself is in its entry.
+			seen.Status, seen.Message = "", ""
+			if written = borne; borne {
+				r.Agent, r.Seen = a, &seen
+			}
+			return r
+		}
 		changed, upgradeChanged := observe(a, req, gap, now)
 		newly, upgraded := observeComponents(a, reported, now)
 		missing, gone := a.ObserveMissing(req.UpgradesIdle, now)
 		upgradeChanged = upgradeChanged || missing
-		changed = changed || missing || len(gone) > 0
+		changed = changed || borne || missing || len(gone) > 0
 		news, ended := componentNews(a, newly, append(upgraded, gone...), now)
 		short = a.ReportsLate(now)
 		if changed {
@@ -209,11 +222,11 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		}
 		switch {
 		case upgradeChanged:
-			r.Results, r.Events = a.UpgradeResults(now), []fleet.Event{a.UpgradeEvent()}
+			r.Results, r.Events = a.UpgradeResults(now), append(r.Events, a.UpgradeEvent())
 		case statusChanged:
-			r.Events = []fleet.Event{{
+			r.Events = append(r.Events, fleet.Event{
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
-			}}
+			})
 		}
 		if !slices.Equal(staged, a.StagedVersions) {
 			r.Events = append(r.Events, fleet.Event{Type: fleet.EventAgentStaged, Subject: a.ID, Data: event.Data(map[string][]string{"staged_versions": a.StagedVersions})})
@@ -289,6 +302,13 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 		a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
 	}
 	return changed, upgradeChanged
+}
+
+// bearerOf returns which program checks in.
+func bearerOf(req agentapi.CheckinRequest) fleet.Bearer {
+	reported := fleet.Agent{LocalMetadata: req.LocalMeta}
+	host := reported.Host()
+	return fleet.BearerOf(req.Instance, &host)
 }
 
 // maxComponentEvents bounds the events of one check-in: a host may change all of its components
@@ -427,6 +447,9 @@ func escaped(req agentapi.CheckinRequest) agentapi.CheckinRequest {
 		m.FailedState, m.ReasonCode = agentapi.UpgradeState(terminal.EscapeLine(string(m.FailedState))), terminal.EscapeLine(m.ReasonCode)
 		m.RetryErrorMsg, m.ErrorMsg, m.Reason = terminal.Escape(m.RetryErrorMsg), terminal.Escape(m.ErrorMsg), terminal.Escape(m.Reason)
 		req.UpgradeDetails = &d
+	}
+	if i := req.Instance; i != nil {
+		req.Instance = &agentapi.Instance{BootID: terminal.EscapeLine(i.BootID), ProcessID: terminal.EscapeLine(i.ProcessID)}
 	}
 	if req.Upgrade != nil {
 		u := agentapi.CheckinUpgrade{Rollbacks: slices.Clone(req.Upgrade.Rollbacks)}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -99,6 +100,13 @@ func (a *client) newAgentsGet() *cobra.Command {
 					fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
 				}
 				row("health", "%s", healthOf(g))
+				if g.Shared != nil {
+					row("identity", "%s", g.Shared.Text)
+					for _, b := range g.Shared.Hosts {
+						row("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), cmp.Or(deref(b.MachineId), "unknown"))
+					}
+					row("", "%s", g.Shared.Next)
+				}
 				row("version", "%s", g.Agent.Version)
 				row("policy", "%s", g.PolicyId)
 				row("enrolled", "%s", g.EnrolledAt.Local().Format(time.DateTime))

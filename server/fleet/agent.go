@@ -93,6 +93,11 @@ type Agent struct {
 	UsualGap Duration `json:"usual_gap,omitempty"`
 	// Diagnostics are the latest requests for diagnostics, the newest last.
 	Diagnostics []DiagnosticsRequest `json:"diagnostics,omitempty"`
+	// Bearers are the programs that have checked in with the agent's key lately, in the order in
+	// which they first did.
+	Bearers []Bearer `json:"bearers,omitempty"`
+	// SharedSince is since when several of them check in side by side, nil while there is one.
+	SharedSince *time.Time `json:"shared_since,omitempty"`
 	// Watch is the last beacon of the host's watcher, nil before the first.
 	Watch *Watch `json:"watch,omitempty"`
 
@@ -148,6 +153,7 @@ type HostMetadata struct {
 		} `json:"agent"`
 	} `json:"elastic"`
 	Host struct {
+		ID           string `json:"id"` // the machine's
 		Hostname     string `json:"hostname"`
 		Name         string `json:"name"`
 		Architecture string `json:"architecture"`
@@ -301,6 +307,7 @@ const (
 	EventAgentWatch      = "agent.watch"
 	EventAgentComponent  = "agent.component"
 	EventAgentStaged     = "agent.staged"
+	EventAgentShared     = "agent.shared" // several hosts check in as it, or no longer do
 	EventAgentUnenrolled = "agent.unenrolled"
 	EventAgentPolicy     = "agent.policy"
 	EventActionCreated   = "action.created"

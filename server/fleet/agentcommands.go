@@ -91,6 +91,8 @@ func (a *Agent) checkAble() error {
 		return Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
 		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkShared() != nil:
+		return a.checkShared()
 	case !a.Host().Elastic.Agent.Upgradeable:
 		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container, or was not installed", a.ID).Because(CauseNotUpgradeable)
 	}
@@ -118,6 +120,9 @@ func (a *Agent) CheckEnrolled() error {
 
 // CheckDiagnostics returns an error if the agent cannot send its diagnostics.
 func (a *Agent) CheckDiagnostics() error {
+	if err := a.checkShared(); err != nil {
+		return err
+	}
 	if m := a.Host(); !m.Maker.SendsDiagnostics(m.Elastic.Agent.Version) {
 		return Errorf(Invalid, "Agent %s does not support request diagnostics action.", a.ID)
 	}

@@ -608,6 +608,8 @@ func (a *Agent) checkComponentAble(name string) error {
 		return Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
 		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkShared() != nil:
+		return a.checkShared()
 	case a.Host().Maker == MakerElastic:
 		return Errorf(Invalid, "agent %s is an Elastic Agent, which runs no components of Muster", a.ID).Because(CauseNoComponent)
 	case !s.Reported:

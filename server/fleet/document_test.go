@@ -106,6 +106,8 @@ func drawAgent(t *rapid.T) Agent {
 			*p = Duration(rapid.Int64().Draw(t, name))
 		case *[]DiagnosticsRequest:
 			*p = []DiagnosticsRequest{{ActionID: "act", At: now, Until: now}}
+		case *[]Bearer:
+			*p = []Bearer{{MachineID: drawText(t, name), ProcessID: "process", Hostname: drawText(t, name+" host"), Since: now, Again: now}}
 		case **Watch:
 			*p = &Watch{Beacon: agentapi.Beacon{ActionID: "act"}, ReceivedAt: now}
 		default:

@@ -54,6 +54,8 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 		return none, Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
 		return none, Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkShared() != nil:
+		return none, a.checkShared()
 	case a.Upgrading() && a.UpgradeRollback && a.UpgradeDetails == nil:
 		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTarget).Because(CauseUpgrading)
 	}

@@ -734,10 +734,11 @@ const (
 	IncidentStalled           IncidentKind = "upgrade_stalled"         // alive, but not healthy within the wait
 	IncidentRolloutStopped    IncidentKind = "rollout_stopped"         // a gate paused a rollout, or it failed
 	IncidentVersionRolledBack IncidentKind = "version_rolled_back"     // several hosts put the previous version back
+	IncidentSharedIdentity    IncidentKind = "shared_identity"         // several hosts check in as one agent
 )
 
 // IncidentKinds lists all categories.
-var IncidentKinds = []IncidentKind{IncidentUpgradeFailed, IncidentRollbackFailed, IncidentStalled, IncidentRolloutStopped, IncidentVersionRolledBack}
+var IncidentKinds = []IncidentKind{IncidentUpgradeFailed, IncidentRollbackFailed, IncidentStalled, IncidentRolloutStopped, IncidentVersionRolledBack, IncidentSharedIdentity}
 
 // IncidentState is the state of an incident.
 type IncidentState string

@@ -187,6 +187,8 @@ func (s *Subject) CheckRollback(to string, now time.Time) (string, error) {
 		return "", Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
 	case a.UnenrollmentStartedAt != nil:
 		return "", Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkShared() != nil:
+		return "", a.checkShared()
 	case !s.Reported:
 		return "", Errorf(Invalid, "agent %s reports no component %s", a.ID, s.Component).Because(CauseNoComponent)
 	case s.Busy():

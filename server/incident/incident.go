@@ -141,6 +141,8 @@ func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
 		return "A rollout has stopped (%s)", "warning", true
 	case fleet.IncidentVersionRolledBack:
 		return "Several hosts were rolled back from %s", "critical", true
+	case fleet.IncidentSharedIdentity:
+		return "Several hosts check in as the agent of %s", "critical", true
 	}
 	return "", "", false
 }

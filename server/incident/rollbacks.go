@@ -45,8 +45,8 @@ func (r release) incident() fleet.Incident {
 }
 
 // Run opens an incident for each version of the agents or of a component from which several
-// hosts were rolled back, and for each component whose upgrade failed and could not be undone,
-// until ctx ends. It follows the events of all servers, which may all run it.
+// hosts were rolled back, for each component whose upgrade failed and could not be undone, and for
+// each agent whose identity several hosts have, until ctx ends. It follows the events of all servers, which may all run it.
 func (s *Service) Run(ctx context.Context) {
 	recent := map[release]map[string]bool{} // agents that events named
 	begun := func(int64) {
@@ -56,6 +56,9 @@ func (s *Service) Run(ctx context.Context) {
 	s.Events.Follow(ctx, begun, func(events []fleet.Event) {
 		named := map[release]bool{}
 		for _, e := range events {
+			if e.Type == fleet.EventAgentShared || e.Type == fleet.EventAgentUnenrolled {
+				s.attempt(ctx, "the identity of agent "+e.Subject, func() error { return s.sharedIdentity(ctx, e.Subject) })
+			}
 			if b, ok := brokenBy(e); ok {
 				s.attempt(ctx, "component "+b.component+" of agent "+b.agentID, func() error { return s.openBroken(ctx, b) })
 			}

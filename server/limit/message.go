@@ -78,6 +78,8 @@ var (
 		"ack_token":                    {bytes: word},
 		"poll_timeout":                 {bytes: word},
 		"agent_policy_id":              {bytes: word},
+		"instance.boot_id":             {bytes: word},
+		"instance.process_id":          {bytes: word},
 		"local_metadata":               {bytes: document},
 		"local_metadata.host.hostname": {chars: MaxHostname},
 		"local_metadata.host.name":     {chars: MaxHostname},

@@ -505,6 +505,24 @@ func (f *Fleet) Install(ctx context.Context, s *Server, p *Publisher, archive, n
 	return h, h.configure(o)
 }
 
+// Clone copies a host whose agent does not run, with its identity, as a copy of its machine would.
+func (f *Fleet) Clone(ctx context.Context, h *Host, name string, o HostOptions) (*Host, error) {
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	clone := &Host{fleet: f, Name: name, Top: filepath.Join(f.Dir, name)}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", h.Top, clone.Top).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy %s: %w: %s", h.Top, err, out)
+	}
+	return clone, clone.configure(o)
+}
+
+// Enrol enrols the host, whose agent must be restarted, as another agent.
+func (h *Host) Enrol(ctx context.Context, s *Server, p *Publisher, o HostOptions) error {
+	_, err := h.CLI(ctx, append([]string{"enroll", "--top", h.Top}, o.enrollment(s, p)...)...)
+	return err
+}
+
 // InstallSystem installs the agent whose version is below the prefix of a system into the
 // system's folders, and enrols it.
 func (f *Fleet) InstallSystem(ctx context.Context, s *Server, p *Publisher, system layout.System, version, name string, o HostOptions) (*Host, error) {

@@ -391,6 +391,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), StagedVersions: renderStaged(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	addProgress(&out, a, timeouts[a.PolicyID], now)
+	out.Shared = renderShared(a)
 	if out.Tags == nil {
 		out.Tags = []string{}
 	}
@@ -401,6 +402,21 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		out.UserProvidedMetadata = &user
 	}
 	return out
+}
+
+// renderShared returns the hosts that have the agent's identity, nil if there is one.
+func renderShared(a *fleet.Agent) *adminapi.SharedIdentity {
+	text := a.SharedText()
+	if text == "" {
+		return nil
+	}
+	out := adminapi.SharedIdentity{Since: *a.SharedSince, Text: fleet.Sentence(text), Next: fleet.SharedRemedy}
+	for _, b := range a.Sharers() {
+		out.Hosts = append(out.Hosts, adminapi.Bearer{
+			Hostname: b.Hostname, Version: b.Version, MachineId: ptr(b.MachineID), BootId: ptr(b.BootID), ProcessId: ptr(b.ProcessID), Since: b.Since, Again: b.Again,
+		})
+	}
+	return &out
 }
 
 func object(raw json.RawMessage) map[string]any {

@@ -386,6 +386,9 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 			links[0].Text += ": " + a.Last.Message
 		}
 	}
+	if text := a.SharedText(); text != "" {
+		add(a.SharedSince, "%s. %s", text, fleet.SharedRemedy)
+	}
 	s := a.Of(component)
 	if component != "" {
 		add(nil, "%s", componentWords(&s))

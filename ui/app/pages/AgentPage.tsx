@@ -17,6 +17,7 @@ import { Versions } from "~/components/agent/Versions";
 import { Why } from "~/components/agent/Why";
 import { HealthBadge } from "~/components/base/Badge";
 import { CommandBar } from "~/components/base/CommandBar";
+import { Callout } from "~/components/Callout";
 import { Empty, Line, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
@@ -25,6 +26,7 @@ import type { AgentSearch } from "~/util/agentSearch";
 import { hostOf } from "~/util/facts";
 import { compact } from "~/util/searchParts";
 import { upgradeToShow } from "~/util/upgradeNow";
+import { sentence } from "~/util/words";
 import classes from "./AgentPage.module.css";
 
 const route = getRouteApi("/shell/agents/$agentId");
@@ -61,6 +63,7 @@ function Host({ agent, error, onRetry }: { agent: Agent; error: unknown; onRetry
         <CommandBar commands={agent.commands} words={WORDS} shown={["rollback"]} onCommand={(c) => setCommand(c.name)} />
       </PageHead>
       {error ? <LoadError what="The newest state of the agent" error={error} onRetry={onRetry} /> : null}
+      {agent.shared ? <Callout kind="error" title={sentence(agent.shared.text)}>{agent.shared.next}</Callout> : null}
       {upgrade ? <UpgradeNow agent={agent} progress={upgrade} /> : null}
       <div className={classes.columns}>
         <div className={classes.main}>

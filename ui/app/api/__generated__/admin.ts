@@ -3028,6 +3028,7 @@ export interface components {
             upgrade?: components["schemas"]["AgentUpgrade"];
             /** @description What the host has staged: 1.2.0 of the agent, web 2.4.0 of a component; absent: the agent cannot stage versions */
             staged_versions?: string[];
+            shared?: components["schemas"]["SharedIdentity"];
             rollback?: components["schemas"]["RollbackVerdict"];
             watch?: components["schemas"]["Watch"];
             /** @description The version of its active rollout, else of its upgrade under way, else the version it runs */
@@ -6012,7 +6013,7 @@ export interface components {
         Incident: {
             id: string;
             /** @enum {string} */
-            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back";
+            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back" | "shared_identity";
             /** @enum {string} */
             severity: "critical" | "warning";
             state: components["schemas"]["IncidentState"];
@@ -6116,7 +6117,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed */
             type: string;
             /** @description Id of the agent, action, package, key, policy, rollout, group or incident */
             subject: string;
@@ -6125,6 +6126,41 @@ export interface components {
             data?: {
                 [key: string]: unknown;
             };
+        };
+        /** @description Several hosts check in with the identity of the agent, such as a host and its clone. The agent gets no orders meanwhile; absent if there is one host. */
+        SharedIdentity: {
+            /**
+             * Format: date-time
+             * @description When this was noticed
+             */
+            since: string;
+            /** @description Who they are, as a sentence */
+            text: string;
+            /** @description What to do, as a sentence */
+            next: string;
+            /** @description The one that the other fields follow first */
+            hosts: components["schemas"]["Bearer"][];
+        };
+        /** @description A program that checks in with the agent's key */
+        Bearer: {
+            hostname: string;
+            version: string;
+            /** @description Absent if its system has none */
+            machine_id?: string;
+            /** @description Another one after each boot; absent from Elastic Agents */
+            boot_id?: string;
+            /** @description Another one after each start of the agent; absent from Elastic Agents */
+            process_id?: string;
+            /**
+             * Format: date-time
+             * @description When it first checked in
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it last came after another one, to half a minute
+             */
+            again: string;
         };
         KibanaStatus: {
             name: string;
