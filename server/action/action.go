@@ -453,13 +453,16 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 		if err == nil && missing == nil {
 			return nil
 		}
+		var lacks *fleet.Error
+		if errors.As(err, &lacks) && lacks.Cause == fleet.CauseRunning {
+			return err // of another source it is not known whether it holds this build
+		}
 		if refused := a.CheckUpgrade(withSource(o.UpgradeRequest), catalog); refused != nil {
 			return refused
 		}
 		if missing != nil {
 			err = missing
 		}
-		var lacks *fleet.Error
 		if errors.As(err, &lacks) && lacks.Cause == fleet.CauseNoSpace {
 			return err
 		}

@@ -3587,6 +3587,14 @@ type FleetPreview struct {
 	// Error Why no rollout could start now, such as a version that is not published
 	Error *string `json:"error,omitempty"`
 
+	// Forced Agents that run a later version go down
+	Forced *bool `json:"forced,omitempty"`
+
+	// LeftOut Why agents are left out, with counts
+	//
+	// Example: 2 because it runs the version already
+	LeftOut *string `json:"leftOut,omitempty"`
+
 	// Part agent, or the name of a component
 	Part string `json:"part"`
 
@@ -3601,6 +3609,9 @@ type FleetPreview struct {
 
 	// Version The version that it would bring
 	Version *string `json:"version,omitempty"`
+
+	// Warnings What to know before it starts
+	Warnings *[]string `json:"warnings,omitempty"`
 }
 
 // FleetProxy defines model for FleetProxy.
@@ -5397,6 +5408,9 @@ type RolloutPreview struct {
 	// Offline Number of offline targets, which get an offer that waits for them
 	Offline int `json:"offline"`
 
+	// Refusals Why a start would be refused now; absent if it would not be
+	Refusals *[]StartRefusal `json:"refusals,omitempty"`
+
 	// RolloutId Empty if the preview is not stored
 	RolloutId string      `json:"rollout_id"`
 	Sites     []SiteBytes `json:"sites"`
@@ -5672,6 +5686,15 @@ type StageRequest struct {
 	MaxItems  *int    `json:"max_items,omitempty"`
 	SourceUri *string `json:"source_uri,omitempty"`
 	Version   string  `json:"version"`
+}
+
+// StartRefusal defines model for StartRefusal.
+type StartRefusal struct {
+	// Code Code of the error of the start
+	//
+	// Example: rollout_lower_rings
+	Code *string `json:"code,omitempty"`
+	Text string  `json:"text"`
 }
 
 // StartRolloutRequest defines model for StartRolloutRequest.

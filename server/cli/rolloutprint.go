@@ -386,6 +386,9 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	for _, text := range p.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
+	for _, refused := range deref(p.Refusals) {
+		fmt.Fprintf(w, "a start would be refused: %s\n", refused.Text)
+	}
 }
 
 func batchCount(n int) string {

@@ -50,7 +50,7 @@ func TestPreviewsNameWhatHostsRefuse(t *testing.T) {
 		remark  bool // the server accepts it
 	}{
 		{"nothing", host(nil), "1.2.0", false, pkg("1.2.0", nil), "", "", false},
-		{"this version already runs here", host(nil), "1.1.0", false, pkg("1.1.0", nil), fleet.CauseRunning, fleet.ChoiceForce, false},
+		{"this version already runs here", host(nil), "1.1.0", false, pkg("1.1.0", nil), fleet.CauseRunning, "", false},
 		{"this version failed here before", host(func(a *fleet.Agent) {
 			a.FailedVersions = []fleet.FailedVersion{{Version: "1.2.0", Reason: "crash loop"}}
 		}), "1.2.0", false, pkg("1.2.0", nil), fleet.CauseFailedBefore, fleet.ChoiceForce, false},

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -490,10 +491,37 @@ type Preview struct {
 	Exposure *Exposure `json:"exposure,omitempty"`
 	// Staging is what comes before the first batch, nil without Plan.Stage.
 	Staging *PreviewStaging `json:"staging,omitempty"`
+	// Refusals are why a start would be refused now, the one that a start returns first; empty:
+	// it would not be.
+	Refusals []StartRefusal `json:"refusals,omitempty"`
 	// Warnings are sentences about, for example, batches larger than max_parallel,
 	// canaries that leave cells uncovered, and hosts that could not roll back.
 	Warnings []string `json:"warnings"`
 	Revision int64    `json:"-"`
+}
+
+// StartRefusal is a reason for which a start would be refused.
+type StartRefusal struct {
+	// Code is that of the error, such as rollout_lower_rings; empty if it has none.
+	Code string `json:"code,omitempty"`
+	Text string `json:"text"`
+}
+
+// Err returns the error of a start.
+func (r StartRefusal) Err() error {
+	e := Errorf(Conflict, "%s", r.Text)
+	e.Code = r.Code
+	return e
+}
+
+// Refuse adds the error of something that would refuse a start. It returns other errors.
+func (p *Preview) Refuse(err error) error {
+	var refused *Error
+	if err == nil || !errors.As(err, &refused) || refused.Kind == Internal || refused.Kind == Unavailable {
+		return err
+	}
+	p.Refusals = append(p.Refusals, StartRefusal{refused.Code, refused.Message})
+	return nil
 }
 
 // PreviewStaging is what the targets of a rollout would stage.

@@ -29,6 +29,11 @@ var Statuses = [...]Status{
 // seconds, so ten writes in a row are missing.
 const OfflineAfter = 5 * time.Minute
 
+// ConnectedWithin is how recently an agent whose connection is open was seen: three writes in a row
+// of a parked agent are missing if it was not. What must not begin without a host, such as a
+// rollout in lockstep, does not wait until the agent counts as offline.
+const ConnectedWithin = 3 * OfflineAfter / 10
+
 // StatusFacts are the inputs of an agent's status. Stores can read them without the
 // whole document.
 type StatusFacts struct {

@@ -789,6 +789,9 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return a.checkAble()
 	case w.SourceURI == "" && len(fitting) == 0:
 		return published.checkFits(a.ID, w.Version, host)
+	case a.runsBuildOf(w.Version, fitting):
+		// Also with force: the host would load all of it, and then refuse it.
+		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version).Because(CauseRunning)
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:
@@ -807,6 +810,22 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it (`muster package allow-downgrade`)", a.ID, a.Version, w.Version).unlessForced(CauseNewer)
 	}
 	return a.checkSpace(w.Version, host, fitting)
+}
+
+// runsBuildOf reports whether the agent runs what each of the packages holds, and is not being
+// upgraded from it. Builds of one version differ in their hash, and hosts refuse only their own;
+// one that does not report it runs the release, but any build of a snapshot.
+func (a *Agent) runsBuildOf(version string, fitting Catalog) bool {
+	if a.Version != version || a.Upgrading() || len(fitting) == 0 {
+		return false
+	}
+	build := a.Host().Elastic.Agent.Build.Original
+	return !slices.ContainsFunc(fitting, func(p Package) bool {
+		if build == "" || p.Hash == "" {
+			return p.Snapshot
+		}
+		return !strings.Contains(build, p.Hash[:min(len(p.Hash), manifest.HashLength)])
+	})
 }
 
 // checkSpace returns an error if the host reports too little free space for each of the packages,

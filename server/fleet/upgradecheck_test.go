@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,37 @@ func TestCheckUpgrade(t *testing.T) {
 		err := a.CheckUpgrade(row.wish, catalog)
 		if (row.want == "") != (err == nil) || (err != nil && (KindOf(err) != Invalid || !strings.Contains(err.Error(), row.want))) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+	}
+}
+
+// Force does not help a host that runs the very build: it would load all of the package, and then
+// refuse it. Another build of the version is another thing.
+func TestForceDoesNotOrderWhatRunsAlready(t *testing.T) {
+	const hash = "3f2a9c0123456789"
+	for _, c := range []struct {
+		name, version, build, hash string
+		upgrading                  bool
+		refused                    bool
+	}{
+		{"this build", "1.1.0", "1.1.0-3f2a9c", hash, false, true},
+		{"another build", "1.1.0", "1.1.0-abcdef", hash, false, false},
+		{"a release of an agent that does not report its build", "1.1.0", "", hash, false, true},
+		{"a snapshot of one", "1.1.0-SNAPSHOT", "", hash, false, false},
+		{"this build of a snapshot", "1.1.0-SNAPSHOT", "1.1.0-SNAPSHOT-3f2a9c", hash, false, true},
+		{"while it is upgraded from it", "1.1.0", "1.1.0-3f2a9c", hash, true, false},
+		{"an Elastic Agent's", "8.1.0", "8.1.0 (build: 3f2a9c0123456789 at 2026-01-01)", hash, false, true},
+	} {
+		a := upgradeable(c.version)
+		a.LocalMetadata = []byte(strings.Replace(string(a.LocalMetadata), `"upgradeable":true`, fmt.Sprintf(`"upgradeable":true,"build":{"original":%q}`, c.build), 1))
+		if c.upgrading {
+			a.BeginUpgrade("x", "1.9.0", now)
+		}
+		of := Catalog{{Version: c.version, Hash: c.hash, OS: "linux", Arch: "amd64", Maker: a.Host().Maker, Snapshot: strings.HasSuffix(c.version, "-SNAPSHOT")}}
+		err := a.CheckUpgrade(UpgradeRequest{Version: c.version, Force: true}, of)
+		var refused *Error
+		if (err != nil) != c.refused || c.refused && (!errors.As(err, &refused) || refused.Forceable || refused.Cause != CauseRunning) {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

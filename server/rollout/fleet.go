@@ -12,16 +12,42 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// preview computes what the rollout would do to the fleet now.
-func (s *Service) preview(ctx context.Context, r *fleet.Rollout) (fleet.Preview, preview.Fleet, error) {
+// preview computes what the rollout would do to the fleet now, and why a start by this request
+// would be refused. Start calls it too, so what refuses a start is in the preview of that instant.
+func (s *Service) preview(ctx context.Context, r *fleet.Rollout, req Request) (fleet.Preview, error) {
 	now := s.Now.UTC()
 	f, err := s.fleetNow(ctx, r, now)
 	if err != nil {
-		return fleet.Preview{}, f, err
+		return fleet.Preview{}, err
 	}
 	pre, err := preview.Compute(r, f, now)
 	pre.RolloutID = r.ID
-	return pre, f, err
+	if err != nil {
+		return pre, err
+	}
+	_, err = s.claim(ctx, r, req)
+	if err := pre.Refuse(err); err != nil {
+		return pre, err
+	}
+	return pre, s.refuseStarting(ctx, r, &pre, now)
+}
+
+// refuseStarting adds that a policy of the targets is locked by a draft that is being started.
+// Agents of policies that active rollouts hold are no targets.
+func (s *Service) refuseStarting(ctx context.Context, r *fleet.Rollout, pre *fleet.Preview, now time.Time) error {
+	locks, _, err := s.Store.PolicyLocks().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, lock := range locks {
+		if lock.Component != r.Plan.Component || lock.RolloutID == r.ID || !slices.ContainsFunc(pre.Targets, func(t fleet.PreviewTarget) bool { return t.Policy == lock.PolicyID }) {
+			continue
+		}
+		if err := pre.Refuse(s.checkLockFree(ctx, lock, now)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fleetNow reads the input of a preview. Policies that are locked by the rollout

@@ -3,6 +3,7 @@ package rollout_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -20,28 +21,50 @@ func webTogether(p *fleet.Plan) {
 	p.Component, p.Version, p.Strategy = "web", "2.0.0", fleet.Strategy{Kind: fleet.LockstepStrategy}
 }
 
-func TestRolloutInLockstepPausesUntilItsTargetsAreReady(t *testing.T) {
+func TestRolloutInLockstepIsRefusedAndPausesUntilItsTargetsAreReady(t *testing.T) {
 	s := newSite(t, "a", "b")
 	r := s.create(webTogether)
 	pre := s.preview(r)
-	for _, says := range []string{
-		"2 targets have agents that cannot upgrade web in lockstep: it does not begin before all can",
-		"2 targets have not staged web 2.0.0: it does not begin before all have; say stage: ahead",
-		"goes through to its end",
-	} {
-		if !strings.Contains(strings.Join(pre.Warnings, "\n"), says) {
-			t.Errorf("the preview does not warn that %q: %q", says, pre.Warnings)
+	refused := func(r fleet.Rollout, says string) {
+		t.Helper()
+		pre := s.preview(r)
+		if len(pre.Refusals) != 1 || !strings.Contains(pre.Refusals[0].Text, says) {
+			t.Errorf("the preview has the refusals %+v, want one that says %q", pre.Refusals, says)
+		}
+		_, err := s.service.Start(t.Context(), r.ID, pre.Hash, false, kim)
+		s.wantKind(err, fleet.Conflict, says)
+	}
+	refused(r, "2 of 2 targets are not ready to go in lockstep: host-a (its agent cannot upgrade the component in lockstep), host-b")
+	if len(pre.Batches) != 1 || pre.Batches[0].Size != 2 || !strings.Contains(strings.Join(pre.Warnings, "\n"), "goes through to its end") {
+		t.Errorf("the batches are %+v, it warns %q", pre.Batches, pre.Warnings)
+	}
+	stage := func(versions ...string) {
+		for _, id := range []string{"a", "b"} {
+			s.reports(id, able("1.0.0", nil), component("db", "1.0.0", nil))
+			s.change(id, func(a *fleet.Agent) { a.StagedVersions = versions })
 		}
 	}
-	if len(pre.Batches) != 1 || pre.Batches[0].Size != 2 {
-		t.Errorf("the batches are %+v", pre.Batches)
+	stage()
+	refused(r, "stage the version first (`muster agents stage host-a host-b --component web --version 2.0.0 --wait`), or let the rollout do it (stage: ahead, --stage-ahead)")
+	stage("web 2.0.0")
+	seen := s.time().Add(-2 * time.Minute) // its connection is closed, and it is not offline yet
+	s.must(s.store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: "b", At: seen}}))
+	s.change("b", func(a *fleet.Agent) { a.Last.At = &seen })
+	s.later(2 * time.Minute)
+	s.heartbeat("a")
+	refused(r, "1 of 2 targets are not ready to go in lockstep: host-b (the agent is not connected)")
+	s.heartbeat("b")
+	pre = s.preview(r)
+	if len(pre.Refusals) != 0 {
+		t.Fatalf("ready, the preview has %+v", pre.Refusals)
 	}
 	r, err := s.service.Start(t.Context(), r.ID, pre.Hash, false, kim)
 	s.must(err)
+	stage() // between the start and the first round
 	s.round()
 	r, err = s.service.Get(t.Context(), r.ID)
 	s.must(err)
-	if r.State != fleet.RolloutPaused || r.Stop.Kind != fleet.StopVerify || !strings.Contains(r.Stop.Text, "2 of 2 targets are not ready") {
+	if r.State != fleet.RolloutPaused || r.Stop.Kind != fleet.StopVerify || !strings.Contains(r.Stop.Text, "`muster agents stage host-a host-b --component web --version 2.0.0 --wait`") || !strings.Contains(r.Stop.Text, "2 of 2 targets are not ready") {
 		t.Fatalf("it is %s, stopped by %+v", r.State, r.Stop)
 	}
 	why, err := s.service.Why(t.Context(), "a", "web", "", s.time())
@@ -50,10 +73,7 @@ func TestRolloutInLockstepPausesUntilItsTargetsAreReady(t *testing.T) {
 		t.Errorf("asked why, it says %q: %q", why.Summary, why.Next)
 	}
 
-	for _, id := range []string{"a", "b"} {
-		s.reports(id, able("1.0.0", nil), component("db", "1.0.0", nil))
-		s.change(id, func(a *fleet.Agent) { a.StagedVersions = []string{"web 2.0.0"} })
-	}
+	stage("web 2.0.0")
 	_, err = s.service.Resume(t.Context(), r.ID, rollout.Request{Actor: "kim"})
 	s.must(err)
 	for range 5 {

@@ -12,10 +12,19 @@ import (
 // them over, which suspends the fleet. The rollouts of declared fleets themselves are never
 // refused: their owner decides what they select.
 func (s *Service) checkOwned(ctx context.Context, r *fleet.Rollout, req Request) error {
-	if r.Fleet != "" || r.RollbackOf != "" { // see checkOwnedTargets
-		return nil
+	suspend, err := s.claim(ctx, r, req)
+	if err != nil || suspend == "" {
+		return err
 	}
-	return s.checkClaim(ctx, r.Plan.Component, req, func(f func(*fleet.Agent)) error {
+	return s.Owners.TakeOver(ctx, suspend, req.Actor, req.Why)
+}
+
+// claim is checkOwned without the effect: it returns the declared fleet that is to be suspended.
+func (s *Service) claim(ctx context.Context, r *fleet.Rollout, req Request) (suspend string, err error) {
+	if r.Fleet != "" || r.RollbackOf != "" || s.Owners == nil { // see checkOwnedTargets
+		return "", nil
+	}
+	return action.CheckOwned(ctx, s.Owners, claimOf(r.Plan.Component, req), func(f func(*fleet.Agent)) error {
 		chosen, err := s.selector(ctx, &r.Plan.Select, s.Now.UTC())
 		if err != nil {
 			return err
@@ -54,10 +63,13 @@ func (s *Service) checkClaim(ctx context.Context, component string, req Request,
 	if s.Owners == nil {
 		return nil
 	}
-	claim := action.Claim{Component: component, TakeOver: req.TakeOver, Actor: req.Actor, Why: req.Why}
-	suspend, err := action.CheckOwned(ctx, s.Owners, claim, agents)
+	suspend, err := action.CheckOwned(ctx, s.Owners, claimOf(component, req), agents)
 	if err != nil || suspend == "" {
 		return err
 	}
 	return s.Owners.TakeOver(ctx, suspend, req.Actor, req.Why)
+}
+
+func claimOf(component string, req Request) action.Claim {
+	return action.Claim{Component: component, TakeOver: req.TakeOver, Actor: req.Actor, Why: req.Why}
 }

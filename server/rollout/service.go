@@ -162,7 +162,7 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 	if err := s.complete(ctx, &r.Plan); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.checkFree(ctx, &r.Plan); err != nil {
+	if err := s.checkFree(ctx, &r.Plan, ""); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if err := s.checkInForce(ctx, &r.Plan); err != nil {
@@ -212,9 +212,9 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 
 // checkFree refuses a plan that selects agents of a policy that an active rollout
 // holds. Its start would be refused too, but now the operator can still change the
-// plan.
-func (s *Service) checkFree(ctx context.Context, p *fleet.Plan) error {
-	held, err := s.locks().holders(ctx, p.Component)
+// plan. A rollout that the new one takes the place of may hold them.
+func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string) error {
+	held, err := s.locks().holders(ctx, p.Component, replaces)
 	if err != nil || len(held) == 0 {
 		return err
 	}
@@ -304,13 +304,33 @@ func lockedError(component, policy string, h preview.Holder) *fleet.Error {
 // policy.
 const errActiveRollout = "rollout_policy_locked"
 
-// DryRun previews a plan without storing anything.
+// DryRun previews a plan without storing anything. What would refuse to create a draft is among
+// the refusals.
 func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, error) {
-	if err := s.complete(ctx, &p); err != nil {
+	return s.dryRun(ctx, fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
+}
+
+// DryRunDeclared is DryRun of the rollout of a declared fleet, which takes the place of its rollout
+// under way, if one is named.
+func (s *Service) DryRunDeclared(ctx context.Context, fleetName, replaces string, p fleet.Plan) (fleet.Preview, error) {
+	return s.dryRun(ctx, fleet.Rollout{ID: replaces, Fleet: fleetName, State: fleet.RolloutDraft, Plan: p})
+}
+
+func (s *Service) dryRun(ctx context.Context, r fleet.Rollout) (fleet.Preview, error) {
+	if err := s.complete(ctx, &r.Plan); err != nil {
 		return fleet.Preview{}, err
 	}
-	pre, _, err := s.preview(ctx, &fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
-	return pre, err
+	pre, err := s.preview(ctx, &r, Request{})
+	if err != nil {
+		return pre, err
+	}
+	pre.RolloutID = ""
+	for _, check := range []error{s.checkFree(ctx, &r.Plan, r.ID), s.checkInForce(ctx, &r.Plan)} {
+		if err := pre.Refuse(check); err != nil {
+			return pre, err
+		}
+	}
+	return pre, nil
 }
 
 // Preview previews a draft and stores the preview, so that the start can refer to its
@@ -329,7 +349,7 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 	if r.RollbackOf != "" {
 		return fleet.Preview{}, interruptedRollback(&r)
 	}
-	pre, _, err := s.preview(ctx, &r)
+	pre, err := s.preview(ctx, &r, Request{})
 	if err != nil {
 		return fleet.Preview{}, err
 	}

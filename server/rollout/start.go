@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
@@ -82,7 +81,7 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 	}
 	var pre fleet.Preview
 	if r.Pin == nil {
-		pre, err = s.agreed(ctx, &r, hash, acceptDrift)
+		pre, err = s.agreed(ctx, &r, hash, acceptDrift, req)
 	} else {
 		// An interrupted start. Its targets may exist, so the same preview is started;
 		// agents that have changed since are refused one by one.
@@ -99,8 +98,8 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 
 // agreed previews the draft now. It returns an error unless the hash is the given one,
 // or drift is accepted, and the rollout may start.
-func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acceptDrift bool) (fleet.Preview, error) {
-	pre, f, err := s.preview(ctx, r)
+func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acceptDrift bool, req Request) (fleet.Preview, error) {
+	pre, err := s.preview(ctx, r, req)
 	if err != nil {
 		return pre, err
 	}
@@ -114,46 +113,10 @@ func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acc
 		}
 		return pre, &DriftError{Drift: preview.Compare(old, pre), Now: pre}
 	}
-	if err := checkAnybody(pre); err != nil {
-		return pre, err
+	if len(pre.Refusals) > 0 {
+		return pre, pre.Refusals[0].Err()
 	}
-	behind, err := plan.CheckRings(&r.Plan, f.Agents, f.Timeouts, s.Now.UTC())
-	if err != nil {
-		return pre, err
-	}
-	return pre, ringsError(&r.Plan, behind)
-}
-
-// checkAnybody refuses a start without targets.
-func checkAnybody(pre fleet.Preview) error {
-	if len(pre.Targets) > 0 {
-		return nil
-	}
-	if len(pre.Skipped) == 0 {
-		return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: none matches the plan's select")
-	}
-	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", preview.LeftOut(pre.Skipped))
-}
-
-// ringsNamed is how many agents of lower rings an error names.
-const ringsNamed = 20
-
-// ringsError refuses to start rings while agents of lower ones do not run the version.
-func ringsError(p *fleet.Plan, behind []fleet.SkippedAgent) error {
-	if len(behind) == 0 {
-		return nil
-	}
-	names := make([]string, 0, ringsNamed)
-	for _, a := range behind[:min(ringsNamed, len(behind))] {
-		names = append(names, fmt.Sprintf("%s (%s)", a.Hostname, a.Version))
-	}
-	more := ""
-	if n := len(behind) - len(names); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	e := fleet.Errorf(fleet.Conflict, "%d agents of lower rings do not run %s yet: %s%s; roll it out to them first, or set strategy.rings.force", len(behind), p.Version, strings.Join(names, ", "), more)
-	e.Code = "rollout_lower_rings"
-	return e
+	return pre, nil
 }
 
 // begin starts a draft. It takes over the locks of the rollout from.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,12 @@ var (
 	codeUndone   = CodeOf(fleet.WhyUndone)
 	codeBehind   = CodeOf(fleet.WhyBehind)
 	codeSame     = CodeOf(fleet.WhySame)
+
+	codeNotStaged = CodeOf(fleet.WhyNotStaged)
 )
+
+// stageNamed is how many hosts the command that stages a version names: more do not fit a line.
+const stageNamed = 5
 
 // LockstepWorld is what Decide needs for a rollout in lockstep.
 type LockstepWorld struct {
@@ -31,6 +37,8 @@ type LockstepWorld struct {
 	// Others are the names of agents that run another version and are no targets, although they
 	// match the selector, or have a policy whose hosts must not run mixed versions.
 	Others []string
+	// Texts are what the codes of verdicts do not say, by target.
+	Texts map[int]string
 	// Names are those of the targets' hosts, in their order. Missing names are agent ids.
 	Names []string
 }
@@ -40,36 +48,76 @@ func ReachedNumber(p agentapi.LockstepPhase) uint8 {
 	return uint8(slices.Index(agentapi.LockstepPhases, p) + 1) //nolint:gosec // at most the number of phases
 }
 
-// Verdict returns why a target cannot go in lockstep; empty if it can. The catalog has the
-// packages of the component. Of a target that is under way only matters whether it is still
-// there and online.
-func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, now time.Time) fleet.ReasonCode {
+// Verdict returns why a target cannot go in lockstep, and what the code does not say of it; both
+// are empty if it can. The catalog has the packages of the component. Of a target that is under
+// way only matters whether it is still there and online.
+func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, now time.Time) (code fleet.ReasonCode, text string) {
 	if a == nil || !a.Active || a.UnenrollmentStartedAt != nil {
-		return fleet.WhyGone
+		return fleet.WhyGone, ""
 	}
 	s := a.Of(p.Component)
 	switch {
 	case !s.Reported:
-		return fleet.WhyNoComponent
-	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:
-		return fleet.WhyAway
+		return fleet.WhyNoComponent, ""
+	case Disconnected(a, !state.Waits(), now):
+		return fleet.WhyAway, ""
 	case !state.Waits():
-		return ""
+		return "", ""
 	case s.Busy():
-		return fleet.WhyBusy
+		return fleet.WhyBusy, ""
 	case s.Version == p.Version && p.Profile == "": // with a profile its configuration may change
-		return fleet.WhySame
+		return fleet.WhySame, ""
 	case s.CheckLockstep() != nil:
-		return fleet.WhyNoLockstep
+		return fleet.WhyNoLockstep, ""
 	}
 	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force || s.Version == p.Version}
 	if err := s.CheckUpgrade(wish, catalog); err != nil {
-		return RefusalCode(err)
+		return RefusalCode(err), err.Error()
 	}
 	if !s.HasStaged(p.Version) && s.Version != p.Version {
-		return fleet.WhyNotStaged
+		return fleet.WhyNotStaged, ""
 	}
-	return ""
+	return "", ""
+}
+
+// Disconnected reports whether an agent is away for a rollout in lockstep: before it begins an agent
+// whose connection is closed, and once targets are under way one that is offline. A server that
+// restarts must not undo what all targets have stopped for.
+func Disconnected(a *fleet.Agent, underWay bool, now time.Time) bool {
+	limit := fleet.ConnectedWithin
+	if underWay {
+		limit = fleet.OfflineAfter
+	}
+	return now.Sub(a.LastActivity()) > limit
+}
+
+// Apart reports whether an agent that is no target of a rollout in lockstep runs another version, and
+// would have to go together with the targets: it has a policy of theirs whose hosts must not run
+// mixed versions, or it matches the selector and was not left out when the rollout was started.
+// c is the component in its policy. The caller asks in addition whether the host is held.
+func Apart(p *fleet.Plan, c *agentapi.PolicyComponent, s *fleet.Subject, ofTargets, leftOut, away bool, matches func() bool) bool {
+	switch {
+	case s.Agent.UnenrollmentStartedAt != nil, s.Version == "", s.Version == p.Version:
+		return false
+	case away && p.Strategy.Away == fleet.AwayExclude:
+		return false
+	case c.Lockstep && ofTargets:
+		return true
+	case leftOut, p.SourceVersion != "" && s.Version != p.SourceVersion:
+		return false
+	}
+	return matches()
+}
+
+// StageCommand is the command that stages the plan's version on hosts, of which it names a few.
+func StageCommand(p *fleet.Plan, hosts []string) string {
+	hosts = hosts[:min(len(hosts), stageNamed)]
+	return fmt.Sprintf("muster agents stage %s --component %s --version %s --wait", strings.Join(hosts, " "), p.Component, p.Version)
+}
+
+// NotReady describes a target that is not ready, by the code and the text of its verdict.
+func NotReady(host string, code fleet.ReasonCode, text string) string {
+	return fmt.Sprintf("%s (%s)", host, cmp.Or(text, ReasonText(code)))
 }
 
 // InForce returns which version is in force for a policy of the targets in a phase of a rollout to
@@ -249,6 +297,9 @@ func (d *decision) refuseToBegin(away, faults []int) {
 	default:
 		text = "all targets are away: "
 		list, all = d.names(away), len(away)
+	}
+	if which := slices.DeleteFunc(slices.Clone(faults), func(i int) bool { return d.targets[i].Verdict != codeNotStaged }); len(which) > 0 {
+		text = fmt.Sprintf("stage the version first (`%s`): %s", StageCommand(d.plan, d.names(which)), text)
 	}
 	d.phase.Failed = atMost(list, all)
 	d.stop(stopped{kind: fleet.StopVerify, text: text + Few(list, all)})
@@ -498,11 +549,11 @@ func (d *decision) faults(which []int) []string {
 		if !t.State.InFlight() && !t.State.Waits() {
 			code = t.Code
 		}
-		text := ReasonText(code.Name())
-		if text == "" {
+		text := d.world.Lockstep.Texts[i]
+		if ReasonText(code.Name()) == "" {
 			text = "it did not wait for the others"
 		}
-		out = append(out, fmt.Sprintf("%s (%s)", d.name(i), text))
+		out = append(out, NotReady(d.name(i), code.Name(), text))
 	}
 	return out
 }

@@ -348,11 +348,11 @@ func TestVerdictsOfTargetsInLockstep(t *testing.T) {
 	} {
 		a := fleet.Agent{ID: "a", Active: true, StagedVersions: []string{"web 2.0.0"}, Components: reportsWeb("1.0.0", `,"lockstep":true`), Last: fleet.LastSeen{At: &afternoon}}
 		c.change(&a)
-		if got := Verdict(&p, c.state, &a, nil, afternoon.Add(time.Minute)); got != c.want {
+		if got, _ := Verdict(&p, c.state, &a, nil, afternoon.Add(time.Minute)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := Verdict(&p, Pending, nil, nil, afternoon); got != fleet.WhyGone {
+	if got, _ := Verdict(&p, Pending, nil, nil, afternoon); got != fleet.WhyGone {
 		t.Errorf("without a document: %q", got)
 	}
 }

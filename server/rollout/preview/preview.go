@@ -90,6 +90,9 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	s.schedule(&pre)
 	s.share(&pre)
 	s.warn(&pre, picks)
+	if err := s.refuse(&pre, picks); err != nil {
+		return fleet.Preview{}, err
+	}
 	pre.Hash = previewHash(content, &pre)
 	if f.Room != nil {
 		exposure := f.Room.Exposure
@@ -111,9 +114,11 @@ type builder struct {
 	chosen  plan.Selector
 	skipped []fleet.SkippedAgent
 	// packages are those of the plan's version; catalogs have many more.
-	packages  fleet.Catalog
-	configs   map[string]string // what was rendered, by agent
-	platforms map[pinKey]pinned
+	packages fleet.Catalog
+	// packagesOf are those of the plan's version and of another one, by that.
+	packagesOf map[string]fleet.Catalog
+	configs    map[string]string // what was rendered, by agent
+	platforms  map[pinKey]pinned
 	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
 	// unreadable counts the targets whose ring is not a number.
@@ -125,7 +130,7 @@ type builder struct {
 }
 
 func newBuilder(id string, p *fleet.Plan, f Fleet, now time.Time) *builder {
-	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[pinKey]pinned{}, upgradeable: map[likeness]bool{}, configs: map[string]string{}}
+	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[pinKey]pinned{}, upgradeable: map[likeness]bool{}, configs: map[string]string{}, packagesOf: map[string]fleet.Catalog{}}
 }
 
 func (s *builder) asked() plan.QueryTime {
@@ -312,7 +317,7 @@ func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error 
 	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}
 	if s.plan.Component != "" {
 		wish.Force = wish.Force || subject.Version == s.plan.Version // only the configuration changes
-		return subject.CheckUpgrade(wish, s.packages)
+		return subject.CheckUpgrade(wish, s.between(subject.Version))
 	}
 	host := a.HostMetadata()
 	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Maker, host.Elastic.Agent.Upgradeable, -1}
@@ -329,6 +334,20 @@ func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error 
 		s.upgradeable[like] = true
 	}
 	return err
+}
+
+// between returns the packages of the plan's version and of the one that runs: the state of a
+// component goes from one to the other.
+func (s *builder) between(version string) fleet.Catalog {
+	if version == "" || version == s.plan.Version {
+		return s.packages
+	}
+	c, ok := s.packagesOf[version]
+	if !ok {
+		c = slices.Concat(s.packages, s.fleet.Catalog.Of(version))
+		s.packagesOf[version] = c
+	}
+	return c
 }
 
 // lockedBy returns which other rollout holds a policy; empty if none does.
@@ -429,6 +448,9 @@ const siteLabel = "site"
 
 // online reports whether the agent could take an offer now.
 func (s *builder) online(a *fleet.Agent) bool {
+	if s.plan.Strategy.Kind == fleet.LockstepStrategy && plan.Disconnected(a, false, s.now) {
+		return false
+	}
 	switch a.Facts().StatusAt(s.now, s.fleet.Timeouts[a.PolicyID]) {
 	case fleet.StatusOnline, fleet.StatusError, fleet.StatusDegraded, fleet.StatusUpdating:
 		return true

@@ -547,7 +547,10 @@ func TestLockstepIsOneBatch(t *testing.T) {
 	if len(pre.Batches) != 1 || pre.Batches[0].Size != len(pre.Targets) || pre.AtLeast.D() != fleet.DefaultHealthWait {
 		t.Errorf("the batches are %+v, at least %s", pre.Batches, pre.AtLeast)
 	}
-	if !hasWarning(pre, "1 of 701 targets are offline: it does not begin before they are back") || !hasWarning(pre, "goes through to its end") || hasWarning(pre, "at one time") {
+	if len(pre.Refusals) != 1 || pre.Refusals[0].Text != "1 of 701 targets are not ready to go in lockstep: "+pre.Targets[slices.IndexFunc(pre.Targets, func(t fleet.PreviewTarget) bool { return !t.Online })].Hostname+" (the agent is not connected)" {
+		t.Errorf("it is refused by %+v", pre.Refusals)
+	}
+	if !hasWarning(pre, "goes through to its end") || hasWarning(pre, "at one time") {
 		t.Errorf("it warns %q", pre.Warnings)
 	}
 	f := Fleet{Agents: with(fleet.MaxLockstepTargets+1, rollouttest.Host{}), Catalog: rollouttest.Published("1.0.0", "2.0.0")}

@@ -37,11 +37,13 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
-	s.warnLockstep(pre, picks)
+	s.warnLockstep(pre)
 	if pre.Offline > 0 && p.Strategy.Kind != fleet.LockstepStrategy {
 		s.warnf("%d of %d targets are offline: each of their offers waits for %s, and none of them counts", pre.Offline, len(pre.Targets), plan.Span(p.Pace.OfferFor))
 	}
 	switch {
+	case p.Migration.Type == fleet.MigrationCompatible && p.Strategy.Canary == nil && p.Strategy.Kind != fleet.LockstepStrategy && len(picks) > 1:
+		s.warnf("the migration is compatible, and no canary shows first that the version before reads what %s writes: add canaries (strategy: {kind: canary}, --canary 5)", p.Version)
 	case p.Migration.Type != fleet.MigrationBreaking:
 	case p.Version == "": // a rollback
 		s.warnf("the versions before may not read what has been written since. The recovery plan: %s", p.Migration.RecoveryPlan)
@@ -53,17 +55,20 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 
 // LeftOut counts the reasons for which agents are left out, the most frequent first.
 func LeftOut(skipped []fleet.SkippedAgent) string {
-	counts := map[fleet.ReasonCode]int{}
+	counts, first := map[fleet.ReasonCode]int{}, map[fleet.ReasonCode]string{}
 	var codes []fleet.ReasonCode
 	for _, s := range skipped {
 		if counts[s.Code]++; counts[s.Code] == 1 {
-			codes = append(codes, s.Code)
+			codes, first[s.Code] = append(codes, s.Code), s.Text
 		}
 	}
 	slices.SortStableFunc(codes, func(a, b fleet.ReasonCode) int { return counts[b] - counts[a] })
 	parts := make([]string, len(codes))
 	for i, c := range codes {
 		parts[i] = fmt.Sprintf("%d because %s", counts[c], plan.ReasonText(c))
+		if c == fleet.WhyRefused { // the code does not say why
+			parts[i] += ", such as: " + first[c]
+		}
 	}
 	return strings.Join(parts, ", ")
 }
@@ -144,32 +149,18 @@ func (s *builder) keeps(p *pick, version string) bool {
 	return slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version && s.now.Before(r.ValidUntil) })
 }
 
-// warnLockstep warns of what keeps a rollout in lockstep from beginning.
-func (s *builder) warnLockstep(pre *fleet.Preview, picks []*pick) {
+// warnLockstep warns of what a rollout in lockstep does.
+func (s *builder) warnLockstep(pre *fleet.Preview) {
 	p := s.plan
 	if p.Strategy.Kind != fleet.LockstepStrategy {
 		return
 	}
-	unable, unstaged := 0, 0
-	for _, t := range picks {
-		subject := t.Of(p.Component)
-		if subject.CheckLockstep() != nil {
-			unable++
-		}
-		if !subject.HasStaged(p.Version) && subject.Version != p.Version {
-			unstaged++
-		}
-	}
-	if pre.Offline > 0 && p.Strategy.Away == fleet.AwayExclude {
-		s.warnf("%d of %d targets are offline: those that still are when it begins are left out, and keep their version", pre.Offline, len(pre.Targets))
-	} else if pre.Offline > 0 {
-		s.warnf("%d of %d targets are offline: it does not begin before they are back, unless the plan leaves them out (strategy.away: exclude)", pre.Offline, len(pre.Targets))
-	}
-	if unable > 0 {
-		s.warnf("%s cannot upgrade %s in lockstep: it does not begin before all can; upgrade those agents first", plan.Count(unable, "target has an agent that", "targets have agents that"), p.Component)
-	}
-	if unstaged > 0 && p.Stage != fleet.StageAhead {
-		s.warnf("%s not staged %s: it does not begin before all have; say stage: ahead", plan.Count(unstaged, "target has", "targets have"), p.What(p.Version))
+	switch {
+	case pre.Offline == 0:
+	case p.Strategy.Away == fleet.AwayExclude:
+		s.warnf("%d of %d targets are not connected: those that still are not when it begins are left out, and keep their version", pre.Offline, len(pre.Targets))
+	case p.Stage == fleet.StageAhead:
+		s.warnf("%d of %d targets are not connected: it does not begin before they are back, unless the plan leaves them out (strategy.away: exclude)", pre.Offline, len(pre.Targets))
 	}
 	s.warnf("from the phase switch on it goes through to its end: a target that fails then stays stopped, and is named")
 }

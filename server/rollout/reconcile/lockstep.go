@@ -28,6 +28,7 @@ type lockstepState struct {
 	// verify again.
 	verified  bool
 	others    []string
+	texts     map[int]string // of the verdicts
 	verifyDue time.Time
 	// leftOut are the agents that the started preview left out, nil before they are read.
 	leftOut map[string]bool
@@ -187,6 +188,7 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 			which = append(which, int32(i))
 		}
 	}
+	texts := map[int]string{}
 	for part := range slices.Chunk(which, chunk) {
 		agents, err := r.agents(ctx, run, part)
 		if err != nil {
@@ -196,7 +198,10 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 			t := &run.targets[i]
 			a := agents[t.AgentID]
 			run.updatePresence(i, a, now)
-			t.Verdict = plan.CodeOf(plan.Verdict(p, t.State, a, catalog, now))
+			code, text := plan.Verdict(p, t.State, a, catalog, now)
+			if t.Verdict = plan.CodeOf(code); text != "" && len(texts) < fleet.MaxLockstepNames {
+				texts[int(i)] = text
+			}
 		}
 		if err := r.renewLease(ctx, run); err != nil {
 			return err
@@ -206,7 +211,7 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 	if err != nil {
 		return err
 	}
-	run.others, run.verified, run.dirty = others, known, true
+	run.others, run.texts, run.verified, run.dirty = others, texts, known, true
 	rest := max(snapshotInterval, snapshotRest*r.now.UTC().Sub(now))
 	if w := run.rollout.Waiting; len(w) > 0 && (w[0].Code == fleet.WhyWindow || w[0].Code == fleet.WhyFreeze) {
 		rest = max(rest, closedVerify)
@@ -236,7 +241,7 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 	}
 	known = true
 	err = store.EachWithComponent(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
-		s, online := a.Of(p.Component), now.Sub(a.LastActivity()) <= fleet.OfflineAfter
+		s, online := a.Of(p.Component), !plan.Disconnected(a, again, now)
 		policy, listed := policies[a.PolicyID]
 		if !listed || a.UnenrollmentStartedAt != nil || s.Version == "" || s.Version == p.Version {
 			return
@@ -247,14 +252,8 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 			// One that was left out because it was away, and is back.
 			differs = again && online && run.targets[i].Code == plan.CodeOf(fleet.WhyLeftOut)
 		} else {
-			switch {
-			case !online && p.Strategy.Away == fleet.AwayExclude:
-			case c.Lockstep && slices.Contains(run.rollout.Policies, a.PolicyID):
-				differs = true
-			case run.leftOut[a.ID], p.SourceVersion != "" && s.Version != p.SourceVersion:
-			default:
-				differs = chosen.MatchesAgent(a)
-			}
+			ofTargets := slices.Contains(run.rollout.Policies, a.PolicyID)
+			differs = plan.Apart(p, c, &s, ofTargets, run.leftOut[a.ID], !online, func() bool { return chosen.MatchesAgent(a) })
 		}
 		switch {
 		case !differs:
@@ -289,5 +288,5 @@ func (r *Reconciler) readLeftOut(ctx context.Context, run *runState) error {
 
 // lockstepWorld is what the decision needs.
 func (run *runState) lockstepWorld() plan.LockstepWorld {
-	return plan.LockstepWorld{Verified: run.verified, Others: run.others, Names: run.names}
+	return plan.LockstepWorld{Verified: run.verified, Others: run.others, Texts: run.texts, Names: run.names}
 }

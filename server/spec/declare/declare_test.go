@@ -30,8 +30,9 @@ var (
 // world is the service on a real store.
 type world struct {
 	*declare.Service
-	t       *testing.T
-	db      store.Store
+	t        *testing.T
+	db       store.Store
+	rollouts *rollout.Service
 	signals atomic.Int32
 }
 
@@ -45,9 +46,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	actions := &action.Service{Store: db, Feed: feed, Health: &storehealth.Monitor{}, Events: events, Log: log, Now: clock}
-	w := &world{t: t, db: db}
+	w := &world{t: t, db: db, rollouts: &rollout.Service{Store: db, Actions: actions, Events: events, Log: log, Now: clock}}
 	w.Service = declare.New(declare.Config{
-		Store: db, Rollouts: &rollout.Service{Store: db, Actions: actions, Events: events, Log: log, Now: clock},
+		Store: db, Rollouts: w.rollouts,
 		Events: events, Log: log, Now: clock, Changed: func() { w.signals.Add(1) },
 	})
 	return w

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/spec"
 )
 
@@ -38,8 +40,13 @@ type PartPreview struct {
 	// Seconds is how long it would take, estimated from past upgrades.
 	Seconds      float64 `json:"seconds,omitempty"`
 	DurationText string  `json:"durationText,omitempty"`
+	// LeftOut is why agents are left out, with counts.
+	LeftOut string `json:"leftOut,omitempty"`
+	// Forced says that agents go down to the version.
+	Forced bool `json:"forced,omitempty"`
 	// Error is why no rollout could start now.
-	Error string `json:"error,omitempty"`
+	Error    string   `json:"error,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Diff compares an object, as for Apply, with the stored one, and previews its rollouts.
@@ -64,11 +71,11 @@ func (s *Service) Diff(ctx context.Context, name string, body []byte, mode spec.
 		return d, nil
 	}
 	for _, p := range a.Spec.Parts() {
-		preview, err := s.preview(ctx, &a.Fleet, p)
+		part, err := s.preview(ctx, &a.Fleet, p, d.replaced(old))
 		if err != nil {
 			return d, err
 		}
-		d.Previews = append(d.Previews, preview)
+		d.Previews = append(d.Previews, part)
 	}
 	return d, nil
 }
@@ -101,14 +108,28 @@ func (d *Diff) decide(old *Object) {
 	}
 }
 
-// preview previews the rollout of a part. A refusal is part of the preview.
-func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part) (PartPreview, error) {
+// replaced returns the rollout under way of an object that one of the new spec takes the place of, or
+// waits for; its agents are free by then. It is empty if there is none.
+func (d *Diff) replaced(old *Object) string {
+	if old == nil || old.Status.Rollout == nil || old.Status.Rollout.State.Ended() {
+		return ""
+	}
+	return old.Status.Rollout.ID
+}
+
+// preview previews the rollout of a part. A refusal is part of the preview. As in the rollout that
+// is made, agents that run a later version go down, if their hosts can.
+func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, replaces string) (PartPreview, error) {
 	out := PartPreview{Part: p.Name(), Version: p.Version}
 	plan := f.Plan(p)
 	if resolved, err := s.Rollouts.Resolve(ctx, plan); err == nil {
 		out.Version = resolved.Version
 	}
-	pre, err := s.Rollouts.DryRun(ctx, plan)
+	pre, err := s.Rollouts.DryRunDeclared(ctx, f.Metadata.Name, replaces, plan)
+	if err == nil && slices.ContainsFunc(pre.Skipped, func(a fleet.SkippedAgent) bool { return a.Cause == fleet.CauseNewer }) {
+		out.Forced, plan.Force = true, true
+		pre, err = s.Rollouts.DryRunDeclared(ctx, f.Metadata.Name, replaces, plan)
+	}
 	if err != nil {
 		if kind := fleet.KindOf(err); kind == fleet.Internal || kind == fleet.Unavailable {
 			return out, err
@@ -117,6 +138,10 @@ func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part) (Part
 		return out, nil
 	}
 	out.Targets, out.Batches, out.Skipped = len(pre.Targets), len(pre.Batches), len(pre.Skipped)
+	out.LeftOut, out.Warnings = preview.LeftOut(pre.Skipped), pre.Warnings
+	if len(pre.Refusals) > 0 {
+		out.Error = pre.Refusals[0].Text
+	}
 	if out.Targets > 0 {
 		out.Seconds, out.DurationText = pre.Estimate.D().Seconds(), pre.Estimate.String()
 	}

@@ -5309,8 +5309,17 @@ export interface components {
              * @example 2h30m0s
              */
             durationText?: string;
+            /**
+             * @description Why agents are left out, with counts
+             * @example 2 because it runs the version already
+             */
+            leftOut?: string;
+            /** @description Agents that run a later version go down */
+            forced?: boolean;
             /** @description Why no rollout could start now, such as a version that is not published */
             error?: string;
+            /** @description What to know before it starts */
+            warnings?: string[];
         };
         FleetHistory: {
             items: components["schemas"]["FleetChange"][];
@@ -5642,7 +5651,17 @@ export interface components {
             estimate: components["schemas"]["Duration"];
             exposure?: components["schemas"]["Exposure"];
             staging?: components["schemas"]["PreviewStaging"];
+            /** @description Why a start would be refused now; absent if it would not be */
+            refusals?: components["schemas"]["StartRefusal"][];
             warnings: string[];
+        };
+        StartRefusal: {
+            /**
+             * @description Code of the error of the start
+             * @example rollout_lower_rings
+             */
+            code?: string;
+            text: string;
         };
         /** @description What the targets stage before the first batch, of a plan with stage */
         PreviewStaging: {

@@ -22,6 +22,7 @@ interface Props {
 
 export function PlanPreview({ preview: p, onForce, forced, more }: Props) {
   const causes = causesOf(p);
+  const warnings = [...(p.refusals ?? []).map((r) => `a start would be refused: ${r.text}`), ...p.warnings];
   return (
     <div>
       <div className={classes.numbers} role="status">
@@ -30,8 +31,8 @@ export function PlanPreview({ preview: p, onForce, forced, more }: Props) {
         <Figure n={p.batches.length} what={p.batches.length === 1 ? "batch" : "batches"} />
         {willOf(p) > 0 ? <div className={classes.number}><b>{durationText(p.estimate)}</b><span>about, at least {durationText(p.at_least)}</span></div> : null}
       </div>
-      {p.warnings.length > 0 ? (
-        <ul className={classes.warnings} aria-label="Warnings">{p.warnings.map((w) => <li key={w}><IconAlertTriangle size={16} aria-hidden /><span>{sentence(w)}</span></li>)}</ul>
+      {warnings.length > 0 ? (
+        <ul className={classes.warnings} aria-label="Warnings">{warnings.map((w) => <li key={w}><IconAlertTriangle size={16} aria-hidden /><span>{sentence(w)}</span></li>)}</ul>
       ) : null}
       <div className={classes.columns} data-two={p.batches.length > 0 && (causes.length > 0 || forced) ? true : undefined}>
         <div>

@@ -1,0 +1,102 @@
+package preview
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+)
+
+// The state of a component goes from the version that runs to that of the plan, so the preview has
+// to know both packages: it has refused nothing, and the hosts were refused one by one after the
+// start.
+func TestWhatTheStateOfAComponentForbidsIsInThePreview(t *testing.T) {
+	for name, c := range map[string]struct {
+		runs, to string
+		says     string
+	}{
+		"two minor versions down":   {"1.3.0", "1.1.0", "state goes back by one minor version at a time, to 1.2 first"},
+		"another major version":     {"1.3.0", "2.0.0", "their major versions differ"},
+		"the previous minor":        {"1.3.0", "1.2.0", ""},
+	} {
+		for _, kind := range []fleet.StrategyKind{fleet.Rolling, fleet.LockstepStrategy} {
+			r := webDraft(func(p *fleet.Plan) {
+				p.Version, p.Force, p.Strategy = c.to, true, fleet.Strategy{Kind: kind}
+			})
+			f := Fleet{Agents: webHosts(t, 2)}
+			web(agentapi.ComponentHealth{})(&f)
+			f.Catalog = nil
+			for _, v := range []string{"1.1.0", "1.2.0", "1.3.0", "2.0.0"} {
+				f.Catalog = append(f.Catalog, fleet.Package{
+					Component: "web", Runtime: "process", Version: v, File: "web-" + v, OS: "linux", Arch: "amd64", Maker: fleet.MakerMuster,
+					Migrations: []fleet.PackageMigration{{Version: "1.0.0", Down: true}},
+				})
+			}
+			for i := range f.Agents {
+				a := &f.Agents[i]
+				a.Components = []byte(strings.Replace(string(a.Components), `"version":"1.0.0"`, `"version":"`+c.runs+`"`, 1))
+				a.StagedVersions = []string{"web " + c.to}
+			}
+			pre, err := Compute(r, f, rollouttest.Noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			skipped := slices.ContainsFunc(pre.Skipped, func(s fleet.SkippedAgent) bool { return strings.Contains(s.Text, c.says) })
+			if refused := c.says != ""; refused != (len(pre.Skipped) == 2) || refused && (!skipped || len(pre.Refusals) != 1) || !refused && len(pre.Refusals) > 0 {
+				t.Errorf("%s, %s: left out are %+v, refused by %+v", name, kind, pre.Skipped, pre.Refusals)
+			}
+			// What would be verified after the start is what the preview has found.
+			for i := range f.Agents {
+				code, text := plan.Verdict(&r.Plan, plan.Pending, &f.Agents[i], f.Catalog, rollouttest.Noon)
+				if (code != "") != (c.says != "") || !strings.Contains(text, c.says) {
+					t.Errorf("%s: the verdict is %s %q", name, code, text)
+				}
+			}
+		}
+	}
+}
+
+// Hosts of a policy that must not run mixed versions are named before the start if they would stay
+// on another one.
+func TestLockstepIsRefusedWhileOthersOfThePolicyWouldStayBehind(t *testing.T) {
+	r := webDraft(func(p *fleet.Plan) {
+		p.Select, p.Strategy = fleet.Selector{Agents: []string{"agent-0", "agent-1"}}, fleet.Strategy{Kind: fleet.LockstepStrategy}
+	})
+	f := Fleet{Agents: webHosts(t, 3)}
+	web(agentapi.ComponentHealth{})(&f)
+	r.Plan.Select.Agents = []string{f.Agents[0].ID, f.Agents[1].ID}
+	for i := range f.Agents {
+		f.Agents[i].StagedVersions = []string{"web 2.0.0"}
+	}
+	for _, must := range []bool{false, true} {
+		c := f.Components["default"]
+		c.Lockstep = must
+		f.Components["default"] = c
+		pre, err := Compute(r, f, rollouttest.Noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if refused := len(pre.Refusals) == 1 && strings.Contains(pre.Refusals[0].Text, f.Agents[2].Hostname()); refused != must || len(pre.Refusals) > 1 {
+			t.Errorf("must not run mixed versions: %v, refused by %+v", must, pre.Refusals)
+		}
+	}
+}
+
+func TestACompatibleMigrationWithoutCanariesIsWarnedOf(t *testing.T) {
+	for _, c := range []struct {
+		migration fleet.MigrationType
+		kind      fleet.StrategyKind
+		want      bool
+	}{
+		{fleet.MigrationCompatible, fleet.Rolling, true}, {fleet.MigrationCompatible, fleet.AllAtOnce, true}, {fleet.MigrationCompatible, fleet.Canary, false}, {fleet.MigrationNone, fleet.Rolling, false},
+	} {
+		pre := compute(t, draft(t, func(p *fleet.Plan) { p.Migration.Type, p.Strategy.Kind = c.migration, c.kind }), rollouttest.Many(30, rollouttest.Host{}), nil)
+		if hasWarning(pre, "the migration is compatible, and no canary shows first") != c.want {
+			t.Errorf("%+v: it warns %q", c, pre.Warnings)
+		}
+	}
+}
