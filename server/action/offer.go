@@ -65,7 +65,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 		return nil, err
 	}
 	now := s.Now.UTC()
-	data := agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: o.Force && !o.Rollback}
+	data := agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: (o.Force || o.Retry) && !o.Rollback}
 	if o.Component != nil {
 		c := *o.Component
 		c.UpgradeID = o.ID

@@ -45,7 +45,7 @@ func (s *Service) Stage(ctx context.Context, o StageOrder) (fleet.Action, error)
 	}
 	now := s.Now.UTC()
 	expires := now.Add(fleet.DefaultExpiration)
-	id, data := cmp.Or(o.ID, fleet.NewID()), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}
+	id, data := cmp.Or(o.ID, fleet.NewID()), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force || o.Retry}
 	if o.Component != "" {
 		data.Component = fleet.ComponentRequest{Name: o.Component, UpgradeRequest: o.UpgradeRequest}.Data(id, catalog)
 	}

@@ -183,11 +183,13 @@ func (e ArtifactRuntime) Valid() bool {
 const (
 	AttentionApproval    AttentionItemKind = "approval"
 	AttentionDeadLetters AttentionItemKind = "dead_letters"
+	AttentionDegraded    AttentionItemKind = "degraded"
 	AttentionFailures    AttentionItemKind = "failures"
 	AttentionIncident    AttentionItemKind = "incident"
 	AttentionKey         AttentionItemKind = "key"
 	AttentionPaused      AttentionItemKind = "paused"
 	AttentionServer      AttentionItemKind = "server"
+	AttentionStalled     AttentionItemKind = "stalled"
 	AttentionSuspended   AttentionItemKind = "suspended"
 	AttentionTrust       AttentionItemKind = "trust"
 	AttentionUpgrade     AttentionItemKind = "upgrade"
@@ -200,6 +202,8 @@ func (e AttentionItemKind) Valid() bool {
 		return true
 	case AttentionDeadLetters:
 		return true
+	case AttentionDegraded:
+		return true
 	case AttentionFailures:
 		return true
 	case AttentionIncident:
@@ -209,6 +213,8 @@ func (e AttentionItemKind) Valid() bool {
 	case AttentionPaused:
 		return true
 	case AttentionServer:
+		return true
+	case AttentionStalled:
 		return true
 	case AttentionSuspended:
 		return true
@@ -2764,19 +2770,22 @@ type CopyPolicyRequest struct {
 
 // Counts Number of targets in each state; the sum is total
 type Counts struct {
-	Cancelled  int `json:"cancelled"`
-	Expired    int `json:"expired"`
-	Failed     int `json:"failed"`
-	Held       int `json:"held"`
-	Offered    int `json:"offered"`
-	Pending    int `json:"pending"`
-	RolledBack int `json:"rolled_back"`
-	Skipped    int `json:"skipped"`
-	Succeeded  int `json:"succeeded"`
-	Total      int `json:"total"`
-	Upgrading  int `json:"upgrading"`
-	Verifying  int `json:"verifying"`
-	Withdrawn  int `json:"withdrawn"`
+	Cancelled int `json:"cancelled"`
+	Expired   int `json:"expired"`
+	Failed    int `json:"failed"`
+	Held      int `json:"held"`
+	Offered   int `json:"offered"`
+	Pending   int `json:"pending"`
+
+	// Refused Those of the skipped that nobody left out: their hosts could not be given the version, so the rollout has failed
+	Refused    *int `json:"refused,omitempty"`
+	RolledBack int  `json:"rolled_back"`
+	Skipped    int  `json:"skipped"`
+	Succeeded  int  `json:"succeeded"`
+	Total      int  `json:"total"`
+	Upgrading  int  `json:"upgrading"`
+	Verifying  int  `json:"verifying"`
+	Withdrawn  int  `json:"withdrawn"`
 }
 
 // Coverage How much of the fleet's variety the canaries cover
@@ -2834,10 +2843,16 @@ type CreateGroupRequest struct {
 	Why  *string   `json:"why,omitempty"`
 }
 
-// CreateRolloutRequest defines model for CreateRolloutRequest.
+// CreateRolloutRequest A plan, or from and failed
 type CreateRolloutRequest struct {
+	// Failed With from: only for the targets of that rollout which failed, were rolled back or could not be given the version, whatever failed on their hosts before
+	Failed *bool `json:"failed,omitempty"`
+
+	// From Id of a rollout that has ended: the new one has its plan. Needs failed
+	From *string `json:"from,omitempty"`
+
 	// Plan What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0.
-	Plan Plan `json:"plan"`
+	Plan *Plan `json:"plan,omitempty"`
 
 	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
 	TakeOver *string `json:"take_over,omitempty"`
@@ -3444,6 +3459,13 @@ type FleetFailure struct {
 	Retries *int `json:"retries,omitempty"`
 }
 
+// FleetForceRollout The last value of the annotation muster.dev/force-rollout that was carried out
+type FleetForceRollout struct {
+	// Sequence The sequence it was requested with; its rollouts include the agents on which a version failed before
+	Sequence *int64 `json:"sequence,omitempty"`
+	Value    string `json:"value"`
+}
+
 // FleetHealth When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way.
 type FleetHealth struct {
 	// MaxCrashes How many ends of its process are a crash loop; default: 3
@@ -3780,7 +3802,7 @@ type FleetSpec struct {
 	// Failure When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way.
 	Failure *FleetFailure `json:"failure,omitempty"`
 
-	// ForcePromote Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash has no effect. It starts no rollout.
+	// ForcePromote Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of v1alpha1, which is kept, has no effect. It starts no rollout.
 	//
 	// Example: 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
 	ForcePromote *string `json:"forcePromote,omitempty"`
@@ -3811,6 +3833,9 @@ type FleetStatus struct {
 
 	// Conditions Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object
 	Conditions *[]FleetCondition `json:"conditions,omitempty"`
+
+	// ForceRollout The last value of the annotation muster.dev/force-rollout that was carried out
+	ForceRollout *FleetForceRollout `json:"forceRollout,omitempty"`
 
 	// LastCompletedRolloutHash Hash of the last rollout that reached its end; absent before the first
 	LastCompletedRolloutHash *string `json:"lastCompletedRolloutHash,omitempty"`
@@ -3961,6 +3986,9 @@ type GroupMember struct {
 	// RolloutId Its rollout, once that has begun
 	RolloutId *string          `json:"rollout_id,omitempty"`
 	State     GroupMemberState `json:"state"`
+
+	// Tolerated The group goes on although the member has failed: its failures are no more than its plan tolerates, or an operator has accepted them
+	Tolerated *bool `json:"tolerated,omitempty"`
 }
 
 // GroupMemberPlan defines model for GroupMemberPlan.
@@ -4609,6 +4637,9 @@ type Plan struct {
 
 	// Profile With upgrade_id, names an upgrade manifest that provides version, artifacts and migration
 	Profile *string `json:"profile,omitempty"`
+
+	// RetryFailed Also agents on whose host the version failed before; unlike force it overrides nothing else
+	RetryFailed *bool `json:"retry_failed,omitempty"`
 
 	// Select Selects the agents that match every given field. An empty selector is refused: use all.
 	Select *Selector `json:"select,omitempty"`
@@ -5821,7 +5852,10 @@ type Target struct {
 
 	// ReachedAt When the agent checked in with the version
 	ReachedAt *time.Time `json:"reached_at,omitempty"`
-	Ring      int        `json:"ring"`
+
+	// Retried An operator has ordered a retry, which overrides an earlier failure of the version on the host
+	Retried *bool `json:"retried,omitempty"`
+	Ring    int   `json:"ring"`
 
 	// Rollback The host goes back to a previous version that it still has
 	Rollback  *bool  `json:"rollback,omitempty"`

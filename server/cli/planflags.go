@@ -100,6 +100,18 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.DurationVar(&p.patience, "patience", 0, "with lockstep: how long each phase may take (default 10m)")
 }
 
+// given returns the name of a flag of a plan that is given; empty: none is.
+func (p *planFlags) given(f *pflag.FlagSet) (name string) {
+	var own pflag.FlagSet
+	new(planFlags).register(&own)
+	own.VisitAll(func(of *pflag.Flag) {
+		if f.Changed(of.Name) && name == "" {
+			name = of.Name
+		}
+	})
+	return name
+}
+
 // plan returns the plan of the file, if there is one, changed by the flags.
 func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 	var f planFile

@@ -87,7 +87,7 @@ func progressLine(r adminapi.Rollout) string {
 	for _, row := range []struct {
 		n    int
 		noun string
-	}{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {c.Skipped, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}} {
+	}{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {deref(c.Refused), "refused"}, {c.Skipped - deref(c.Refused), "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}} {
 		if row.n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", row.n, row.noun))
 		}
@@ -217,7 +217,8 @@ func describeCounts(c adminapi.Counts) string {
 		{c.Pending, "pending"},
 		{c.Held, "offline"},
 		{c.Withdrawn, "withdrawn"},
-		{c.Skipped, "skipped"},
+		{deref(c.Refused), "refused"},
+		{c.Skipped - deref(c.Refused), "skipped"},
 		{c.Expired, "expired"},
 		{c.Cancelled, "cancelled"},
 	} {

@@ -20,9 +20,11 @@ import (
 
 // createRequest is adminapi.CreateRolloutRequest with a fleet.Plan.
 type createRequest struct {
-	Plan     fleet.Plan `json:"plan"`
-	Why      string     `json:"why,omitempty"`
-	TakeOver *string    `json:"take_over,omitempty"`
+	Plan     *fleet.Plan `json:"plan,omitempty"`
+	From     string      `json:"from,omitempty"`
+	Failed   bool        `json:"failed,omitempty"`
+	Why      string      `json:"why,omitempty"`
+	TakeOver *string     `json:"take_over,omitempty"`
 }
 
 func (a *client) newRolloutsCreate() *cobra.Command {
@@ -33,16 +35,24 @@ func (a *client) newRolloutsCreate() *cobra.Command {
 		preview bool
 		start   bool
 		yes     bool
+		from    string
+		failed  bool
 		owner   takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Create a rollout from a plan file or from flags",
+		Short: "Create a rollout from a plan file, from flags, or for what failed in another",
 		Long: `Create a rollout as a draft, which does nothing until it is started. --preview shows what
 it would do. --start previews it, asks for confirmation, and starts it exactly as
-previewed; without a terminal, pass --yes to skip the question.`,
+previewed; without a terminal, pass --yes to skip the question.
+
+--from ROLLOUT --failed takes the plan of a rollout that has ended, for those of its
+targets that failed, were rolled back or could not be given the version. Hosts on which the
+version failed before are included. While a rollout is active,
+` + "`muster rollouts retry`" + ` does the same within it.`,
 		Example: `  muster rollouts create --file plan.yaml --preview
   muster rollouts create --version 1.1.0 --policy web --canary 5 --soak 30m --start
+  muster rollouts create --from ROLLOUT --failed --start --wait
   muster rollouts create --file plan.yaml --version 1.1.0 --start --yes --wait`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,15 +62,26 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if start && !yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
-			file, err := flags.plan(cmd)
-			if err != nil {
-				return err
-			}
-			if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
-				return err
+			req := createRequest{From: from, Failed: failed, Why: why}
+			var file planFile
+			switch {
+			case failed != (from != ""):
+				return &usageError{errors.New("--from names the rollout whose failed targets are tried again: it goes with --failed")}
+			case failed && flags.given(cmd.Flags()) != "":
+				return &usageError{fmt.Errorf("--%s does not go with --from: the rollout gets the plan of %s", flags.given(cmd.Flags()), from)}
+			case !failed:
+				var err error
+				if file, err = flags.plan(cmd); err != nil {
+					return err
+				}
+				if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
+					return err
+				}
+				req.Plan = &file.plan
 			}
 			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
-				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", createRequest{file.plan, why, name})
+				req.TakeOver = name
+				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", req)
 			})
 			if err != nil {
 				return file.locate(err)
@@ -79,6 +100,8 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	}
 	f := cmd.Flags()
 	flags.register(f)
+	f.StringVar(&from, "from", "", "rollout that has ended, whose plan is taken; with --failed")
+	f.BoolVar(&failed, "failed", false, "with --from: only for the targets that failed in it")
 	f.BoolVar(&preview, "preview", false, "show what the draft would do")
 	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
 	f.BoolVarP(&yes, "yes", "y", false, "start without asking for confirmation")
@@ -146,7 +169,7 @@ hosts once. Files of which the server does not know what a host has are shown as
 			if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutPreviewItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollout_preview", createRequest{Plan: file.plan})
+			got, err := call[adminapi.RolloutPreviewItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollout_preview", createRequest{Plan: &file.plan})
 			if err != nil {
 				return file.locate(err)
 			}

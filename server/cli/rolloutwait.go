@@ -16,13 +16,15 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// Exit codes of commands that follow a rollout, listed in `muster rollouts --help`.
+// Exit codes of commands that follow a rollout, listed in `muster rollouts --help`, and of
+// `muster wait fleets` and `muster apply --wait`, listed in their help.
 // Scripts depend on them: append only.
 const (
 	exitFailed    = 3
 	exitGate      = 4
 	exitCancelled = 5
 	exitOperator  = 6
+	exitStalled   = 7
 )
 
 // exitError is an error with its own exit code.
@@ -143,8 +145,12 @@ func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	case adminapi.RolloutCompleted:
 		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
 	case adminapi.RolloutFailed:
-		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s failed. List them with `muster rollouts targets %s --state failed,rolled_back`. %s",
-			nameAndID(r), failures(r.Counts), counted(r.Counts.Total, "agent"), r.Id, trimPeriod(rollbackAdvice(r)))
+		again := ""
+		if deref(r.RollbackOf) == "" {
+			again = fmt.Sprintf(", and try them again with `muster rollouts create --from %s --failed`", r.Id)
+		}
+		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s run %s, %s. List them with `muster rollouts targets %s --state %s`%s. %s",
+			nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r), describeFailures(r.Counts), r.Id, failedStates(r.Counts), again, trimPeriod(rollbackAdvice(r)))
 	case adminapi.RolloutRolledBack:
 		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(deref(r.RolledBackBy), "another"))
 	case adminapi.RolloutCancelled:
@@ -161,6 +167,26 @@ func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 		}
 	}
 	return 0, ""
+}
+
+// describeFailures says how many targets failed, and how many could not be given the version.
+func describeFailures(c adminapi.Counts) string {
+	var words []string
+	if n := failures(c); n > 0 || deref(c.Refused) == 0 {
+		words = append(words, fmt.Sprintf("%d failed", n))
+	}
+	if n := deref(c.Refused); n > 0 {
+		words = append(words, fmt.Sprintf("%d could not be given it", n))
+	}
+	return strings.Join(words, ", ")
+}
+
+// failedStates are the states of the targets that describeFailures counts.
+func failedStates(c adminapi.Counts) string {
+	if deref(c.Refused) > 0 {
+		return "failed,rolled_back,skipped"
+	}
+	return "failed,rolled_back"
 }
 
 func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string) {

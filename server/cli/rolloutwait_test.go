@@ -30,6 +30,8 @@ func waiting(code string) func(*adminapi.Rollout) {
 	}
 }
 
+func refused(r *adminapi.Rollout) { r.Counts.Refused, r.Counts.Skipped = new(2), r.Counts.Skipped+2 }
+
 // Scripts depend on the exit codes.
 func TestExitCodeOfAFollowedRollout(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -41,7 +43,8 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 		"running":                              {rolloutIn(adminapi.RolloutRunning), false, 0, ""},
 		"cancelling":                           {rolloutIn(adminapi.RolloutCancelling), false, 0, ""},
 		"completed":                            {rolloutIn(adminapi.RolloutCompleted), false, 0, "12 of 111 agents run 1.1.0"},
-		"failed":                               {rolloutIn(adminapi.RolloutFailed), false, 3, "3 of 111 agents failed. List them with `muster rollouts targets r1"},
+		"failed":                               {rolloutIn(adminapi.RolloutFailed), false, 3, "12 of 111 agents run 1.1.0, 3 failed. List them with `muster rollouts targets r1 --state failed,rolled_back`, and try them again with `muster rollouts create --from r1 --failed`"},
+		"failed since a target was refused":    {rolloutIn(adminapi.RolloutFailed, refused), false, 3, "12 of 111 agents run 1.1.0, 3 failed, 2 could not be given it. List them with `muster rollouts targets r1 --state failed,rolled_back,skipped`"},
 		"rolled back":                          {rolloutIn(adminapi.RolloutRolledBack), false, 3, "was rolled back"},
 		"cancelled":                            {rolloutIn(adminapi.RolloutCancelled), false, 5, "was cancelled"},
 		"draft":                                {rolloutIn(adminapi.RolloutDraft), false, 1, "muster rollouts start r1"},

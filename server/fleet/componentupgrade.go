@@ -579,10 +579,10 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 		return fitting.checkSigned()
 	case s.Busy():
 		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
-	case c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
+	case !w.Retry && c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
 		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseBroken)
 	}
-	if f, failed := s.FailedBefore(w.Version); failed {
+	if f, failed := s.FailedBefore(w.Version); failed && !w.Retry {
 		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason).unlessForced(CauseFailedBefore)
 	}
 	if c.Version == "" {

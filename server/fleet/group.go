@@ -118,6 +118,9 @@ type GroupMember struct {
 	NothingBack bool       `json:"nothing_to_roll_back,omitempty"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"` // when its rollout ended
 	Error       string     `json:"error,omitempty"`    // why it failed, or could not be rolled back
+	// Tolerated means that the group goes on although the member has failed: its failures are no
+	// more than its plan tolerates, or an operator has accepted them.
+	Tolerated bool `json:"tolerated,omitempty"`
 }
 
 // GroupMemberState is the state of a member of a group.

@@ -32,6 +32,8 @@ type Plan struct {
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 	SourceURI string     `json:"source_uri,omitempty"`
 	Force     bool       `json:"force,omitempty"` // UpgradeRequest.Force
+	// RetryFailed includes the hosts on which the version failed before (UpgradeRequest.Retry).
+	RetryFailed bool `json:"retry_failed,omitempty"`
 
 	// Variables are for the templates of the component's configuration files: over those of
 	// the policy, below the upgrade manifest's overrides.

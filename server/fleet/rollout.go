@@ -246,6 +246,9 @@ type Counts struct {
 	Skipped    int `json:"skipped"`
 	Expired    int `json:"expired"`
 	Cancelled  int `json:"cancelled"`
+	// Refused are those of the skipped that nobody left out: their hosts could not be given the
+	// version when their turn came.
+	Refused int `json:"refused,omitempty"`
 }
 
 // Of returns the counter of a state, nil for an unknown state.
@@ -342,6 +345,9 @@ type Target struct {
 	// never report less, except right after a start.
 	Reached   agentapi.LockstepPhase `json:"reached,omitempty"`
 	Attempts  int                    `json:"attempts"`
+	// Retried: an operator has ordered a retry, so that an earlier failure of the version on the
+	// host is no reason to leave it out.
+	Retried bool `json:"retried,omitempty"`
 	Code      ReasonCode             `json:"code,omitempty"` // why it is in this state
 	Error     string                 `json:"error,omitempty"`
 	OfferedAt *time.Time             `json:"offered_at,omitempty"`

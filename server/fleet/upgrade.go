@@ -744,6 +744,9 @@ type UpgradeRequest struct {
 	Version   string
 	SourceURI string
 	Force     bool
+	// Retry asks for the version although it failed on the host before. It overrides only that; the
+	// host, which remembers it as well, gets the upgrade with force.
+	Retry bool
 }
 
 // Check validates the request without regard to any agent.
@@ -796,7 +799,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return nil
 	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
-	case a.CheckFailedBefore(w.Version, c) != nil:
+	case !w.Retry && a.CheckFailedBefore(w.Version, c) != nil:
 		return a.CheckFailedBefore(w.Version, c)
 	case a.checkIdle() != nil:
 		return a.checkIdle()

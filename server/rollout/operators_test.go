@@ -206,6 +206,55 @@ func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	})
 }
 
+func TestNewRolloutForTheFailedTargetsOfAnother(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("good", "failed", "back", "refused", "late", "left")
+	r := d.start()
+	ctx := t.Context()
+	again := func() (fleet.Rollout, error) { return d.service.CreateForFailed(ctx, r.ID, kim) }
+	_, err := again()
+	d.wantKind(err, fleet.Conflict, "has not ended (running): retry its failed targets with `muster rollouts retry "+r.ID+" --all-failed`")
+	for agent, state := range map[string]fleet.TargetState{
+		"good": fleet.TargetSucceeded, "failed": fleet.TargetFailed, "back": fleet.TargetRolledBack, "refused": fleet.TargetSkipped, "late": fleet.TargetFailed, "left": fleet.TargetSkipped,
+	} {
+		d.end(r.ID, agent, state)
+	}
+	for agent, code := range map[string]fleet.ReasonCode{"refused": fleet.WhyFailedBefore, "left": fleet.WhyOperator} {
+		target, err := d.store.Targets().Get(ctx, r.ID, agent)
+		d.must(err)
+		target.Code = code
+		_, _, err = d.store.Targets().UpdateMany(ctx, []fleet.Target{target})
+		d.must(err)
+	}
+	was, err := d.store.Targets().Get(ctx, r.ID, "failed")
+	d.must(err)
+	d.change("failed", func(a *fleet.Agent) { a.Version, a.LocalMetadata = was.From, document("failed", was.From, "default", d.now).LocalMetadata })
+	for _, agent := range []string{"back", "refused"} {
+		d.change(agent, func(a *fleet.Agent) { a.FailedVersions = []fleet.FailedVersion{{Version: "1.2.0", Reason: "it crashed", At: d.now}} })
+	}
+	d.edit(r.ID, func(r *fleet.Rollout) { r.State, r.EndedAt = fleet.RolloutFailed, &d.now })
+	d.must(d.store.PolicyLocks().Delete(ctx, "default"))
+	next, err := again()
+	d.must(err)
+	if next.State != fleet.RolloutDraft || next.Plan.Name != "failed targets of spring" || next.Plan.Version != "1.2.0" || next.Plan.Strategy.BatchSize != r.Plan.Strategy.BatchSize {
+		t.Errorf("the draft is %+v", next.Plan)
+	}
+	pre := d.preview(next)
+	var targets []string
+	for _, target := range pre.Targets {
+		targets = append(targets, target.AgentID)
+	}
+	if slices.Sort(targets); !slices.Equal(targets, []string{"back", "failed", "refused"}) {
+		t.Errorf("its targets are %v, it leaves out %+v", targets, pre.Skipped)
+	}
+	d.must(d.service.Delete(ctx, next.ID, kim))
+	for _, agent := range targets {
+		d.change(agent, func(a *fleet.Agent) { a.Version = "1.2.0" })
+	}
+	_, err = again()
+	d.wantKind(err, fleet.Conflict, "all targets of")
+}
+
 func TestRollbackOfFailedTargetsOnly(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b", "c")

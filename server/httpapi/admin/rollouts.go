@@ -216,12 +216,24 @@ func queryWords[T ~string](c *gin.Context, name, what string, known []T) ([]T, e
 func (h *Handlers) createRollout(c *gin.Context) error {
 	var req struct {
 		whyBody
-		Plan     fleet.Plan `json:"plan"`
-		TakeOver string     `json:"take_over"`
+		Plan     *fleet.Plan `json:"plan"`
+		From     string      `json:"from"`
+		Failed   bool        `json:"failed"`
+		TakeOver string      `json:"take_over"`
 	}
 	return h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		w.TakeOver = req.TakeOver
-		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
+		switch {
+		case req.From != "" && req.Plan != nil:
+			return fleet.Rollout{}, fleet.FieldError("body.plan", "does not go with from: the rollout gets the plan of %s", req.From)
+		case req.Failed != (req.From != ""):
+			return fleet.Rollout{}, fleet.FieldError("body.failed", "goes with from: name the rollout whose failed targets are tried again, and say failed: true")
+		case req.From != "":
+			return h.Rollouts.CreateForFailed(c.Request.Context(), req.From, w)
+		case req.Plan == nil:
+			return fleet.Rollout{}, fleet.FieldError("body.plan", "is missing: give a plan, or from and failed")
+		}
+		return h.Rollouts.Create(c.Request.Context(), *req.Plan, w)
 	})
 }
 

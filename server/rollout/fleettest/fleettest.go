@@ -49,7 +49,10 @@ type Fleet struct {
 type Host struct {
 	ID, Version string
 	Bad         bool // it cannot install what it is offered
+	RollsBack   bool // it puts back the version before, and refuses the new one from then on unless it is forced
 	Away        bool // it does not check in
+
+	failed string // the version that it has put back
 
 	token   string
 	action  *agentapi.Action
@@ -129,6 +132,12 @@ func (w *Fleet) Enrol(policy, id string) {
 	w.order = append(w.order, id)
 }
 
+// refuses reports whether the host refuses what it is offered because that failed here before.
+func (h *Host) refuses() bool {
+	var d agentapi.UpgradeData
+	return json.Unmarshal(h.action.Data, &d) == nil && d.Version == h.failed && !d.Force
+}
+
 // live does what happens on a host in one tick: it takes an upgrade, and installs it in the
 // next.
 func (w *Fleet) live(h *Host) {
@@ -141,6 +150,15 @@ func (w *Fleet) live(h *Host) {
 	case h.Bad:
 		h.details.State, h.details.Metadata = agentapi.UpgradeFailed, agentapi.UpgradeMetadata{ErrorMsg: "the disk is full", FailedState: agentapi.UpgradeDownloading}
 		w.Actions.Ack(w.T.Context(), agent, []agentapi.AckEvent{{ActionID: h.action.ID, AgentID: h.ID, Error: "the disk is full"}})
+		h.action = nil
+	case h.refuses():
+		text := "version " + h.failed + " " + agentapi.FailedBefore
+		h.details.State, h.details.Metadata = agentapi.UpgradeFailed, agentapi.UpgradeMetadata{ErrorMsg: text, FailedState: agentapi.UpgradeRequested}
+		w.Actions.Ack(w.T.Context(), agent, []agentapi.AckEvent{{ActionID: h.action.ID, AgentID: h.ID, Error: text}})
+		h.action = nil
+	case h.RollsBack:
+		h.failed = h.details.TargetVersion
+		h.details.State, h.details.Metadata.Reason = agentapi.UpgradeRollback, "it ended twice"
 		h.action = nil
 	default:
 		h.Version = h.details.TargetVersion

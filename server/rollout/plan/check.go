@@ -27,9 +27,9 @@ const (
 // Bounds of a plan. It is part of the rollout's document, which is written at each
 // step.
 const (
-	maxName  = 200    // characters: a line
+	MaxName  = 200    // characters: a line
 	maxText  = 20_000 // characters of a description or recovery plan: some pages
-	maxNamed = 10_000 // agents by id; a label selects more
+	MaxNamed = 10_000 // agents by id; a label selects more
 	// maxValues bounds every other list: policies, labels, values, artifacts, windows.
 	// Lists written by hand are shorter.
 	maxValues = 200
@@ -65,8 +65,8 @@ func checkWords(p *fleet.Plan) error {
 	switch {
 	case strings.TrimSpace(p.Name) == "":
 		return fleet.FieldError(field("name"), "is missing: give the rollout a name")
-	case len(p.Name) > maxName:
-		return fleet.FieldError(field("name"), "has %d bytes, want at most %d", len(p.Name), maxName)
+	case len(p.Name) > MaxName:
+		return fleet.FieldError(field("name"), "has %d bytes, want at most %d", len(p.Name), MaxName)
 	case len(p.Description) > maxText:
 		return fleet.FieldError(field("description"), "has %d bytes, want at most %d", len(p.Description), maxText)
 	}
@@ -251,8 +251,8 @@ func checkSelector(p *fleet.Plan) error {
 		values []string
 		most   int
 	}{
-		{"select.agents", s.Agents, maxNamed},
-		{"select.exclude_agents", s.ExcludeAgents, maxNamed},
+		{"select.agents", s.Agents, MaxNamed},
+		{"select.exclude_agents", s.ExcludeAgents, MaxNamed},
 		{"select.policies", s.Policies, maxValues},
 	} {
 		if len(list.values) > list.most {

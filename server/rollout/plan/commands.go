@@ -353,7 +353,7 @@ func checkRetry(r *fleet.Rollout, all bool) *fleet.Refusal {
 		return refusal("is in lockstep, and no target can try again by itself: make another rollout when this one has ended")
 	case all && Ordered(r, fleet.OrderRetry, nil):
 		return done("retries all that failed already")
-	case all && r.Counts.Bad() == 0:
+	case all && r.Counts.Bad()+r.Counts.Refused == 0:
 		return refusal("has no target that failed: name the agents to retry others, such as withdrawn ones")
 	}
 	return nil
@@ -421,13 +421,13 @@ func CheckTarget(name string, r *fleet.Rollout, t *fleet.Target) *fleet.Refusal 
 }
 
 func checkRetryTarget(r *fleet.Rollout, t *fleet.Target) *fleet.Refusal {
-	failed := t.State == fleet.TargetFailed || t.State == fleet.TargetRolledBack
+	failed := t.State == fleet.TargetFailed || t.State == fleet.TargetRolledBack || Refused(t)
 	switch {
 	case t.State == fleet.TargetPending:
 		return done("waits for its turn already")
 	case t.State == fleet.TargetSucceeded:
 		return refusal("runs the version already, and need not be retried")
-	case t.State == fleet.TargetSkipped:
+	case t.State == fleet.TargetSkipped && !failed:
 		return refusal("was left out, and cannot be retried: make another rollout for it")
 	case !failed && t.State != fleet.TargetWithdrawn && t.State != fleet.TargetExpired:
 		return refusal("has not failed (%s), and cannot be retried", spaced(string(t.State)))

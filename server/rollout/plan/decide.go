@@ -106,6 +106,7 @@ type decision struct {
 	first    []int          // the first target of each batch, and the end
 	counts   []targetCounts // of each batch
 	total    targetCounts
+	refused  []int // of each batch; see Refused
 	inFlight int // in flight, after this step's offers
 	// offered are targets whose offer can be withdrawn.
 	offered []int32
@@ -133,7 +134,7 @@ func newDecision(r *fleet.Rollout, targets []Target, w World, now time.Time) *de
 		d.out.Batches = []fleet.Batch{{Kind: fleet.BatchRegular}}
 	}
 	n := len(d.out.Batches)
-	d.counts = make([]targetCounts, n)
+	d.counts, d.refused = make([]targetCounts, n), make([]int, n)
 	d.first = make([]int, n+1)
 	for b := 1; b < n; b++ {
 		from := d.first[b-1]
@@ -176,6 +177,10 @@ func (d *decision) count() {
 				d.countInFlight(i)
 				if s.State == Offered {
 					d.offered = append(d.offered, int32(i))
+				}
+			case Skipped:
+				if s.Refused() {
+					d.refused[b]++
 				}
 			case Failed:
 				// Not bounded by MaxMoves: no more targets fail in a round than were in
@@ -298,11 +303,20 @@ func (d *decision) run() {
 			return
 		}
 		d.end(fleet.RolloutCompleted)
-		d.out.Counts = d.total.counts()
+		d.out.Counts = d.allCounts()
 		d.out.State = EndState(d.out)
 		return
 	}
 	d.out.Waiting = d.waits()
+}
+
+// allCounts counts the targets of all batches.
+func (d *decision) allCounts() fleet.Counts {
+	c := d.total.counts()
+	for _, n := range d.refused {
+		c.Refused += n
+	}
+	return c
 }
 
 func (d *decision) running() bool { return d.out.State == fleet.RolloutRunning }
@@ -660,7 +674,7 @@ func EndState(r *fleet.Rollout) fleet.RolloutState {
 	switch {
 	case r.State != fleet.RolloutCompleted && r.State != fleet.RolloutFailed, r.Lockstep != nil, r.Counts.InFlight() > 0:
 		return r.State
-	case r.Counts.Bad() > 0:
+	case r.Counts.Bad()+r.Counts.Refused > 0:
 		return fleet.RolloutFailed
 	}
 	return fleet.RolloutCompleted
@@ -690,8 +704,9 @@ func (d *decision) batchOf(i int) int {
 func (d *decision) finish() Step {
 	for b := range d.counts {
 		d.out.Batches[b].Counts = d.counts[b].counts()
+		d.out.Batches[b].Counts.Refused = d.refused[b]
 	}
-	d.out.Counts = d.total.counts()
+	d.out.Counts = d.allCounts()
 	if d.given.State.Active() {
 		d.out.Marks = markEnds(d.given.Marks, &d.out.Counts, d.now)
 	}

@@ -1168,6 +1168,7 @@ func TestToleratedFailures(t *testing.T) {
 		rule           fleet.FailureRule
 		good, failed   int
 		forgiven       int
+		refused        int
 		forced, canary bool
 		promoted       bool
 		want           bool
@@ -1187,8 +1188,11 @@ func TestToleratedFailures(t *testing.T) {
 		"too many of a promoted rollout":    {good: 9, failed: 3, canary: true, promoted: true},
 		"forgiven":                          {good: 1, failed: 5, forgiven: 5, want: true},
 		"forced":                            {good: 1, failed: 5, forced: true, want: true},
+		"few refused":                       {good: 8, refused: 2, want: true},
+		"refused at the count":              {rule: count(4), good: 8, failed: 2, refused: 2},
+		"all refused":                       {refused: 3},
 	} {
-		r := fleet.Rollout{Plan: fleet.Plan{Failure: c.rule}, Forgiven: c.forgiven, Counts: fleet.Counts{Total: c.good + c.failed, Succeeded: c.good, Failed: c.failed}}
+		r := fleet.Rollout{Plan: fleet.Plan{Failure: c.rule}, Forgiven: c.forgiven, Counts: fleet.Counts{Total: c.good + c.failed + c.refused, Succeeded: c.good, Failed: c.failed, Skipped: c.refused, Refused: c.refused}}
 		if c.forced {
 			r.Forced = &fleet.Decision{By: "kim"}
 		}
@@ -1200,6 +1204,21 @@ func TestToleratedFailures(t *testing.T) {
 		}
 		if got := Tolerated(&r); got != c.want {
 			t.Errorf("%s: tolerated is %t", name, got)
+		}
+	}
+}
+
+func TestOnlyWhatNobodyLeftOutFailsARollout(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[fleet.ReasonCode]fleet.RolloutState{
+		fleet.WhyOperator: fleet.RolloutCompleted, fleet.WhySame: fleet.RolloutCompleted, fleet.WhyLeftOut: fleet.RolloutCompleted,
+		fleet.WhyRefused: fleet.RolloutFailed, fleet.WhyFailedBefore: fleet.RolloutFailed, fleet.WhyInForce: fleet.RolloutFailed, fleet.WhyConfigNow: fleet.RolloutFailed,
+	} {
+		now := time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
+		r := fleet.Rollout{ID: "r", State: fleet.RolloutRunning, StartedAt: &now, RunningSince: &now, Plan: fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Rolling}}}
+		step := Decide(&r, []Target{{State: Succeeded}, {State: Skipped, Code: CodeOf(code)}}, World{}, now)
+		if got := step.Rollout; got.State != want || got.Counts.Refused != map[fleet.RolloutState]int{fleet.RolloutFailed: 1}[want] {
+			t.Errorf("with a target that is skipped for %s it is %s with %+v", code, got.State, got.Counts)
 		}
 	}
 }

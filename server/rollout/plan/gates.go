@@ -78,10 +78,11 @@ func (d *decision) failed() stopped {
 
 // Tolerated reports whether the failures of a rollout that has ended are no more than its
 // plan tolerates, or an operator has accepted them. A rollout can end with more, since one
-// with nothing left to offer is not stopped.
+// with nothing left to offer is not stopped. Targets that were refused count: the version did not
+// reach them either.
 func Tolerated(r *fleet.Rollout) bool {
 	rule, bad := &r.Plan.Failure, r.Counts.Bad()
-	failures := bad - min(r.Forgiven, bad)
+	failures := bad - min(r.Forgiven, bad) + r.Counts.Refused
 	if r.Lockstep != nil && r.Lockstep.Undo != nil {
 		return false
 	}

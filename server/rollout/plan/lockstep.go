@@ -70,7 +70,7 @@ func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, 
 	case s.CheckLockstep() != nil:
 		return fleet.WhyNoLockstep, ""
 	}
-	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force || s.Version == p.Version}
+	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force || s.Version == p.Version, Retry: p.RetryFailed}
 	if err := s.CheckUpgrade(wish, catalog); err != nil {
 		return RefusalCode(err), err.Error()
 	}

@@ -221,6 +221,10 @@ func (s *simulation) judgeRest(before *fleet.Rollout, step *Step) {
 		target := &s.targets[i]
 		total.Add(target.State.Name())
 		batches[target.Batch].Add(target.State.Name())
+		if target.Refused() {
+			total.Refused++
+			batches[target.Batch].Refused++
+		}
 		if target.State.InFlight() {
 			inFlight++
 			for k, g := range target.Groups {

@@ -202,3 +202,29 @@ func (s State) Waits() bool { return s == Pending || s == Held }
 // Stopped reports whether a stop of the rollout withdrew the target's offer, and not a
 // cancel or an operator's action on that agent alone.
 func (s *Target) Stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }
+
+// Refused reports whether the target was skipped because its host could not be given the version
+// when its turn came. Nobody wanted it left out, so its rollout has failed.
+func (s *Target) Refused() bool { return s.State == Skipped && s.Code.refusal() }
+
+// Refused is Target.Refused of a target's document.
+func Refused(t *fleet.Target) bool {
+	return t.State == fleet.TargetSkipped && CodeOf(t.Code).refusal()
+}
+
+// AddTo counts a target's document.
+func AddTo(c *fleet.Counts, t *fleet.Target) {
+	c.Add(t.State)
+	if Refused(t) {
+		c.Refused++
+	}
+}
+
+// refusal reports whether it is a code of RefusalCode.
+func (c Code) refusal() bool {
+	switch c.Name() {
+	case fleet.WhyRefused, fleet.WhyFailedBefore, fleet.WhyInForce, fleet.WhyConfigNow:
+		return true
+	}
+	return false
+}

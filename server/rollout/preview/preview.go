@@ -314,7 +314,7 @@ type likeness struct {
 }
 
 func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error {
-	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}
+	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force, Retry: s.plan.RetryFailed}
 	if s.plan.Component != "" {
 		wish.Force = wish.Force || subject.Version == s.plan.Version // only the configuration changes
 		return subject.CheckUpgrade(wish, s.between(subject.Version))

@@ -217,9 +217,9 @@ func (r *Reconciler) recount(ctx context.Context, run *runState, now time.Time) 
 			next.Batches[i].Counts = fleet.Counts{}
 		}
 		err = r.store.Targets().Each(ctx, was.ID, func(t fleet.Target) {
-			next.Counts.Add(t.State)
+			plan.AddTo(&next.Counts, &t)
 			if t.Batch < len(next.Batches) {
-				next.Batches[t.Batch].Counts.Add(t.State)
+				plan.AddTo(&next.Batches[t.Batch].Counts, &t)
 			}
 		})
 		if err != nil {

@@ -25,6 +25,9 @@ func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
 	case next.State == fleet.RolloutFailed && was.State != fleet.RolloutFailed:
 		i.Title = "The " + plan.Name(next) + " has failed"
 		i.Text = fmt.Sprintf("%d of %d agents failed.", next.Counts.Bad(), next.Counts.Total)
+		if n := next.Counts.Refused; n > 0 {
+			i.Text = strings.TrimSuffix(i.Text, ".") + fmt.Sprintf(", and %d could not be given the version.", n)
+		}
 		if l := next.Lockstep; l != nil && l.Undo != nil {
 			i.Text = fmt.Sprintf("Everything was undone: %s.", strings.TrimSuffix(l.Undo.Why, "."))
 		}

@@ -30,7 +30,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	case err != nil:
 		return err
 	}
-	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
+	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force, Retry: p.RetryFailed}
 	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
 		s := a.Of(p.Component)
 		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || !plan.InRings(p, &a) ||

@@ -40,6 +40,7 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 	type kind struct {
 		to       string
 		rollback bool
+		retried  bool
 		artifact int
 		config   string
 		observes fleet.Duration
@@ -47,7 +48,7 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 	var kinds []kind
 	groups := map[kind][]update{}
 	for _, c := range changes {
-		k := kind{c.target.To, c.target.Rollback, artifacts[c.index], c.target.Config, c.target.Observes}
+		k := kind{c.target.To, c.target.Rollback, c.target.Retried, artifacts[c.index], c.target.Config, c.target.Observes}
 		if groups[k] == nil {
 			kinds = append(kinds, k)
 		}
@@ -113,7 +114,7 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 			}
 			refused, err := r.actions.Offer(ctx, action.Offer{
 				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Rollout: &fleet.OrderRollout{ID: run.rollout.ID, Name: p.Name}, By: run.rollout.StartedBy, Automatic: run.rollout.Automatic,
-				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
+				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback, Retry: p.RetryFailed || t.Retried},
 			})
 			if err != nil {
 				return err

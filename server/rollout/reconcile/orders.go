@@ -126,11 +126,27 @@ func (run *runState) orderTargets(o fleet.Order, fits func(*plan.Target) bool) [
 	return slices.Compact(which)
 }
 
+// retry makes targets pending again. Who orders it wants the version there although it failed, so
+// an earlier failure on the host leaves none of them out.
 func (r *Reconciler) retry(ctx context.Context, run *runState, o fleet.Order) error {
 	which := run.orderTargets(o, func(t *plan.Target) bool {
-		return t.State == plan.Failed || t.State == plan.RolledBack || len(o.Agents) > 0 && (t.State == plan.Withdrawn || t.State == plan.Expired)
+		return t.State == plan.Failed || t.State == plan.RolledBack || t.Refused() || len(o.Agents) > 0 && (t.State == plan.Withdrawn || t.State == plan.Expired)
 	})
-	return r.makeMoves(ctx, run, toPending(which), r.now.UTC())
+	now := r.now.UTC()
+	for part := range slices.Chunk(which, chunk) {
+		changes, err := r.documents(ctx, run, part)
+		if err != nil {
+			return err
+		}
+		for k := range changes {
+			changes[k].target.Retried = true
+			run.move(&changes[k].target, fleet.TargetPending, "", "", now)
+		}
+		if err := r.write(ctx, run, changes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopWithCount returns the rollout's stop with the number of offers that it withdrew.

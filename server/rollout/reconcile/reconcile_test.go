@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -260,6 +261,68 @@ func TestStaleTargetsAreRetriedWithinTheLimit(t *testing.T) {
 			t.Errorf("with a retry it ended %s after %d upgrades, the target %+v", r.State, h.upgrades, target)
 		}
 	}
+}
+
+func TestRetryOfARolledBackHostTriesItAgain(t *testing.T) {
+	t.Parallel()
+	for _, agents := range [][]string{nil, {"agent-001"}} {
+		w := newWorld(t, 4)
+		h, late := w.hosts["agent-001"], w.hosts["agent-002"]
+		h.bad, late.slow = "crash", true
+		w.start("r", rolling(nil))
+		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.RolledBack == 1 })
+		w.pass(time.Minute)
+		h.bad = ""
+		w.change("r", func(r *fleet.Rollout) { r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderRetry, Agents: agents}) })
+		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Succeeded == 3 })
+		late.slow = false
+		r := w.until("r", time.Hour, over)
+		if target := w.target("r", "agent-001"); r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 4 || target.Attempts != 2 || h.upgrades != 2 || h.version != "1.1.0" {
+			t.Errorf("after a retry of %v it ended %s with %+v, the target %+v", agents, r.State, r.Counts, target)
+		}
+	}
+}
+
+func TestRolloutWhoseTargetIsRefusedHasFailed(t *testing.T) {
+	t.Parallel()
+	start := func(t *testing.T, batch int) (*world, fleet.Target) {
+		w := newWorld(t, 3)
+		w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize = batch }))
+		var last fleet.Target
+		w.must(w.store.Targets().Each(t.Context(), "r", func(t fleet.Target) { last = t }))
+		_, err := store.UpdateAgent(t.Context(), w.store.Agents(), last.AgentID, func(a *fleet.Agent) bool {
+			a.FailedVersions = []fleet.FailedVersion{{Version: "1.1.0", Reason: "it crashed", At: w.now}}
+			return true
+		})
+		w.must(err)
+		return w, last
+	}
+	t.Run("at its end", func(t *testing.T) {
+		w, last := start(t, 1)
+		r := w.until("r", time.Hour, over)
+		if target := w.target("r", last.AgentID); r.State != fleet.RolloutFailed || r.Counts.Refused != 1 || r.Counts.Succeeded != 2 || target.Code != fleet.WhyFailedBefore {
+			t.Errorf("it ended %s with %+v, the target %+v", r.State, r.Counts, target)
+		}
+		w.checkCounts(r)
+		if i := w.reports[len(w.reports)-1]; i.Category != fleet.IncidentRolloutStopped || !strings.Contains(i.Text, "1 could not be given the version") {
+			t.Errorf("the last incident is %+v", i)
+		}
+	})
+	t.Run("unless it is retried", func(t *testing.T) {
+		w, last := start(t, 3)
+		for _, h := range w.hosts {
+			h.slow = true
+		}
+		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Refused == 1 })
+		w.change("r", func(r *fleet.Rollout) { r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderRetry}) })
+		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Offered == 3 })
+		for _, h := range w.hosts {
+			h.slow = false
+		}
+		if r := w.until("r", time.Hour, over); r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 3 || w.hosts[last.AgentID].version != "1.1.0" {
+			t.Errorf("it ended %s with %+v", r.State, r.Counts)
+		}
+	})
 }
 
 func TestHostThatBeginsDuringAWithdrawalEndsByItsVersion(t *testing.T) {

@@ -211,6 +211,9 @@ func (run *runState) counts() fleet.Counts {
 	var c fleet.Counts
 	for i := range run.targets {
 		c.Add(run.targets[i].State.Name())
+		if run.targets[i].Refused() {
+			c.Refused++
+		}
 	}
 	return c
 }

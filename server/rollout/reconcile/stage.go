@@ -88,7 +88,7 @@ func (r *Reconciler) askToStage(ctx context.Context, run *runState, n, from, to 
 		return err // an earlier round has created it
 	}
 	_, err := r.actions.Stage(ctx, action.StageOrder{
-		ID: id, Component: p.Component, UpgradeRequest: fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force},
+		ID: id, Component: p.Component, UpgradeRequest: fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force, Retry: p.RetryFailed},
 		AgentIDs: ids, Actor: "rollout " + p.Name,
 	})
 	if fleet.KindOf(err) == fleet.Conflict { // another server came first

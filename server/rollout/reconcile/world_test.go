@@ -172,6 +172,7 @@ type host struct {
 	upgrades    int  // how often a new version was started
 	slow        bool // stays where it downloads
 	stubborn    bool // neither acknowledges a CANCEL nor stops for it, as Elastic's agents
+	failed      string // the version that it has put back, and refuses unless it is forced
 	seen        time.Time
 	seq         int64 // the last action when it checked in
 	// staged is what the host has staged; nil: it cannot stage versions. failsStage fails to.
@@ -290,6 +291,15 @@ func (w *world) take(h *host, a agentapi.Action) {
 			return
 		}
 		h.action = &a
+		var d agentapi.UpgradeData
+		if w.must(json.Unmarshal(a.Data, &d)); d.Version == h.failed && !d.Force {
+			text := "version " + d.Version + " " + agentapi.FailedBefore
+			h.details = w.details(h, a, agentapi.UpgradeFailed)
+			h.details.Metadata.ErrorMsg, h.details.Metadata.FailedState = text, agentapi.UpgradeRequested
+			w.ack(h, a.ID, text)
+			h.action, h.state = nil, ""
+			return
+		}
 		h.enter(w, agentapi.UpgradeDownloading)
 	case agentapi.ActionStage:
 		if h.failsStage {
@@ -417,6 +427,7 @@ func (w *world) live(h *host) {
 		w.beacon(h, agentapi.BeaconRolledBack, 2, "it ended twice")
 		h.version = h.from
 		h.details = w.details(h, *h.action, agentapi.UpgradeRollback)
+		h.failed = h.details.TargetVersion
 		h.details.Metadata.Reason = "it ended twice"
 		w.checkin(h)
 		h.action, h.state = nil, ""
@@ -592,7 +603,7 @@ func (w *world) events(types ...string) (found []fleet.Event) {
 func (w *world) checkCounts(r fleet.Rollout) {
 	w.t.Helper()
 	var want fleet.Counts
-	w.must(w.store.Targets().Each(w.t.Context(), r.ID, func(t fleet.Target) { want.Add(t.State) }))
+	w.must(w.store.Targets().Each(w.t.Context(), r.ID, func(t fleet.Target) { plan.AddTo(&want, &t) }))
 	if r.Counts != want {
 		w.t.Errorf("the rollout counts %+v, its targets are %+v", r.Counts, want)
 	}
