@@ -455,6 +455,8 @@ func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text stri
 	why := ""
 	if g.Stop != nil {
 		why = ": " + trimPeriod(g.Stop.Text)
+	} else if bad := membersWithErrors(g); len(bad) > 0 {
+		why = ": " + strings.Join(bad, "; ")
 	}
 	switch g.State {
 	case adminapi.GroupCompleted:
@@ -478,6 +480,16 @@ func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text stri
 		}
 	}
 	return 0, ""
+}
+
+// membersWithErrors says what is wrong with each member that has failed, or could not be rolled back.
+func membersWithErrors(g adminapi.GroupStatus) (words []string) {
+	for _, m := range g.Members {
+		if e := deref(m.Error); e != "" {
+			words = append(words, m.Name+" "+spaced(string(m.State))+" ("+trimPeriod(e)+")")
+		}
+	}
+	return words
 }
 
 func (a *client) followGroup(cmd *cobra.Command, id string, follow following, print func(adminapi.GroupStatus, time.Time)) error {

@@ -130,7 +130,7 @@ func checkResume(g *fleet.RolloutGroup) *fleet.Refusal {
 		return checkLive(g, "resume")
 	}
 	if stop := g.Stop; stop != nil && stop.Kind == fleet.GroupStopFailure {
-		if m := member(g, stop.Member); m != nil && m.State == fleet.MemberFailed {
+		if m := member(g, stop.Member); m != nil && m.State == fleet.MemberFailed && !m.Tolerated {
 			return refusal("has nothing to resume, because the rollout of member %s has ended (%s): skip the member, or roll the group back", m.Name, m.Error)
 		}
 	}
@@ -202,7 +202,7 @@ func checkMember(g *fleet.RolloutGroup, m *fleet.GroupMember) *fleet.Refusal {
 		return done("leaves member %s out already", m.Name)
 	case checkLive(g, "skip a member") != nil:
 		return checkLive(g, "skip a member")
-	case !slices.Contains([]fleet.GroupMemberState{fleet.MemberPending, fleet.MemberRunning, fleet.MemberFailed}, m.State):
+	case isDone(m), !slices.Contains([]fleet.GroupMemberState{fleet.MemberPending, fleet.MemberRunning, fleet.MemberFailed}, m.State):
 		return refusal("has a member %s that is %s: only members that are not done can be left out", m.Name, spaced(string(m.State)))
 	}
 	return nil

@@ -30,6 +30,9 @@ const (
 type Seen struct {
 	Rollout  *fleet.Rollout // nil: there is none
 	Rollback *fleet.Rollout // the one that rolls Rollout back; nil: there is none
+	// Stuck names hosts that neither run the version that Rollout gave them nor could go back. They
+	// matter, and are known, only while the group is rolled back.
+	Stuck []string
 }
 
 // Decision is the next step of a group.
@@ -102,13 +105,32 @@ func (d *decider) observe() {
 			if r.State.Ended() && d.g.RollingBack == nil {
 				d.end(m, r)
 			}
-		case fleet.MemberCompleted:
+		default:
 			// Reports of hosts still correct a rollout for a while after its end.
-			if d.latest(i) && d.g.RollingBack == nil && !passed(r) {
+			if isDone(m) && r.State.Ended() && d.g.RollingBack == nil {
+				ended := m.EndedAt
 				d.end(m, r)
+				m.EndedAt = ended
+				if !isDone(m) && !d.latest(i) { // too late to stop the group, but not to say it
+					m.State, m.Tolerated = fleet.MemberFailed, true
+				}
 			}
 		}
 	}
+}
+
+// isDone reports whether the next member may begin. A member some of whose agents failed is failed
+// even then: a group tells its worst member.
+func isDone(m *fleet.GroupMember) bool {
+	return m.State == fleet.MemberCompleted || m.State == fleet.MemberFailed && m.Tolerated
+}
+
+// failures returns how many agents a rollout has not brought to its version although nobody left
+// them out.
+func failures(r *fleet.Rollout) int { return r.Counts.Bad() + r.Counts.Refused }
+
+func failuresText(r *fleet.Rollout) string {
+	return fmt.Sprintf("%d of %s failed", failures(r), plan.Count(r.Counts.Total, "agent", "agents"))
 }
 
 // end sets the state of a member whose rollout has ended.
@@ -117,17 +139,20 @@ func (d *decider) end(m *fleet.GroupMember, r *fleet.Rollout) {
 	if m.EndedAt == nil {
 		m.EndedAt = &d.now
 	}
+	m.Error, m.Tolerated = "", false
 	switch {
-	case passed(r):
+	case passed(r) && failures(r) == 0:
 		m.State = fleet.MemberCompleted
-	case d.g.State == fleet.GroupCancelling:
+	case passed(r):
+		m.State, m.Tolerated, m.Error = fleet.MemberFailed, true, failuresText(r)
+	case d.g.State == fleet.GroupCancelling && failures(r) == 0:
 		m.State = fleet.MemberCancelled
 	default:
 		m.State, m.Error = fleet.MemberFailed, map[fleet.RolloutState]string{
 			fleet.RolloutCancelled: "its rollout was cancelled", fleet.RolloutRolledBack: "its rollout was rolled back",
 		}[r.State]
 		if m.Error == "" {
-			m.Error = fmt.Sprintf("%d of %s failed, which is more than its plan tolerates", r.Counts.Bad(), plan.Count(r.Counts.Total, "agent", "agents"))
+			m.Error = failuresText(r) + ", which is more than its plan tolerates"
 		}
 	}
 }
@@ -151,13 +176,15 @@ func (d *decider) latest(i int) bool {
 func (d *decider) run() Decision {
 	for i := range d.g.Members {
 		m := &d.g.Members[i]
-		switch m.State {
-		case fleet.MemberCompleted:
+		if isDone(m) {
 			until := m.EndedAt.Add(d.g.Plan.Members[i].Soak.D())
 			if i < len(d.g.Members)-1 && until.After(d.now) {
 				d.resumed()
 				return Decision{Member: i, Text: fmt.Sprintf("member %s is left to show its health before the next is upgraded", m.Name), Until: &until}
 			}
+			continue
+		}
+		switch m.State {
 		case fleet.MemberSkipped:
 			if over, step := d.clear(i); !over {
 				return step
@@ -270,15 +297,19 @@ func (d *decider) clear(i int) (over bool, step Decision) {
 	return false, step
 }
 
-// finish ends a group that is done with its members.
+// finish ends a group that is done with its members. It has completed only if no agent of any
+// member has failed.
 func (d *decider) finish() {
-	completed, failed := 0, 0
+	completed, tolerated, failed := 0, 0, 0
 	for i := range d.g.Members {
 		switch m := &d.g.Members[i]; m.State {
 		case fleet.MemberCompleted:
 			completed++
 		case fleet.MemberFailed:
 			failed++
+			if m.Tolerated {
+				tolerated++
+			}
 		case fleet.MemberPending:
 			m.State = fleet.MemberCancelled
 		}
@@ -286,7 +317,7 @@ func (d *decider) finish() {
 	switch {
 	case completed == len(d.g.Members):
 		d.over(fleet.GroupCompleted)
-	case completed > 0:
+	case completed+tolerated > 0:
 		d.over(fleet.GroupPartial)
 	case failed > 0:
 		d.over(fleet.GroupFailed)
@@ -376,7 +407,13 @@ func (d *decider) rollBackOne(i int) (over bool, step Decision) {
 	case r.State == fleet.RolloutDraft:
 		return d.clear(i)
 	case m.NothingBack && r.State.Ended():
-		if m.State != fleet.MemberSkipped {
+		switch {
+		case len(d.seen[i].Stuck) > 0:
+			m.State, m.Error = fleet.MemberRollbackFailed, stuckText(d.seen[i].Stuck)
+		case m.State == fleet.MemberSkipped, m.State == fleet.MemberFailed:
+		case failures(r) > 0:
+			m.State, m.Error = fleet.MemberFailed, failuresText(r)
+		default:
 			m.State = fleet.MemberCancelled
 		}
 		return true, step
@@ -388,6 +425,9 @@ func (d *decider) rollBackOne(i int) (over bool, step Decision) {
 		return false, Decision{Text: fmt.Sprintf("member %s is being rolled back", m.Name)}
 	case back.State == fleet.RolloutCompleted && !r.State.Ended():
 		return false, Decision{Text: fmt.Sprintf("the rollout of member %s ends", m.Name)}
+	case back.State == fleet.RolloutCompleted && len(d.seen[i].Stuck) > 0:
+		m.State, m.Error = fleet.MemberRollbackFailed, stuckText(d.seen[i].Stuck)
+		return true, step
 	case back.State == fleet.RolloutCompleted:
 		m.State = fleet.MemberRolledBack
 		return true, step
@@ -399,4 +439,8 @@ func (d *decider) rollBackOne(i int) (over bool, step Decision) {
 	}
 	m.State, m.Error = fleet.MemberRollbackFailed, fmt.Sprintf("its rollback ended as %s: %d of %s did not go back", back.State, back.Counts.Total-back.Counts.Succeeded, plan.Count(back.Counts.Total, "agent", "agents"))
 	return true, step
+}
+
+func stuckText(hosts []string) string {
+	return fmt.Sprintf("%s could not be put back: %s", plan.Count(len(hosts), "host", "hosts"), plan.Few(hosts, len(hosts)))
 }

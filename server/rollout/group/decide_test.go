@@ -96,9 +96,19 @@ func TestDecide(t *testing.T) {
 	apart := func(g *fleet.RolloutGroup) { g.Members[1].State = fleet.MemberCancelled } // app has not begun
 	nothing := func(i int) change { return func(g *fleet.RolloutGroup) { g.Members[i].NothingBack = true } }
 	done, running := member(0, fleet.MemberCompleted), member(0, fleet.MemberRunning)
+	tolerated := func(g *fleet.RolloutGroup) {
+		member(0, fleet.MemberFailed)(g)
+		g.Members[0].Tolerated, g.Members[0].Error = true, fmt.Sprintf("%d of 10 agents failed", 2)
+	}
+	accepted := with(failedWith(6), func(r *fleet.Rollout) { r.Forgiven = 6 })
+	refused := with(failedWith(0), func(r *fleet.Rollout) { r.Counts.Succeeded, r.Counts.Skipped, r.Counts.Refused = 9, 1, 1 })
+	stuck := func(back *fleet.Rollout) Seen { return Seen{Rollout: failedWith(1), Rollback: back, Stuck: []string{"host-d1"}} }
+	backBy := func(bad fleet.Counts) *fleet.Rollout {
+		return with(rolloutIn(fleet.RolloutCancelled), func(r *fleet.Rollout) { r.Counts = bad })
+	}
 	pinned := with(rolloutIn(fleet.RolloutDraft), func(r *fleet.Rollout) { r.Pin = &fleet.Pin{Hash: "h"} })
 	asked := with(rolloutIn(fleet.RolloutRunning), func(r *fleet.Rollout) { r.PauseAsked = &fleet.Decision{By: "kim"} })
-	both := func(r, b *fleet.Rollout) Seen { return Seen{r, b} }
+	both := func(r, b *fleet.Rollout) Seen { return Seen{Rollout: r, Rollback: b} }
 	only := func(r *fleet.Rollout) Seen { return Seen{Rollout: r} }
 	const any = fleet.ManualPolicy
 	for name, c := range map[string]struct {
@@ -116,7 +126,15 @@ func TestDecide(t *testing.T) {
 		"also while it is paused":                {any, []change{running}, only(stoppedBy(fleet.StopOperator)), Seen{}, "wait"},
 		"or out of exposure budget":              {any, []change{running}, only(stoppedBy(fleet.StopExposure)), Seen{}, "wait"},
 		"a completed member is noted":            {any, []change{running}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
-		"tolerated failures do not count":        {any, []change{running}, only(failedWith(2)), Seen{}, "db=completed"},
+		"a member with tolerated failures failed": {any, []change{running}, only(failedWith(2)), Seen{}, "db=failed"},
+		"and the next begins all the same":       {any, []change{tolerated}, only(failedWith(2)), Seen{}, "begin app"},
+		"after the soak of what failed":          {any, []change{tolerated, soak(2 * time.Minute)}, only(failedWith(2)), Seen{}, "wait"},
+		"a late report that it is well counts":   {any, []change{tolerated, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
+		"late failures are told, not stopped at": {any, []change{done, member(1, fleet.MemberRunning)}, only(failedWith(5)), only(rolloutIn(fleet.RolloutRunning)), "db=failed"},
+		"and the group is partial":               {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(rolloutIn(fleet.RolloutCompleted)), "partial app=completed"},
+		"also if all members have failures":      {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(failedWith(1)), "partial app=failed"},
+		"a failure that was accepted is told":    {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(accepted), "partial app=failed"},
+		"refused agents are failures":            {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(refused), "partial app=failed"},
 		"then the next begins":                   {any, []change{done}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
 		"after the soak":                         {any, []change{done, soak(time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
 		"not before":                             {any, []change{done, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "wait"},
@@ -162,6 +180,10 @@ func TestDecide(t *testing.T) {
 		"back: what has not begun is not rolled back":   {any, []change{done, back}, both(rolloutIn(fleet.RolloutRolledBack), rolloutIn(fleet.RolloutCompleted)), Seen{}, "rolled_back db=rolled_back app=cancelled"},
 		"back: a draft is deleted":                      {any, []change{done, back}, only(rolloutIn(fleet.RolloutCompleted)), only(rolloutIn(fleet.RolloutDraft)), "discard app"},
 		"back: no agent had begun":                      {any, []change{running, nothing(0), back}, only(rolloutIn(fleet.RolloutCancelled)), Seen{}, "rolled_back db=cancelled app=cancelled"},
+		"back: a member that its hosts put back failed":  {any, []change{running, nothing(0), back, apart}, only(backBy(fleet.Counts{Total: 3, RolledBack: 3})), Seen{}, "rolled_back db=failed"},
+		"back: a host that could not go back fails all":  {any, []change{running, nothing(0), back, apart}, stuck(nil), Seen{}, "failed db=rollback_failed"},
+		"back: also if the others were rolled back":      {any, []change{running, back, apart}, stuck(rolloutIn(fleet.RolloutCompleted)), Seen{}, "failed db=rollback_failed"},
+		"cancelling: a member that failed has failed":    {any, []change{running, state(fleet.GroupCancelling)}, only(backBy(fleet.Counts{Total: 3, Failed: 3})), Seen{}, "cancelled db=failed app=cancelled"},
 		"back: a cancelled rollout ends first":          {any, []change{running, back, apart}, only(rolloutIn(fleet.RolloutCancelling)), Seen{}, "wait"},
 		"back: a failed rollback frees its policies":    {any, []change{running, back, apart}, both(stoppedBy(fleet.StopRollback), failedWith(1)), Seen{}, "cancel db"},
 		"back: and the group has failed":                {any, []change{running, back}, both(rolloutIn(fleet.RolloutCancelled), failedWith(1)), Seen{}, "failed db=rollback_failed app=cancelled"},
@@ -267,12 +289,12 @@ func (m *model) step() bool {
 func (m *model) checkBefore(i int) {
 	for j := range i {
 		r, member := m.seen[j].Rollout, m.g.Members[j]
-		switch member.State {
-		case fleet.MemberCompleted:
+		switch state := member.State; {
+		case isDone(&member):
 			if !passed(r) || m.now.Before(r.EndedAt.Add(m.g.Plan.Members[j].Soak.D())) {
 				m.rt.Fatalf("member %d begins, but member %d is %s", i, j, r.State)
 			}
-		case fleet.MemberSkipped:
+		case state == fleet.MemberSkipped:
 			if r != nil && r.State.Active() {
 				m.rt.Fatalf("member %d begins while the rollout of %d, which was skipped, is %s", i, j, r.State)
 			}
@@ -414,6 +436,14 @@ func TestGroupsKeepTheirOrderAndEnd(t *testing.T) {
 			}
 			if !m.began[i] && (m.g.Members[i].State == fleet.MemberCompleted || m.g.Members[i].State == fleet.MemberRolledBack) {
 				rt.Errorf("member %d is %s, but did not start", i, m.g.Members[i].State)
+			}
+		}
+		for i, s := range m.seen {
+			if r := s.Rollout; r == nil || failures(r) == 0 || m.g.RollingBack != nil {
+				continue
+			}
+			if member := m.g.Members[i].State; m.g.State == fleet.GroupCompleted || member != fleet.MemberFailed && member != fleet.MemberSkipped {
+				rt.Errorf("%d of the agents of member %d failed, which is %s, and the group is %s", failures(s.Rollout), i, member, m.g.State)
 			}
 		}
 		if m.g.State == fleet.GroupRolledBack {

@@ -124,7 +124,7 @@ func TestManualPolicyAsksAnOperator(t *testing.T) {
 			w.wantError(err, fleet.Invalid, "", "body.why", "is missing")
 			_, err = w.groups.Resume(w.t.Context(), g.ID, kim)
 			return err
-		}, fleet.GroupCompleted, "db=completed app=completed", 4},
+		}, fleet.GroupPartial, "db=failed app=completed", 4},
 		"skip": {func(w *world, g fleet.RolloutGroup) error {
 			_, err := w.groups.Skip(w.t.Context(), g.ID, "db", kim)
 			return err
@@ -132,11 +132,11 @@ func TestManualPolicyAsksAnOperator(t *testing.T) {
 		"roll back": {func(w *world, g fleet.RolloutGroup) error {
 			_, err := w.groups.Rollback(w.t.Context(), g.ID, kim)
 			return err
-		}, fleet.GroupRolledBack, "db=cancelled app=cancelled", 0},
+		}, fleet.GroupRolledBack, "db=failed app=cancelled", 0},
 		"cancel": {func(w *world, g fleet.RolloutGroup) error {
 			_, err := w.groups.Cancel(w.t.Context(), g.ID, kim)
 			return err
-		}, fleet.GroupCancelled, "db=cancelled app=cancelled", 0},
+		}, fleet.GroupCancelled, "db=failed app=cancelled", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

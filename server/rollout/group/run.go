@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -103,9 +105,37 @@ func (s *Service) advance(ctx context.Context, id string) (active bool, err erro
 	return true, nil
 }
 
-// look reads the rollouts of members. Those of members that are done matter only for a
-// rollback, to which all is set, and until the next member has begun.
-func (s *Service) look(ctx context.Context, g *fleet.RolloutGroup, all bool) ([]Seen, error) {
+// maxStuck bounds the failed targets that are looked at for hosts that could not go back: each has an
+// incident, and one suffices for the end of the group.
+const maxStuck = 1_000
+
+// stuck names the hosts of a rollout's failed targets that could not be put back and still are so.
+func (s *Service) stuck(ctx context.Context, r *fleet.Rollout) ([]string, error) {
+	targets, _, err := s.Store.Targets().List(ctx, store.TargetQuery{RolloutID: r.ID, States: []fleet.TargetState{fleet.TargetFailed}, Limit: maxStuck})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for i := range targets {
+		if targets[i].Code == fleet.WhyStuck {
+			ids = append(ids, targets[i].AgentID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	agents, err := s.Store.Agents().GetMany(ctx, ids)
+	var hosts []string
+	for i := range agents {
+		if s := agents[i].Of(r.Plan.Component); agents[i].Active && s.Stuck() {
+			hosts = append(hosts, cmp.Or(agents[i].Hostname(), agents[i].ID))
+		}
+	}
+	return hosts, err
+}
+
+// look reads the rollouts of members.
+func (s *Service) look(ctx context.Context, g *fleet.RolloutGroup) ([]Seen, error) {
 	seen := make([]Seen, len(g.Members))
 	get := func(id string) (*fleet.Rollout, error) {
 		r, err := s.Store.Rollouts().Get(ctx, id)
@@ -118,10 +148,6 @@ func (s *Service) look(ctx context.Context, g *fleet.RolloutGroup, all bool) ([]
 		return &r, nil
 	}
 	for i := range g.Members {
-		begunAfter := i+1 < len(g.Members) && g.Members[i+1].State != fleet.MemberPending
-		if !all && g.RollingBack == nil && g.Members[i].State == fleet.MemberCompleted && begunAfter {
-			continue
-		}
 		var err error
 		if seen[i].Rollout, err = get(RolloutID(g.ID, i)); err != nil {
 			return nil, err
@@ -131,13 +157,18 @@ func (s *Service) look(ctx context.Context, g *fleet.RolloutGroup, all bool) ([]
 				return nil, err
 			}
 		}
+		if r := seen[i].Rollout; r != nil && g.RollingBack != nil && r.Counts.Failed > 0 {
+			if seen[i].Stuck, err = s.stuck(ctx, r); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return seen, nil
 }
 
 // step takes one step. more reports whether another one is due at once.
 func (s *Service) step(ctx context.Context, g *fleet.RolloutGroup) (more bool, err error) {
-	seen, err := s.look(ctx, g, false)
+	seen, err := s.look(ctx, g)
 	if err != nil {
 		return false, err
 	}
@@ -161,7 +192,7 @@ func (s *Service) step(ctx context.Context, g *fleet.RolloutGroup) (more bool, e
 	if state := g.State; state != fleet.GroupRunning && state != fleet.GroupRollingBack || d.Act == Cancel || d.Act == Discard {
 		return false, refused // a paused or cancelled group stays what it is, and the next round tries again
 	}
-	if seen, err = s.look(ctx, g, false); err != nil {
+	if seen, err = s.look(ctx, g); err != nil {
 		return false, err
 	}
 	if again := Decide(g, seen, now); again.Next != nil || again.Act != d.Act || again.Member != d.Member {

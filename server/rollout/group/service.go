@@ -160,7 +160,7 @@ func (s *Service) Status(ctx context.Context, id string) (fleet.GroupStatus, err
 	if err != nil {
 		return fleet.GroupStatus{}, err
 	}
-	seen, err := s.look(ctx, &g, true)
+	seen, err := s.look(ctx, &g)
 	if err != nil {
 		return fleet.GroupStatus{}, err
 	}

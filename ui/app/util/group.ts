@@ -34,7 +34,7 @@ export const groupStopTitle: Record<NonNullable<Group["stop"]>["kind"], string> 
 export function skippable(g: Group): GroupMember[] {
   if (g.rolling_back) return g.state === "paused" ? g.members.filter((m) => m.name === g.stop?.member) : [];
   if (g.state !== "running" && g.state !== "paused") return [];
-  return g.members.filter((m) => m.state === "pending" || m.state === "running" || m.state === "failed");
+  return g.members.filter((m) => m.state === "pending" || m.state === "running" || (m.state === "failed" && !m.tolerated));
 }
 
 interface Words {
