@@ -30,6 +30,8 @@ const (
 	Failures    Kind = "failures"
 	Paused      Kind = "paused"
 	Suspended   Kind = "suspended"
+	Stalled     Kind = "stalled"
+	Degraded    Kind = "degraded"
 	Trust       Kind = "trust"
 	Key         Kind = "key"
 	DeadLetters Kind = "dead_letters"
@@ -38,7 +40,7 @@ const (
 )
 
 // kinds is the order of items that are equally urgent.
-var kinds = []Kind{Incident, Approval, Paused, Failures, Upgrade, Trust, Suspended, Server, DeadLetters, Key}
+var kinds = []Kind{Incident, Approval, Paused, Failures, Stalled, Degraded, Upgrade, Trust, Suspended, Server, DeadLetters, Key}
 
 // Severity is how urgent an item is. Its values are those of the API.
 type Severity string
@@ -69,6 +71,7 @@ type Item struct {
 type Facts struct {
 	Rollouts  []fleet.Rollout // those that are active
 	Suspended []SuspendedFleet
+	Declared  []DeclaredFleet
 	Incidents []fleet.Incident
 	// FailuresUnseen is how many agents' upgrades failed or were rolled back since the person
 	// looked at them.
@@ -91,6 +94,46 @@ type Facts struct {
 type SuspendedFleet struct {
 	Name string
 	By   fleet.Decision
+}
+
+// DeclaredFleet is a declared fleet whose condition Stalled or Degraded is true. A suspended one is
+// a SuspendedFleet.
+type DeclaredFleet struct {
+	Name string
+	// Rollout is the id of its last rollout.
+	Rollout string
+	// Stalled and Degraded are nil unless they are true.
+	Stalled, Degraded *Condition
+}
+
+// Condition is a condition of a declared fleet that is true.
+type Condition struct {
+	Reason, Message string
+	Since           time.Time
+}
+
+// ofFleet returns the items of a declared fleet. What its rollout waits for is left to the item of
+// the rollout, if there is one, and failures that stall the fleet are named once.
+func ofFleet(f *DeclaredFleet, rollouts map[string]bool) (out []Item) {
+	item := func(kind Kind, what string, c *Condition) Item {
+		return Item{
+			Kind: kind, Severity: Warning, Subject: f.Name, Since: &c.Since,
+			Text: sentence(fmt.Sprintf("The fleet %s is %s: %s", f.Name, what, c.Message)), Next: "Look at the fleet and its rollout.",
+		}
+	}
+	named := false
+	if c := f.Stalled; c != nil && !rollouts[f.Rollout] {
+		i := item(Stalled, "stalled", c)
+		if c.Reason == "Paused" { // its owner wants it so
+			i.Severity, i.Next = Info, "Unpause the fleet."
+		}
+		out = append(out, i)
+		named = c.Reason == "AgentsFailed" || c.Reason == "RolloutFailed"
+	}
+	if c := f.Degraded; c != nil && !named {
+		out = append(out, item(Degraded, "degraded", c))
+	}
+	return out
 }
 
 // Expiry is something that ends at a time.
@@ -144,6 +187,13 @@ func List(f Facts, now time.Time) []Item {
 			Text: fmt.Sprintf("The fleet %s is suspended: %s took over some of its agents.", s.Name, s.By.By), Next: "Resume the fleet, or change what it declares.",
 		}
 		out = append(out, item)
+	}
+	about := map[string]bool{}
+	for _, item := range out {
+		about[item.Subject] = about[item.Subject] || item.Kind == Paused || item.Kind == Approval
+	}
+	for i := range f.Declared {
+		out = append(out, ofFleet(&f.Declared[i], about)...)
 	}
 	if f.TrustProblem != "" {
 		out = append(out, Item{Kind: Trust, Severity: Critical, Text: sentence("This server cannot sign the metadata of packages: " + f.TrustProblem), Next: "Restore the signing keys of this server."})

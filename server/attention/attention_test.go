@@ -149,3 +149,38 @@ func TestMostUrgentIsFirst(t *testing.T) {
 		t.Errorf("the order is\n%q\nwant\n%q", order, want)
 	}
 }
+
+func TestStalledAndDegradedFleetsWaitForAPerson(t *testing.T) {
+	since := now.Add(-time.Hour)
+	condition := func(reason string) *attention.Condition {
+		return &attention.Condition{Reason: reason, Message: "web-1 failed", Since: since}
+	}
+	f := attention.Facts{
+		Rollouts: []fleet.Rollout{{ID: "r", State: fleet.RolloutPaused, Plan: fleet.Plan{Name: "spring"}, Stop: &fleet.Stop{Kind: fleet.StopThreshold, Text: "3 failed", At: since}}},
+		Declared: []attention.DeclaredFleet{
+			{Name: "failed", Stalled: condition("AgentsFailed"), Degraded: condition("AgentsFailed")},
+			{Name: "refused", Stalled: condition("StepRefused"), Degraded: condition("AgentsFailed")},
+			{Name: "by-rollout", Rollout: "r", Stalled: condition("RolloutPaused"), Degraded: condition("AgentsFailed")},
+			{Name: "paused", Stalled: condition("Paused")},
+			{Name: "degraded", Degraded: condition("AgentsFailed")},
+		},
+	}
+	got := map[string]bool{}
+	for _, i := range attention.List(f, now) {
+		got[fmt.Sprintf("%s %s %s", i.Severity, i.Kind, i.Subject)] = true
+		if i.Kind == attention.Stalled && (i.Text != "The fleet "+i.Subject+" is stalled: web-1 failed." || !i.Since.Equal(since)) {
+			t.Errorf("it says %+v", i)
+		}
+	}
+	want := []string{
+		"critical paused r", "warning stalled failed", "warning stalled refused", "warning degraded refused", "warning degraded by-rollout", "info stalled paused", "warning degraded degraded",
+	}
+	for _, w := range want {
+		if !got[w] {
+			t.Errorf("there is no %q in %v", w, got)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the list has %v", got)
+	}
+}

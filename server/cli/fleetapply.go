@@ -35,8 +35,11 @@ All objects are checked before the first is written; if one has an error, nothin
 applied. A change starts a rollout only if it needs one: see ` + "`muster diff`" + `.
 
 --prune also deletes the objects with the labels of --selector that are in no file. It
-lists them and asks for confirmation; without a terminal, pass --yes. --wait waits until
-all objects are ready.`,
+lists them and asks for confirmation; without a terminal, pass --yes.
+
+--wait waits until all objects are ready. It ends early, with exit code 7, if every object
+that is not ready is stalled, such as after a failure: nothing happens then before somebody
+does something. If the time is over, the exit code is 1.`,
 		Example: `  muster apply -f fleet.yaml
   muster apply -f fleets/ --dry-run
   muster apply -f fleets/ --prune --selector team=web --yes --wait --timeout 2h

@@ -175,20 +175,25 @@ func TestConditionOfAnOldGenerationIsNotMet(t *testing.T) {
 	f := spec.Fleet{Metadata: spec.Metadata{Name: "web", Generation: 3}}
 	f.Status = spec.Status{ObservedGeneration: 2, Conditions: []spec.Condition{{Type: spec.Ready, Status: spec.True, Reason: "Done"}}}
 	c := condition{spec.Ready, spec.True}
-	if met, state := c.metBy(&f, 0); met || state != "the server has not observed generation 3 yet" {
+	if met, stuck, state := c.metBy(&f, 0); met || stuck || state != "the server has not observed generation 3 yet" {
 		t.Errorf("before the server has observed it: %v, %s", met, state)
 	}
 	f.Status.ObservedGeneration = 3
-	if met, _ := c.metBy(&f, 3); !met {
+	if met, _, _ := c.metBy(&f, 3); !met {
 		t.Error("the condition of the generation is not met")
 	}
-	if met, _ := c.metBy(&f, 4); met {
+	if met, _, _ := c.metBy(&f, 4); met {
 		t.Error("a replica that lags behind meets the condition")
 	}
 	f.Status.Conditions[0] = spec.Condition{Type: spec.Ready, Status: spec.False, Reason: "RollingOut", Message: "3 of 10 agents run it."}
 	f.Status.Conditions = append(f.Status.Conditions, spec.Condition{Type: spec.Stalled, Status: spec.True, Reason: "Paused", Message: "Unset spec.paused."})
-	if met, state := c.metBy(&f, 0); met || state != "Ready is False: RollingOut: 3 of 10 agents run it; stalled: Unset spec.paused" {
-		t.Errorf("it is %v: %s", met, state)
+	if met, stuck, state := c.metBy(&f, 0); met || !stuck || state != "Ready is False: RollingOut: 3 of 10 agents run it; stalled: Unset spec.paused" {
+		t.Errorf("it is %v, stuck %v: %s", met, stuck, state)
+	}
+	for _, c := range []condition{{spec.Stalled, spec.False}, {spec.Ready, spec.False}, {}} {
+		if _, stuck, state := c.metBy(&f, 0); stuck {
+			t.Errorf("who waits for %s stops at the stall: %s", c, state)
+		}
 	}
 }
 

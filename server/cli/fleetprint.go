@@ -83,7 +83,11 @@ func rolloutText(f *spec.Fleet) string {
 	if r == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s %s %s", firstOf(r.Component, spec.AgentPart), r.Version, r.State)
+	text := fmt.Sprintf("%s %s %s", firstOf(r.Component, spec.AgentPart), r.Version, r.State)
+	if conditionOf(f, spec.Promoting).Reason == "NextWaits" {
+		text += "; a change waits for its end"
+	}
+	return text
 }
 
 func waitsForText(f *spec.Fleet) string {

@@ -361,9 +361,10 @@ func (a *client) newFleets() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleets",
 		Short: "Declare which agents run which versions: list, example, hash, history, resume",
-		Long: `An object of kind Fleet declares which agents run which versions. People, or a tool such
-as Terraform, Flux or Argo CD, change the object and nothing else: the server starts a
-rollout when something has changed that needs one.
+		Long: `An object of kind Fleet declares which agents run which versions. People and tools change
+the object and nothing else: the server starts a rollout when something has changed that
+needs one. Which tools work with it, and how, is in "Declare fleets with GitOps tools" of
+the documentation.
 
   muster fleets example > fleet.yaml
   muster diff -f fleet.yaml

@@ -63,29 +63,32 @@ func conditionWords() string {
 }
 
 // metBy reports whether an object of at least a generation has the condition, and describes
-// the state.
-func (c condition) metBy(f *spec.Fleet, generation int64) (met bool, state string) {
+// the state. stuck: it does not get the condition before somebody does something.
+func (c condition) metBy(f *spec.Fleet, generation int64) (met, stuck bool, state string) {
 	if c.of == "" {
-		return false, "exists"
+		return false, false, "exists"
 	}
 	generation = max(generation, f.Metadata.Generation)
 	got := conditionOf(f, c.of)
 	switch {
 	case f.Status.ObservedGeneration < generation:
-		return false, fmt.Sprintf("the server has not observed generation %d yet", generation)
+		return false, false, fmt.Sprintf("the server has not observed generation %d yet", generation)
 	case got.Status == "":
-		return false, fmt.Sprintf("%s is not known yet", c.of)
+		return false, false, fmt.Sprintf("%s is not known yet", c.of)
 	}
+	met = got.Status == c.status
+	stalled := conditionOf(f, spec.Stalled)
+	stuck = !met && stalled.Status == spec.True && c.of != spec.Stalled
 	state = fmt.Sprintf("%s is %s: %s", c.of, got.Status, got.Reason)
 	if got.Message != "" {
 		state += ": " + trimPeriod(got.Message)
 	}
 	if s := f.Status.Suspended; s != nil {
 		state += fmt.Sprintf("; suspended by %s, resume it with `muster fleets resume %s`", s.By, f.Metadata.Name)
-	} else if stalled := conditionOf(f, spec.Stalled); stalled.Status == spec.True && c.of != spec.Stalled {
+	} else if stalled.Status == spec.True && c.of != spec.Stalled && stalled.Message != got.Message {
 		state += fmt.Sprintf("; stalled: %s", trimPeriod(firstOf(stalled.Message, stalled.Reason)))
 	}
-	return got.Status == c.status, state
+	return met, stuck, state
 }
 
 // awaitedFleet is an object that a command waits for.
@@ -105,14 +108,19 @@ func (a *client) newWait() *cobra.Command {
 		Aliases: []string{"fleet"},
 		Short:   "Wait until objects of kind Fleet have a condition",
 		Long: `Wait until objects of kind Fleet have a condition, or are deleted. The conditions are
-  Ready        all agents that can run what the spec says do
+  Ready        all agents run what the spec says, except those that their owner left out
   Progressing  a rollout is under way
   Promoting    it is past its canaries, so that a change of the spec waits for its end
   Degraded     agents failed to reach a version, or went back from it
   Stalled      nothing happens until somebody does something
 
-Progress is printed to standard error. If the time is over, the error says which objects
-do not have the condition, and why.`,
+Progress is printed to standard error. The command ends early if every object that does not
+have the condition yet is stalled, such as after a failure. The error says which objects do
+not have it, and why. The exit code is
+  0  all objects have the condition
+  1  the time is over, or another error
+  2  wrong flags or arguments
+  7  objects are stalled`,
 		Example: `  muster wait fleets web --for condition=Ready --timeout 2h
   muster wait fleets web --for condition=Degraded=False
   muster wait fleets web --for delete`,
@@ -157,8 +165,9 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 	defer tick.Stop()
 	for {
 		var waiting []awaitedFleet
+		stalled := 0
 		for _, o := range objects {
-			met, state, raw, err := a.checkFleet(ctx, o, c)
+			met, stuck, state, raw, err := a.checkFleet(ctx, o, c)
 			if err != nil {
 				return nil, err
 			}
@@ -168,6 +177,9 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 			if state != shown[o.name] {
 				shown[o.name] = state
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), o.name, state)
+			}
+			if stuck {
+				stalled++
 			}
 			if !met {
 				waiting = append(waiting, o)
@@ -180,34 +192,39 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 				fmt.Fprintf(cmd.OutOrStdout(), "fleet/%s %s\n", o.name, strings.ToLower(c.String()))
 			}
 		}
-		if objects = waiting; len(objects) == 0 {
+		states := func() string {
+			return strings.Join(each(waiting, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; ")
+		}
+		switch objects = waiting; {
+		case len(objects) == 0:
 			return got, nil
+		case stalled == len(objects): // the others, if there were any, have the condition
+			return nil, &exitError{exitStalled, fmt.Errorf("not %s, and nothing happens before somebody does something: %s", c, states())}
 		}
 		select {
 		case <-ctx.Done():
 			if cmd.Context().Err() != nil {
 				return nil, &exitError{interrupted, errors.New("stopped waiting; the server goes on: see `muster get fleets`")}
 			}
-			return nil, fmt.Errorf("not %s within %s (--timeout): %s; the server goes on", c, timeout,
-				strings.Join(each(objects, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; "))
+			return nil, fmt.Errorf("not %s within %s (--timeout): %s; the server goes on", c, timeout, states())
 		case <-tick.C:
 		}
 	}
 }
 
-// checkFleet reports whether an object has the condition, and describes its state. raw is the
-// object, nil if there is none. Only an error that waiting does not mend is returned.
-func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met bool, state string, raw json.RawMessage, err error) {
+// checkFleet is metBy for an object as it is now. raw is the object, nil if there is none. Only an
+// error that waiting does not mend is returned.
+func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met, stuck bool, state string, raw json.RawMessage, err error) {
 	f, raw, err := a.fleet(ctx, o.name)
 	var refused *refusal
 	switch {
 	case err == nil:
-		met, state = c.metBy(&f, o.generation)
-		return met, state, raw, nil
+		met, stuck, state = c.metBy(&f, o.generation)
+		return met, stuck, state, raw, nil
 	case errors.As(err, &refused) && refused.status == http.StatusNotFound && c.of == "":
-		return true, "is deleted", nil, nil
+		return true, false, "is deleted", nil, nil
 	case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-		return false, "", nil, err
+		return false, false, "", nil, err
 	}
-	return false, err.Error(), nil, nil
+	return false, false, err.Error(), nil, nil
 }

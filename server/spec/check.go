@@ -28,6 +28,9 @@ var (
 	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	dnsDomain  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	rolloutSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	// promoteUUID matches a forcePromote of v1alpha1. It is kept, so that clients of both versions
+	// read what they wrote, and promotes nothing, since no hash equals it.
+	promoteUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 )
 
 // Check returns all that is wrong with an object, whatever the fleet and the packages are. A
@@ -37,7 +40,7 @@ func Check(f *Fleet) Problems {
 	checkMetadata(&ps, &f.Metadata)
 	checkParts(&ps, &f.Spec)
 	checkVariables(&ps, &f.Spec)
-	if h := f.Spec.ForcePromote; h != "" && !rolloutSum.MatchString(h) {
+	if h := f.Spec.ForcePromote; h != "" && !rolloutSum.MatchString(h) && !promoteUUID.MatchString(h) {
 		ps.add("spec.forcePromote", "is %q, want the hash of a rollout as in status.requestedRolloutHash: 64 hex digits", h)
 	}
 	checkPlans(&ps, f)

@@ -125,10 +125,20 @@ type Status struct {
 	// means that none is installed.
 	Agents   int                       `json:"agents,omitempty"`
 	Versions map[string]map[string]int `json:"versions,omitempty"`
+	// ForceRollout is the last value of the annotation force-rollout that was carried out; nil:
+	// none.
+	ForceRollout *ForceRollout `json:"forceRollout,omitempty"`
 	// Suspended is set when an operator's order on agents of this object has taken them over.
 	// The server then does nothing for the object until its spec changes or it is resumed.
 	Suspended  *fleet.Decision `json:"suspended,omitempty"`
 	Conditions []Condition     `json:"conditions,omitempty"`
+}
+
+// ForceRollout is a value of the annotation force-rollout, and the sequence with which it was
+// requested. The rollouts of that sequence include the agents on which a version failed before.
+type ForceRollout struct {
+	Value    string `json:"value"`
+	Sequence int64  `json:"sequence,omitempty"`
 }
 
 // RolloutStatus is the rollout of an object.
@@ -165,8 +175,8 @@ type ConditionType string
 
 // Values of ConditionType. An object has all of them once the server has observed it.
 const (
-	// Ready means that the hash of the spec is rolled out, and that all of the agents that can
-	// run the versions do.
+	// Ready means that the hash of the spec is rolled out, and that all agents run the versions
+	// except those that their owner has left out.
 	Ready ConditionType = "Ready"
 	// Progressing means that a rollout is under way.
 	Progressing ConditionType = "Progressing"

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/spec"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -70,6 +71,14 @@ func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out atten
 	for _, o := range objects {
 		if by := o.Status.Suspended; by != nil {
 			out.Suspended = append(out.Suspended, attention.SuspendedFleet{Name: o.Metadata.Name, By: *by})
+			continue
+		}
+		d := attention.DeclaredFleet{Name: o.Metadata.Name, Stalled: trueCondition(&o.Status, spec.Stalled), Degraded: trueCondition(&o.Status, spec.Degraded)}
+		if r := o.Status.Rollout; r != nil {
+			d.Rollout = r.ID
+		}
+		if d.Stalled != nil || d.Degraded != nil {
+			out.Declared = append(out.Declared, d)
 		}
 	}
 	if out.Incidents, out.incidentsOpen, err = h.Incidents.List(ctx, fleet.IncidentOpen, 0, 0); err != nil {
@@ -98,6 +107,15 @@ func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out atten
 		out.Unreadable = append(out.Unreadable, d.Noun+" "+d.ID)
 	}
 	return out, h.addExpiries(ctx, &out.Facts, now)
+}
+
+// trueCondition returns a condition of a declared fleet if it is true, else nil.
+func trueCondition(st *spec.Status, t spec.ConditionType) *attention.Condition {
+	c := st.Condition(t)
+	if c == nil || c.Status != spec.True {
+		return nil
+	}
+	return &attention.Condition{Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
 }
 
 // addExpiries adds what expires: keys, and the files that people sign.

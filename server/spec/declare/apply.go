@@ -59,6 +59,9 @@ func (s *Service) Apply(ctx context.Context, name string, body []byte, o Options
 			return Applied{}, err
 		}
 		a := Applied{Object: s.next(old, in), Version: version, Created: old == nil, Warnings: warnings}
+		if text := promotesNothing(old, &a.Object); text != "" && version == spec.APIVersion { // an older version has its own warning
+			a.Warnings = append(slices.Clip(warnings), text)
+		}
 		changed := changes(old, a.Object)
 		if a.Same = old != nil && len(changed) == 0; a.Same || o.DryRun {
 			return a, s.checkRoom(ctx, a.Created)
@@ -85,6 +88,27 @@ func (s *Service) Apply(ctx context.Context, name string, body []byte, o Options
 			return a, err
 		}
 	}
+}
+
+// promotesNothing returns why forcePromote of an object can promote no rollout, as a warning; empty: it
+// can. It names the rollout of the spec as it is now, or the one that is past its canaries and goes
+// on although the spec has changed.
+func promotesNothing(old *Object, o *Object) string {
+	want, hash := o.Spec.ForcePromote, spec.Hash(&o.Fleet)
+	switch {
+	case want == "" || want == hash:
+		return ""
+	case old != nil && want == old.Status.RequestedRolloutHash && isTrue(&old.Status, spec.Promoting):
+		return ""
+	case len(want) != len(hash):
+		return fmt.Sprintf("spec.forcePromote is a UUID of %s, and promotes nothing: the rollout of this spec has the hash %s", v1alpha1.APIVersion, hash)
+	}
+	return fmt.Sprintf("spec.forcePromote names no rollout of this spec, and promotes nothing: its rollout has the hash %s", hash)
+}
+
+func isTrue(st *spec.Status, t spec.ConditionType) bool {
+	c := st.Condition(t)
+	return c != nil && c.Status == spec.True
 }
 
 // decode reads an object of any version of the API, and checks it.

@@ -16,7 +16,9 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/spec/conversion"
 	"github.com/muster-fleet/muster/server/spec/declare"
+	"github.com/muster-fleet/muster/server/spec/v1alpha1"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -65,6 +67,42 @@ func (w *world) apply(body string) declare.Applied {
 		w.t.Fatal(err)
 	}
 	return a
+}
+
+func TestForcePromoteThatMatchesNothingIsKeptWithAWarning(t *testing.T) {
+	t.Parallel()
+	const id = "9f86d081-884c-4d65-9a2f-eaa0c55ad015"
+	w := newWorld(t)
+	old := w.apply("{apiVersion: muster.dev/v1alpha1, kind: Fleet, metadata: {name: web}, spec: {selector: {all: true}, agentVersion: 1.0.0, forcePromote: " + id + "}}")
+	if old.Spec.ForcePromote != id || !strings.Contains(strings.Join(old.Warnings, "\n"), "spec.forcePromote has no effect") {
+		t.Errorf("of v1alpha1 it keeps %q, warning of %q", old.Spec.ForcePromote, old.Warnings)
+	}
+	for _, version := range []string{v1alpha1.APIVersion, spec.APIVersion} {
+		text, err := json.Marshal(old.Fleet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err = conversion.Object(text, version); err != nil || !strings.Contains(string(text), `"forcePromote":"`+id+`"`) {
+			t.Errorf("in %s it is %s, %v", version, text, err)
+		}
+	}
+	hash := spec.Hash(&old.Fleet)
+	other := strings.Repeat("0", 64)
+	for promote, want := range map[string]string{
+		hash: "", `""`: "",
+		id:                  "spec.forcePromote is a UUID of muster.dev/v1alpha1, and promotes nothing: the rollout of this spec has the hash " + hash,
+		`"` + other + `"`: "spec.forcePromote names no rollout of this spec, and promotes nothing: its rollout has the hash " + hash,
+	} {
+		a := w.apply(strings.Replace(object("web", "1.0.0"), "spec: {", "spec: {forcePromote: "+promote+", ", 1))
+		got := strings.Join(a.Warnings, "\n")
+		if want == "" && strings.Contains(got, "forcePromote") || !strings.Contains(got, want) {
+			t.Errorf("for %s it warns of %q, want %q", promote, got, want)
+		}
+	}
+	_, err := w.Apply(t.Context(), "", []byte(strings.Replace(object("web", "1.0.0"), "spec: {", "spec: {forcePromote: abc, ", 1)), declare.Options{Request: kim})
+	if err == nil || !strings.Contains(err.Error(), "spec.forcePromote") {
+		t.Errorf("what is neither is accepted: %v", err)
+	}
 }
 
 // The loop writes statuses of what it has read, and of nothing else.

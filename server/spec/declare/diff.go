@@ -71,7 +71,7 @@ func (s *Service) Diff(ctx context.Context, name string, body []byte, mode spec.
 		return d, nil
 	}
 	for _, p := range a.Spec.Parts() {
-		part, err := s.preview(ctx, &a.Fleet, p, d.replaced(old))
+		part, err := s.preview(ctx, &a.Fleet, p, d.replaced(old), d.retries(old))
 		if err != nil {
 			return d, err
 		}
@@ -117,11 +117,19 @@ func (d *Diff) replaced(old *Object) string {
 	return old.Status.Rollout.ID
 }
 
+// retries reports whether another value of the annotation force-rollout includes the agents that failed
+// before, as the loop decides it.
+func (d *Diff) retries(old *Object) bool {
+	value := d.After.Metadata.Annotations[spec.ForceRolloutAnnotation]
+	return old != nil && value != "" && value != old.Metadata.Annotations[spec.ForceRolloutAnnotation]
+}
+
 // preview previews the rollout of a part. A refusal is part of the preview. As in the rollout that
 // is made, agents that run a later version go down, if their hosts can.
-func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, replaces string) (PartPreview, error) {
+func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, replaces string, retries bool) (PartPreview, error) {
 	out := PartPreview{Part: p.Name(), Version: p.Version}
 	plan := f.Plan(p)
+	plan.RetryFailed = retries
 	if resolved, err := s.Rollouts.Resolve(ctx, plan); err == nil {
 		out.Version = resolved.Version
 	}

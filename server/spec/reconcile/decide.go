@@ -124,6 +124,9 @@ func (d *decider) observe() {
 	if m := d.seen.Members; m != nil {
 		st.Agents, st.Versions = m.Agents, m.Versions
 	}
+	if st.ForceRollout == nil && st.RequestedRolloutHash == d.hash && d.forced() != "" {
+		st.ForceRollout = &spec.ForceRollout{Value: d.forced()} // a server without this field carried it out
+	}
 	r := d.seen.Rollout
 	switch {
 	case st.Rollout == nil:
@@ -164,14 +167,31 @@ func (d *decider) run() {
 	case d.counted():
 		st.RequestedRolloutHash = d.hash
 		st.Sequence++
+		// The sequence goes back if the rollout before begins to promote meanwhile; then the same
+		// value is carried out by a later request.
+		if v, last := d.forced(), st.ForceRollout; last == nil || v != last.Value || last.Sequence >= st.Sequence {
+			st.ForceRollout = nil
+			if v != "" {
+				st.ForceRollout = &spec.ForceRollout{Value: v, Sequence: st.Sequence}
+			}
+		}
 	}
+}
+
+// forced returns the value of the annotation by which the owner asks for a rollout.
+func (d *decider) forced() string { return d.f.Metadata.Annotations[spec.ForceRolloutAnnotation] }
+
+// retries reports whether the rollout of the status is one that the owner has asked for by the
+// annotation. It then includes agents on which the version failed before.
+func (d *decider) retries() bool {
+	st := &d.st
+	return st.Rollout.Number == 0 && st.ForceRollout != nil && st.ForceRollout.Sequence == st.Rollout.Sequence
 }
 
 // counted reports whether the agents of this generation of the spec have been counted, and none of
 // them belongs to another object.
 func (d *decider) counted() bool {
-	m := d.seen.Members
-	if m == nil || m.Generation != d.f.Metadata.Generation {
+	if d.members() == nil {
 		d.out.Count = true
 		return false
 	}
@@ -180,7 +200,7 @@ func (d *decider) counted() bool {
 
 // problem returns why no rollout may begin.
 func (d *decider) problem() string {
-	m := d.seen.Members
+	m := d.members()
 	if m == nil {
 		return ""
 	}
@@ -323,7 +343,7 @@ func (d *decider) begin() {
 		return
 	}
 	p := PlanOf(d.f, d.parts[i])
-	p.Force = m.Down
+	p.Force, p.RetryFailed = m.Down, d.retries()
 	if st.Rollout.Number > 0 {
 		if len(m.Behind) == 0 && d.seen.Rollout == nil {
 			st.Rollout.State = fleet.RolloutCompleted // they have been brought there meanwhile

@@ -1,13 +1,19 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/spec"
 )
+
+// maxNamed bounds the agents that a census names of those that do not run a version for one reason:
+// a condition has room for a few.
+const maxNamed = 5
 
 // maxBehind bounds the agents that one rollout brings to a version afterwards, because its plan
 // names them. The others follow in later ones.
@@ -33,14 +39,35 @@ type PartMembers struct {
 	// higher version, which needs force.
 	Behind []string
 	Down   bool
-	// The others that do not run it: are away, failed to reach it, are being upgraded, or refuse
-	// it; Refusal is why one of them does.
-	Away, Failed, Busy, Refused int
-	Refusal                     string
+	// Lacking counts the agents that do not run it, by why.
+	Lacking [lacks]int
+	// Named has at most maxNamed of them for each reason.
+	Named [lacks][]Lacking
+	// LeftOut are those of which their owner has said that they need not run it: their policy calls
+	// them inactive by now, or they are leaving.
+	LeftOut int
 	// Taken are agents that belong to an older object, whose name is Owner.
 	Taken int
 	Owner string
 }
+
+// Lack is why an agent does not run a version, from what needs a person most to what needs none.
+type Lack int
+
+// Values of Lack.
+const (
+	LackFailed     Lack = iota // it failed to reach the version
+	LackRefused                // it cannot be upgraded
+	LackBehind                 // it can be, and a rollout follows
+	LackUnreported             // its policy lists the component, and it does not report it
+	LackBusy                   // it is being upgraded
+	LackAway                   // it is not connected
+	lacks
+)
+
+// Lacking is an agent that does not run a version. Why continues a sentence that begins with its
+// name.
+type Lacking struct{ Host, Why string }
 
 // Wish is what an object desires of a part, with what it takes to judge agents.
 type Wish struct {
@@ -49,6 +76,8 @@ type Wish struct {
 	// SourceURI is where the packages are, if not on the server.
 	SourceURI string
 	Catalog   fleet.Catalog
+	// Listed are the policies that list the component. The agents of the others are left out.
+	Listed map[string]bool
 }
 
 // Census counts the members of objects. Each agent is given to Add once.
@@ -126,7 +155,7 @@ func (c *Census) add(n *count, a *fleet.Agent) {
 	for i := range n.wishes {
 		w, p := &n.wishes[i], &n.members.Parts[i]
 		subject := a.Of(w.Component)
-		if !subject.Reported {
+		if w.Component != "" && !w.Listed[a.PolicyID] {
 			continue
 		}
 		if owner := c.owners[w.Component]; owner != nil {
@@ -136,7 +165,9 @@ func (c *Census) add(n *count, a *fleet.Agent) {
 		}
 		c.owners[w.Component] = n
 		counted = true
-		n.members.Versions[w.Name()][subject.Version]++
+		if subject.Reported {
+			n.members.Versions[w.Name()][subject.Version]++
+		}
 		c.judge(w, p, &subject)
 	}
 	if counted {
@@ -144,45 +175,85 @@ func (c *Census) add(n *count, a *fleet.Agent) {
 	}
 }
 
-// judge counts an agent that belongs to the object under what can be done for it.
+// judge counts an agent that belongs to the object and does not run the version.
 func (c *Census) judge(w *Wish, p *PartMembers, s *fleet.Subject) {
-	if w.Problem != "" || s.Version == w.Version && !s.Busy() {
+	stuck := s.Stuck() && s.Target == w.Version // it may even run what does not work
+	if w.Problem != "" || s.Reported && s.Version == w.Version && !s.Busy() && !stuck {
 		return
 	}
-	_, failed := s.FailedBefore(w.Version)
+	status := s.Agent.Facts().StatusAt(c.now, c.timeouts[s.Agent.PolicyID])
+	_, failedBefore := s.FailedBefore(w.Version)
 	up := fleet.UpgradeRequest{Version: w.Version, SourceURI: w.SourceURI}
 	down := up
 	down.Force = true
-	switch s.Agent.Facts().StatusAt(c.now, c.timeouts[s.Agent.PolicyID]) {
-	case fleet.StatusInactive, fleet.StatusUnenrolled, fleet.StatusUninstalled, fleet.StatusOrphaned, fleet.StatusOffline, fleet.StatusUnenrolling:
-		p.Away++
-		return
-	default:
-	}
 	switch {
-	case failed || s.Status != fleet.UpgradeNone && s.Status != fleet.UpgradeStarted && s.Target == w.Version:
-		p.Failed++
+	case status == fleet.StatusInactive, status == fleet.StatusUnenrolled, status == fleet.StatusUninstalled, status == fleet.StatusUnenrolling:
+		p.LeftOut++
+	case stuck || failedBefore && !s.Upgrading() || s.Status != fleet.UpgradeNone && s.Status != fleet.UpgradeStarted && s.Target == w.Version:
+		p.lacks(LackFailed, s, func() string { return "failed to reach " + p.what() + reasonOf(s, w.Version) })
+	case status == fleet.StatusOffline, status == fleet.StatusOrphaned:
+		p.lacks(LackAway, s, func() string { return "is away" })
+	case !s.Reported:
+		p.lacks(LackUnreported, s, func() string { return "does not report " + w.Component + ", which its policy lists" })
 	case s.Busy():
-		p.Busy++
+		p.lacks(LackBusy, s, func() string { return "has an upgrade under way" })
 	case s.CheckUpgrade(up, w.Catalog) == nil:
 		p.behind(s, false)
 	case isDown(w.Version, s.Version) && s.CheckUpgrade(down, w.Catalog) == nil:
 		p.behind(s, true)
 	default:
-		p.Refused++
-		if p.Refusal == "" {
-			p.Refusal = s.CheckUpgrade(up, w.Catalog).Error()
-		}
+		p.lacks(LackRefused, s, func() string { return "cannot be upgraded: " + s.CheckUpgrade(up, w.Catalog).Error() })
 	}
+}
+
+// maxReason bounds what a condition quotes of a host, in bytes: some hosts quote their log.
+const maxReason = 200
+
+// reasonOf returns why a version failed on the host, in parentheses; empty if that is not known.
+func reasonOf(s *fleet.Subject, version string) string {
+	why := ""
+	if f, ok := s.FailedBefore(version); ok {
+		why = f.Reason
+	}
+	if d := s.Details; why == "" && d != nil {
+		why = cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason)
+	}
+	switch {
+	case why == "":
+		return ""
+	case len(why) > maxReason:
+		why = strings.ToValidUTF8(why[:maxReason], "") + " …"
+	}
+	return " (" + strings.TrimSuffix(why, ".") + ")"
+}
+
+// what names the version of the part.
+func (p *PartMembers) what() string { return fleet.What(p.Component, p.Version) }
+
+// lacks counts an agent. Only those that are named are worth a sentence.
+func (p *PartMembers) lacks(l Lack, s *fleet.Subject, why func() string) {
+	p.Lacking[l]++
+	if len(p.Named[l]) < maxNamed {
+		p.Named[l] = append(p.Named[l], Lacking{Host: cmp.Or(s.Agent.Hostname(), s.Agent.ID), Why: why()})
+	}
+}
+
+// notRunning returns how many agents do not run the version.
+func (p *PartMembers) notRunning() (n int) {
+	for _, of := range p.Lacking {
+		n += of
+	}
+	return n
 }
 
 // reached reports whether all agents run the version. Where an upgrade manifest may render
 // configuration files, only a preview finds out.
 func (p *PartMembers) reached() bool {
-	return p.Manifest == nil && len(p.Behind)+p.Away+p.Failed+p.Busy+p.Refused == 0
+	return p.Manifest == nil && len(p.Behind)+p.notRunning()+p.LeftOut == 0
 }
 
 func (p *PartMembers) behind(s *fleet.Subject, down bool) {
+	p.lacks(LackBehind, s, func() string { return "runs " + plan.VersionText(s.Version) })
 	if len(p.Behind) < maxBehind {
 		p.Behind = append(p.Behind, s.Agent.ID)
 	}

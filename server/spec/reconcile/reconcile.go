@@ -216,6 +216,10 @@ func (s *Service) count(ctx context.Context, objects []*spec.Fleet) error {
 // wishes resolves what each object desires.
 func (s *Service) wishes(ctx context.Context, objects []*spec.Fleet) ([][]Wish, error) {
 	catalogs := map[string]fleet.Catalog{}
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
 	out := make([][]Wish, len(objects))
 	for i, f := range objects {
 		for _, p := range f.Spec.Parts() {
@@ -230,6 +234,12 @@ func (s *Service) wishes(ctx context.Context, objects []*spec.Fleet) ([][]Wish, 
 			w, err := s.wish(ctx, p, catalog)
 			if err != nil {
 				return nil, err
+			}
+			w.Listed = map[string]bool{}
+			for i := range policies {
+				if p.Component != "" && policies[i].Component(p.Component) != nil {
+					w.Listed[policies[i].ID] = true
+				}
 			}
 			out[i] = append(out[i], w)
 		}

@@ -8,6 +8,9 @@ import (
 	"github.com/muster-fleet/muster/server/spec"
 )
 
+// returnWait is how long the owner of a fleet waits for agents that are away.
+const returnWait = fleet.Duration(15 * 60e9)
+
 var hosts = []string{"web/a1", "web/a2", "web/a3", "db/b1"}
 
 func TestSpecIsRolledOutAndStaysSo(t *testing.T) {
@@ -55,7 +58,8 @@ func TestChangeWhileARolloutPromotesWaitsForItsEnd(t *testing.T) {
 	old := w.until("edge", func(f *spec.Fleet) bool { return holds(f, spec.Promoting) })
 	w.change("edge", version("1.2.0"))
 	f := w.until("edge", func(f *spec.Fleet) bool { return f.Status.ObservedGeneration == 2 })
-	if f.Status.RequestedRolloutHash != old.Status.RequestedRolloutHash || !strings.Contains(why(&f, spec.Promoting), "NextWaits") {
+	if f.Status.RequestedRolloutHash != old.Status.RequestedRolloutHash || !strings.Contains(why(&f, spec.Promoting), "NextWaits") ||
+		!strings.HasPrefix(why(&f, spec.Ready), "False NextWaits: ") {
 		t.Errorf("the rollout is promoting, and the status is %+v", f.Status)
 	}
 	w.until("edge", ready)
@@ -97,7 +101,13 @@ func TestAgentThatWasAwayIsBroughtToTheSpecWhenItComesBack(t *testing.T) {
 	w := newWorld(t, hosts...)
 	w.Hosts["a3"].Away = true
 	w.declare("edge", nil)
-	f := w.until("edge", ready)
+	f := w.until("edge", func(f *spec.Fleet) bool { return strings.Contains(why(f, spec.Ready), "AgentsAway") })
+	if got := why(&f, spec.Ready); !strings.Contains(got, "1 agent does not run 1.1.0: host-a3 is away") || stalled(&f) {
+		t.Errorf("it says %s", got)
+	}
+	// Who says how long to wait for agents that are away leaves them out afterwards.
+	w.change("edge", func(f *spec.Fleet) { f.Spec.Pace.OfferFor = returnWait })
+	f = w.until("edge", ready)
 	if got := why(&f, spec.Ready); !strings.Contains(got, "1 agent is away") {
 		t.Errorf("it is ready: %s", got)
 	}
@@ -157,6 +167,76 @@ func TestFailedRolloutStallsUntilTheSpecChanges(t *testing.T) {
 	w.change("edge", version("1.2.0")) // forward, past the failure
 	w.until("edge", ready)
 	if got := w.Versions(); got != "a1=1.2.0 a2=1.2.0 a3=1.2.0 b1=1.0.0" {
+		t.Errorf("hosts run %s", got)
+	}
+}
+
+func TestAgentThatFailedKeepsAFleetFromBeingReadyUntilItIsForced(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(w *world){
+		"fails":      func(w *world) { w.Hosts["a2"].Bad = true },
+		"rolls back": func(w *world) { w.Hosts["a2"].RollsBack = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, append([]string{"web/a4"}, hosts...)...)
+			harm(w)
+			w.declare("edge", nil)
+			f := w.until("edge", stalled)
+			if got := why(&f, spec.Stalled); ready(&f) || !holds(&f, spec.Degraded) || !strings.Contains(got, "host-a2 failed to reach 1.1.0 (") || !strings.Contains(got, spec.ForceRolloutAnnotation) {
+				t.Errorf("ready is %s, stalled is %s", why(&f, spec.Ready), got)
+			}
+			for range 30 {
+				w.Must(w.turn())
+			}
+			if f := w.object("edge"); ready(&f) || !stalled(&f) || len(w.rollouts()) != 1 {
+				t.Errorf("ready is %s\n%s", why(&f, spec.Ready), w.states())
+			}
+			w.Hosts["a2"].Bad, w.Hosts["a2"].RollsBack = false, false
+			w.change("edge", func(f *spec.Fleet) { f.Metadata.Annotations = map[string]string{spec.ForceRolloutAnnotation: "again"} })
+			f = w.until("edge", ready)
+			if got := w.Versions(); got != "a1=1.1.0 a2=1.1.0 a3=1.1.0 a4=1.1.0 b1=1.0.0" || holds(&f, spec.Degraded) {
+				t.Errorf("hosts run %s, degraded is %s", got, why(&f, spec.Degraded))
+			}
+			w.wantStates("uid-edge-1-0-0 to 1.1.0: failed, 3 of 4 succeeded", "uid-edge-2-0-0 to 1.1.0: completed, 1 of 1 succeeded")
+		})
+	}
+}
+
+func TestStallEndsWithTheChangeThatItAsksFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hosts...)
+	for _, h := range w.Hosts {
+		h.RollsBack = true
+	}
+	w.declare("edge", nil)
+	w.until("edge", stalled)
+	w.change("edge", func(f *spec.Fleet) { f.Metadata.Annotations = map[string]string{spec.ForceRolloutAnnotation: "again"} })
+	// Whoever waits for the change must not see the stall of what was before.
+	for range 3 {
+		w.Must(w.turn())
+		if f := w.object("edge"); f.Status.ObservedGeneration == 2 && stalled(&f) && !strings.Contains(why(&f, spec.Stalled), "RolloutPaused") {
+			t.Fatalf("it is stalled: %s\n%s", why(&f, spec.Stalled), w.states())
+		}
+	}
+}
+
+func TestAgentsWithoutAPackageKeepAFleetFromBeingReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hosts...)
+	p, err := w.DB.Packages().Get(t.Context(), "muster-agent-1.2.0-linux-amd64.tar.gz")
+	w.Must(err)
+	p.File, p.Version, p.OS = "muster-agent-1.3.0-windows-amd64.zip", "1.3.0", "windows"
+	w.Must(w.DB.Packages().Create(t.Context(), p))
+	w.declare("edge", version("1.3.0"))
+	f := w.until("edge", stalled)
+	if got := why(&f, spec.Ready); ready(&f) || !strings.Contains(got, "3 agents do not run 1.3.0: host-a1 cannot be upgraded: ") {
+		t.Errorf("ready is %s, stalled is %s", got, why(&f, spec.Stalled))
+	}
+	p.File, p.OS = "muster-agent-1.3.0-linux-amd64.tar.gz", "linux"
+	w.Must(w.DB.Packages().Create(t.Context(), p))
+	w.until("edge", ready)
+	if got := w.Versions(); got != "a1=1.3.0 a2=1.3.0 a3=1.3.0 b1=1.0.0" {
 		t.Errorf("hosts run %s", got)
 	}
 }

@@ -26,6 +26,8 @@ export function placeOf(item: AttentionItem): Place {
     case "upgrade":
       return { to: "/agents", search: { progress: ["waiting_for_host"] }, verb: "Show hosts" };
     case "suspended":
+    case "stalled":
+    case "degraded":
       return { to: "/fleets/$name", params: { name: subject }, verb: "Open fleet" };
     case "trust":
       return { to: "/trust", verb: "Open trust" };
