@@ -3433,7 +3433,7 @@ export interface components {
         };
         AttentionItem: {
             /** @enum {string} */
-            kind: "approval" | "incident" | "failures" | "paused" | "suspended" | "trust" | "key" | "dead_letters" | "server" | "upgrade";
+            kind: "approval" | "incident" | "failures" | "paused" | "stalled" | "degraded" | "suspended" | "trust" | "key" | "dead_letters" | "server" | "upgrade";
             /** @enum {string} */
             severity: "critical" | "warning" | "info";
             /** @description What is the matter */
@@ -4456,8 +4456,13 @@ export interface components {
             /** @description For the audit trail */
             why?: string;
         };
+        /** @description A plan, or from and failed */
         CreateRolloutRequest: {
-            plan: components["schemas"]["Plan"];
+            plan?: components["schemas"]["Plan"];
+            /** @description Id of a rollout that has ended: the new one has its plan. Needs failed */
+            from?: string;
+            /** @description With from: only for the targets of that rollout which failed, were rolled back or could not be given the version, whatever failed on their hosts before */
+            failed?: boolean;
             /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
             take_over?: string;
             why?: string;
@@ -4521,6 +4526,8 @@ export interface components {
             source_uri?: string;
             /** @description Also agents that run a later version, or on whose host this one failed before */
             force?: boolean;
+            /** @description Also agents on whose host the version failed before; unlike force it overrides nothing else */
+            retry_failed?: boolean;
             /**
              * @description For the templates of the component's configuration files, as .Vars: over those of the policy, below variable_overrides of the upgrade manifest
              * @example {
@@ -4797,6 +4804,8 @@ export interface components {
             ended_at?: string;
             /** @description Why it failed, or could not be rolled back */
             error?: string;
+            /** @description The group goes on although the member has failed: its failures are no more than its plan tolerates, or an operator has accepted them */
+            tolerated?: boolean;
         };
         /** @description Why the group is paused, or has ended other than completed */
         GroupStop: {
@@ -4935,7 +4944,7 @@ export interface components {
             health?: components["schemas"]["FleetHealth"];
             pace?: components["schemas"]["FleetPace"];
             /**
-             * @description Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash has no effect. It starts no rollout.
+             * @description Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of v1alpha1, which is kept, has no effect. It starts no rollout.
              * @example 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
              */
             forcePromote?: string;
@@ -5192,9 +5201,19 @@ export interface components {
                     [key: string]: number;
                 };
             };
+            forceRollout?: components["schemas"]["FleetForceRollout"];
             suspended?: components["schemas"]["FleetSuspension"];
             /** @description Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object */
             conditions?: components["schemas"]["FleetCondition"][];
+        };
+        /** @description The last value of the annotation muster.dev/force-rollout that was carried out */
+        FleetForceRollout: {
+            value: string;
+            /**
+             * Format: int64
+             * @description The sequence it was requested with; its rollouts include the agents on which a version failed before
+             */
+            sequence?: number;
         };
         /** @description The last rollout that was created for the object */
         FleetRollout: {
@@ -5529,6 +5548,8 @@ export interface components {
             skipped: number;
             expired: number;
             cancelled: number;
+            /** @description Those of the skipped that nobody left out: their hosts could not be given the version, so the rollout has failed */
+            refused?: number;
         };
         Wait: {
             /** @example soak */
@@ -5578,6 +5599,8 @@ export interface components {
              */
             reached?: "drain" | "stop" | "backup" | "switch" | "start";
             attempts: number;
+            /** @description An operator has ordered a retry, which overrides an earlier failure of the version on the host */
+            retried?: boolean;
             /**
              * @description Why the target is in this state
              * @example max_parallel
