@@ -3463,7 +3463,9 @@ type FleetFailure struct {
 type FleetForceRollout struct {
 	// Sequence The sequence it was requested with; its rollouts include the agents on which a version failed before
 	Sequence *int64 `json:"sequence,omitempty"`
-	Value    string `json:"value"`
+
+	// Value The value of the annotation
+	Value string `json:"value"`
 }
 
 // FleetHealth When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way.

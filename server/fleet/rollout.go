@@ -343,20 +343,20 @@ type Target struct {
 	Phase     string   `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
 	// Reached is the last phase that its host has reached in lockstep by the current offer. Hosts
 	// never report less, except right after a start.
-	Reached   agentapi.LockstepPhase `json:"reached,omitempty"`
-	Attempts  int                    `json:"attempts"`
+	Reached  agentapi.LockstepPhase `json:"reached,omitempty"`
+	Attempts int                    `json:"attempts"`
 	// Retried: an operator has ordered a retry, so that an earlier failure of the version on the
 	// host is no reason to leave it out.
-	Retried bool `json:"retried,omitempty"`
-	Code      ReasonCode             `json:"code,omitempty"` // why it is in this state
-	Error     string                 `json:"error,omitempty"`
-	OfferedAt *time.Time             `json:"offered_at,omitempty"`
-	ReachedAt *time.Time             `json:"reached_at,omitempty"` // when the version checked in
-	SignAt    *time.Time             `json:"sign_at,omitempty"`    // last sign of life or progress in flight
-	ExpiresAt *time.Time             `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
-	EndedAt   *time.Time             `json:"ended_at,omitempty"`
-	History   []TargetChange         `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
-	Revision  int64                  `json:"-"`
+	Retried   bool           `json:"retried,omitempty"`
+	Code      ReasonCode     `json:"code,omitempty"` // why it is in this state
+	Error     string         `json:"error,omitempty"`
+	OfferedAt *time.Time     `json:"offered_at,omitempty"`
+	ReachedAt *time.Time     `json:"reached_at,omitempty"` // when the version checked in
+	SignAt    *time.Time     `json:"sign_at,omitempty"`    // last sign of life or progress in flight
+	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
+	EndedAt   *time.Time     `json:"ended_at,omitempty"`
+	History   []TargetChange `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
+	Revision  int64          `json:"-"`
 }
 
 // MaxTargetHistory bounds Target.History. It has room for ten attempts.

@@ -228,9 +228,13 @@ func TestNewRolloutForTheFailedTargetsOfAnother(t *testing.T) {
 	}
 	was, err := d.store.Targets().Get(ctx, r.ID, "failed")
 	d.must(err)
-	d.change("failed", func(a *fleet.Agent) { a.Version, a.LocalMetadata = was.From, document("failed", was.From, "default", d.now).LocalMetadata })
+	d.change("failed", func(a *fleet.Agent) {
+		a.Version, a.LocalMetadata = was.From, document("failed", was.From, "default", d.now).LocalMetadata
+	})
 	for _, agent := range []string{"back", "refused"} {
-		d.change(agent, func(a *fleet.Agent) { a.FailedVersions = []fleet.FailedVersion{{Version: "1.2.0", Reason: "it crashed", At: d.now}} })
+		d.change(agent, func(a *fleet.Agent) {
+			a.FailedVersions = []fleet.FailedVersion{{Version: "1.2.0", Reason: "it crashed", At: d.now}}
+		})
 	}
 	d.edit(r.ID, func(r *fleet.Rollout) { r.State, r.EndedAt = fleet.RolloutFailed, &d.now })
 	d.must(d.store.PolicyLocks().Delete(ctx, "default"))

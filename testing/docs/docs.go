@@ -13,7 +13,7 @@ import (
 
 // Pages are the pages with commands, in the order in which these are run. One machine runs all.
 var Pages = []string{
-	"start.md", "host.md", "rollouts.md", "fleets.md", "components.md", "elsewhere.md", "images.md", "secure.md", "container.md", "troubleshoot.md", "monitoring.md", "operate.md",
+	"start.md", "host.md", "rollouts.md", "fleets.md", "gitops.md", "components.md", "elsewhere.md", "images.md", "secure.md", "container.md", "troubleshoot.md", "monitoring.md", "operate.md",
 }
 
 // Block is a block of commands.

@@ -102,7 +102,9 @@ func TestDecide(t *testing.T) {
 	}
 	accepted := with(failedWith(6), func(r *fleet.Rollout) { r.Forgiven = 6 })
 	refused := with(failedWith(0), func(r *fleet.Rollout) { r.Counts.Succeeded, r.Counts.Skipped, r.Counts.Refused = 9, 1, 1 })
-	stuck := func(back *fleet.Rollout) Seen { return Seen{Rollout: failedWith(1), Rollback: back, Stuck: []string{"host-d1"}} }
+	stuck := func(back *fleet.Rollout) Seen {
+		return Seen{Rollout: failedWith(1), Rollback: back, Stuck: []string{"host-d1"}}
+	}
 	backBy := func(bad fleet.Counts) *fleet.Rollout {
 		return with(rolloutIn(fleet.RolloutCancelled), func(r *fleet.Rollout) { r.Counts = bad })
 	}
@@ -117,31 +119,31 @@ func TestDecide(t *testing.T) {
 		db, app Seen
 		want    string
 	}{
-		"a draft does nothing":                   {any, []change{state(fleet.GroupDraft)}, Seen{}, Seen{}, "wait"},
-		"what has ended does nothing":            {any, []change{state(fleet.GroupPartial)}, Seen{}, Seen{}, "wait"},
-		"the first member begins":                {any, nil, Seen{}, Seen{}, "begin db"},
-		"an interrupted start is completed":      {any, nil, only(pinned), Seen{}, "begin db"},
-		"a member that has begun is noted":       {any, nil, only(rolloutIn(fleet.RolloutRunning)), Seen{}, "db=running"},
-		"the next waits for it":                  {any, []change{running}, only(rolloutIn(fleet.RolloutRunning)), Seen{}, "wait"},
-		"also while it is paused":                {any, []change{running}, only(stoppedBy(fleet.StopOperator)), Seen{}, "wait"},
-		"or out of exposure budget":              {any, []change{running}, only(stoppedBy(fleet.StopExposure)), Seen{}, "wait"},
-		"a completed member is noted":            {any, []change{running}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
+		"a draft does nothing":                    {any, []change{state(fleet.GroupDraft)}, Seen{}, Seen{}, "wait"},
+		"what has ended does nothing":             {any, []change{state(fleet.GroupPartial)}, Seen{}, Seen{}, "wait"},
+		"the first member begins":                 {any, nil, Seen{}, Seen{}, "begin db"},
+		"an interrupted start is completed":       {any, nil, only(pinned), Seen{}, "begin db"},
+		"a member that has begun is noted":        {any, nil, only(rolloutIn(fleet.RolloutRunning)), Seen{}, "db=running"},
+		"the next waits for it":                   {any, []change{running}, only(rolloutIn(fleet.RolloutRunning)), Seen{}, "wait"},
+		"also while it is paused":                 {any, []change{running}, only(stoppedBy(fleet.StopOperator)), Seen{}, "wait"},
+		"or out of exposure budget":               {any, []change{running}, only(stoppedBy(fleet.StopExposure)), Seen{}, "wait"},
+		"a completed member is noted":             {any, []change{running}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
 		"a member with tolerated failures failed": {any, []change{running}, only(failedWith(2)), Seen{}, "db=failed"},
-		"and the next begins all the same":       {any, []change{tolerated}, only(failedWith(2)), Seen{}, "begin app"},
-		"after the soak of what failed":          {any, []change{tolerated, soak(2 * time.Minute)}, only(failedWith(2)), Seen{}, "wait"},
-		"a late report that it is well counts":   {any, []change{tolerated, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
-		"late failures are told, not stopped at": {any, []change{done, member(1, fleet.MemberRunning)}, only(failedWith(5)), only(rolloutIn(fleet.RolloutRunning)), "db=failed"},
-		"and the group is partial":               {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(rolloutIn(fleet.RolloutCompleted)), "partial app=completed"},
-		"also if all members have failures":      {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(failedWith(1)), "partial app=failed"},
-		"a failure that was accepted is told":    {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(accepted), "partial app=failed"},
-		"refused agents are failures":            {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(refused), "partial app=failed"},
-		"then the next begins":                   {any, []change{done}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
-		"after the soak":                         {any, []change{done, soak(time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
-		"not before":                             {any, []change{done, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "wait"},
-		"late failures in the soak count":        {any, []change{done, soak(2 * time.Minute)}, only(failedWith(5)), Seen{}, "paused db=failed"},
-		"the last has no soak":                   {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(rolloutIn(fleet.RolloutCompleted)), "completed app=completed"},
-		"a member whose rollout is gone":         {any, []change{running}, Seen{}, Seen{}, "paused db=failed"},
-		"partial_ok: a failure stops the member": {fleet.PartialOK, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(stoppedBy(fleet.StopThreshold)), "app=failed"},
+		"and the next begins all the same":        {any, []change{tolerated}, only(failedWith(2)), Seen{}, "begin app"},
+		"after the soak of what failed":           {any, []change{tolerated, soak(2 * time.Minute)}, only(failedWith(2)), Seen{}, "wait"},
+		"a late report that it is well counts":    {any, []change{tolerated, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "db=completed"},
+		"late failures are told, not stopped at":  {any, []change{done, member(1, fleet.MemberRunning)}, only(failedWith(5)), only(rolloutIn(fleet.RolloutRunning)), "db=failed"},
+		"and the group is partial":                {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(rolloutIn(fleet.RolloutCompleted)), "partial app=completed"},
+		"also if all members have failures":       {any, []change{tolerated, member(1, fleet.MemberRunning)}, only(failedWith(1)), only(failedWith(1)), "partial app=failed"},
+		"a failure that was accepted is told":     {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(accepted), "partial app=failed"},
+		"refused agents are failures":             {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(refused), "partial app=failed"},
+		"then the next begins":                    {any, []change{done}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
+		"after the soak":                          {any, []change{done, soak(time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "begin app"},
+		"not before":                              {any, []change{done, soak(2 * time.Minute)}, only(rolloutIn(fleet.RolloutCompleted)), Seen{}, "wait"},
+		"late failures in the soak count":         {any, []change{done, soak(2 * time.Minute)}, only(failedWith(5)), Seen{}, "paused db=failed"},
+		"the last has no soak":                    {any, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(rolloutIn(fleet.RolloutCompleted)), "completed app=completed"},
+		"a member whose rollout is gone":          {any, []change{running}, Seen{}, Seen{}, "paused db=failed"},
+		"partial_ok: a failure stops the member":  {fleet.PartialOK, []change{done, member(1, fleet.MemberRunning)}, Seen{}, only(stoppedBy(fleet.StopThreshold)), "app=failed"},
 		"partial_ok: its rollout is cancelled": {fleet.PartialOK, []change{done, member(1, fleet.MemberFailed), func(g *fleet.RolloutGroup) {
 			g.Members[1].Error = "e"
 			g.Stop = &fleet.GroupStop{Kind: fleet.GroupStopFailure, Member: "app", Text: "e"}
@@ -180,10 +182,10 @@ func TestDecide(t *testing.T) {
 		"back: what has not begun is not rolled back":   {any, []change{done, back}, both(rolloutIn(fleet.RolloutRolledBack), rolloutIn(fleet.RolloutCompleted)), Seen{}, "rolled_back db=rolled_back app=cancelled"},
 		"back: a draft is deleted":                      {any, []change{done, back}, only(rolloutIn(fleet.RolloutCompleted)), only(rolloutIn(fleet.RolloutDraft)), "discard app"},
 		"back: no agent had begun":                      {any, []change{running, nothing(0), back}, only(rolloutIn(fleet.RolloutCancelled)), Seen{}, "rolled_back db=cancelled app=cancelled"},
-		"back: a member that its hosts put back failed":  {any, []change{running, nothing(0), back, apart}, only(backBy(fleet.Counts{Total: 3, RolledBack: 3})), Seen{}, "rolled_back db=failed"},
-		"back: a host that could not go back fails all":  {any, []change{running, nothing(0), back, apart}, stuck(nil), Seen{}, "failed db=rollback_failed"},
-		"back: also if the others were rolled back":      {any, []change{running, back, apart}, stuck(rolloutIn(fleet.RolloutCompleted)), Seen{}, "failed db=rollback_failed"},
-		"cancelling: a member that failed has failed":    {any, []change{running, state(fleet.GroupCancelling)}, only(backBy(fleet.Counts{Total: 3, Failed: 3})), Seen{}, "cancelled db=failed app=cancelled"},
+		"back: a member that its hosts put back failed": {any, []change{running, nothing(0), back, apart}, only(backBy(fleet.Counts{Total: 3, RolledBack: 3})), Seen{}, "rolled_back db=failed"},
+		"back: a host that could not go back fails all": {any, []change{running, nothing(0), back, apart}, stuck(nil), Seen{}, "failed db=rollback_failed"},
+		"back: also if the others were rolled back":     {any, []change{running, back, apart}, stuck(rolloutIn(fleet.RolloutCompleted)), Seen{}, "failed db=rollback_failed"},
+		"cancelling: a member that failed has failed":   {any, []change{running, state(fleet.GroupCancelling)}, only(backBy(fleet.Counts{Total: 3, Failed: 3})), Seen{}, "cancelled db=failed app=cancelled"},
 		"back: a cancelled rollout ends first":          {any, []change{running, back, apart}, only(rolloutIn(fleet.RolloutCancelling)), Seen{}, "wait"},
 		"back: a failed rollback frees its policies":    {any, []change{running, back, apart}, both(stoppedBy(fleet.StopRollback), failedWith(1)), Seen{}, "cancel db"},
 		"back: and the group has failed":                {any, []change{running, back}, both(rolloutIn(fleet.RolloutCancelled), failedWith(1)), Seen{}, "failed db=rollback_failed app=cancelled"},

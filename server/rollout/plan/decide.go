@@ -107,7 +107,7 @@ type decision struct {
 	counts   []targetCounts // of each batch
 	total    targetCounts
 	refused  []int // of each batch; see Refused
-	inFlight int // in flight, after this step's offers
+	inFlight int   // in flight, after this step's offers
 	// offered are targets whose offer can be withdrawn.
 	offered []int32
 	// inGroup is how many of each group are in flight, for each label limit.

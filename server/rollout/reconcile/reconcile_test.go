@@ -273,7 +273,9 @@ func TestRetryOfARolledBackHostTriesItAgain(t *testing.T) {
 		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.RolledBack == 1 })
 		w.pass(time.Minute)
 		h.bad = ""
-		w.change("r", func(r *fleet.Rollout) { r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderRetry, Agents: agents}) })
+		w.change("r", func(r *fleet.Rollout) {
+			r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderRetry, Agents: agents})
+		})
 		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Succeeded == 3 })
 		late.slow = false
 		r := w.until("r", time.Hour, over)

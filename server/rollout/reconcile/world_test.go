@@ -169,9 +169,9 @@ type host struct {
 	state       agentapi.UpgradeState
 	since       time.Time
 	details     *agentapi.UpgradeDetails
-	upgrades    int  // how often a new version was started
-	slow        bool // stays where it downloads
-	stubborn    bool // neither acknowledges a CANCEL nor stops for it, as Elastic's agents
+	upgrades    int    // how often a new version was started
+	slow        bool   // stays where it downloads
+	stubborn    bool   // neither acknowledges a CANCEL nor stops for it, as Elastic's agents
 	failed      string // the version that it has put back, and refuses unless it is forced
 	seen        time.Time
 	seq         int64 // the last action when it checked in

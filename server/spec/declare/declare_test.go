@@ -90,7 +90,7 @@ func TestForcePromoteThatMatchesNothingIsKeptWithAWarning(t *testing.T) {
 	other := strings.Repeat("0", 64)
 	for promote, want := range map[string]string{
 		hash: "", `""`: "",
-		id:                  "spec.forcePromote is a UUID of muster.dev/v1alpha1, and promotes nothing: the rollout of this spec has the hash " + hash,
+		id:                "spec.forcePromote is a UUID of muster.dev/v1alpha1, and promotes nothing: the rollout of this spec has the hash " + hash,
 		`"` + other + `"`: "spec.forcePromote names no rollout of this spec, and promotes nothing: its rollout has the hash " + hash,
 	} {
 		a := w.apply(strings.Replace(object("web", "1.0.0"), "spec: {", "spec: {forcePromote: "+promote+", ", 1))

@@ -5208,6 +5208,7 @@ export interface components {
         };
         /** @description The last value of the annotation muster.dev/force-rollout that was carried out */
         FleetForceRollout: {
+            /** @description The value of the annotation */
             value: string;
             /**
              * Format: int64
