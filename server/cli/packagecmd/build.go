@@ -69,7 +69,7 @@ runtime docker no files.`,
 	f.BoolVar(&o.snapshot, "snapshot", false, "mark the package as a snapshot")
 	f.StringVar(&o.goos, "os", runtime.GOOS, "operating system of the hosts, as a GOOS value")
 	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "architecture of the hosts, as a GOARCH value")
-	f.StringVar(&o.format, "format", build.TarGz, "tar.gz or zip")
+	f.StringVar(&o.format, "format", "", "tar.gz or zip (default: zip for windows, else tar.gz)")
 	f.StringVar(&o.checks, "checks", "", "YAML file with the checks that this version must pass while it is watched")
 	f.StringVar(&o.component, "component", "", "YAML file that describes the component whose package it is")
 	f.StringVar(&o.out, "out", "", "archive to write, or its folder (default: muster-agent-VERSION-OS-ARCH.FORMAT or muster-component-NAME-… in the current folder)")
@@ -78,9 +78,19 @@ runtime docker no files.`,
 }
 
 func runBuild(cmd *cobra.Command, o buildOptions) error {
+	installed := build.TarGz // what agents ask for
+	if o.goos == "windows" {
+		installed = build.Zip
+	}
+	if o.format == "" {
+		o.format = installed
+	}
 	spec, err := o.spec(os.Getenv("SOURCE_DATE_EPOCH"))
 	if err != nil {
 		return err
+	}
+	if known := o.format == build.TarGz || o.format == build.Zip; known && spec.Manifest.Component == nil && o.format != installed {
+		return hinted(fmt.Errorf("--format is %s, and agents on %s install packages in %s only", o.format, o.goos, installed), "--format %s", installed)
 	}
 	name := spec.Manifest.ArchiveName(o.format)
 	out := outPath(o.out, name)

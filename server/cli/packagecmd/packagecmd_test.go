@@ -398,7 +398,7 @@ func read(t *testing.T, path string) string {
 
 func TestBuildWritesZipForWindows(t *testing.T) {
 	r := newRelease(t)
-	r.run("build", "--version", "1.1.0-SNAPSHOT", "--os", "windows", "--arch", "arm64", "--format", "zip", "--file", "muster-agent.exe=bin/muster-agent")
+	r.run("build", "--version", "1.1.0-SNAPSHOT", "--os", "windows", "--arch", "arm64", "--file", "muster-agent.exe=bin/muster-agent")
 	var report inspectReport
 	decode(t, r.run("inspect", "-o", "json", "muster-agent-1.1.0-SNAPSHOT-windows-arm64.zip"), &report)
 	if report.OS != "windows" || report.Arch != "arm64" || !report.Snapshot {
@@ -500,6 +500,11 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		{[]string{"build", "--version", "1.1.0", "--file", "muster-agent=absent"}, []string{"muster-agent", "absent"}},
 		{[]string{"build", "--version", "1.1.0", "--os", "linux", "--file", "agent=bin/muster-agent"}, []string{"no file is named muster-agent"}},
 		{append(slices.Clone(build110), "--format", "rar"), []string{`"rar"`, "tar.gz or zip"}},
+		{append(slices.Clone(build110), "--format", "zip"), []string{"--format is zip", "agents on linux install packages in tar.gz only", "--format tar.gz"}},
+		{
+			[]string{"build", "--version", "1.1.0", "--os", "windows", "--arch", "amd64", "--format", "tar.gz", "--file", "muster-agent.exe=bin/muster-agent"},
+			[]string{"agents on windows install packages in zip only"},
+		},
 		{append(slices.Clone(build110), "--hash", "main"), []string{"package.hash"}},
 		{[]string{"inspect"}, []string{"no archive is named"}},
 		{[]string{"inspect", "a", "b"}, []string{"2 archives"}},
