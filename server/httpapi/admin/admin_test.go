@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -101,6 +102,19 @@ func TestAgentListSortsPagesAndCounts(t *testing.T) {
 		}
 		if got := strings.Join(names(list(query)), " "); got != want {
 			t.Errorf("%q lists %q, want %q", query, got, want)
+		}
+	}
+	// One that runs in a container, or was not installed, is upgraded by other means.
+	_, err := store.UpdateAgent(t.Context(), s.Store.Agents(), ids[1], func(a *fleet.Agent) bool {
+		a.LocalMetadata = []byte(strings.Replace(string(a.LocalMetadata), `"upgradeable":true`, `"upgradeable":false`, 1))
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, query := range []string{"showUpgradeable=true", "showUpgradeable=true&kuery=" + url.QueryEscape("tags: * or not tags: *")} {
+		if got := strings.Join(names(list(query)), " "); got != "0" {
+			t.Errorf("%q lists %q, want only the one that can upgrade itself", query, got)
 		}
 	}
 	summary := *list("getStatusSummary=true&showInactive=true").StatusSummary

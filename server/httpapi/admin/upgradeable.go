@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// selectUpgradeable restricts q to the agents below the newest version that is published for
-// agents of their maker.
+// selectUpgradeable restricts q to the agents that can upgrade themselves and are below the newest
+// version that is published for agents of their maker.
 func selectUpgradeable(q *store.AgentQuery, c fleet.Catalog, now time.Time) error {
 	var muster, elastic fleet.Catalog
 	for _, p := range c {
@@ -21,6 +21,11 @@ func selectUpgradeable(q *store.AgentQuery, c fleet.Catalog, now time.Time) erro
 			muster = append(muster, p)
 		}
 	}
+	var able kql.Filter = kql.Equals{Field: fleet.AgentSchema(nil).Field("local_metadata.elastic.agent.upgradeable"), Value: true}
+	if q.Query != nil {
+		able = kql.AllOf{q.Query, able}
+	}
+	q.Query = able
 	if len(elastic) == 0 {
 		versions := append(muster.Versions(), "0.0.0") // no agent is below it
 		q.VersionBelow = versions[0]
