@@ -119,18 +119,27 @@ func candidates(agents []adminapi.Agent) string {
 	}), ", ")
 }
 
-// resolveAgents replaces the names given to --agents and --exclude-agents with agent
-// ids.
-func (a *client) resolveAgents(ctx context.Context, file *planFile, flags planFlags) (err error) {
-	if len(flags.agents) > 0 {
-		if file.plan.Select.Agents, err = a.agentIDs(ctx, flags.agents); err != nil {
-			return fmt.Errorf("--agents: %w", err)
+// resolveAgents replaces the host names of agents in a plan, by flags or in its file, with agent ids.
+func (a *client) resolveAgents(ctx context.Context, file *planFile, flags planFlags) error {
+	for _, list := range []struct {
+		flag, field string
+		given       []string
+		agents      *[]string
+	}{
+		{"--agents", "plan.select.agents", flags.agents, &file.plan.Select.Agents},
+		{"--exclude-agents", "plan.select.exclude_agents", flags.excludeAgents, &file.plan.Select.ExcludeAgents},
+	} {
+		if len(*list.agents) == 0 {
+			continue
 		}
-	}
-	if len(flags.excludeAgents) > 0 {
-		if file.plan.Select.ExcludeAgents, err = a.agentIDs(ctx, flags.excludeAgents); err != nil {
-			return fmt.Errorf("--exclude-agents: %w", err)
+		ids, err := a.agentIDs(ctx, *list.agents)
+		switch {
+		case err != nil && len(list.given) > 0:
+			return fmt.Errorf("%s: %w", list.flag, err)
+		case err != nil:
+			return fmt.Errorf("%s: %w", list.field, err)
 		}
+		*list.agents = ids
 	}
 	return nil
 }

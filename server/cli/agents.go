@@ -162,6 +162,7 @@ func (a *client) newAgentsUpgrade() *cobra.Command {
 		why                      string
 		force                    bool
 		overFreeze, overExposure bool
+		later                    scheduleFlags
 		dryRun                   bool
 		wait                     waitFlags
 		owner                    takeOver
@@ -184,6 +185,7 @@ allows, the order is refused. --override-freeze and --override-exposure order it
 nevertheless; they need --why, which the audit trail keeps.`,
 		Example: `  muster agents upgrade web-01 web-02 --version 1.1.0 --dry-run
   muster agents upgrade --kuery 'tags: canary and agent.version < 1.1.0' --version 1.1.0
+  muster agents upgrade --kuery 'tags: site-a' --version 1.1.0 --at 22:00 --over 2h
   muster agents upgrade web-01 --version 1.1.0 --wait`,
 		Args:              selection.validate,
 		ValidArgsFunction: a.completeAgents,
@@ -200,8 +202,13 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			if (overFreeze || overExposure) && why == "" {
 				return errNoWhy
 			}
+			start, over, err := later.times(wait, time.Now())
+			if err != nil {
+				return &usageError{err}
+			}
+			req.StartTime, req.RolloutDurationSeconds = start, over
 			req.OverrideFreeze, req.OverrideExposure, req.Why = given(overFreeze), given(overExposure), given(why)
-			args, err := a.agentIDs(cmd.Context(), args)
+			args, err = a.agentIDs(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -215,6 +222,9 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			}
 			if dryRun {
 				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printPreview(w, preview) })
+			}
+			if nothingToDo(preview) {
+				return a.showNothingToDo(cmd, preview, "the version is")
 			}
 			if preview.Will == 0 {
 				printPreview(cmd.ErrOrStderr(), preview)
@@ -239,7 +249,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%s upgraded by action %s\n", counted(len(preview.Items), "agent"), deref(created.ActionId))
+				fmt.Fprintf(w, "%s upgraded by action %s\n", counted(preview.Will, "agent"), deref(created.ActionId))
 			})
 		},
 	}
@@ -252,6 +262,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	later.flags(f)
 	owner.flag(a, cmd)
 	wait.flags(f, "the watch of every upgrade has ended, which takes ten minutes by default")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)

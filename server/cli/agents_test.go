@@ -198,3 +198,72 @@ func TestActionsListShowsRevisionsOfPolicies(t *testing.T) {
 	}
 	o.contains(o.run("actions", "list"), "POLICY_CHANGE", "IN_PROGRESS", "policy default revision 2")
 }
+
+// A pipeline that is repeated has reached what it asks for.
+func TestRepeatedStepHasNothingToDo(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	o.login(s)
+	s.Enroll("web-01", "1.1.0").MustCheckin(nil)
+	s.Enroll("web-02", "1.1.0").MustCheckin(nil)
+	none := func(what string) {
+		t.Helper()
+		if list := asJSON[adminapi.RolloutList](o, "rollouts", "list"); list.Total != 0 {
+			t.Errorf("%s left %d rollouts", what, list.Total)
+		}
+		if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
+			t.Errorf("%s left %d actions", what, len(list.Items))
+		}
+	}
+	upgrade := []string{"agents", "upgrade", "--kuery", "*", "--version", "1.1.0", "--wait"}
+	create := []string{"rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes", "--wait"}
+	o.contains(o.run(upgrade...), "nothing to do: the version is already 1.1.0 on 2 agents")
+	o.contains(o.run(create...), "nothing to do: the version runs already on 2 agents of the rollout")
+	none("a fleet that runs the version")
+
+	o.fails(1, []string{"rollouts", "create", "--version", "1.1.0", "--label", "site=none", "--start", "--yes", "--wait"}, "no agent would be upgraded")
+	none("a start without targets")
+
+	// One that cannot follow for another reason is a failure.
+	gone := s.Enroll("web-03", "1.0.0")
+	gone.MustCheckin(nil)
+	if got := s.Admin(http.MethodPost, "/api/fleet/agents/"+gone.ID+"/unenroll", `{"revoke":true}`); got.Status != 200 {
+		t.Fatal(string(got.Body))
+	}
+	o.fails(1, append(upgrade, "--inactive"), "none of the agents can be upgraded")
+}
+
+func TestHostNamesInAPlanFile(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	o.login(s)
+	a := s.Enroll("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	s.Enroll("web-02", "1.0.0").MustCheckin(nil)
+	plan := "version: 1.1.0\nselect: { agents: [web-01, web-02], exclude_agents: [web-02] }\n"
+	if got := o.tryWith(plan, "rollouts", "create", "--file", "-", "-o", "json"); got.code != 0 {
+		t.Fatal(got.err)
+	}
+	list := asJSON[adminapi.RolloutList](o, "rollouts", "list")
+	if len(list.Items) != 1 {
+		t.Fatalf("%d rollouts", len(list.Items))
+	}
+	preview := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", list.Items[0].Id)
+	if targets := preview.Item.Targets; len(targets) != 1 || targets[0].AgentId != a.ID {
+		t.Errorf("the targets are %+v", targets)
+	}
+	if got := o.tryWith("version: 1.1.0\nselect: { agents: [web-03] }\n", "rollouts", "create", "--file", "-"); got.code != 1 || !strings.Contains(got.err, "plan.select.agents: there is no agent with the id or host name web-03") {
+		t.Errorf("an unknown host: %d, %s", got.code, got.err)
+	}
+
+	// A schedule is sent with the order.
+	o.contains(o.run("agents", "upgrade", "web-01", "--version", "1.1.0", "--at", "2100-01-01T00:00:00Z", "--dry-run"), "1 would be upgraded")
+	o.fails(2, []string{"agents", "upgrade", "web-01", "--version", "1.1.0", "--at", "22:00", "--wait"}, "--wait follows upgrades that begin now")
+	at := time.Now().Add(24 * time.Hour).Format(time.RFC3339)
+	o.run("agents", "upgrade", "web-01", "web-02", "--version", "1.1.0", "--at", at, "--over", "2h")
+	if got := asJSON[adminapi.ActionStatusList](o, "actions", "list").Items; len(got) != 1 || got[0].StartTime == nil || got[0].StartTime.Local().Format(time.RFC3339) != at || !got[0].HasRolloutPeriod {
+		t.Errorf("the actions are %+v", got)
+	}
+}

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/cli"
@@ -504,7 +508,7 @@ func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
 	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
 		t.Fatal("a dry run created an action")
 	}
-	o.fails(1, []string{"agents", "upgrade", current.ID, "--version", "1.1.0"}, "already runs 1.1.0", "none of the agents can be upgraded")
+	o.contains(o.run("agents", "upgrade", current.ID, "--version", "1.1.0"), "nothing to do: the version is already 1.1.0 on 1 agent")
 
 	action := asJSON[adminapi.ActionCreated](o, "agents", "upgrade", good.ID, "--version", "1.1.0").ActionId
 	o.contains(o.run("actions", "list"), action, "UPGRADE", "IN_PROGRESS", "first key")
@@ -637,14 +641,28 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
-		a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
-		_, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, current.ID, "--version", "1.1.0")
+		a, later := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.2.0")
+		_, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, later.ID, "--version", "1.1.0")
 		a.Version = "1.1.0"
 		a.MustCheckin(nil)
 		if code := <-ended; code != 1 {
 			t.Errorf("exit code %d", code)
 		}
-		o.contains(errOut.String(), "already runs 1.1.0", "1 of 2 agents not upgraded")
+		o.contains(errOut.String(), "1.2.0", "1 of 2 agents not upgraded")
+	})
+	t.Run("one agent runs it already", func(t *testing.T) {
+		o := newOperator(t)
+		s := apptest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
+		_, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, current.ID, "--version", "1.1.0")
+		a.Version = "1.1.0"
+		a.MustCheckin(nil)
+		if code := <-ended; code != 0 {
+			t.Errorf("exit code %d: %s", code, errOut.String())
+		}
+		o.contains(out.String(), "1 agent upgraded by action")
 	})
 	t.Run("timed out", func(t *testing.T) {
 		o := newOperator(t)
@@ -686,7 +704,8 @@ func TestEventsAreFollowedUntilInterrupted(t *testing.T) {
 	o.fails(1, []string{"events", "--after", "-1"}, "muster: after: ")
 	o.fails(1, []string{"events", "--after", "99999"}, "no longer has all events")
 
-	out, errOut, ended = o.start(t.Context(), "", "events", "--after", "0")
+	ctx, leave = context.WithCancel(t.Context())
+	out, errOut, ended = o.start(ctx, "", "events", "--after", "0")
 	apptest.Eventually(t, "the event", func() string {
 		if !strings.Contains(out.String(), a.ID) {
 			return "so far: " + out.String() + errOut.String()
@@ -696,8 +715,68 @@ func TestEventsAreFollowedUntilInterrupted(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if code := <-ended; code != 1 {
-		t.Errorf("exit code %d after the server stopped", code)
+	apptest.Eventually(t, "the attempt to connect again", func() string {
+		if !strings.Contains(errOut.String(), "connecting again") {
+			return "so far: " + errOut.String()
+		}
+		return ""
+	})
+	leave()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d after Ctrl-C while the server is stopped", code)
 	}
-	o.contains(errOut.String(), "muster events --after ")
+}
+
+// The stream ends when a server is restarted or a load balancer cuts it.
+func TestEventsContinueAfterTheStreamIsCut(t *testing.T) {
+	var (
+		mu    sync.Mutex
+		asked []string
+	)
+	both := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.URL.RawQuery)
+		n := len(asked)
+		mu.Unlock()
+		switch n {
+		case 1:
+			fmt.Fprint(w, "id: 7\ndata: {\"seq\":7}\n\n")
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"message":"the store is away"}`)
+		case 3:
+			fmt.Fprint(w, "id: 8\ndata: {\"seq\":8}\n\n")
+			close(both)
+		default:
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	o := newOperator(t)
+	t.Setenv("MUSTER_URL", server.URL)
+	t.Setenv("MUSTER_API_KEY", "k")
+	t.Setenv("MUSTER_CA_PIN", capin.Of(server.Certificate().Raw))
+	ctx, leave := context.WithCancel(t.Context())
+	out, errOut, ended := o.start(ctx, "", "events")
+	select {
+	case <-both:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("so far: %s%s", out.String(), errOut.String())
+	}
+	apptest.Eventually(t, "both events", func() string {
+		if out.String() != "{\"seq\":7}\n{\"seq\":8}\n" {
+			return out.String()
+		}
+		return ""
+	})
+	leave()
+	if code := <-ended; code != 0 || !strings.Contains(errOut.String(), "the store is away; connecting again") {
+		t.Errorf("exit code %d, %s", code, errOut.String())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"", "after=7", "after=7"}; !slices.Equal(asked[:3], want) {
+		t.Errorf("it asked for %q, want %q", asked, want)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -159,6 +160,7 @@ func (a *client) newComponentsUpgrade() *cobra.Command {
 		owner         takeOver
 
 		overFreeze, overExposure bool
+		later                    scheduleFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade COMPONENT {AGENT… | --kuery QUERY} --version VERSION",
@@ -186,6 +188,11 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			if (overFreeze || overExposure) && why == "" {
 				return errNoWhy
 			}
+			start, over, err := later.times(wait, time.Now())
+			if err != nil {
+				return &usageError{err}
+			}
+			req.StartTime, req.RolloutDurationSeconds = start, over
 			req.SourceUri, req.Force, req.OverrideFreeze, req.OverrideExposure, req.Why = given(source), given(force), given(overFreeze), given(overExposure), given(why)
 			name := args[0]
 			ids, err := a.agentIDs(cmd.Context(), args[1:])
@@ -201,6 +208,9 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			show := func(w io.Writer) { printComponentPreview(w, name, preview) }
 			if dryRun {
 				return a.show(cmd.OutOrStdout(), preview, show)
+			}
+			if nothingToDo(preview) {
+				return a.showNothingToDo(cmd, preview, "component "+name+" is")
 			}
 			if preview.Will == 0 {
 				show(cmd.ErrOrStderr())
@@ -228,6 +238,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
 	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	later.flags(f)
 	owner.flag(a, cmd)
 	wait.flags(f, "every upgrade has ended")
 	return cmd

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -14,42 +16,81 @@ import (
 func (a *client) newEvents() *cobra.Command {
 	var after int64
 	cmd := &cobra.Command{
-		Use:     "events",
-		Short:   "Follow the events of the server, one JSON object per line",
+		Use:   "events",
+		Short: "Follow the events of the server, one JSON object per line",
+		Long: `Follow the events of the server, one JSON object per line, until Ctrl-C. When the connection
+ends, the command connects again and continues after the last event.`,
 		Example: "  muster events | jq -r '[.at, .type, .subject] | @tsv'",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := a.target.resolve()
-			if err != nil {
-				return err
-			}
-			path := "/api/v1/events"
+			last := ""
 			if cmd.Flags().Changed("after") {
-				path += fmt.Sprintf("?after=%d", after)
+				last = fmt.Sprint(after)
 			}
-			resp, err := t.do(cmd.Context(), http.MethodGet, path, http.Header{}, nil, 0)
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			last, err := copyEvents(cmd.OutOrStdout(), resp.Body)
-			switch {
-			case cmd.Context().Err() != nil:
-				return nil // Ctrl-C is the way to end this command
-			case errors.Is(err, errReset):
-				return fmt.Errorf("%w: omit --after to start with the next event", err)
-			case err == nil:
-				err = errors.New("the server ended the stream")
-			}
-			if last != "" {
-				return fmt.Errorf("%w: continue with `muster events --after %s`", err, last)
-			}
-			return err
+			return a.followEvents(cmd, last)
 		},
 	}
 	cmd.Flags().Int64Var(&after, "after", 0, "start after the event with this sequence number")
 	return cmd
 }
+
+// followEvents writes the events after one, empty for the next ones, until Ctrl-C. When the stream
+// ends, or the server does not answer, it connects again and continues after the last event.
+func (a *client) followEvents(cmd *cobra.Command, last string) error {
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	said := ""
+	for {
+		err := a.readEvents(cmd, &last)
+		var refused *refusal
+		switch {
+		case cmd.Context().Err() != nil:
+			return nil // Ctrl-C is the way to end this command
+		case errors.Is(err, errReset):
+			return fmt.Errorf("%w: omit --after to start with the next event", err)
+		case errors.As(err, new(errOutput)), errors.Is(err, bufio.ErrTooLong), errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+			return err
+		case err == nil:
+			said = "" // it was connected
+		case said != err.Error():
+			said = err.Error()
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s; connecting again\n", time.Now().Format(time.TimeOnly), said)
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// readEvents writes the events after the last one until the stream ends, which is no error.
+func (a *client) readEvents(cmd *cobra.Command, last *string) error {
+	t, err := a.target.resolve()
+	if err != nil {
+		return err
+	}
+	path := "/api/v1/events"
+	if *last != "" {
+		path += "?after=" + url.QueryEscape(*last)
+	}
+	resp, err := t.do(cmd.Context(), http.MethodGet, path, http.Header{}, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	id, err := copyEvents(cmd.OutOrStdout(), resp.Body)
+	*last = firstOf(id, *last)
+	if err != nil && !errors.Is(err, errReset) && !errors.As(err, new(errOutput)) && !errors.Is(err, bufio.ErrTooLong) {
+		return nil // the connection was cut
+	}
+	return err
+}
+
+// errOutput is the error of a reader that has gone away, such as the next command of a pipe.
+type errOutput struct{ error }
+
+func (e errOutput) Unwrap() error { return e.error }
 
 var errReset = errors.New("the server no longer has all events after that one")
 
@@ -67,7 +108,7 @@ func copyEvents(w io.Writer, stream io.Reader) (last string, err error) {
 			last = value
 		case field == "data":
 			if _, err := fmt.Fprintln(w, value); err != nil {
-				return last, err
+				return last, errOutput{err}
 			}
 		}
 	}

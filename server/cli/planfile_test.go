@@ -244,6 +244,13 @@ func TestPlanFlagsDescribeAPlan(t *testing.T) {
 				Pace:    fleet.Pace{Soak: fleet.Duration(time.Hour), PauseOnSuccess: true, Emergency: true},
 			},
 		},
+		{
+			"--version 1.1.0 --strategy all_at_once --force-continue --skip-validation --acknowledge-state-risk",
+			fleet.Plan{
+				Name: "upgrade to 1.1.0", Version: "1.1.0", Strategy: fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true, SkipValidation: true},
+				Migration: fleet.Migration{AcknowledgeStateRisk: true},
+			},
+		},
 	} {
 		got, err := withFlags(t, strings.Fields(row.args)...)
 		if err != nil || !reflect.DeepEqual(got, row.want) {

@@ -52,6 +52,9 @@ type planFlags struct {
 	emergency      bool
 	join           bool
 	stageAhead     bool
+	stateRisk      bool
+	forceContinue  bool
+	skipValidation bool
 	deadline       string
 	away           string
 	patience       time.Duration
@@ -93,6 +96,9 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.DurationVar(&p.soak, "soak", 0, "time to wait between batches")
 	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
 	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")
+	f.BoolVar(&p.stateRisk, "acknowledge-state-risk", false, "accept that a breaking migration may leave state which cannot be rolled back")
+	f.BoolVar(&p.forceContinue, "force-continue", false, "with all_at_once: never stop because of failures")
+	f.BoolVar(&p.skipValidation, "skip-validation", false, "with all_at_once: count an agent as done once it runs the version, without watching its health")
 	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
 	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
 	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
@@ -161,6 +167,9 @@ func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
 	set(given("profile"), &plan.Profile, p.profile)
 	set(given("upgrade-id"), &plan.UpgradeID, p.upgradeID)
 	set(given("force"), &plan.Force, p.force)
+	set(given("acknowledge-state-risk"), &plan.Migration.AcknowledgeStateRisk, p.stateRisk)
+	set(given("force-continue"), &plan.Strategy.ForceContinue, p.forceContinue)
+	set(given("skip-validation"), &plan.Strategy.SkipValidation, p.skipValidation)
 	if given("join") {
 		plan.LateJoiners = fleet.LateIgnore
 		set(p.join, &plan.LateJoiners, fleet.LateJoin)

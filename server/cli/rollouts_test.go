@@ -259,7 +259,10 @@ func TestServerRefusalNamesTheLineOfThePlan(t *testing.T) {
 	}
 	// A rollout without agents is not started.
 	args := []string{"rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes"}
-	o.fails(1, args, "no agent would be upgraded", "muster rollouts delete")
+	o.fails(1, args, "no agent would be upgraded", "muster rollouts preview")
+	if list := asJSON[adminapi.RolloutList](o, "rollouts", "list", "--state", "draft"); list.Total != 1 { // of the example above
+		t.Errorf("%d drafts are left", list.Total)
+	}
 }
 
 func TestExposureFreezesAndManifests(t *testing.T) {

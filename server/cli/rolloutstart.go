@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -87,7 +89,7 @@ version failed before are included. While a rollout is active,
 				return file.locate(err)
 			}
 			if start {
-				return a.previewAndStart(cmd, got.Item.Id, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow)
+				return a.removeRefused(cmd, got.Item.Id, a.previewAndStart(cmd, got.Item.Id, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow))
 			}
 			if preview {
 				return a.showPreview(cmd, got.Item.Id, 0)
@@ -231,7 +233,13 @@ confirmation.`,
 			if !yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: pass its --hash, or --yes to start without confirmation")}
 			}
-			return a.previewAndStart(cmd, args[0], req, yes, &owner, follow)
+			err := a.previewAndStart(cmd, args[0], req, yes, &owner, follow)
+			if errors.As(err, new(errNothingToDo)) {
+				return a.show(cmd.OutOrStdout(), map[string]string{"result": err.Error()}, func(w io.Writer) {
+					fmt.Fprintf(w, "%s; remove the draft with `muster rollouts delete %s`\n", err, args[0])
+				})
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -253,8 +261,11 @@ func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.Sta
 	}
 	p := got.Item
 	printRolloutPreview(cmd.ErrOrStderr(), p, 0)
+	if n := len(p.Skipped); len(p.Targets) == 0 && n > 0 && !slices.ContainsFunc(p.Skipped, func(s adminapi.SkippedAgent) bool { return s.Code != codeSame }) {
+		return errNothingToDo{fmt.Sprintf("nothing to do: the version runs already on %s of the rollout", counted(n, "agent"))}
+	}
 	if len(p.Targets) == 0 {
-		return fmt.Errorf("no agent would be upgraded: `muster rollouts preview %s --agents-shown 20` shows why; remove the draft with `muster rollouts delete %s`", id, id)
+		return errNoTargets{fmt.Errorf("no agent would be upgraded: `muster rollouts preview` shows why, with --agents-shown 20 and the plan or the draft")}
 	}
 	if !yes {
 		ok, err := confirm(cmd, fmt.Sprintf("Start rollout %s for %s?", id, counted(len(p.Targets), "agent")))
@@ -268,6 +279,40 @@ func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.Sta
 	req.Hash = p.Hash
 	return a.startRollout(cmd, id, req, owner, follow)
 }
+
+// codeSame is the code of agents that a rollout leaves out since they run its version.
+const codeSame = "runs_version"
+
+// errNoTargets is the error of a rollout that would upgrade no agent.
+type errNoTargets struct{ error }
+
+// errNothingToDo says that all agents of a rollout run its version. It is no failure.
+type errNothingToDo struct{ text string }
+
+func (e errNothingToDo) Error() string { return e.text }
+
+// removeRefused removes the draft that this command has created if it could not be started: a
+// script that is repeated would otherwise leave one each time. After drift the draft stays, since the
+// operator may start it as it is now, and so does one whose start was not confirmed.
+func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {
+	var refused *refusal
+	nothing := errors.As(err, new(errNothingToDo))
+	if !nothing && !errors.As(err, new(errNoTargets)) && (!errors.As(err, &refused) || refused.status >= http.StatusInternalServerError || driftOf(err) != nil) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), removeTime)
+	defer cancel()
+	if _, derr := call[adminapi.Empty](ctx, a, http.MethodDelete, rolloutPath(id), nil); derr != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "the draft %s is left: remove it with `muster rollouts delete %[1]s`\n", id)
+	}
+	if nothing {
+		return a.show(cmd.OutOrStdout(), map[string]string{"result": err.Error()}, func(w io.Writer) { fmt.Fprintln(w, err) })
+	}
+	return err
+}
+
+// removeTime bounds the removal of a draft, which is one small request.
+const removeTime = 10 * time.Second
 
 func (a *client) startRollout(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, owner *takeOver, follow following) error {
 	got, err := ordered(cmd, owner, func(name *string) (adminapi.RolloutItem, error) {

@@ -223,3 +223,34 @@ func TestHelpAndPreviewsNameTheWatch(t *testing.T) {
 		t.Errorf("the help is %q", help)
 	}
 }
+
+func TestScheduleOfAnUpgrade(t *testing.T) {
+	now := time.Date(2026, 3, 3, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		flags scheduleFlags
+		start string
+		over  int
+		err   string
+	}{
+		{scheduleFlags{}, "", 0, ""},
+		{scheduleFlags{at: "22:00"}, "2026-03-03T22:00:00Z", 0, ""},
+		{scheduleFlags{at: "06:00", over: 2 * time.Hour}, "2026-03-04T06:00:00Z", 7200, ""},
+		{scheduleFlags{at: "2026-03-05 01:30"}, "2026-03-05T01:30:00Z", 0, ""},
+		{scheduleFlags{over: time.Hour}, "", 3600, ""},
+		{scheduleFlags{at: "2026-03-03 11:00"}, "", 0, "--at is 2026-03-03 11:00, which is past"},
+		{scheduleFlags{at: "tonight"}, "", 0, "--at is \"tonight\", want a time"},
+		{scheduleFlags{over: -time.Hour}, "", 0, "--over is -1h0m0s"},
+	} {
+		start, over, err := c.flags.times(waitFlags{}, now)
+		got := ""
+		if start != nil {
+			got = start.Format(time.RFC3339)
+		}
+		if got != c.start || deref(over) != c.over || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v begins at %q over %d: %v", c.flags, got, deref(over), err)
+		}
+	}
+	if _, _, err := (&scheduleFlags{at: "22:00"}).times(waitFlags{on: true}, now); err == nil || !strings.Contains(err.Error(), "--wait follows upgrades that begin now") {
+		t.Errorf("with --wait: %v", err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -31,11 +32,36 @@ func awaitUpgrade(p adminapi.UpgradePreview) []awaited {
 	for _, i := range p.Items {
 		one := awaited{id: i.AgentId, host: i.Hostname, target: p.Version}
 		if !i.Will {
+			if i.Version == p.Version {
+				continue // it runs the version already
+			}
 			one.refused = deref(i.Reason)
 		}
 		list = append(list, one)
 	}
 	return list
+}
+
+// nothingToDo reports whether an order would change no agent because all of them run the version. A
+// script that is repeated has then reached what it asks for.
+func nothingToDo(p adminapi.UpgradePreview) bool {
+	run := 0
+	for _, c := range deref(p.Causes) {
+		if c.Code == causeRunning && !c.Will {
+			run += c.Count
+		}
+	}
+	return p.Will == 0 && p.Wont > 0 && run == p.Wont
+}
+
+// causeRunning is the code of agents that run the version already.
+const causeRunning = "running"
+
+// showNothingToDo answers an order for agents that all run the version.
+func (a *client) showNothingToDo(cmd *cobra.Command, p adminapi.UpgradePreview, what string) error {
+	return a.show(cmd.OutOrStdout(), p, func(w io.Writer) {
+		fmt.Fprintf(w, "nothing to do: %s already %s on %s\n", what, p.Version, counted(p.Wont, "agent"))
+	})
 }
 
 func awaitRollback(p adminapi.RollbackPreview) []awaited {
@@ -59,6 +85,45 @@ type waitFlags struct {
 func (w *waitFlags) flags(f *pflag.FlagSet, until string) {
 	f.BoolVar(&w.on, "wait", false, "wait until "+until)
 	f.DurationVar(&w.timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
+}
+
+// scheduleFlags are the flags of commands that order upgrades for later.
+type scheduleFlags struct {
+	at   string
+	over time.Duration
+}
+
+func (s *scheduleFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&s.at, "at", "", `begin at this time, such as 2026-01-31T22:00:00Z, "2026-01-31 22:00" or 22:00 (local time; today, or tomorrow if that is past)`)
+	f.DurationVar(&s.over, "over", 0, "spread the begin over this time, such as 2h; at least 10m")
+}
+
+// times returns when the first agent begins, and over how many seconds the others follow; nil for
+// what is not given.
+func (s *scheduleFlags) times(wait waitFlags, now time.Time) (start *time.Time, over *int, err error) {
+	if wait.on && (s.at != "" || s.over != 0) {
+		return nil, nil, errors.New("--wait follows upgrades that begin now: omit it, and follow the order with `muster actions list`")
+	}
+	if s.at != "" {
+		t, err := parseTime(s.at, now)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--at %w", err)
+		}
+		if _, err := time.Parse("15:04", s.at); err == nil && !t.After(now) {
+			t = t.AddDate(0, 0, 1)
+		}
+		if !t.After(now) {
+			return nil, nil, fmt.Errorf("--at is %s, which is past: omit it to begin now", s.at)
+		}
+		start = &t
+	}
+	if s.over != 0 {
+		if s.over < time.Second {
+			return nil, nil, fmt.Errorf("--over is %s, want a time such as 2h", s.over)
+		}
+		over = new(int(s.over / time.Second))
+	}
+	return start, over, nil
 }
 
 // upgradeEnd is how --wait knows that an upgrade or a rollback has ended.
