@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -40,17 +41,28 @@ func (s *Service) CreateKey(ctx context.Context, name string, lifetime time.Dura
 	case lifetime < 0:
 		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
 	}
-	keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
+	var cred fleet.Credential
+	key, err := store.Exclusively(ctx, s.Store, exclusive, func(ctx context.Context) (k fleet.AdminKey, err error) {
+		keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
+		if err != nil {
+			return k, err
+		}
+		for _, k := range keys {
+			if k.Name == name && k.Usable(s.Now.UTC()) == nil {
+				return k, fleet.Errorf(fleet.Conflict, "the key %s has the name %q and is in use: rotate it for another secret, revoke it, or choose another name", k.ID, name)
+			}
+		}
+		k, cred, err = s.create(ctx, fleet.NewCredential(), name, lifetime, actor)
+		return k, err
+	})
 	if err != nil {
 		return fleet.AdminKey{}, fleet.Credential{}, err
 	}
-	for _, k := range keys {
-		if k.Name == name && k.Usable(s.Now.UTC()) == nil {
-			return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "the key %s has the name %q and is in use: rotate it for another secret, revoke it, or choose another name", k.ID, name)
-		}
-	}
-	return s.create(ctx, fleet.NewCredential(), name, lifetime, actor)
+	return key, cred, nil
 }
+
+// exclusive is what the names of keys, and that one is left, are checked and written under.
+const exclusive = "admin keys"
 
 func (s *Service) create(ctx context.Context, cred fleet.Credential, name string, lifetime time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
 	k := fleet.AdminKey{ID: cred.ID, Hash: cred.Hash(), Name: name, Active: true, CreatedAt: s.Now.UTC(), CreatedBy: actor}
@@ -70,10 +82,12 @@ func (s *Service) create(ctx context.Context, cred fleet.Credential, name string
 }
 
 // RevokeKey revokes an admin key and ends its sessions. The last usable key cannot be
-// revoked, since then nobody could make another one over the network; two people who
-// revoke each other's keys at the same moment still can, and have to make one on the
-// server with `muster admin-key`.
+// revoked, since then nobody could make another one over the network.
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
+	return s.Store.Exclusively(ctx, exclusive, func(ctx context.Context) error { return s.revokeUnlessLast(ctx, id, actor) })
+}
+
+func (s *Service) revokeUnlessLast(ctx context.Context, id, actor string) error {
 	keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
 	if err != nil {
 		return err

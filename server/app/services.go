@@ -210,6 +210,9 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 
 	objectChanges := &infra.Service{Objects: objects, Policies: policies, Now: now}
 	// Without it the server serves all the same, and tries again at its next start.
+	if err := objectChanges.OneDefault(ctx); err != nil {
+		log.Warn("cannot make sure that one host, source and output is the default: the newest of several is used", "error", err)
+	}
 	if err := objectChanges.NoticeConfiguration(ctx, serverName(o.Config.Data)); err != nil {
 		log.Warn("cannot compare agents.url and the CA with those of the last start: agents do not learn of a change until their policy changes", "error", err)
 	}

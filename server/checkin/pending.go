@@ -194,7 +194,7 @@ func (l *check) answer(wait int, ids []string) Pending {
 		}
 	}
 	body := append(make([]byte, 0, 512), `{"ack_token":"`...) // agentapi.CheckinResponse
-	l.s.digests.note(last.Seq, digestOf(last.ID)) // agents show the token next
+	l.s.digests.note(last.Seq, digestOf(last.ID))             // agents show the token next
 	body = appendToken(body, l.s.Generation, last.Seq, last.ID)
 	body = append(body, `","action":"checkin","actions":[`...)
 	for i, a := range deliver {

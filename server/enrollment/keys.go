@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // CreateKey creates an enrollment key for a policy, with the rules and messages of Kibana: the
@@ -21,18 +22,24 @@ func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime
 		}
 		return fleet.EnrollmentKey{}, fleet.Credential{}, err
 	}
-	if name != "" {
+	if name == "" {
+		return s.create(ctx, name, policyID, lifetime, actor)
+	}
+	var cred fleet.Credential
+	key, err := store.Exclusively(ctx, s.Store, "enrollment keys", func(ctx context.Context) (k fleet.EnrollmentKey, err error) {
 		keys, _, err := s.Store.EnrollmentKeys().List(ctx, 0, 0)
 		if err != nil {
-			return fleet.EnrollmentKey{}, fleet.Credential{}, err
+			return k, err
 		}
 		for _, k := range keys {
 			if k.PolicyID == policyID && k.Name == fullName(name, k.ID) {
-				return fleet.EnrollmentKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "An enrollment key named %s already exists for agent policy %s", name, policyID)
+				return k, fleet.Errorf(fleet.Conflict, "An enrollment key named %s already exists for agent policy %s", name, policyID)
 			}
 		}
-	}
-	return s.create(ctx, name, policyID, lifetime, actor)
+		k, cred, err = s.create(ctx, name, policyID, lifetime, actor)
+		return k, err
+	})
+	return key, cred, err
 }
 
 // FirstKey creates the first key of an installation.

@@ -56,7 +56,8 @@ type Policy struct {
 	Protected bool `json:"is_protected,omitempty"`
 	// Managed policies are changed only by a request with force. Their agents are not
 	// upgraded, rolled back, reassigned or unenrolled by orders without it.
-	Managed            bool            `json:"is_managed,omitempty"`
+	Managed bool `json:"is_managed,omitempty"`
+	// Default is set for one policy; package policy makes sure of it.
 	Default            bool            `json:"is_default,omitempty"`
 	DefaultFleetServer bool            `json:"is_default_fleet_server,omitempty"`
 	HasFleetServer     *bool           `json:"has_fleet_server,omitempty"`
@@ -68,10 +69,6 @@ type Policy struct {
 	// Revision is set by the store, for optimistic concurrency.
 	Revision int64 `json:"-"`
 }
-
-// IsDefault reports whether it is the policy that hosts enrol into by default. Documents
-// of earlier servers do not say so.
-func (p *Policy) IsDefault() bool { return p.Default || p.ID == DefaultPolicyID }
 
 // PolicyRevision is when a policy got a revision, and from whom.
 type PolicyRevision struct {

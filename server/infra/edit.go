@@ -3,6 +3,7 @@ package infra
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -224,25 +225,28 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 	if e.rules.prepare != nil {
 		e.rules.prepare(&v)
 	}
-	if err := e.rules.check(ctx, e.service, nil, &v, given); err != nil {
-		return v, err
-	}
-	if _, err := e.Get(ctx, *id); err == nil {
-		return v, fleet.Errorf(fleet.Conflict, "%s %s already exists", e.noun, *id)
-	} else if fleet.KindOf(err) != fleet.NotFound {
-		return v, err
-	}
-	if err := e.record(ctx, actor, "create", "created", *id); err != nil {
-		return v, err
-	}
-	if err := e.clearDefault(ctx, &v); err != nil {
-		return v, err
-	}
-	sealed, err := e.sealed(v)
+	err = e.exclusively(ctx, func(ctx context.Context) error {
+		if err := e.rules.check(ctx, e.service, nil, &v, given); err != nil {
+			return err
+		}
+		if _, err := e.Get(ctx, *id); err == nil {
+			return fleet.Errorf(fleet.Conflict, "%s %s already exists", e.noun, *id)
+		} else if fleet.KindOf(err) != fleet.NotFound {
+			return err
+		}
+		if err := e.record(ctx, actor, "create", "created", *id); err != nil {
+			return err
+		}
+		if err := e.clearDefault(ctx, &v); err != nil {
+			return err
+		}
+		sealed, err := e.sealed(v)
+		if err != nil {
+			return err
+		}
+		return e.stored.Create(ctx, sealed)
+	})
 	if err != nil {
-		return v, err
-	}
-	if err := e.stored.Create(ctx, sealed); err != nil {
 		return v, err
 	}
 	if err := e.bump(ctx, actor, &v); err != nil {
@@ -293,24 +297,25 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 	}
 	*e.head(&v).id = id
 	*e.head(&v).revision = *e.head(&old).revision
-	if err := e.rules.check(ctx, e.service, &old, &v, given); err != nil {
-		return old, err
-	}
-	if err := e.record(ctx, actor, "update", "changed", id); err != nil {
-		return old, err
-	}
-	if err := e.clearDefault(ctx, &v); err != nil {
-		return old, err
-	}
-	sealed, err := e.sealed(v)
-	if err != nil {
-		return old, err
-	}
-	if *e.head(&old).revision == 0 { // the built-in one, which is stored now
-		err = e.stored.Create(ctx, sealed)
-	} else {
-		err = e.stored.Update(ctx, sealed)
-	}
+	err = e.exclusively(ctx, func(ctx context.Context) error {
+		if err := e.rules.check(ctx, e.service, &old, &v, given); err != nil {
+			return err
+		}
+		if err := e.record(ctx, actor, "update", "changed", id); err != nil {
+			return err
+		}
+		if err := e.clearDefault(ctx, &v); err != nil {
+			return err
+		}
+		sealed, err := e.sealed(v)
+		if err != nil {
+			return err
+		}
+		if *e.head(&old).revision == 0 { // the built-in one, which is stored now
+			return e.stored.Create(ctx, sealed)
+		}
+		return e.stored.Update(ctx, sealed)
+	})
 	if err != nil {
 		return old, err
 	}
@@ -376,6 +381,42 @@ func (e Editor[T, P]) dropFrom(ctx context.Context, all []fleet.Policy, id strin
 		}
 	}
 	return nil
+}
+
+// exclusively checks and writes an object's name and its flags of the default as one.
+func (e Editor[T, P]) exclusively(ctx context.Context, f func(context.Context) error) error {
+	return e.service.Store.Exclusively(ctx, "objects of the kind "+e.noun, f)
+}
+
+// oneDefault takes the flags of the default from all objects but one, if earlier versions have
+// left several.
+func (e Editor[T, P]) oneDefault(ctx context.Context) error {
+	if e.rules.unset == nil {
+		return nil
+	}
+	return e.exclusively(ctx, func(ctx context.Context) error {
+		all, _, err := e.stored.List(ctx, 0, 0)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			for k := range all[:i] { // the newest, which lists have first, keeps it
+				if !e.rules.unset(&all[i], &all[k]) {
+					continue
+				}
+				if err := e.stored.Update(ctx, all[i]); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// OneDefault makes sure that one object of each kind is the default, at most.
+func (s *Service) OneDefault(ctx context.Context) error {
+	return errors.Join(s.EditHosts().oneDefault(ctx), s.EditSources().oneDefault(ctx), s.EditOutputs().oneDefault(ctx))
 }
 
 // clearDefault clears the default flags of the other stored objects that v takes over. Until v

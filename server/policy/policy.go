@@ -73,22 +73,68 @@ func (s *Service) create(ctx context.Context, p, base fleet.Policy, text, actor 
 	if err := s.checkPublished(ctx, &base, &p); err != nil {
 		return p, err
 	}
-	if err := s.checkName(ctx, &p); err != nil {
-		return p, err
-	}
 	if p.ID == "" {
 		p.ID = fleet.NewID()
 	}
 	p.PolicyRev, p.Revisions = 0, nil
 	p.NextRevision(actor, s.Now.UTC())
-	if err := s.record(ctx, &p, "policy.create", text); err != nil {
-		return p, err
-	}
-	if err := s.Store.Policies().Create(ctx, p); err != nil {
+	err := s.Store.Exclusively(ctx, exclusive, func(ctx context.Context) error {
+		if err := s.checkName(ctx, &p); err != nil {
+			return err
+		}
+		if err := s.record(ctx, &p, "policy.create", text); err != nil {
+			return err
+		}
+		if err := s.Store.Policies().Create(ctx, p); err != nil {
+			return err
+		}
+		return s.takeDefault(ctx, &p)
+	})
+	if err != nil {
 		return p, err
 	}
 	s.publish(ctx, fleet.EventPolicyCreated, &p)
 	return p, nil
+}
+
+// exclusive is what policies' names and the flag of the default are checked and written under.
+const exclusive = "agent policies"
+
+// takeDefault takes the flag of the default from the other policies if p has it. If it is
+// interrupted, EnsureDefault completes it.
+func (s *Service) takeDefault(ctx context.Context, p *fleet.Policy) error {
+	if !p.Default {
+		return nil
+	}
+	all, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.ID != p.ID && other.Default {
+			if err := s.setDefault(ctx, other.ID, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setDefault sets the flag of the default. Agents do not get it, so the revision stays.
+func (s *Service) setDefault(ctx context.Context, id string, to bool) error {
+	for try := 1; ; try++ {
+		p, err := s.Store.Policies().Get(ctx, id)
+		if err == nil && p.Default != to {
+			p.Default = to
+			err = s.Store.Policies().Update(ctx, p)
+		}
+		if err == nil || fleet.KindOf(err) == fleet.NotFound {
+			return nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return err
+		}
+	}
 }
 
 // Copy creates a policy with the settings of another, as Kibana does: without its required
@@ -131,6 +177,14 @@ type Change struct {
 
 // Update changes a policy. Its revision grows, also if nothing else changes.
 func (s *Service) Update(ctx context.Context, id string, c Change, actor string) (fleet.Policy, error) {
+	p, err := store.Exclusively(ctx, s.Store, exclusive, func(ctx context.Context) (fleet.Policy, error) { return s.update(ctx, id, c, actor) })
+	if err == nil {
+		s.publish(ctx, fleet.EventPolicyUpdated, &p)
+	}
+	return p, err
+}
+
+func (s *Service) update(ctx context.Context, id string, c Change, actor string) (fleet.Policy, error) {
 	for try := 1; ; try++ {
 		p, err := s.Get(ctx, id)
 		if err != nil {
@@ -157,8 +211,7 @@ func (s *Service) Update(ctx context.Context, id string, c Change, actor string)
 		}
 		err = s.Store.Policies().Update(ctx, p)
 		if err == nil {
-			s.publish(ctx, fleet.EventPolicyUpdated, &p)
-			return p, nil
+			return p, s.takeDefault(ctx, &p)
 		}
 		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
 			return p, err
@@ -185,6 +238,9 @@ func (s *Service) checkChange(ctx context.Context, old, p *fleet.Policy, fields 
 		if err := s.checkName(ctx, p); err != nil {
 			return err
 		}
+	}
+	if old.Default && !p.Default {
+		return fleet.Errorf(fleet.Invalid, "The policy %s is the default: make another policy the default instead of clearing is_default", p.ID)
 	}
 	if old.Managed && !force && len(fields) > 0 {
 		return fleet.Errorf(fleet.Invalid, "Cannot update %s: the policy is managed (is_managed), so send force to change it", fields[0])
@@ -216,7 +272,7 @@ func (s *Service) Delete(ctx context.Context, id string, force bool, actor strin
 	switch {
 	case p.Managed && !force:
 		return p, fleet.Errorf(fleet.Invalid, "Cannot delete hosted agent policy %s: it is managed (is_managed), so send force to delete it", id)
-	case p.IsDefault():
+	case p.Default || p.ID == fleet.DefaultPolicyID: // the latter would come back at the next start
 		return p, fleet.Errorf(fleet.Invalid, "The default agent policy cannot be deleted")
 	}
 	agents, err := s.CountAgents(ctx, id)
@@ -334,8 +390,31 @@ func (s *Service) publish(ctx context.Context, typ string, p *fleet.Policy) {
 	})
 }
 
-// EnsureDefault creates the policy that hosts enrol into by default.
+// EnsureDefault creates the policy that hosts enrol into first, and makes sure that one policy is
+// the default: of several, which earlier versions could leave, the one that was changed last.
 func (s *Service) EnsureDefault(ctx context.Context) error {
+	if err := s.ensureFirst(ctx); err != nil {
+		return err
+	}
+	return s.Store.Exclusively(ctx, exclusive, func(ctx context.Context) error {
+		all, _, err := s.Store.Policies().List(ctx, 0, 0)
+		if err != nil {
+			return err
+		}
+		var chosen *fleet.Policy
+		for i, p := range all {
+			if p.Default && (chosen == nil || p.UpdatedAt.After(chosen.UpdatedAt)) {
+				chosen = &all[i]
+			}
+		}
+		if chosen == nil {
+			return s.setDefault(ctx, fleet.DefaultPolicyID, true) // documents of the first versions do not say so
+		}
+		return s.takeDefault(ctx, chosen)
+	})
+}
+
+func (s *Service) ensureFirst(ctx context.Context) error {
 	_, err := s.Store.Policies().Get(ctx, fleet.DefaultPolicyID)
 	if err == nil || fleet.KindOf(err) != fleet.NotFound {
 		return err

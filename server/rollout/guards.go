@@ -177,6 +177,10 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 	if err := checkFreeze(f, now); err != nil {
 		return f, err
 	}
+	return store.Exclusively(ctx, s.Store, "freezes", func(ctx context.Context) (fleet.Freeze, error) { return s.createFreeze(ctx, f, req, now) })
+}
+
+func (s *Service) createFreeze(ctx context.Context, f fleet.Freeze, req Request, now time.Time) (fleet.Freeze, error) {
 	all, err := s.ListFreezes(ctx)
 	if err != nil {
 		return f, err

@@ -84,6 +84,12 @@ type Store interface {
 	History() History
 	Events() Events
 	Settings() Settings
+	// Exclusively calls f while no other call for the same thing is in progress, in any process
+	// that uses the store. A check whether there is one already, or how many there are, and the
+	// write that depends on it, are one by this: names, defaults, numbers. Lists that f reads
+	// have what other processes have written before. f is short: its context ends after
+	// ExclusiveTime. what is a plural, for messages. Calls are not nested.
+	Exclusively(ctx context.Context, what string, f func(context.Context) error) error
 	// Unreadable has the documents that lists, queries and scans have left out, since they
 	// cannot be read.
 	Unreadable() *Unreadables

@@ -81,6 +81,10 @@ func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fl
 			return fleet.Webhook{}, fleet.FieldError(fmt.Sprintf("body.events[%d]", i), "is %q, want some of %s", typ, strings.Join(Types(), ", "))
 		}
 	}
+	return store.Exclusively(ctx, s.Store, "webhooks", func(ctx context.Context) (fleet.Webhook, error) { return s.create(ctx, w, actor) })
+}
+
+func (s *Service) create(ctx context.Context, w fleet.Webhook, actor string) (fleet.Webhook, error) {
 	all, _, err := s.Store.Webhooks().List(ctx, 0, 0)
 	if err != nil {
 		return fleet.Webhook{}, err

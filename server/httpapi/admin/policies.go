@@ -212,7 +212,7 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 		MonitoringHttp: filled(p.MonitoringHTTP), MonitoringDiagnostics: filled(p.MonitoringDiagnostics),
 		DataOutputId: ptr(p.DataOutputID), MonitoringOutputId: ptr(p.MonitoringOutputID), DownloadSourceId: ptr(p.DownloadSourceID), FleetServerHostId: ptr(p.FleetServerHostID),
 		AdvancedSettings: filled(p.AdvancedSettings), Overrides: filled(p.Overrides), IsProtected: p.Protected, IsManaged: p.Managed,
-		IsDefault: ptr(p.IsDefault()), IsDefaultFleetServer: ptr(p.DefaultFleetServer), HasFleetServer: p.HasFleetServer, SupportsAgentless: p.SupportsAgentless,
+		IsDefault: ptr(p.Default), IsDefaultFleetServer: ptr(p.DefaultFleetServer), HasFleetServer: p.HasFleetServer, SupportsAgentless: p.SupportsAgentless,
 		Agentless: filled(p.Agentless), UpdatedAt: p.UpdatedAt, UpdatedBy: p.UpdatedBy, PackagePolicies: []map[string]any{}, Agents: agents,
 	}
 	out.AgentFeatures = filled(each(p.AgentFeatures, func(f fleet.AgentFeature) adminapi.AgentFeature {

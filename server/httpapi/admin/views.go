@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"cmp"
 	"fmt"
 	"net/http"
@@ -60,14 +61,20 @@ func (h *Handlers) saveView(c *gin.Context) error {
 			v.Revision = old.Revision
 			err = views.Update(ctx, v)
 		case fleet.KindOf(err) == fleet.NotFound:
-			var total int
-			if _, total, err = views.List(ctx, 0, 1); err != nil {
+			full := false
+			err = h.Store.Exclusively(ctx, "views", func(ctx context.Context) error {
+				_, total, err := views.List(ctx, 0, 1)
+				if full = err == nil && total >= fleet.MaxViews; full {
+					return fleet.Errorf(fleet.Conflict, "there are %d saved views, as many as there can be: delete some that nobody needs", total)
+				}
+				if err == nil {
+					err = views.Create(ctx, v)
+				}
+				return err
+			})
+			if full {
 				return err
 			}
-			if total >= fleet.MaxViews {
-				return fleet.Errorf(fleet.Conflict, "there are %d saved views, as many as there can be: delete some that nobody needs", total)
-			}
-			err = views.Create(ctx, v)
 		}
 		if err == nil {
 			c.JSON(http.StatusOK, adminapi.ViewItem{Item: renderView(v)})

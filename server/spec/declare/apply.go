@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/spec"
 	"github.com/muster-fleet/muster/server/spec/conversion"
 	"github.com/muster-fleet/muster/server/spec/v1alpha1"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // Options are how an object is applied.
@@ -66,9 +67,6 @@ func (s *Service) Apply(ctx context.Context, name string, body []byte, o Options
 		if a.Same = old != nil && len(changed) == 0; a.Same || o.DryRun {
 			return a, s.checkRoom(ctx, a.Created)
 		}
-		if err := s.checkRoom(ctx, a.Created); err != nil {
-			return a, err
-		}
 		if !recorded {
 			text := "created the fleet " + a.Metadata.Name
 			if !a.Created {
@@ -79,7 +77,16 @@ func (s *Service) Apply(ctx context.Context, name string, body []byte, o Options
 			}
 			recorded = true
 		}
-		a.Object, err = s.write(ctx, a.Object, a.Created)
+		if a.Created {
+			a.Object, err = store.Exclusively(ctx, s.Store, "declared fleets", func(ctx context.Context) (Object, error) {
+				if err := s.checkRoom(ctx, true); err != nil {
+					return a.Object, err
+				}
+				return s.write(ctx, a.Object, true)
+			})
+		} else {
+			a.Object, err = s.write(ctx, a.Object, false)
+		}
 		if err == nil {
 			s.publish(ctx, &a.Object, verbApply, changed, o.Request)
 			return a, nil

@@ -7,6 +7,7 @@
 package elastic
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -16,6 +17,9 @@ import (
 // Store is an open set of indices. It is safe for concurrent use.
 type Store struct {
 	c *client
+
+	exclusive store.Exclusive
+	locks     sync.Map // observedLock by the id of the lock
 
 	heads   headCache
 	keys    keyCache

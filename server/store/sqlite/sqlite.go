@@ -59,6 +59,7 @@ type Store struct {
 
 	rids       ridCache
 	unreadable store.Unreadables
+	exclusive  store.Exclusive
 	actions    store.ActionCache[int64]
 
 	// labelsMissing reports whether, when the file was opened, agents of the first schema
@@ -189,6 +190,11 @@ func (s *Store) PackageData() store.PackageData { return nil }
 
 // Schema returns the number of the newest schema, which Open has brought the file to.
 func (s *Store) Schema() int { return NewestSchema() }
+
+// Exclusively needs no lock in the file, which belongs to this process.
+func (s *Store) Exclusively(ctx context.Context, what string, f func(context.Context) error) error {
+	return s.exclusive.Do(ctx, what, f)
+}
 
 // Unreadable returns the documents that lists and scans have left out.
 func (s *Store) Unreadable() *store.Unreadables { return &s.unreadable }

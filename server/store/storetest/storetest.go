@@ -68,6 +68,7 @@ func Run(t *testing.T, cfg Config) {
 		{"settings", testSettings},
 		{"package data", testPackageData},
 		{"reading everything", testReadingEverything},
+		{"exclusive calls", testExclusive},
 		{"unreadable documents", testUnreadable},
 		{"durability", testDurability},
 	} {
