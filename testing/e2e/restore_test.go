@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/simagent"
 )
@@ -193,4 +195,89 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 	// The host answers the open order from its record.
 	w.result(web, "1.1.0", "")
 	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == adminapi.StatusOnline })
+}
+
+// A copy of the data folder is put back without any command, after the agents have received more
+// actions than it has. The numbers of new orders are those of orders that agents have
+// acknowledged, and all of the new ones arrive.
+func TestCopiedDataFolderLosesNoOrders(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web")
+	ctx, web := t.Context(), w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	d := &deliveries{count: map[string]map[string]int{}, release: make(chan struct{})}
+	agents := w.simulated(3, d)
+	before := w.order("9.0.0", agents)
+	w.answered("9.0.0", before, agents, d)
+
+	check(t, w.server.Stop())
+	kept := filepath.Join(w.Dir, "kept")
+	check(t, harness.CopyDir(w.server.Data, kept))
+	check(t, w.server.Start(ctx))
+	for i := range 5 {
+		version := fmt.Sprintf("9.0.%d", i+1)
+		w.answered(version, w.order(version, agents), agents, d)
+	}
+	w.upgrade("1.1.0", web)
+	w.upgraded(web, "1.1.0")
+
+	check(t, w.server.Stop())
+	check(t, os.RemoveAll(w.server.Data))
+	check(t, harness.CopyDir(kept, w.server.Data))
+	check(t, w.server.Start(ctx))
+	if _, err := w.status("9.0.3"); err == nil {
+		t.Fatal("the copy was not put back: it has an action that was made afterwards")
+	}
+	// More than there were: the agents' tokens are of the numbers 1 to 6.
+	for i := range 10 {
+		version := fmt.Sprintf("8.0.%d", i)
+		w.answered(version, w.order(version, agents), agents, d)
+	}
+	if err := d.once(before, agents); err != nil {
+		t.Errorf("what was answered before the copy: %v", err)
+	}
+	// The host runs what it has, and takes orders.
+	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == adminapi.StatusOnline })
+	w.publish("1.2.0", w.Programs.Agent)
+	w.upgrade("1.2.0", web)
+	w.upgraded(web, "1.2.0")
+}
+
+// Documents that no version of the server should have stored, as earlier ones have: one that
+// SQLite cannot read, and one that nothing can. Every command works for the other hosts.
+func TestUnreadableDocumentBreaksNoCommand(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web")
+	ctx, web := t.Context(), w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	d := &deliveries{count: map[string]map[string]int{}, release: make(chan struct{})}
+	agents := w.simulated(3, d)
+	check(t, w.server.Stop())
+	file := filepath.Join(w.server.Data, "muster.db")
+	doc := func(id, local string) string {
+		return fmt.Sprintf(`{"id":%q,"type":"PERMANENT","active":true,"policy_id":"default","tags":[],"local_metadata":%s}`, id, local)
+	}
+	sqlitetest.DamageAgent(t, file, agents[0], doc(agents[0], strings.Repeat(`{"a":`, 1_001)+"1"+strings.Repeat("}", 1_001)))
+	sqlitetest.DamageAgent(t, file, agents[1], doc(agents[1], `{"host":`))
+	check(t, w.server.Start(ctx))
+
+	for _, args := range [][]string{
+		{"agents", "list"},
+		{"agents", "list", "--kuery", "local_metadata.host.hostname: sim-2"},
+		{"agents", "list", "--kuery", "sim-2"},
+		{"agents", "list", "--kuery", "not local_metadata.os.platform: x"},
+		{"agents", "why", "sim-2"},
+	} {
+		out, err := w.server.CLI(ctx, args...)
+		if err != nil || !strings.Contains(out, "sim-2") {
+			t.Errorf("muster %s: %v %s", strings.Join(args, " "), err, out)
+		}
+	}
+	if out, err := w.server.CLI(ctx, "attention"); err != nil || !strings.Contains(out, agents[1]) {
+		t.Errorf("attention does not name the document that cannot be read: %v %s", err, out)
+	}
+	_, err := w.server.CLI(ctx, "agents", "upgrade", "--version", "1.1.0", "web") // by host name
+	check(t, err)
+	w.upgraded(web, "1.1.0")
+	// The host that SQLite could not read can be removed like any other.
+	_, err = w.server.CLI(ctx, "agents", "unenroll", agents[0], "--revoke")
+	check(t, err)
 }

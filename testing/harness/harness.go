@@ -261,7 +261,7 @@ func (f *Fleet) StartServerWith(ctx context.Context, o ServerOptions) (*Server, 
 	}
 	if o.Seed != nil {
 		for _, dir := range []string{"tls", "trust"} {
-			if err := copyDir(filepath.Join(o.Seed.Data, dir), filepath.Join(s.Data, dir)); err != nil {
+			if err := CopyDir(filepath.Join(o.Seed.Data, dir), filepath.Join(s.Data, dir)); err != nil {
 				return s, fmt.Errorf("make %s a replica of %s: %w", s.Data, o.Seed.Data, err)
 			}
 		}
@@ -273,8 +273,8 @@ func (f *Fleet) StartServerWith(ctx context.Context, o ServerOptions) (*Server, 
 	return s, err
 }
 
-// copyDir copies the files of a folder with their permissions.
-func copyDir(from, to string) error {
+// CopyDir copies a folder, with what is in it and the permissions.
+func CopyDir(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
@@ -284,8 +284,16 @@ func copyDir(from, to string) error {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case e.IsDir():
+			if err := CopyDir(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+				return err
+			}
+			continue
+		case !info.Mode().IsRegular(): // a socket
+			continue
 		}
 		data, err := os.ReadFile(filepath.Join(from, e.Name()))
 		if err != nil {
