@@ -78,6 +78,8 @@ type Store interface {
 	ServerUpgrades() Collection[fleet.ServerUpgrade]
 	// Views has at most fleet.MaxViews documents.
 	Views() Collection[fleet.View]
+	// AgentOrders has a few documents, each of some MB for a large fleet.
+	AgentOrders() Collection[fleet.AgentOrder]
 	// Samples are bounded by package series, which thins them out.
 	Samples() Collection[fleet.Sample]
 	Audit() Audit

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 
 // pit is a point in time at which lists of agents are read: statuses are those of that
 // time, and agents that enrolled later are left out. What agents report later shows
-// nevertheless. The server keeps nothing for it, so there is no number to bound: its id
-// holds the time.
+// nevertheless. Its id holds the time. The server keeps nothing for it, but the order of lists
+// by a field that changes; see agentorders.go.
 type pit struct {
 	At time.Time `json:"at"`
 }
@@ -51,11 +52,22 @@ func parsePIT(id string, now time.Time) (p pit, err error) {
 // elasticTime matches a time of Elasticsearch.
 var elasticTime = regexp.MustCompile(`^[0-9]{1,9}(d|h|m|s|ms|micros|nanos)$`)
 
+// elasticDuration returns a time that elasticTime matches; 0 for none.
+func elasticDuration(text string) time.Duration {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, _ := strconv.Atoi(days) // at most nine digits
+		return time.Duration(min(n, 365)) * 24 * time.Hour
+	}
+	d, _ := time.ParseDuration(strings.NewReplacer("micros", "us", "nanos", "ns").Replace(text))
+	return d
+}
+
 // agentPage is what the parameters of a list of agents say about its page.
 type agentPage struct {
 	number, size int
 	after        *store.AgentPosition
-	pit          string // the id to answer with
+	pit          string        // the id to answer with
+	alive        time.Duration // pitKeepAlive
 	// now is the time of the point in time, or the present.
 	now time.Time
 }
@@ -86,6 +98,7 @@ func (h *Handlers) agentPage(c *gin.Context, by store.AgentSort) (p agentPage, e
 	case after != "" && c.Query("page") != "":
 		return p, fleet.FieldError("query", "You cannot use page parameter when using searchAfter")
 	}
+	p.alive = elasticDuration(alive)
 	if after != "" {
 		var list []any
 		if json.Unmarshal([]byte(after), &list) != nil || len(list) == 0 {

@@ -70,7 +70,12 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 			return err
 		}
 	}
-	agents, total, err := h.Store.Agents().List(ctx, q)
+	list := h.Store.Agents().List
+	if at.pit != "" && by != store.ByEnrolledAt {
+		id := orderKey(at, q, c.Query("kuery"), flags["showInactive"], flags["showUpgradeable"])
+		list = func(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) { return h.ordered(ctx, id, at, q) }
+	}
+	agents, total, err := list(ctx, q)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func sortField(by store.AgentSort) (string, error) {
 		return "policy_id", nil
 	}
 	if f := by.Field(); f != nil {
-		return f.Name, nil
+		return propertyName(f.Name), nil
 	}
 	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q", string(by))
 }

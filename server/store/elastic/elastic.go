@@ -164,6 +164,12 @@ func (s *Store) Views() store.Collection[fleet.View] {
 	return small(s, "view", func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision })
 }
 
+func (s *Store) AgentOrders() store.Collection[fleet.AgentOrder] {
+	c := small(s, "agent order", func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision })
+	c.page = largePage
+	return c
+}
+
 func (s *Store) Samples() store.Collection[fleet.Sample] {
 	return small(s, "sample", func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision })
 }

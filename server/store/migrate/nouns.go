@@ -51,6 +51,7 @@ var nouns = []noun{
 	of("rollouts", func(s store.Store) store.Collection[fleet.Rollout] { return s.Rollouts() }, func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision }),
 	{name: "targets", total: unknown, copy: copyTargets, each: eachTarget},
 	of("previews", store.Store.Previews, func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }),
+	of("agent orders", store.Store.AgentOrders, func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision }),
 	of("policy locks", store.Store.PolicyLocks, func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }),
 	of("rollout groups", store.Store.RolloutGroups, func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }),
 	of("declared fleets", store.Store.DeclaredFleets, func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision }),

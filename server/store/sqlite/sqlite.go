@@ -173,6 +173,10 @@ func (s *Store) Views() store.Collection[fleet.View] {
 	return collection[fleet.View]{s, "view", func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) AgentOrders() store.Collection[fleet.AgentOrder] {
+	return collection[fleet.AgentOrder]{s, "agent order", func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Samples() store.Collection[fleet.Sample] {
 	return collection[fleet.Sample]{s, "sample", func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision }}
 }

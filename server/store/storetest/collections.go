@@ -310,6 +310,15 @@ func eachCollection(f func(name string, c kind)) {
 		change: func(v *fleet.View, n int) { v.Search = fmt.Sprint(n) },
 		mutate: func(v *fleet.View) { v.Name = "modified" },
 	}.visit(f, "views")
+	noun[fleet.AgentOrder]{
+		of: store.Store.AgentOrders,
+		make: func(i int) fleet.AgentOrder {
+			return fleet.AgentOrder{ID: fmt.Sprint("order-", i), AgentIDs: []string{"b", "a"}, Until: when(i)}
+		},
+		head:   func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.AgentOrder, n int) { v.Until = when(n) },
+		mutate: func(v *fleet.AgentOrder) { v.AgentIDs[0] = "modified" },
+	}.visit(f, "agent orders")
 	noun[fleet.Sample]{
 		of: store.Store.Samples,
 		make: func(i int) fleet.Sample {
