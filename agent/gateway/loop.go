@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,13 @@ const (
 	// heldFor is the duration from which a poll counts as held by the server. The
 	// next poll then follows without a pause.
 	heldFor = 5 * time.Second
+
+	// cutAfter is the duration from which a poll that ends without an answer of the server
+	// counts as cut on its way, by a load balancer or a gateway whose idle time-out is shorter
+	// than the poll: that of none is shorter, while a gateway that cannot connect to a server
+	// gives up after 10 s or less. One that tries for longer holds each try for as long, and so
+	// replaces the backoff.
+	cutAfter = 20 * time.Second
 
 	// unauthorizedLimit is how many 401 in a row count as a lost key and not as a
 	// server that is being restored.
@@ -142,6 +150,8 @@ type run struct {
 	blocked, paused time.Time
 	unauthorized    int
 	backoff, fleet  backoff.Backoff
+	// warned means that the log says already that polls are cut.
+	warned bool
 }
 
 // Run polls until ctx ends, and then waits for the polls it has opened.
@@ -302,6 +312,14 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 		return
 	case !newest || errors.Is(err, context.Canceled):
 		// Replaced or cancelled by the loop: only the newer poll matters.
+	case res.poll.sent.Load() && now.Sub(res.poll.started) >= cutAfter && isCut(err):
+		// The server had the poll, so it is no failure to wait for longer and longer after.
+		r.backoff.Reset()
+		r.fleet.Reset()
+		r.retry, r.unauthorized = true, 0
+		r.blocked = now.Add(waitFor(err, pause/2+time.Duration(l.random()*float64(pause)), l.Rand))
+		l.update(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
+		l.logCut(r, now.Sub(res.poll.started), err)
 	default:
 		r.retry = true
 		r.blocked = now.Add(l.waitAfter(r, err))
@@ -311,6 +329,26 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 	if newest {
 		l.update(func(k *link) { k.parked = time.Time{} })
 	}
+}
+
+// isCut reports whether an error is that of a poll whose connection was closed, or of a gateway that
+// gave up waiting for the server.
+func isCut(err error) bool {
+	var refusal *StatusError
+	if errors.As(err, &refusal) {
+		return refusal.HTTPStatus == http.StatusBadGateway || refusal.HTTPStatus == http.StatusGatewayTimeout
+	}
+	var broken *url.Error
+	return errors.As(err, &broken) && !broken.Timeout()
+}
+
+// logCut warns once: the settings of a load balancer do not change by themselves.
+func (l *Loop) logCut(r *run, after time.Duration, err error) {
+	level := slog.LevelDebug
+	if !r.warned {
+		level, r.warned = slog.LevelWarn, true
+	}
+	l.log().Log(context.Background(), level, "a long poll was cut before the server answered it: unless the server was restarted, raise the idle time-out of what is between to six minutes, or lower checkin.poll_timeout", "after", after.Round(time.Second).String(), "error", err)
 }
 
 func (l *Loop) waitAfter(r *run, err error) time.Duration {

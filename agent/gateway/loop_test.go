@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,6 +345,54 @@ func TestWaitsAfterFailures(t *testing.T) {
 				}
 				if refusal := new(StatusError); errors.As(c.err, &refusal) && f.LastStatus != refusal.HTTPStatus {
 					t.Errorf("link is %+v, want status %d", f, refusal.HTTPStatus)
+				}
+			})
+		})
+	}
+}
+
+// A load balancer that cuts parked polls does not make the agent wait for longer and longer; a server
+// that is away, directly or behind one, does.
+func TestCutPollDoesNotGrowTheBackoff(t *testing.T) {
+	closed := &url.Error{Op: "Post", URL: "https://fleet.example.com", Err: io.EOF}
+	refused := &url.Error{Op: "Post", URL: "https://fleet.example.com", Err: syscall.ECONNREFUSED}
+	late := &url.Error{Op: "Post", URL: "https://fleet.example.com", Err: context.DeadlineExceeded}
+	for _, c := range []struct {
+		name  string
+		held  time.Duration
+		err   error
+		grows bool
+	}{
+		{"closed after a minute", time.Minute, closed, false},
+		{"closed after half a minute", 30 * time.Second, closed, false},
+		{"502 after a minute", time.Minute, &StatusError{HTTPStatus: http.StatusBadGateway}, false},
+		{"504 after a minute", time.Minute, &StatusError{HTTPStatus: http.StatusGatewayTimeout}, false},
+		{"closed at once", 0, closed, true},
+		{"refused at once", 0, refused, true},
+		{"502 at once", 0, &StatusError{HTTPStatus: http.StatusBadGateway}, true},
+		{"504 after the 10 s of a connection", 10 * time.Second, &StatusError{HTTPStatus: http.StatusGatewayTimeout}, true},
+		{"503 after a minute", time.Minute, &StatusError{HTTPStatus: http.StatusServiceUnavailable}, true},
+		{"no answer at all", time.Minute, late, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{answer: func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
+				if err := backoff.Sleep(ctx, c.held); err != nil {
+					return agentapi.CheckinResponse{}, err
+				}
+				return agentapi.CheckinResponse{}, c.err
+			}}
+			inBubble(t, s, func(l *Loop, _ *phases) {
+				l.Rand = func() float64 { return 0.99 }
+				time.Sleep(30*time.Second + 12*(c.held+2*time.Second))
+				pauses := make([]time.Duration, 0, 4)
+				for n := 1; n < min(5, s.count()); n++ {
+					pauses = append(pauses, s.at(n)-s.at(n-1)-c.held)
+				}
+				if grown := slices.Max(pauses) > 2*time.Second; grown != c.grows || len(pauses) < 3 {
+					t.Errorf("the pauses are %v, want them growing: %v", pauses, c.grows)
+				}
+				if f := l.Fleet(time.Now()); !c.grows && (f.State == probe.Degraded || f.FailedTries != 0) {
+					t.Errorf("the link is %+v", f)
 				}
 			})
 		})

@@ -25,6 +25,7 @@ const (
 	Forbidden    Kind = "forbidden"    // a valid key that may not do this
 	TooMany      Kind = "too_many"     // come again later
 	TooLarge     Kind = "too_large"    // more bytes than are accepted
+	Unsupported  Kind = "unsupported"  // a body that is encoded in a way that is not accepted
 	Unavailable  Kind = "unavailable"  // the store does not answer
 	Internal     Kind = "internal"     // a fault of the server
 )

@@ -32,6 +32,7 @@ var statuses = map[fleet.Kind]struct {
 	fleet.Forbidden:    {http.StatusForbidden, "Forbidden"},
 	fleet.TooMany:      {http.StatusTooManyRequests, "RateLimit"},
 	fleet.TooLarge:     {http.StatusRequestEntityTooLarge, "ErrPayloadSizeTooLarge"},
+	fleet.Unsupported:  {http.StatusUnsupportedMediaType, "UnsupportedMediaType"},
 	fleet.Unavailable:  {http.StatusServiceUnavailable, "ServiceUnavailable"},
 	fleet.Internal:     {http.StatusInternalServerError, "InternalServerError"},
 }

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 type Message struct {
 	// Body bounds the body in bytes, as it is sent.
 	Body int64
-	// Inflated bounds the body when unpacked; 0 if it must not be compressed.
+	// Inflated bounds the body when unpacked, if it was compressed.
 	Inflated int64
 
 	fields *field
@@ -166,7 +167,7 @@ func message(body, inflated int64, table rows) Message {
 		}
 		f.bound = b
 	}
-	return Message{Body: body, Inflated: inflated, fields: root}
+	return Message{Body: body, Inflated: cmp.Or(inflated, body), fields: root}
 }
 
 // member returns the node of a member with a name, which may be a path, as in the flat metadata

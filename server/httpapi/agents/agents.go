@@ -316,19 +316,38 @@ func (h *Handlers) read(c *gin.Context, k limit.Kind, m limit.Message, v any) er
 	return decode(c, m, body, v)
 }
 
-// decode decodes the body of a message, which may be compressed with gzip if m says so. Nothing
-// is built of a body beyond the bounds of m.
+// decode decodes the body of a message, which may be compressed with gzip. Nothing is built of a
+// body beyond the bounds of m.
 func decode(c *gin.Context, m limit.Message, body []byte, v any) error {
-	if m.Inflated > 0 && strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
+	if strings.EqualFold(c.GetHeader("Content-Encoding"), encodingGzip) {
 		var err error
 		if body, err = inflate(c, m, body); err != nil {
 			return err
 		}
+	} else if err := refuseEncoded(c, encodingGzip); err != nil {
+		return err
 	}
 	if err := m.Check(body); err != nil {
 		return err
 	}
 	return httpapi.UnmarshalJSON(body, v)
+}
+
+// encodingGzip is the one Content-Encoding of messages.
+const encodingGzip = "gzip"
+
+// refuseEncoded refuses a body with a Content-Encoding, and says which ones are accepted: read as it
+// is, it would be no JSON, or be stored in another form than it is said to have.
+func refuseEncoded(c *gin.Context, accepted ...string) error {
+	encoding := c.GetHeader("Content-Encoding")
+	if encoding == "" || strings.EqualFold(encoding, "identity") {
+		return nil
+	}
+	accepted = append(accepted, "identity")
+	c.Header("Accept-Encoding", strings.Join(accepted, ", "))
+	e := fleet.Errorf(fleet.Unsupported, "is %q, accepted: %s", encoding, strings.Join(accepted, ", "))
+	e.Field = "header Content-Encoding"
+	return e
 }
 
 func inflate(c *gin.Context, m limit.Message, body []byte) ([]byte, error) {

@@ -90,6 +90,9 @@ func (h *Handlers) uploadChunk(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseEncoded(c); err != nil {
+		return err
+	}
 	n, err := strconv.Atoi(c.Param("chunk"))
 	if err != nil {
 		return fleet.FieldError("path.chunkNum", "is %q, want a number", c.Param("chunk"))
