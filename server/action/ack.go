@@ -179,7 +179,7 @@ func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool
 		if a.Type == agentapi.ActionMigrate {
 			reason = "migrated"
 		}
-		unenroll(agent, now, reason)
+		agent.Unenroll(reason, now)
 		return fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": a.ID})}, true
 	}
 	return fleet.Event{}, false

@@ -66,6 +66,7 @@ type Service struct {
 	components *store.AgentPosition // the last one of those whose components are upgraded
 	carrying   carrying
 	page       int // of agents; zero: judgeSize
+	leavers    leavers
 }
 
 // Trust decides which packages the publishers have signed.

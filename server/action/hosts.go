@@ -244,6 +244,8 @@ func (h *hostReader) ended(r fleet.HistoryRecord) Host {
 // answered returns how the action stands on an agent by its result.
 func (h *hostReader) answered(r fleet.Result) Host {
 	switch {
+	case r.Withdrawn():
+		return Host{State: HostStopped, Since: &r.Timestamp, Text: fleet.Sentence(r.WithdrawnWhy())}
 	case r.Error != "":
 		return Host{State: HostState(fleet.ProgressFailed), Since: &r.Timestamp, Reason: r.Error}
 	case h.isUpgrade():
@@ -272,8 +274,9 @@ func (h *hostReader) unrecorded(a *fleet.Agent, r fleet.Result, answered bool) H
 		host.Since, host.Text = h.status.CancelledAt, "The action was cancelled before it was done."
 	case a == nil:
 		host.Text = "The agent was removed before it was done."
-	case !a.Active:
-		host.Since, host.Text = a.UnenrolledAt, "The agent was unenrolled before it was done."
+	case a.HasLeft():
+		left, _ := a.Left()
+		host.Since, host.Text = left.At, fleet.Sentence(left.NoOutcome())
 	case h.status.Expired(h.now):
 		host.Since, host.Text = h.status.Expiration, "The action expired before the agent answered."
 	default:

@@ -94,7 +94,7 @@ func TestHostsOfAnUpgradeHaveTheOutcomesThatItsStatusCounts(t *testing.T) {
 	}
 	if want := "bad: UPG_REQUESTED disk full\n" +
 		"again:  Another order replaced the upgrade before it was done.\n" +
-		"left:  The agent was unenrolled before it was done.\n" +
+		"left:  There is no outcome, since the agent is unenrolled.\n" +
 		"removed:  The agent was removed before it was done.\n" +
 		"newer: refused " + w.result(a, "newer").Error + "\n"; texts != want {
 		t.Errorf("the reasons are\n%swant\n%s", texts, want)

@@ -78,7 +78,8 @@ func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Ti
 		},
 	}
 	if o.Revoke {
-		do.begin = func(a *fleet.Agent) { unenroll(a, now, "revoked") }
+		do.check = (*fleet.Agent).CheckRevoke
+		do.begin = func(a *fleet.Agent) { a.Unenroll("revoked", now) }
 		do.done = "its keys were revoked"
 		do.begun = func(a *fleet.Agent) bool { return !a.Active && a.UnenrolledAt != nil && a.UnenrolledAt.Equal(now) }
 	}
@@ -87,9 +88,4 @@ func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Ti
 		do.check = managedForceable(do.check)
 	}
 	return do, err
-}
-
-func unenroll(a *fleet.Agent, now time.Time, reason string) {
-	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
-	a.AccessKeyHash, a.WatcherKeyHash = "", "" // no secret matches it
 }

@@ -613,13 +613,14 @@ func (e GroupStopKind) Valid() bool {
 
 // Defines values for Health.
 const (
-	HealthDegraded   Health = "degraded"
-	HealthEnrolling  Health = "enrolling"
-	HealthFailed     Health = "failed"
-	HealthHealthy    Health = "healthy"
-	HealthInactive   Health = "inactive"
-	HealthOffline    Health = "offline"
-	HealthUnenrolled Health = "unenrolled"
+	HealthDegraded    Health = "degraded"
+	HealthEnrolling   Health = "enrolling"
+	HealthFailed      Health = "failed"
+	HealthHealthy     Health = "healthy"
+	HealthInactive    Health = "inactive"
+	HealthOffline     Health = "offline"
+	HealthUnenrolled  Health = "unenrolled"
+	HealthUninstalled Health = "uninstalled"
 )
 
 // Valid indicates whether the value is a known member of the Health enum.
@@ -638,6 +639,8 @@ func (e Health) Valid() bool {
 	case HealthOffline:
 		return true
 	case HealthUnenrolled:
+		return true
+	case HealthUninstalled:
 		return true
 	default:
 		return false
@@ -1957,7 +1960,7 @@ type Agent struct {
 	// FailedVersions Versions that failed on the host, the latest first
 	FailedVersions *[]FailedVersion `json:"failed_versions,omitempty"`
 
-	// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+	// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
 	Health             *Health    `json:"health,omitempty"`
 	Id                 string     `json:"id"`
 	LastCheckin        *time.Time `json:"last_checkin,omitempty"`
@@ -4150,7 +4153,7 @@ type GroupStop struct {
 // GroupStopKind Resuming after failure and drift requires a reason
 type GroupStopKind string
 
-// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+// Health Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
 type Health string
 
 // HealthRule defines model for HealthRule.

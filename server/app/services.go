@@ -244,6 +244,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.actions.CarryOutOrders, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.actions.CarryOutOrders, s.actions.EndOrdersOfLeavers, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

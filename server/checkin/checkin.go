@@ -297,10 +297,7 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 	if has := a.ReportedPolicy(req.AgentPolicyID, req.PolicyRevisionIdx); has != a.Policy() {
 		a.PolicyRev, changed = has.Revision, true
 	}
-	if a.AuditUnenrolledReason != "" {
-		// It reported that it was uninstalled, and checks in again.
-		a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
-	}
+	changed = a.Return() || changed
 	return changed, upgradeChanged
 }
 

@@ -146,7 +146,7 @@ func (s *Service) store(ctx context.Context, a fleet.Agent, id, replaceToken str
 		if err := check(&old, &a); err != nil {
 			return err
 		}
-		return s.endUpgrades(ctx, &old, a.EnrolledAt)
+		return s.endOrders(ctx, &old, a.EnrolledAt)
 	})
 }
 
@@ -173,20 +173,27 @@ func neverSeen(old, a *fleet.Agent) bool {
 	return old.Last.At == nil && a.EnrollmentID != "" && old.EnrollmentID == a.EnrollmentID
 }
 
-// endUpgrades ends the upgrades of an agent that is replaced. Otherwise their actions would wait
-// for an agent that no longer exists.
-func (s *Service) endUpgrades(ctx context.Context, old *fleet.Agent, now time.Time) error {
-	underway := slices.Clone(old.ComponentActions)
-	if old.Upgrading() && old.UpgradeActionID != "" {
-		underway = append(underway, old.UpgradeActionID)
-	}
-	for _, id := range underway {
-		r := fleet.Result{ActionID: id, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: now}
-		if _, err := s.Store.Results().Put(ctx, []fleet.Result{r}); err != nil {
-			return err
+// endOrders ends what is open for an agent that is replaced. Otherwise it would wait for an agent that no
+// longer exists: the new one receives none of it.
+func (s *Service) endOrders(ctx context.Context, old *fleet.Agent, now time.Time) error {
+	var results []fleet.Result
+	end := func(id string) {
+		if slices.ContainsFunc(results, func(r fleet.Result) bool { return r.ActionID == id }) {
+			return
 		}
+		results = append(results, fleet.Result{ActionID: id, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the order was done", Timestamp: now})
 	}
-	return nil
+	for _, id := range old.ComponentActions {
+		end(id)
+	}
+	if old.Upgrading() && old.UpgradeActionID != "" {
+		end(old.UpgradeActionID)
+	}
+	if err := store.EachOpen(ctx, s.Store, old.ID, now, func(act *fleet.Action) { end(act.ID) }); err != nil {
+		return err
+	}
+	_, err := s.Store.Results().Put(ctx, results)
+	return err
 }
 
 // AuditUnenroll records an agent's report that it is gone from its host since a time:

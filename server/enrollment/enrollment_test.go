@@ -284,6 +284,9 @@ func TestEnrollWithReplaceTokenReplacesAgent(t *testing.T) {
 	// The agent is being upgraded when the host is reinstalled.
 	seq, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "up", Type: agentapi.ActionUpgrade, Agents: []string{"web-1"}, Actioned: 1})
 	w.must(err)
+	// It has not answered another order either, which does not mark it.
+	seq, err = w.store.Actions().Create(t.Context(), fleet.Action{ID: "settings", Type: agentapi.ActionSettings, Agents: []string{"web-1"}, Actioned: 1})
+	w.must(err)
 	marked, err := w.store.Agents().Get(t.Context(), "web-1")
 	w.must(err)
 	marked.BeginUpgrade("up", "1.1.0", w.now)
@@ -315,8 +318,10 @@ func TestEnrollWithReplaceTokenReplacesAgent(t *testing.T) {
 	if a.ID != "web-1" || !a.EnrolledAt.Equal(w.now) || a.Upgrading() || a.Last.ActionSeq != seq {
 		t.Errorf("agent is %+v; the old agent's actions must not reach it", a)
 	}
-	if r, err := w.store.Results().Get(t.Context(), "up", "web-1"); err != nil || !strings.Contains(r.Error, "enrolled again") {
-		t.Errorf("the old agent's action has the result %+v, %v", r, err)
+	for _, id := range []string{"up", "settings"} {
+		if r, err := w.store.Results().Get(t.Context(), id, "web-1"); err != nil || !strings.Contains(r.Error, "enrolled again") {
+			t.Errorf("the old agent's action %s has the result %+v, %v", id, r, err)
+		}
 	}
 }
 

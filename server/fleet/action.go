@@ -206,6 +206,9 @@ func Withdrawal(actionID string, a *Agent, why string, now time.Time) Result {
 // Withdrawn reports whether r is a withdrawal.
 func (r Result) Withdrawn() bool { return strings.HasPrefix(r.Error, withdrawn) }
 
+// WithdrawnWhy returns why a withdrawal was made.
+func (r Result) WithdrawnWhy() string { return strings.TrimPrefix(r.Error, withdrawn) }
+
 // Event returns the event that announces the result.
 func (r Result) Event() Event {
 	e, d := r.EventData()

@@ -38,6 +38,9 @@ type Agent struct {
 	UnenrollmentStartedAt *time.Time `json:"unenrollment_started_at,omitempty"`
 	AuditUnenrolledReason string     `json:"audit_unenrolled_reason,omitempty"`
 	AuditUnenrolledTime   *time.Time `json:"audit_unenrolled_time,omitempty"`
+	// OrdersEndedAt is when the orders were ended that were open when the agent left; nil: it has not
+	// left, or they still have to be.
+	OrdersEndedAt *time.Time `json:"orders_ended_at,omitempty"`
 
 	// Last is the state of the last check-in. It is written in bulk, apart from the
 	// rest of the document.

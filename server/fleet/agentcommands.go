@@ -24,7 +24,7 @@ func (a *Agent) Commands(b Blocks, now time.Time) []Command {
 		a.command("diagnostics", firstRefusal(a.CheckEnrolled(), a.CheckDiagnostics())),
 		a.command("reassign", firstRefusal(a.CheckEnrolled(), b.managed())),
 		a.command("tag", firstRefusal(b.managed())),
-		a.command("unenroll", firstRefusal(a.CheckUnenroll(), b.managed(), b.locked())),
+		a.command("unenroll", firstRefusal(a.CheckRevoke(), b.managed(), b.locked())),
 	}
 	list[0].Primary = list[0].Allowed
 	for i := range list {
@@ -87,10 +87,8 @@ func (a *Agent) command(name string, refused error) Command {
 // checkAble returns why the agent can be upgraded to no version, or nil.
 func (a *Agent) checkAble() error {
 	switch {
-	case !a.Active:
-		return Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
-	case a.UnenrollmentStartedAt != nil:
-		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkStays() != nil:
+		return a.checkStays()
 	case a.checkShared() != nil:
 		return a.checkShared()
 	case !a.Host().Elastic.Agent.Upgradeable:
@@ -106,14 +104,6 @@ func (a *Agent) checkIdle() error {
 		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget).unlessForced(CauseUpgrading)
 	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended():
 		return Errorf(Invalid, "agent %s is still being watched after its upgrade to %s", a.ID, a.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
-	}
-	return nil
-}
-
-// CheckEnrolled returns an error unless the agent is enrolled.
-func (a *Agent) CheckEnrolled() error {
-	if !a.Active {
-		return Errorf(Invalid, "agent %s is unenrolled: enrol the host again", a.ID).Because(CauseUnenrolled)
 	}
 	return nil
 }

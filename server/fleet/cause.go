@@ -65,6 +65,7 @@ type Cause string
 const (
 	CauseNotFound       Cause = "not_found"
 	CauseUnenrolled     Cause = "unenrolled"
+	CauseUninstalled    Cause = "uninstalled" // it is gone from its host
 	CauseNotUpgradeable Cause = "not_upgradeable"
 	CausePlatform       Cause = "platform"      // there is no package for its system
 	CauseNotPublished   Cause = "not_published" // there is no package at all
@@ -101,6 +102,7 @@ const (
 // error.
 var causeTexts = map[Cause]string{
 	CauseNotFound: "There is no such agent.", CauseUnenrolled: "The agent is unenrolled, or is being unenrolled.",
+	CauseUninstalled:    "The agent is gone from its host, and follows orders again once the host is enrolled again.",
 	CauseNotUpgradeable: "The agent cannot upgrade itself: it may run in a container, or was not installed.",
 	CauseFailedBefore:   "The version failed on the host before, and the host refuses it.", CauseUpgrading: "An upgrade is under way, or the last one is still being watched.",
 	CauseRunning: "The host runs the version already.", CauseNewer: "The host runs a higher version. It goes down only to a version that it keeps, or that the publishers allow.",

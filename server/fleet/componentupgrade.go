@@ -604,10 +604,8 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 func (a *Agent) checkComponentAble(name string) error {
 	s := a.Of(name)
 	switch {
-	case !a.Active:
-		return Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
-	case a.UnenrollmentStartedAt != nil:
-		return Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkStays() != nil:
+		return a.checkStays()
 	case a.checkShared() != nil:
 		return a.checkShared()
 	case a.Host().Maker == MakerElastic:

@@ -50,7 +50,7 @@ func (a *Agent) Differs() (facts, upgrade bool) {
 		return true, true
 	}
 	facts = a.ID != was.ID || a.PolicyID != was.PolicyID || a.PolicyRev != was.PolicyRev || a.EnrollmentID != was.EnrollmentID || a.Version != was.Version || a.Active != was.Active ||
-		a.AuditUnenrolledReason != was.AuditUnenrolledReason || !a.EnrolledAt.Equal(was.EnrolledAt) ||
+		a.AuditUnenrolledReason != was.AuditUnenrolledReason || (a.OrdersEndedAt == nil) != (was.OrdersEndedAt == nil) || !a.EnrolledAt.Equal(was.EnrolledAt) ||
 		(a.UnenrollmentStartedAt == nil) != (was.UnenrollmentStartedAt == nil) ||
 		!sameTime(a.VersionSince, was.VersionSince) || !sameTime(a.HealthySince, was.HealthySince) ||
 		!slices.Equal(a.Tags, was.Tags) || !bytes.Equal(a.LocalMetadata, was.LocalMetadata) || !bytes.Equal(a.UserMetadata, was.UserMetadata)

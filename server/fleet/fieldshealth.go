@@ -57,8 +57,8 @@ func HealthRules(timeouts map[string]time.Duration, now time.Time) []Rule[Health
 	equals := func(f *kql.Field, v any) kql.Filter { return kql.Equals{Field: f, Value: v} }
 	return []Rule[Health]{
 		{HealthUnenrolled, kql.NotOf{Filter: equals(fieldActive, true)}},
+		{HealthUninstalled, goneFilter()},
 		{HealthInactive, silentTooLong(timeouts, now)},
-		{HealthFailed, kql.AnyOf{equals(fieldAudit, "uninstall"), equals(fieldAudit, "orphaned")}},
 		{HealthOffline, seenBefore(now.Add(-OfflineAfter))},
 		{HealthFailed, equals(fieldCheckinStatus, "error")},
 		{HealthEnrolling, kql.AnyOf{kql.NotOf{Filter: kql.Exists{Field: fieldPolicyRev}}, kql.NotOf{Filter: kql.Exists{Field: fieldLastCheckin}}}},

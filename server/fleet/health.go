@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Health is whether an agent is well, whatever its upgrade does. Kibana's Status mixes the
 // two.
@@ -9,17 +12,19 @@ type Health string
 const (
 	HealthHealthy  Health = "healthy"
 	HealthDegraded Health = "degraded"
-	// HealthFailed: it reports an error, or left its host without being unenrolled.
+	// HealthFailed: it reports an error.
 	HealthFailed  Health = "failed"
 	HealthOffline Health = "offline"
 	// HealthEnrolling: it has not checked in, or has no revision of its policy yet.
-	HealthEnrolling  Health = "enrolling"
-	HealthInactive   Health = "inactive"
-	HealthUnenrolled Health = "unenrolled"
+	HealthEnrolling Health = "enrolling"
+	HealthInactive  Health = "inactive"
+	// HealthUninstalled: it is gone from its host, and was not unenrolled.
+	HealthUninstalled Health = "uninstalled"
+	HealthUnenrolled  Health = "unenrolled"
 )
 
 // Healths lists all values in display order.
-var Healths = [...]Health{HealthHealthy, HealthDegraded, HealthFailed, HealthOffline, HealthEnrolling, HealthInactive, HealthUnenrolled}
+var Healths = [...]Health{HealthHealthy, HealthDegraded, HealthFailed, HealthOffline, HealthEnrolling, HealthInactive, HealthUninstalled, HealthUnenrolled}
 
 // HealthAt returns the health at now; the first rule that matches decides. inactivity is the
 // policy's timeout, 0 for none.
@@ -28,10 +33,10 @@ func (f StatusFacts) HealthAt(now time.Time, inactivity time.Duration) Health {
 	switch {
 	case !f.Active:
 		return HealthUnenrolled
+	case slices.Contains(GoneFromHost, f.AuditUnenrolledReason):
+		return HealthUninstalled
 	case inactivity > 0 && silent > inactivity:
 		return HealthInactive
-	case f.AuditUnenrolledReason == "uninstall", f.AuditUnenrolledReason == "orphaned":
-		return HealthFailed
 	case silent > OfflineAfter: // what it reported before it fell silent is old
 		return HealthOffline
 	case f.LastCheckinStatus == "error":

@@ -125,7 +125,7 @@ func (o *UpgradeOrder) record(agentID, component, actionID, from, to string, s P
 	}
 	r.ID = historyID(agentID, component, actionID, r.At)
 	if s == ProgressNone {
-		r.Text = textCancelled
+		r.Text = cmp.Or(o.UpgradeEndText, textCancelled)
 	}
 	if d != nil && (s == ProgressFailed || s == ProgressRolledBack) {
 		r.Code, r.Reason = failureCode(d), cause(d)

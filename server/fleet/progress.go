@@ -94,6 +94,8 @@ type UpgradeOrder struct {
 	UpgradeWhy string `json:"upgrade_why,omitempty"`
 	// UpgradeEndedAt is when it was committed, rolled back or cancelled, or failed.
 	UpgradeEndedAt *time.Time `json:"upgrade_ended_at,omitempty"`
+	// UpgradeEndText is why it stopped without an outcome, as a sentence; empty: it was cancelled.
+	UpgradeEndText string `json:"upgrade_end_text,omitempty"`
 	// UpgradePhases are its states, oldest first.
 	UpgradePhases []Phase `json:"upgrade_phases,omitempty"`
 	// UpgradeUnreported is since when the agent has checked in without a report of the upgrade,
@@ -149,13 +151,14 @@ func (o *UpgradeOrder) orderedBy(by Orderer, start *time.Time, now time.Time) {
 	if start != nil && start.After(now) {
 		first = ProgressScheduled
 	}
+	o.UpgradeEndText = ""
 	o.UpgradeBy, o.UpgradeRollout, o.UpgradeWhy, o.UpgradePhases = by.By, by.Rollout, shortReason(by.Why), []Phase{{State: first, At: now}}
 }
 
 // note records that the upgrade has come into a state, of which text may say more. An upgrade
 // without a state was cancelled.
 func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
-	o.UpgradeEndedAt = nil
+	o.UpgradeEndedAt, o.UpgradeEndText = nil, ""
 	if s == ProgressNone || s.Ended() {
 		o.UpgradeEndedAt, o.UpgradeUnreported = &now, nil
 	}

@@ -21,10 +21,10 @@ func TestHealthAtFirstMatchWins(t *testing.T) {
 		facts StatusFacts
 	}{
 		{HealthUnenrolled, from(func(*StatusFacts) {})},
-		{HealthInactive, from(func(f *StatusFacts) { f.Active = true })},
-		{HealthFailed, from(func(f *StatusFacts) { f.LastCheckin = ago(13 * day) })},
-		{HealthFailed, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "orphaned" })},
-		{HealthOffline, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "key_revoked" })},
+		{HealthUninstalled, from(func(f *StatusFacts) { f.Active = true })},
+		{HealthUninstalled, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "orphaned" })},
+		{HealthInactive, from(func(f *StatusFacts) { f.AuditUnenrolledReason = "key_revoked" })},
+		{HealthOffline, from(func(f *StatusFacts) { f.LastCheckin = ago(13 * day) })},
 		{HealthFailed, from(func(f *StatusFacts) { f.LastCheckin = ago(time.Minute) })},
 		{HealthEnrolling, from(func(f *StatusFacts) { f.LastCheckinStatus = "degraded" })},
 		{HealthEnrolling, from(func(f *StatusFacts) { f.NoPolicy, f.LastCheckin, f.EnrolledAt = false, nil, *ago(time.Minute) })},

@@ -50,10 +50,8 @@ const (
 func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	var none agentapi.Rollback
 	switch {
-	case !a.Active:
-		return none, Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
-	case a.UnenrollmentStartedAt != nil:
-		return none, Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkStays() != nil:
+		return none, a.checkStays()
 	case a.checkShared() != nil:
 		return none, a.checkShared()
 	case a.Upgrading() && a.UpgradeRollback && a.UpgradeDetails == nil:

@@ -9,7 +9,7 @@ func (a *Agent) HasStaged(component, version string) bool {
 
 // CheckStage returns an error if the agent cannot stage versions, or has this one.
 func (a *Agent) CheckStage(component, version string) error {
-	switch cannot := a.canStage(); {
+	switch cannot := firstRefusal(a.checkStays(), a.canStage()); {
 	case cannot != nil:
 		return cannot
 	case a.HasStaged(component, version):

@@ -183,10 +183,8 @@ func (s *Subject) CheckRollback(to string, now time.Time) (string, error) {
 		return kept.Version, err
 	}
 	switch {
-	case !a.Active:
-		return "", Errorf(Invalid, "agent %s is unenrolled", a.ID).Because(CauseUnenrolled)
-	case a.UnenrollmentStartedAt != nil:
-		return "", Errorf(Invalid, "agent %s is being unenrolled", a.ID).Because(CauseUnenrolled)
+	case a.checkStays() != nil:
+		return "", a.checkStays()
 	case a.checkShared() != nil:
 		return "", a.checkShared()
 	case !s.Reported:
@@ -206,7 +204,7 @@ func (s *Subject) CheckRollback(to string, now time.Time) (string, error) {
 func (s *Subject) ComponentCensus() Census {
 	a := s.Agent
 	c := Census{
-		ID: a.ID, PolicyID: a.PolicyID, Active: a.Active && s.Reported, Version: s.Version, LastCheckin: a.Last.At, Labels: EncodeLabels(a.Labels()),
+		ID: a.ID, PolicyID: a.PolicyID, Active: !a.HasLeft() && s.Reported, Version: s.Version, LastCheckin: a.Last.At, Labels: EncodeLabels(a.Labels()),
 	}
 	if s.VersionSince != nil {
 		c.VersionSince = *s.VersionSince

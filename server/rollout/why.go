@@ -40,6 +40,14 @@ func (s *Service) Why(ctx context.Context, agentID, component, rolloutID string,
 	case fleet.KindOf(err) != fleet.NotFound:
 		return explain.Explanation{}, err
 	}
+	e, err := s.why(ctx, agent, agentID, component, rolloutID, at, now)
+	if err == nil && agent != nil && !at.Before(now) {
+		e.Depart(agent)
+	}
+	return e, err
+}
+
+func (s *Service) why(ctx context.Context, agent *fleet.Agent, agentID, component, rolloutID string, at, now time.Time) (explain.Explanation, error) {
 	if rolloutID == "" {
 		return s.whyLatest(ctx, agent, agentID, component, at, now)
 	}
@@ -194,7 +202,7 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 		return "", nil
 	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
 		return "", nil // no limit holds one target alone; what all wait for is in the document
-	case a == nil || !a.Active:
+	case plan.Gone(a) != "":
 		return fleet.WhyGone, nil
 	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:
 		return fleet.WhyAway, nil

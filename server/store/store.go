@@ -177,8 +177,8 @@ type Agents interface {
 	// Each calls f with every agent that matches the filter, in no particular order. f must
 	// not call the store.
 	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error
-	// Census calls f for every agent that is not unenrolled, in no particular order. f must
-	// not call the store.
+	// Census calls f for every agent that has not left (fleet.Agent.Left), in no particular order. f
+	// must not call the store.
 	Census(ctx context.Context, f func(fleet.Census)) error
 	// Values returns the distinct values of a field among the agents that match the filter.
 	// The field is of type Keyword, Version or Text (then its whole text is the value).
@@ -188,6 +188,9 @@ type Agents interface {
 	// Upgrading returns up to limit agents that are being upgraded and come after the
 	// cursor. The agent whose upgrade started first is first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
+	// Leavers returns up to limit agents that owe ends (fleet.Agent.OwesEnds), by id, from the one
+	// after afterID on. It is cheap if there are none, however many agents have left.
+	Leavers(ctx context.Context, afterID string, limit int) ([]fleet.Agent, error)
 }
 
 // Report holds the changes that follow from one message of an agent, or from its
@@ -740,6 +743,37 @@ func CreateOrReplace(ctx context.Context, agents Agents, a fleet.Agent, check fu
 		_, err = agents.Report(ctx, Report{Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, ActionSeq: a.Last.ActionSeq}})
 		if err == nil || fleet.KindOf(err) != fleet.Conflict {
 			return err
+		}
+	}
+}
+
+// openPage bounds one read of the actions of an agent. Each may have the ids of a whole fleet.
+const openPage = 50
+
+// EachOpen calls f with the actions that name the agent, are neither cancelled nor expired at now, and
+// have no result of it.
+func EachOpen(ctx context.Context, s Store, agentID string, now time.Time, f func(*fleet.Action)) error {
+	for after := int64(0); ; {
+		list, err := s.Actions().Pending(ctx, agentID, after, now, openPage)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			a := &list[i]
+			after = a.Seq
+			if a.CancelledAt != nil {
+				continue
+			}
+			answered, err := s.Results().Answered(ctx, a.ID, []string{agentID})
+			if err != nil {
+				return err
+			}
+			if !answered[agentID] {
+				f(a)
+			}
+		}
+		if len(list) < openPage {
+			return nil
 		}
 	}
 }

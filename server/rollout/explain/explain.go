@@ -190,6 +190,17 @@ func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
 
 func (e *Explanation) add(r Reason) { e.Chain = append(e.Chain, r) }
 
+// Depart lets the explanation of an agent that has left say so first: nothing is done about it any
+// more, and no order reaches it.
+func (e *Explanation) Depart(a *fleet.Agent) {
+	left, ok := a.Left()
+	if !ok {
+		return
+	}
+	e.Summary = fmt.Sprintf("%s %s; before that: %s", a.Hostname(), left.Text, e.Summary)
+	e.Next = "Enrol the host again if it is to follow orders."
+}
+
 // addState adds the state of the rollout, and who declared it.
 func (e *Explanation) addState(r *fleet.Rollout, m moment) {
 	e.add(stateReason(r, m))
@@ -373,9 +384,10 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	add := func(since *time.Time, format string, args ...any) {
 		links = append(links, Reason{Text: fmt.Sprintf(format, args...), Since: since})
 	}
+	left, gone := a.Left()
 	switch seen := a.LastActivity(); {
-	case !a.Active:
-		links = append(links, Reason{Code: fleet.WhyGone, Text: "the agent is unenrolled", Since: a.UnenrolledAt})
+	case gone:
+		links = append(links, Reason{Code: fleet.WhyGone, Text: "the agent " + left.Text, Since: left.At})
 	case a.Last.At == nil:
 		links = append(links, Reason{Code: fleet.WhyNeverSeen, Text: plan.ReasonText(fleet.WhyNeverSeen), Since: &seen})
 	case now.Sub(seen) > fleet.OfflineAfter:

@@ -41,6 +41,17 @@ func assess(t fleet.Target, a *fleet.Agent, component string) assessment {
 	return c
 }
 
+// Gone returns why nothing of a rollout reaches the agent any more, as a clause; empty: something may.
+func Gone(a *fleet.Agent) string {
+	if a == nil {
+		return "the agent was deleted"
+	}
+	if left, ok := a.Left(); ok {
+		return "the agent " + left.Text
+	}
+	return ""
+}
+
 // healthRule returns the plan's health rule with defaults.
 func healthRule(p *fleet.Plan) fleet.HealthRule {
 	h := p.Health
@@ -123,8 +134,8 @@ func (c *assessment) watch() *fleet.Watch {
 func (c *assessment) inFlight() {
 	c.noteReached()
 	switch {
-	case c.agent == nil || !c.agent.Active:
-		c.move(fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled")
+	case Gone(c.agent) != "":
+		c.move(fleet.TargetCancelled, fleet.WhyGone, Gone(c.agent))
 		return
 	case c.endedBadly():
 		return

@@ -157,6 +157,10 @@ func TestAssess(t *testing.T) {
 			happen: []func(p *patient){func(p *patient) { p.agent.Active = false }},
 		},
 		{
+			name: "an agent that is uninstalled on its host", state: fleet.TargetCancelled, code: fleet.WhyGone, says: "uninstalled on its host",
+			happen: []func(p *patient){func(p *patient) { p.agent.AuditUnenrolledReason = "uninstall" }},
+		},
+		{
 			name: "an agent that is deleted", state: fleet.TargetCancelled, code: fleet.WhyGone,
 			happen: []func(p *patient){func(p *patient) { p.agent = nil }},
 		},

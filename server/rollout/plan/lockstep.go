@@ -52,7 +52,7 @@ func ReachedNumber(p agentapi.LockstepPhase) uint8 {
 // are empty if it can. The catalog has the packages of the component. Of a target that is under
 // way only matters whether it is still there and online.
 func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, now time.Time) (code fleet.ReasonCode, text string) {
-	if a == nil || !a.Active || a.UnenrollmentStartedAt != nil {
+	if Gone(a) != "" || a.UnenrollmentStartedAt != nil {
 		return fleet.WhyGone, ""
 	}
 	s := a.Of(p.Component)

@@ -219,7 +219,7 @@ func TestLockstepUndoesEverythingBeforeTheCommit(t *testing.T) {
 		{"a target is unenrolled while it stops", fleet.LockstepStop, func(s *simulation) {
 			s.put(Cancelled, 2)
 			s.targets[2].Code = CodeOf(fleet.WhyGone)
-		}, "host-c (it was unenrolled)"},
+		}, "host-c (it was unenrolled, or is gone from its host)"},
 		{"a target is too slow", fleet.LockstepStop, func(s *simulation) {
 			s.reach(agentapi.LockstepStop, 0)
 			s.wait(11 * time.Minute)
@@ -332,6 +332,7 @@ func TestVerdictsOfTargetsInLockstep(t *testing.T) {
 	}{
 		"ready":                          {func(*fleet.Agent) {}, Pending, ""},
 		"unenrolled":                     {func(a *fleet.Agent) { a.Active = false }, Pending, fleet.WhyGone},
+		"uninstalled":                    {func(a *fleet.Agent) { a.AuditUnenrolledReason = "uninstall" }, Pending, fleet.WhyGone},
 		"being unenrolled, under way":    {func(a *fleet.Agent) { a.UnenrollmentStartedAt = &afternoon }, Upgrading, fleet.WhyGone},
 		"away":                           {func(a *fleet.Agent) { a.Last.At = new(afternoon.Add(-time.Hour)) }, Pending, fleet.WhyAway},
 		"away, under way":                {func(a *fleet.Agent) { a.Last.At = new(afternoon.Add(-time.Hour)) }, Upgrading, fleet.WhyAway},

@@ -59,7 +59,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhySilent:       {"it reached the version and has been silent for longer than usual since", "Check the host; roll it back if the version is at fault."},
 	fleet.WhyCrashLoop:    {"the new version crashed again and again", "Roll it back; do not retry before the cause is known."},
 	fleet.WhyUnhealthy:    {"it runs the version, but reports that it is unhealthy", "Look at its components, then retry it or roll it back."},
-	fleet.WhyGone:         {"it was unenrolled", ""},
+	fleet.WhyGone:         {"it was unenrolled, or is gone from its host", "Enrol the host again if it should have the version."},
 	fleet.WhyLostTarget:   {"somebody else moved it to another version", "Retry it if it should have this version anyway."},
 	fleet.WhyOperator:     {"it was taken out by hand, or its rollout was cancelled", "Retry it, or start another rollout for it."},
 	fleet.WhyExpired:      {"it did not connect while its offer was valid", "Retry it when it is back."},

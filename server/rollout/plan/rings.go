@@ -56,7 +56,7 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 	for i := range agents {
 		a := Candidate{Agent: &agents[i]}
 		runs := a.Of(p.Component)
-		if !a.Active || !runs.Reported || (runs.Version == p.Version && !runs.Upgrading()) || !chosen.Matches(&a) {
+		if a.HasLeft() || !runs.Reported || (runs.Version == p.Version && !runs.Upgrading()) || !chosen.Matches(&a) {
 			continue
 		}
 		ring, _ := RingOf(rule, &a)

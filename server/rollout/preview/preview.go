@@ -231,9 +231,10 @@ func (s *builder) skip(a *plan.Candidate, subject *fleet.Subject, code fleet.Rea
 // the version needs nothing, whichever rollout holds its policy.
 func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet.ReasonCode, text string, refused *fleet.Error) {
 	p := s.plan
+	left, gone := a.Left()
 	switch {
-	case !a.Active:
-		return fleet.WhyGone, "is unenrolled", nil
+	case gone:
+		return fleet.WhyGone, left.Text, nil
 	case a.UnenrollmentStartedAt != nil:
 		return fleet.WhyGone, "is being unenrolled", nil
 	case a.Last.At == nil: // a lost answer to an enrolment leaves such an agent, which never comes
@@ -324,7 +325,7 @@ func (s *builder) checkUpgrade(a *plan.Candidate, subject *fleet.Subject) error 
 	if free := host.Muster.FreeBytes; free != nil {
 		like.free = *free
 	}
-	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0 &&
+	quiet := !a.HasLeft() && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil && len(a.FailedVersions) == 0 &&
 		len(a.StagedVersions) == 0 && len(a.Kept.Rollbacks) == 0
 	if quiet && s.upgradeable[like] {
 		return nil
@@ -499,7 +500,7 @@ func (s *builder) share(pre *fleet.Preview) {
 	for i := range s.fleet.Agents {
 		a := &s.fleet.Agents[i]
 		subject := a.Of(s.plan.Component)
-		if !a.Active || !subject.Reported {
+		if a.HasLeft() || !subject.Reported {
 			continue
 		}
 		total++

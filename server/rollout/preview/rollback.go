@@ -74,9 +74,10 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	}
 	// It runs the version, and is being upgraded to another, or may be though that was called off.
 	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.Target != to
+	left, gone := a.Left()
 	switch {
-	case !a.Active:
-		return none, fleet.WhyGone, "is unenrolled"
+	case gone:
+		return none, fleet.WhyGone, left.Text
 	case a.UnenrollmentStartedAt != nil:
 		return none, fleet.WhyGone, "is being unenrolled"
 	case to == "" || to == t.To:

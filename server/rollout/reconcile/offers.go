@@ -152,7 +152,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 			subject = a.Of(run.rollout.Plan.Component)
 		}
 		switch {
-		case a == nil || !a.Active:
+		case plan.Gone(a) != "":
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
 		case !run.mayGoOn(&subject, now) && has(&subject, t):
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)

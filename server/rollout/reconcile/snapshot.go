@@ -220,7 +220,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 	component := run.rollout.Plan.Component
 	changes = slices.DeleteFunc(changes, func(c update) bool {
 		a := agents[c.target.AgentID]
-		if a == nil || !a.Active {
+		if plan.Gone(a) != "" {
 			return false
 		}
 		subject := a.Of(component)
@@ -230,8 +230,8 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 		t := &changes[k].target
 		a := agents[t.AgentID]
 		switch {
-		case a == nil || !a.Active:
-			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled", now)
+		case plan.Gone(a) != "":
+			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, plan.Gone(a), now)
 		case a.Last.At == nil:
 			// A server before this version made it a target.
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNeverSeen, "it has never checked in", now)

@@ -164,6 +164,28 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 	return g.of(hits)
 }
 
+func (g agents) Leavers(ctx context.Context, afterID string, limit int) ([]fleet.Agent, error) {
+	if limit <= 0 {
+		return []fleet.Agent{}, nil
+	}
+	hits, _, err := g.s.c.page(ctx, "list agents that have left", indexAgents, body{
+		"query": body{"bool": body{
+			"filter":               []any{body{"range": body{"id": body{"gt": afterID}}}},
+			"must_not":             []any{body{"exists": body{"field": "orders_ended_at"}}},
+			"should":               []any{body{"term": body{"active": false}}, gone},
+			"minimum_should_match": 1,
+		}},
+		"_source": agentFields, "sort": []any{body{"id": "asc"}},
+	}, 0, limit, agentPage)
+	if err != nil {
+		return nil, err
+	}
+	return g.of(hits)
+}
+
+// gone selects the agents that are gone from their hosts.
+var gone = body{"terms": body{"audit_unenrolled_reason": fleet.GoneFromHost}}
+
 func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet.Agent)) error {
 	query, err := filterQuery(filter)
 	if err != nil {
@@ -334,7 +356,7 @@ func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 		return err
 	}
 	err = g.s.c.walk(ctx, op, indexAgents, body{
-		"query": query, "_source": false,
+		"query": body{"bool": body{"filter": []any{query}, "must_not": []any{gone}}}, "_source": false,
 		"docvalue_fields": append(columns("policy_id", "agent.version", "labels"), dates("version_since", "healthy_since", "last_checkin")...),
 	}, factPage, func(h hit) error {
 		c := fleet.Census{

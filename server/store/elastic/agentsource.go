@@ -18,7 +18,7 @@ func agentSource(a *fleet.Agent, rev int64, last fleet.LastSeen) (map[string]any
 	for name, v := range map[string]any{
 		"id": a.ID, "rev": rev, "access_api_key_id": text(a.AccessKeyID), "enrolled_at": a.EnrolledAt,
 		"hostname": text(a.HostnameOn(host)), "version_key": text(fleet.VersionKey(a.Version)),
-		"version_since": a.VersionSince, "healthy_since": a.HealthySince,
+		"version_since": a.VersionSince, "healthy_since": a.HealthySince, "orders_ended_at": a.OrdersEndedAt,
 	} {
 		fields[name] = v
 	}

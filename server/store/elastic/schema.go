@@ -5,7 +5,7 @@ import "maps"
 // schemaVersion is the version of all mappings. A new version may add fields and indices,
 // but never change the type of a field, so that servers of two versions can run concurrently
 // during an upgrade.
-const schemaVersion = 6
+const schemaVersion = 7
 
 // oldestReader is the lowest schema whose programs can work with what this one has written,
 // once the indices say that they have it. It is below schemaVersion if the new fields and
@@ -64,7 +64,7 @@ func with(properties, more body) body {
 var schemas = map[string]body{
 	indexAgents: with(queryProperties(), body{
 		"id": keyword, "rev": long, "access_api_key_id": keyword, "action_seq_no": long, "last_activity": date, "upgrading_since": date,
-		"hostname": keyword, "version_key": keyword, "version_since": date, "healthy_since": date, "labels": column,
+		"hostname": keyword, "version_key": keyword, "version_since": date, "healthy_since": date, "orders_ended_at": date, "labels": column,
 	}),
 	indexAccessKeys: {"agent_id": keyword},
 	indexActions: {

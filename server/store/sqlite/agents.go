@@ -53,9 +53,9 @@ type upgradeTimes struct {
 // factColumns are the columns of facts except rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
 	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named, policy_rev, enrollment_id, components_since,
-	upgrade_status, upgrade_phase, os_type`
+	upgrade_status, upgrade_phase, os_type, owes_ends`
 
-const factCount = 23
+const factCount = 24
 
 // factSlots are the parameters ?2, ?3, … for factColumns. ?1 is the rid.
 var factSlots = func() string {
@@ -143,7 +143,7 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
 		sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
 		times.componentsSince,
-		string(times.status), string(times.phase), osType(a),
+		string(times.status), string(times.phase), osType(a), a.OwesEnds(),
 	}, nil
 }
 
@@ -350,6 +350,11 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 		since, after.ID, max(limit, 0))
 }
 
+func (g agents) Leavers(ctx context.Context, afterID string, limit int) ([]fleet.Agent, error) {
+	return g.many(ctx, 0, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN agent_last_seen l ON l.rid = f.rid
+		WHERE f.owes_ends = 1 AND f.id > ? ORDER BY f.id LIMIT ? + 0`, afterID, max(limit, 0))
+}
+
 // many reads the agents of a fixed query. expected is about how many there are.
 func (g agents) many(ctx context.Context, expected int, query string, args ...any) ([]fleet.Agent, error) {
 	out := make([]fleet.Agent, 0, expected)
@@ -515,7 +520,7 @@ func updateAgentKey(t *tx, row agentRow) error {
 // which a row differs from the given values, as the sum of their bits. Most changes of a
 // document change no fact.
 var factGroups, factsDiffer = newFactGroups(
-	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id", "os_type"},
+	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named", "enrollment_id", "os_type", "owes_ends"},
 	[]string{"version_key", "version", "version_since"},
 	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags", "components_since", "upgrade_status", "upgrade_phase"},
 	[]string{"policy_rev"}, // a change of a policy changes it alone, of all its agents

@@ -27,7 +27,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 // censusQuery returns the document in place of labels that have not been written yet. A
 // document begins with a brace, which labels escape as %7B.
 const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, l.last_checkin,
-	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinLastSeen + ` WHERE f.active`
+	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinLastSeen + ` WHERE f.active AND f.audit_unenrolled NOT IN ('uninstall', 'orphaned')`
 
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 	return g.s.each(ctx, censusQuery, nil, func(scan scan) error {

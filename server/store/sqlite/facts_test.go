@@ -62,7 +62,10 @@ func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 				func() { a.BeginUpgrade(text(), "2.0.0", recordStart) },
 				func() { a.UpgradeStartedAt, a.UpgradedAt = at(), at() },
 				func() { a.UnenrollmentStartedAt = at() },
-				func() { a.AuditUnenrolledReason = text() },
+				func() {
+					a.AuditUnenrolledReason = rapid.SampledFrom([]string{"", "uninstall", "key_revoked"}).Draw(t, "reason")
+				},
+				func() { a.OrdersEndedAt = at() },
 				func() { a.Tags = []string{text()} },
 			}).Draw(t, "change")()
 		}

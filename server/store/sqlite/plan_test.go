@@ -34,6 +34,8 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(err)
 	_, err = s.Agents().Upgrading(ctx, store.UpgradingSince{}, 1)
 	must(err)
+	_, err = s.Agents().Leavers(ctx, "", 1)
+	must(err)
 	must(s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now}, {AgentID: "a", At: now.Add(-1), ActionSeq: 1}}))
 	_, err = s.Actions().Create(ctx, fleet.Action{ID: "x", Agents: []string{"a"}})
 	must(err)

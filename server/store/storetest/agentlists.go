@@ -321,6 +321,64 @@ func testAgentLists(t *testing.T, cfg Config) {
 		}
 	})
 
+	t.Run("Leavers returns the agents that have left and whose orders were not ended", func(t *testing.T) {
+		s := cfg.open(t)
+		// By id: what is done to the agent, and whether it then owes ends.
+		cases := []struct {
+			id     string
+			change func(*fleet.Agent)
+			owes   bool
+		}{
+			{"a-stays", func(*fleet.Agent) {}, false},
+			{"b-revoked", func(a *fleet.Agent) { a.Active = false }, true},
+			{"c-uninstalled", func(a *fleet.Agent) { a.AuditUnenrolledReason = "uninstall" }, true},
+			{"d-orphaned", func(a *fleet.Agent) { a.AuditUnenrolledReason = "orphaned" }, true},
+			{"e-key-revoked", func(a *fleet.Agent) { a.AuditUnenrolledReason = "key_revoked" }, false},
+			{"f-ended", func(a *fleet.Agent) { a.Active, a.OrdersEndedAt = false, atPtr(time.Hour) }, false},
+			{"g-uninstalled", func(a *fleet.Agent) { a.AuditUnenrolledReason = "uninstall" }, true},
+		}
+		var want []string
+		for _, c := range cases {
+			must(t, s.Agents().Create(ctx, agent(c.id)))
+			a := value(s.Agents().Get(ctx, c.id))(t)
+			c.change(&a)
+			value(s.Agents().Update(ctx, a))(t)
+			if c.owes {
+				want = append(want, c.id)
+			}
+		}
+		leavers := func(after string, limit int) []string {
+			got, err := s.Agents().Leavers(ctx, after, limit)
+			must(t, err)
+			return ids(got)
+		}
+		cfg.eventually(t, func() error { return differs(leavers("", 9), want) })
+		equal(t, leavers("", 2), want[:2])
+		equal(t, leavers(want[1], 9), want[2:])
+		equal(t, len(leavers("", 0)), 0)
+		var seen []string
+		must(t, s.Agents().Census(ctx, func(c fleet.Census) { seen = append(seen, c.ID) }))
+		slices.Sort(seen)
+		equal(t, seen, []string{"a-stays", "e-key-revoked"})
+
+		// One that returns has not left, and may leave again.
+		for _, ended := range []bool{true, false} {
+			a := value(s.Agents().Get(ctx, "g-uninstalled"))(t)
+			if a.AuditUnenrolledReason = "uninstall"; ended {
+				a.OrdersEndedAt = atPtr(time.Hour)
+			} else {
+				a.Return()
+				a.AuditUnenrolledReason = "uninstall"
+			}
+			value(s.Agents().Update(ctx, a))(t)
+			left := want[:3]
+			if !ended {
+				left = want
+			}
+			cfg.eventually(t, func() error { return differs(leavers("", 9), left) })
+		}
+	})
+
 	t.Run("lists reflect updates, touches and deletions", func(t *testing.T) {
 		s := cfg.open(t)
 		for _, id := range []string{"a", "b", "c"} {

@@ -30,6 +30,7 @@ func fullAgent(id string) fleet.Agent {
 	a.UnenrolledAt, a.UnenrolledReason = atPtr(time.Hour), "manual"
 	a.UnenrollmentStartedAt = atPtr(time.Minute)
 	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", atPtr(2*time.Hour)
+	a.OrdersEndedAt = atPtr(3 * time.Hour)
 	a.Last = fleet.LastSeen{At: atPtr(time.Second + 250*time.Millisecond), Status: "degraded", Message: "half of it runs <&> äöü", ActionSeq: 1 << 40}
 	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
 	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
@@ -41,7 +42,7 @@ func fullAgent(id string) fleet.Agent {
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
 	a.UpgradeOrder = fleet.UpgradeOrder{
-		UpgradeBy: "ann", UpgradeRollout: &fleet.OrderRollout{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute),
+		UpgradeBy: "ann", UpgradeRollout: &fleet.OrderRollout{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute), UpgradeEndText: "It left.",
 		UpgradePhases: []fleet.Phase{{State: fleet.ProgressSent, At: at(3 * time.Minute)}, {State: fleet.ProgressScheduled, At: at(4 * time.Minute), Text: "no route"}},
 	}
 	a.UpgradeRollback, a.UpgradeEndReported, a.UpgradedAt = true, true, atPtr(4*time.Minute)

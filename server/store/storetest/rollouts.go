@@ -650,6 +650,7 @@ func testCensus(t *testing.T, cfg Config) {
 		census(t, s, map[string]fleet.Census{})
 		full, plain, gone := fullAgent("full"), agent("plain"), agent("gone")
 		full.Tags = []string{"site=München & co", "prod"}
+		full.AuditUnenrolledReason = ""
 		gone.Active = false
 		for _, a := range []fleet.Agent{full, plain, gone} {
 			must(t, s.Agents().Create(ctx, a))

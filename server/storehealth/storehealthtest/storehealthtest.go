@@ -132,6 +132,10 @@ func (a agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	return err
 }
 
+func (a agents) Leavers(ctx context.Context, afterID string, limit int) ([]fleet.Agent, error) {
+	return through(ctx, a.s, "agents.leavers", func() ([]fleet.Agent, error) { return a.Agents.Leavers(ctx, afterID, limit) })
+}
+
 func (a agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
 	return through(ctx, a.s, "agents.upgrading", func() ([]fleet.Agent, error) { return a.Agents.Upgrading(ctx, after, limit) })
 }

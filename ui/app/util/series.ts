@@ -32,11 +32,11 @@ export function versionLines(series: Pick<Series, "versions">): ChartLine[] {
 }
 
 /** Lowest in a stack come the hosts that somebody must look at. */
-export const HEALTHS: readonly Health[] = ["failed", "degraded", "offline", "enrolling", "healthy", "inactive", "unenrolled"];
+export const HEALTHS: readonly Health[] = ["failed", "degraded", "offline", "enrolling", "healthy", "inactive", "uninstalled", "unenrolled"];
 
 /** healthColor is a variable of app.css. Hosts that are not offline, but away for good, are fainter. */
 export function healthColor(health: Health): string {
-  if (health === "inactive" || health === "unenrolled") return "--line";
+  if (health === "inactive" || health === "uninstalled" || health === "unenrolled") return "--line";
   return `--${healthTone(health)}-fill`;
 }
 

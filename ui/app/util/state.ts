@@ -5,11 +5,11 @@ import type { Health, Progress, ProgressState, RolloutState } from "~/api/types"
 export type Tone = "ok" | "move" | "watch" | "wait" | "bad" | "away";
 
 export const healthWord: Record<Health, string> = {
-  healthy: "Healthy", degraded: "Degraded", failed: "Failed", offline: "Offline", enrolling: "Enrolling", inactive: "Inactive", unenrolled: "Unenrolled",
+  healthy: "Healthy", degraded: "Degraded", failed: "Failed", offline: "Offline", enrolling: "Enrolling", inactive: "Inactive", uninstalled: "Uninstalled", unenrolled: "Unenrolled",
 };
 
 const healthTones: Record<Health, Tone> = {
-  healthy: "ok", degraded: "wait", failed: "bad", offline: "away", enrolling: "move", inactive: "away", unenrolled: "away",
+  healthy: "ok", degraded: "wait", failed: "bad", offline: "away", enrolling: "move", inactive: "away", uninstalled: "away", unenrolled: "away",
 };
 
 /** A newer server may have values that this page does not know; they are shown as they are. */

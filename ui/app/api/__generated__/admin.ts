@@ -3265,10 +3265,10 @@ export interface components {
             item: components["schemas"]["Agent"];
         };
         /**
-         * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error, or has left its host without being unenrolled. enrolling: it has not checked in, or has no policy yet.
+         * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
          * @enum {string}
          */
-        Health: "healthy" | "degraded" | "failed" | "offline" | "enrolling" | "inactive" | "unenrolled";
+        Health: "healthy" | "degraded" | "failed" | "offline" | "enrolling" | "inactive" | "uninstalled" | "unenrolled";
         /**
          * @description How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
          * @enum {string}

@@ -11,7 +11,7 @@ import classes from "./Badge.module.css";
 const tones: Record<Tone, Icon> = { ok: IconCircleCheck, move: IconLoader2, watch: IconEye, wait: IconHourglass, bad: IconCircleX, away: IconCircleDashed };
 
 const healthIcons: Record<Health, Icon> = {
-  healthy: IconCircleCheck, degraded: IconAlertTriangle, failed: IconCircleX, offline: IconPlugConnectedX, enrolling: IconLoader2, inactive: IconCircleMinus, unenrolled: IconCircleMinus,
+  healthy: IconCircleCheck, degraded: IconAlertTriangle, failed: IconCircleX, offline: IconPlugConnectedX, enrolling: IconLoader2, inactive: IconCircleMinus, uninstalled: IconCircleMinus, unenrolled: IconCircleMinus,
 };
 
 const progressIcons: Record<ProgressState, Icon> = {
