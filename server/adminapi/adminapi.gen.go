@@ -2277,6 +2277,9 @@ type BulkActionResponse struct {
 
 	// Count Number of agents that would get the action
 	Count *int `json:"count,omitempty"`
+
+	// Warnings Muster only: which of the agents are targets of active rollouts, which go on with them
+	Warnings *[]string `json:"warnings,omitempty"`
 }
 
 // BulkDiagnosticsRequest defines model for BulkDiagnosticsRequest.
@@ -5102,6 +5105,12 @@ type Reason struct {
 // ReassignRequest defines model for ReassignRequest.
 type ReassignRequest struct {
 	PolicyId string `json:"policy_id"`
+}
+
+// Reassigned defines model for Reassigned.
+type Reassigned struct {
+	// Warnings Muster only: the active rollouts that the agent is a target of, which go on with it
+	Warnings *[]string `json:"warnings,omitempty"`
 }
 
 // RequiredVersion defines model for RequiredVersion.

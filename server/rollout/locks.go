@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -125,6 +126,45 @@ func (l Locks) Holders(ctx context.Context, component string, agents []fleet.Age
 		}
 	}
 	return locked, nil
+}
+
+// Notices says which of the agents are targets of active rollouts, a sentence for each rollout. What
+// changes an agent, such as another policy or other tags, does not take it out of them.
+func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
+	components, err := s.locks().Components(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[preview.Holder]int{}
+	for _, component := range append([]string{""}, components...) {
+		held, err := s.locks().holders(ctx, component)
+		if err != nil || len(held) == 0 {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for part := range slices.Chunk(ids, targetChunk) {
+			agents, err := s.Store.Agents().GetMany(ctx, part)
+			if err != nil {
+				return nil, err
+			}
+			holders, err := s.locks().Holders(ctx, component, agents)
+			if err != nil {
+				return nil, err
+			}
+			for _, h := range holders {
+				counts[h]++
+			}
+		}
+	}
+	var out []string
+	for h, n := range counts {
+		out = append(out, fmt.Sprintf("%s of the active rollout “%s” (%s), whose targets were fixed when it was started: it goes on with them; skip them there if it should not",
+			plan.Count(n, "agent is a target", "agents are targets"), h.Name, h.ID))
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // addTargets adds those of the agents that belong to the rollout.

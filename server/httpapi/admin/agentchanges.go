@@ -58,13 +58,16 @@ func (h *Handlers) reassignAgent(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	_, err := h.Actions.Reassign(c.Request.Context(), action.ReassignOrder{
-		PolicyID: req.PolicyId, AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
-	})
+	ids := []string{c.Param("agentId")}
+	notices, err := h.Rollouts.Notices(c.Request.Context(), ids) // before: rollouts are found by the policy
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.Empty{})
+	_, err = h.Actions.Reassign(c.Request.Context(), action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Single: true, Actor: actor(c)})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.Reassigned{Warnings: filled(notices)})
 	return nil
 }
 
@@ -77,7 +80,7 @@ func (h *Handlers) bulkReassign(c *gin.Context) error {
 	if err := h.Actions.CheckPolicy(ctx, req.PolicyId); err != nil {
 		return err
 	}
-	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+	return h.bulkWith(c, req.Agents, req.IncludeInactive, req.DryRun, h.Rollouts.Notices, func(ids []string, selected bool) (fleet.Action, error) {
 		return h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Selected: selected, Actor: actor(c)})
 	})
 }
@@ -87,7 +90,7 @@ func (h *Handlers) bulkTag(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
+	return h.bulkWith(c, req.Agents, req.IncludeInactive, req.DryRun, h.Rollouts.Notices, func(ids []string, selected bool) (fleet.Action, error) {
 		return h.Actions.Tag(c.Request.Context(), action.TagsOrder{
 			Add: deref(req.TagsToAdd), Remove: deref(req.TagsToRemove), AgentIDs: ids, Selected: selected, Actor: actor(c),
 		})

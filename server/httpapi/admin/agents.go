@@ -266,15 +266,38 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 // bulk answers a call for the agents that it names or selects. create creates the action for
 // them, unless the call is a dry run.
 func (h *Handlers) bulk(c *gin.Context, agents json.RawMessage, includeInactive, dryRun *bool, create func(ids []string, selected bool) (fleet.Action, error)) error {
-	ids, selected, err := h.selection(c.Request.Context(), agents, includeInactive)
+	none := func(context.Context, []string) ([]string, error) { return nil, nil }
+	return h.bulkWith(c, agents, includeInactive, dryRun, none, create)
+}
+
+// bulkWith is bulk whose answer has what notices says of the agents.
+func (h *Handlers) bulkWith(c *gin.Context, agents json.RawMessage, includeInactive, dryRun *bool, notices func(context.Context, []string) ([]string, error), create func(ids []string, selected bool) (fleet.Action, error)) error {
+	ctx := c.Request.Context()
+	ids, selected, err := h.selection(ctx, agents, includeInactive)
 	if err != nil {
 		return err
 	}
-	if isSet(dryRun) {
-		return h.answerFound(c, ids)
+	said, err := notices(ctx, ids) // before the change: rollouts are found by the agents' policies
+	if err != nil {
+		return err
 	}
-	a, err := create(ids, selected)
-	return answerAction(c, a, err)
+	out := adminapi.BulkActionResponse{Warnings: filled(said)}
+	if isSet(dryRun) {
+		n, err := h.Actions.Found(ctx, ids)
+		if err != nil {
+			return err
+		}
+		c.Set(dryKey, true)
+		out.Count = &n
+	} else {
+		a, err := create(ids, selected)
+		if err != nil {
+			return err
+		}
+		out.ActionId = &a.ID
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
 }
 
 // answerAction answers with the id of an action, or returns err.

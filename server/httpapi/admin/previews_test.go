@@ -157,3 +157,54 @@ func TestRolloutGridAnswersOnlyWhatIsNew(t *testing.T) {
 		t.Errorf("the same grid again, with the tag %q: %d %s, %v", tag, again.Status, again.Body, err)
 	}
 }
+
+// A rollout goes on with its targets, whatever their policy and tags are by then: the calls that
+// change these say so.
+func TestReassignAndTagSayWhichRolloutsGoOn(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	target, free := s.Enroll("target", "1.0.0"), s.Enroll("free", "1.0.0")
+	target.MustCheckin(nil)
+	free.MustCheckin(nil)
+	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0", map[string]any{"select": map[string]any{"agents": []string{target.ID}}})))
+	path := "/api/v1/rollouts/" + r.Id
+	tag := func(dry bool, ids ...string) []string {
+		t.Helper()
+		got := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_update_agent_tags", map[string]any{"agents": ids, "tagsToRemove": []string{"x"}, "dryRun": dry}))
+		if dry != (got.Count != nil) || dry == (got.ActionId != nil) {
+			t.Errorf("dry run %v: %+v", dry, got)
+		}
+		if got.Warnings == nil {
+			return nil
+		}
+		return *got.Warnings
+	}
+	if said := tag(false, target.ID); said != nil {
+		t.Errorf("before the rollout it says %q", said)
+	}
+	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
+	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
+	for _, dry := range []bool{true, false} {
+		if said := tag(dry, target.ID, free.ID); len(said) != 1 || !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.Id+")") {
+			t.Errorf("dry run %v: it says %q", dry, said)
+		}
+	}
+	if said := tag(false, free.ID); said != nil {
+		t.Errorf("of another agent it says %q", said)
+	}
+	policy := made[adminapi.Policy](t, s.Admin("POST", "/api/fleet/agent_policies", map[string]any{"name": "Lab", "namespace": "default"})).Id
+	for id, want := range map[string]int{target.ID: 1, free.ID: 0} {
+		got := apptest.Decode[adminapi.Reassigned](t, s.Admin("POST", "/api/fleet/agents/"+id+"/reassign", map[string]any{"policy_id": policy}))
+		if n := len(orNone(got.Warnings)); n != want {
+			t.Errorf("reassigned, %s has the warnings %v", id, got.Warnings)
+		}
+	}
+}
+
+func orNone(list *[]string) []string {
+	if list == nil {
+		return nil
+	}
+	return *list
+}

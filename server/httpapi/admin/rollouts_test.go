@@ -218,6 +218,7 @@ func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {
 	refused(t, "starting without a hash", s.Admin("POST", path+"/start", map[string]any{}), 400, "[request body.hash]")
 
 	b := s.Enroll("web-02", "1.0.0")
+	b.MustCheckin(nil)
 	got := s.Admin("POST", path+"/start", map[string]any{"hash": p.Hash})
 	var drift adminapi.DriftRefusal
 	if err := json.Unmarshal(got.Body, &drift); err != nil || got.Status != 409 {
@@ -280,9 +281,9 @@ func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {
 
 func TestInvalidRolloutRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	s := apptest.Start(t)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
-	s.Enroll("web-01", "1.0.0")
+	s.Enroll("web-01", "1.0.0").MustCheckin(nil)
 	id := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0"))).Id
 	other := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0"))).Id
 	hash := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollouts/"+id+"/preview", nil)).Hash

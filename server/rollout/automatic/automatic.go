@@ -32,6 +32,11 @@ const (
 	Interval = 5 * time.Minute
 	// firstRound lets agents check in after a restart of the server.
 	firstRound = time.Minute
+	// heldInterval is between two searches for hosts that are held: nothing of the component runs
+	// there, so they do not wait for a round. After each search the server rests heldRest times
+	// as long as it took, since it reads the agents of the policies with a version in force.
+	heldInterval = 10 * time.Second
+	heldRest     = 20
 	// leaseID is the lease whose holder upgrades.
 	leaseID = "automatic-upgrades"
 	// minSpread is, as in Kibana, from how many agents on they are not upgraded all at once.
@@ -57,8 +62,9 @@ type Service struct {
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	next := time.NewTimer(firstRound)
+	next, held := time.NewTimer(firstRound), time.NewTimer(heldInterval)
 	defer next.Stop()
+	defer held.Stop()
 	defer func() {
 		if err := s.Lease.ReleaseAll(ctx); err != nil {
 			s.Log.Debug("the lease of automatic upgrades expires", "error", err)
@@ -68,6 +74,13 @@ func (s *Service) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-held.C:
+			began := s.Now.UTC()
+			if err := s.JoinHeld(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Warn("hosts that are held wait for the next round", "error", err)
+			}
+			held.Reset(max(heldInterval, heldRest*s.Now.UTC().Sub(began)))
+			continue
 		case <-next.C:
 		}
 		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
@@ -106,7 +119,7 @@ func (s *Service) Round(ctx context.Context) error {
 		return err
 	}
 	for _, p := range installing {
-		if err := s.install(ctx, &p); err != nil {
+		if err := s.install(ctx, &p, wanted); err != nil {
 			return fmt.Errorf("components of policy %s: %w", p.ID, err)
 		}
 	}

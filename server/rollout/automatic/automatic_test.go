@@ -1,6 +1,7 @@
 package automatic_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -274,42 +275,44 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, 1)
-			p, err := w.db.Policies().Get(t.Context(), "web")
-			w.must(err)
-			p.RequiredVersions = nil
-			p.Components = []agentapi.PolicyComponent{{Name: "web", Runtime: "process", Version: "1.5.0", Lockstep: true, InForce: c.inForce}}
-			w.must(w.db.Policies().Update(t.Context(), p))
-			for _, v := range []string{"1.5.0", "2.0.0"} {
-				w.must(w.db.Packages().Create(t.Context(), fleet.Package{
-					File: "muster-component-web-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", Size: 700,
-					SHA512: strings.Repeat("cd", 64), Component: "web", Runtime: "process",
-				}))
-			}
-			raw, err := json.Marshal([]agentapi.Component{{ID: "component-web", ComponentReport: c.reports}})
-			w.must(err)
-			_, err = store.UpdateAgent(t.Context(), w.db.Agents(), "a00", func(a *fleet.Agent) bool {
-				a.Components = raw
-				if c.change != nil {
-					c.change(a)
+		for how, round := range map[string]func(*automatic.Service, context.Context) error{"": (*automatic.Service).Round, ", within seconds": (*automatic.Service).JoinHeld} {
+			t.Run(c.name+how, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, 1)
+				p, err := w.db.Policies().Get(t.Context(), "web")
+				w.must(err)
+				p.RequiredVersions = nil
+				p.Components = []agentapi.PolicyComponent{{Name: "web", Runtime: "process", Version: "1.5.0", Lockstep: true, InForce: c.inForce}}
+				w.must(w.db.Policies().Update(t.Context(), p))
+				for _, v := range []string{"1.5.0", "2.0.0"} {
+					w.must(w.db.Packages().Create(t.Context(), fleet.Package{
+						File: "muster-component-web-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", Size: 700,
+						SHA512: strings.Repeat("cd", 64), Component: "web", Runtime: "process",
+					}))
 				}
-				return true
+				raw, err := json.Marshal([]agentapi.Component{{ID: "component-web", ComponentReport: c.reports}})
+				w.must(err)
+				_, err = store.UpdateAgent(t.Context(), w.db.Agents(), "a00", func(a *fleet.Agent) bool {
+					a.Components = raw
+					if c.change != nil {
+						c.change(a)
+					}
+					return true
+				})
+				w.must(err)
+				w.must(round(w.Service, t.Context()))
+				list := w.rollouts()
+				if len(list) == 0 && !c.want {
+					return
+				}
+				if len(list) != 1 || !c.want {
+					t.Fatalf("rollouts are %+v", list)
+				}
+				if r := list[0]; r.Plan.Version != "2.0.0" || !slices.Equal(r.Plan.Select.Agents, []string{"a00"}) || r.Counts.Total != 1 || r.Plan.Force != c.wantDown || r.Plan.Health.Wait.D() != time.Minute {
+					t.Errorf("the rollout is %+v", r)
+				}
 			})
-			w.must(err)
-			w.must(w.Round(t.Context()))
-			list := w.rollouts()
-			if len(list) == 0 && !c.want {
-				return
-			}
-			if len(list) != 1 || !c.want {
-				t.Fatalf("rollouts are %+v", list)
-			}
-			if r := list[0]; r.Plan.Version != "2.0.0" || !slices.Equal(r.Plan.Select.Agents, []string{"a00"}) || r.Counts.Total != 1 || r.Plan.Force != c.wantDown {
-				t.Errorf("the rollout is %+v", r)
-			}
-		})
+		}
 	}
 }
 

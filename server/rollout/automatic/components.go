@@ -31,6 +31,36 @@ func wanted(c agentapi.PolicyComponent) string {
 	return c.Version
 }
 
+// inForce is wanted where hosts must not run mixed versions.
+func inForce(c agentapi.PolicyComponent) string {
+	version, _ := fleet.InForce(c)
+	return version
+}
+
+// JoinHeld brings hosts that are held to the version in force, if this server holds the lease. It must
+// not be called concurrently with Round.
+func (s *Service) JoinHeld(ctx context.Context) error {
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	policies = slices.DeleteFunc(policies, func(p fleet.Policy) bool {
+		return p.Managed || !slices.ContainsFunc(p.Components, func(c agentapi.PolicyComponent) bool { return inForce(c) != "" })
+	})
+	if len(policies) == 0 {
+		return nil
+	}
+	if held, err := s.Lease.Hold(ctx, leaseID); err != nil || !held {
+		return err
+	}
+	for i := range policies {
+		if err := s.install(ctx, &policies[i], inForce); err != nil {
+			return fmt.Errorf("components of policy %s: %w", policies[i].ID, err)
+		}
+	}
+	return nil
+}
+
 // Install returns the agents on which the wanted version of a component is to be installed. down
 // are those that have a higher one, which needs force. catalog has the component's packages.
 func Install(c agentapi.PolicyComponent, agents []fleet.Agent, catalog fleet.Catalog) (ids, down []string) {
@@ -68,8 +98,9 @@ func isDown(version, installed string) bool {
 	return err == nil && installed != "" && order < 0
 }
 
-// install starts a rollout for each component of a policy that agents of it lack.
-func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
+// install starts a rollout for each component of a policy that agents of it lack, of those of which
+// version returns one.
+func (s *Service) install(ctx context.Context, p *fleet.Policy, version func(agentapi.PolicyComponent) string) error {
 	now := s.Now.UTC()
 	var agents []fleet.Agent
 	err := s.Store.Agents().Each(ctx, store.AgentFilter{PolicyID: p.ID, ActiveOnly: true}, func(a fleet.Agent) {
@@ -81,7 +112,7 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 		return err
 	}
 	for _, c := range p.Components {
-		if wanted(c) == "" {
+		if version(c) == "" {
 			continue
 		}
 		held, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, c.Name)
@@ -118,8 +149,14 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy) error {
 }
 
 func installation(p *fleet.Policy, c agentapi.PolicyComponent, ids []string) fleet.Plan {
-	return spread(fleet.Plan{
+	plan := fleet.Plan{
 		Name: fmt.Sprintf("automatic installation of %s %s on policy %s", c.Name, wanted(c), nameOf(p)), Component: c.Name, Version: wanted(c),
 		Select: fleet.Selector{Agents: ids},
-	})
+	}
+	if inForce(c) != "" {
+		// The other hosts run the version, so their hosts' own observation is enough, and the
+		// next host that is held does not wait for longer.
+		plan.Health.Wait = fleet.Duration(c.Health.Wait())
+	}
+	return spread(plan)
 }

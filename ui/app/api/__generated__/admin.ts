@@ -3700,11 +3700,17 @@ export interface components {
         ActionCreated: {
             actionId: string;
         };
+        Reassigned: {
+            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it */
+            warnings?: string[];
+        };
         /** @description The action that was created, or with dryRun a count */
         BulkActionResponse: {
             actionId?: string;
             /** @description Number of agents that would get the action */
             count?: number;
+            /** @description Muster only: which of the agents are targets of active rollouts, which go on with them */
+            warnings?: string[];
         };
         ActionsCreated: {
             actionIds: string[];
@@ -6996,7 +7002,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Empty"];
+                    "application/json": components["schemas"]["Reassigned"];
                 };
             };
             default: components["responses"]["Error"];
