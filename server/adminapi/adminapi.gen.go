@@ -1913,6 +1913,16 @@ type AddPublisherKeyRequest struct {
 	PublicKey string  `json:"public_key"`
 }
 
+// AdjustRolloutRequest defines model for AdjustRolloutRequest.
+type AdjustRolloutRequest struct {
+	// Failure Crossing either threshold pauses the rollout
+	Failure *FailureRule `json:"failure,omitempty"`
+	Health  *HealthRule  `json:"health,omitempty"`
+	Limits  *Limits      `json:"limits,omitempty"`
+	Pace    *Pace        `json:"pace,omitempty"`
+	Why     *string      `json:"why,omitempty"`
+}
+
 // AdminKey defines model for AdminKey.
 type AdminKey struct {
 	// Active Whether it has not been revoked; it may have expired
@@ -2431,6 +2441,13 @@ type CancelResponse struct {
 		Id        string    `json:"id"`
 		Type      string    `json:"type"`
 	} `json:"item"`
+}
+
+// CancelRolloutRequest defines model for CancelRolloutRequest.
+type CancelRolloutRequest struct {
+	// Now Let go of the hosts in flight, too
+	Now *bool   `json:"now,omitempty"`
+	Why *string `json:"why,omitempty"`
 }
 
 // Cell defines model for Cell.
@@ -5219,6 +5236,9 @@ type Rollout struct {
 	Approved *Decision `json:"approved,omitempty"`
 	Batches  *[]Batch  `json:"batches,omitempty"`
 
+	// CancelledNow Who did something, when and why
+	CancelledNow *Decision `json:"cancelled_now,omitempty"`
+
 	// Causes Its failures by cause, the most frequent first
 	Causes *[]RolloutCause `json:"causes,omitempty"`
 
@@ -7354,11 +7374,14 @@ type DryRunRolloutJSONRequestBody = RolloutPreviewRequest
 // CreateRolloutJSONRequestBody defines body for CreateRollout for application/json ContentType.
 type CreateRolloutJSONRequestBody = CreateRolloutRequest
 
+// AdjustRolloutJSONRequestBody defines body for AdjustRollout for application/json ContentType.
+type AdjustRolloutJSONRequestBody = AdjustRolloutRequest
+
 // ApproveRolloutJSONRequestBody defines body for ApproveRollout for application/json ContentType.
 type ApproveRolloutJSONRequestBody = WhyRequest
 
 // CancelRolloutJSONRequestBody defines body for CancelRollout for application/json ContentType.
-type CancelRolloutJSONRequestBody = WhyRequest
+type CancelRolloutJSONRequestBody = CancelRolloutRequest
 
 // ForceRolloutJSONRequestBody defines body for ForceRollout for application/json ContentType.
 type ForceRolloutJSONRequestBody = WhyRequest

@@ -87,6 +87,19 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.IntSliceVar(&p.rings, "rings", nil, "upgrade only these rings, such as 0,1")
 	f.StringVar(&p.ringBy, "ring-by", "", "label whose value is the ring (default ring)")
 	f.BoolVar(&p.forceRings, "force-rings", false, "upgrade a ring although lower rings do not run the version")
+	p.registerRules(f)
+	f.BoolVar(&p.stateRisk, "acknowledge-state-risk", false, "accept that a breaking migration may leave state which cannot be rolled back")
+	f.BoolVar(&p.forceContinue, "force-continue", false, "with all_at_once: never stop because of failures")
+	f.BoolVar(&p.skipValidation, "skip-validation", false, "with all_at_once: count an agent as done once it runs the version, without watching its health")
+	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
+	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
+	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
+	f.StringVar(&p.away, "away", "", "with lockstep: refuse to begin while targets are offline (default), or exclude them")
+	f.DurationVar(&p.patience, "patience", 0, "with lockstep: how long each phase may take (default 10m)")
+}
+
+// registerRules registers the flags of what may change while a rollout is under way.
+func (p *planFlags) registerRules(f *pflag.FlagSet) {
 	f.IntVar(&p.maxParallel, "max-parallel", 0, "maximum number of agents upgrading at one time (default 500)")
 	f.StringArrayVar(&p.per, "max-per", nil, "maximum number for each value of a label, such as site=5")
 	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default 3); 0 disables the limit")
@@ -96,14 +109,6 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.DurationVar(&p.soak, "soak", 0, "time to wait between batches")
 	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
 	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")
-	f.BoolVar(&p.stateRisk, "acknowledge-state-risk", false, "accept that a breaking migration may leave state which cannot be rolled back")
-	f.BoolVar(&p.forceContinue, "force-continue", false, "with all_at_once: never stop because of failures")
-	f.BoolVar(&p.skipValidation, "skip-validation", false, "with all_at_once: count an agent as done once it runs the version, without watching its health")
-	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
-	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
-	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
-	f.StringVar(&p.away, "away", "", "with lockstep: refuse to begin while targets are offline (default), or exclude them")
-	f.DurationVar(&p.patience, "patience", 0, "with lockstep: how long each phase may take (default 10m)")
 }
 
 // given returns the name of a flag of a plan that is given; empty: none is.

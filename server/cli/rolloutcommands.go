@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // rolloutVerb is a command on a rollout that takes only a reason.
@@ -42,13 +44,6 @@ rest of this rollout: only the exposure budget and operators can pause it then.
 		long: `Promote a rollout: it waits no more for its canaries, their observation and approval, or a
 soak. If failures paused it, it resumes, and failures so far no longer count; later ones
 do. A deadline, windows, freezes, the exposure budget and an operator's pause hold.`,
-	},
-	{
-		name: "cancel", short: "Cancel a rollout; upgrades under way still end", done: "Cancelling rollout %s. Upgrades under way still end.",
-		states: []string{"running", "paused"},
-		long: `Cancel a rollout: it offers no more upgrades and withdraws offers that no agent has
-begun. Upgrades under way still end. Upgraded agents stay upgraded: to move them back,
-use ` + "`muster rollouts rollback`" + ` instead.`,
 	},
 }
 
@@ -112,6 +107,110 @@ that no agent has begun are withdrawn, and upgrades under way still end.`,
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "pause at once and withdraw offers that no agent has begun")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (a *client) newRolloutsCancel() *cobra.Command {
+	var (
+		now    bool
+		why    string
+		follow following
+	)
+	cmd := &cobra.Command{
+		Use:   "cancel ROLLOUT",
+		Short: "Cancel a rollout; upgrades under way still end",
+		Long: `Cancel a rollout: it offers no more upgrades and withdraws offers that no agent has
+begun, and other rollouts may begin on its policies. Upgrades under way still end. It has
+ended when its hosts have said how that ended, half an hour later at the latest: hosts may
+carry out what was delivered to them before the cancellation.
+
+With --now it lets go of the hosts in flight, too: other orders may take them, and it judges
+the health of none any more. --now is also possible while the rollout is being cancelled.
+
+Upgraded agents stay upgraded: to move them back, use ` + "`muster rollouts rollback`" + ` instead.`,
+		Example:           "  muster rollouts cancel ROLLOUT --now --why \"the build is bad\"",
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts("running", "paused", "cancelling"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "cancel"), adminapi.CancelRolloutRequest{Now: &now, Why: &why})
+			if err != nil {
+				return err
+			}
+			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
+				if now {
+					fmt.Fprintf(w, "Cancelling rollout %s. It has let go of its hosts; what was delivered to them still ends.\n", nameAndID(got.Item))
+					return
+				}
+				fmt.Fprintf(w, "Cancelling rollout %s. Upgrades under way still end.\n", nameAndID(got.Item))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&now, "now", false, "let go of the hosts in flight, too")
+	whyFlag(cmd, &why)
+	follow.register(cmd.Flags())
+	return cmd
+}
+
+// adjustRequest is adminapi.AdjustRolloutRequest with the parts of a fleet.Plan.
+type adjustRequest struct {
+	Limits  *fleet.Limits      `json:"limits,omitempty"`
+	Failure *fleet.FailureRule `json:"failure,omitempty"`
+	Health  *fleet.HealthRule  `json:"health,omitempty"`
+	Pace    *fleet.Pace        `json:"pace,omitempty"`
+	Why     string             `json:"why,omitempty"`
+}
+
+func (a *client) newRolloutsAdjust() *cobra.Command {
+	var (
+		flags planFlags
+		why   string
+	)
+	cmd := &cobra.Command{
+		Use:   "adjust ROLLOUT",
+		Short: "Change limits, thresholds, health wait and pace of a rollout under way",
+		Long: `Give a rollout that is under way other limits, failure thresholds, another health wait or
+another pace. What no flag names stays as it is. It takes effect at once, also for agents in
+flight. A paused rollout stays paused.`,
+		Example: `  muster rollouts adjust ROLLOUT --max-parallel 50 --max-failures 5
+  muster rollouts adjust ROLLOUT --health-wait 5m --soak 1h --why "the night is short"`,
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts("running", "paused"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed
+			of := func(names ...string) bool { return slices.ContainsFunc(names, given) }
+			limits, failure := of("max-parallel", "max-per"), of("max-failures", "max-failure-percent", "retries")
+			health, pace := of("health-wait"), of("soak", "pause-on-success", "emergency")
+			if !limits && !failure && !health && !pace {
+				return &usageError{errors.New("nothing to adjust: say what changes, such as --max-parallel 50 (see --help)")}
+			}
+			is, err := call[struct {
+				Item struct {
+					Plan fleet.Plan `json:"plan"`
+				} `json:"item"`
+			}](cmd.Context(), a, http.MethodGet, rolloutPath(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			p := is.Item.Plan
+			if err := flags.override(given, &p); err != nil {
+				return &usageError{err}
+			}
+			req := adjustRequest{Why: why}
+			set(limits, &req.Limits, &p.Limits)
+			set(failure, &req.Failure, &p.Failure)
+			set(health, &req.Health, &p.Health)
+			set(pace, &req.Pace, &p.Pace)
+			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "adjust"), req)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				fmt.Fprintf(w, "Adjusted rollout %s. See what changed with `muster rollouts audit %s`.\n", nameAndID(got.Item), got.Item.Id)
+			})
+		},
+	}
+	flags.registerRules(cmd.Flags())
 	whyFlag(cmd, &why)
 	return cmd
 }

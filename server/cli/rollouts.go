@@ -56,7 +56,7 @@ Commands that follow a rollout (--wait, watch) exit with
 	cmd.AddCommand(
 		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(), a.newRolloutsWatch(),
 		a.newRolloutsTargets(), a.newRolloutsAudit(), a.newRolloutsDelete(), newRolloutsExample(),
-		a.newRolloutsPause(), a.newRolloutsRetry(), a.newRolloutsSkip(), a.newRolloutsRollback(),
+		a.newRolloutsPause(), a.newRolloutsCancel(), a.newRolloutsAdjust(), a.newRolloutsRetry(), a.newRolloutsSkip(), a.newRolloutsRollback(),
 	)
 	for _, verb := range rolloutVerbs {
 		cmd.AddCommand(a.newRolloutsVerb(verb))

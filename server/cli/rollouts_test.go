@@ -101,8 +101,12 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 		}
 		return got.err
 	})
+	o.fails(2, []string{"rollouts", "adjust", id}, "nothing to adjust")
+	o.fails(2, []string{"rollouts", "adjust", id, "--max-parallel", "0"}, "--max-parallel is 0")
+	o.contains(o.run("rollouts", "adjust", id, "--max-parallel", "7", "--soak", "1h", "--why", "the night is short"), "Adjusted rollout")
+	o.contains(o.run("rollouts", "audit", id), "limits.max_parallel from 500 to 7", "pace.soak", "the night is short")
 	o.fails(1, []string{"rollouts", "delete", id}, "only drafts can be deleted")
-	o.fails(5, []string{"rollouts", "cancel", id, "--wait", "--timeout", apptest.WaitLimit.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
+	o.fails(5, []string{"rollouts", "cancel", id, "--now", "--wait", "--timeout", apptest.WaitLimit.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
 	o.fails(5, []string{"rollouts", "watch", id, "-o", "json"}, "was cancelled")
 
 	draft := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id

@@ -52,7 +52,10 @@ type Rollout struct {
 	// Promoted lets it proceed without what it waits for because of its own progress: the
 	// observation of canaries, soak and approval. Windows, freezes and the exposure budget hold.
 	Promoted *Decision `json:"promoted,omitempty"`
-	Forgiven int       `json:"forgiven,omitempty"` // failures that no longer count against the threshold
+	// CancelledNow means that it was cancelled at once: it holds none of its hosts any more, and does not
+	// judge the health of those that run the version.
+	CancelledNow *Decision `json:"cancelled_now,omitempty"`
+	Forgiven     int       `json:"forgiven,omitempty"` // failures that no longer count against the threshold
 	// Orders are the orders not yet carried out, oldest first.
 	Orders []Order `json:"orders,omitempty"`
 
@@ -86,6 +89,12 @@ type Rollout struct {
 	RunningSince *time.Time `json:"running_since,omitempty"`
 	EndedAt      *time.Time `json:"ended_at,omitempty"`
 	Revision     int64      `json:"-"`
+}
+
+// Holds reports whether the rollout holds its policies. One that is being cancelled offers nothing any
+// more, so others may begin while it follows what it has delivered; in lockstep it is being undone.
+func (r *Rollout) Holds() bool {
+	return r.State.Active() && (r.State != RolloutCancelling || r.Plan.Strategy.Kind == LockstepStrategy)
 }
 
 // Staging is how far the targets of a rollout have staged its version. What they have staged
@@ -130,7 +139,7 @@ const (
 	RolloutRolledBack RolloutState = "rolled_back"
 )
 
-// Active reports whether the rollout holds locks on its policies and agents.
+// Active reports whether the rollout is under way; see Rollout.Holds.
 func (s RolloutState) Active() bool {
 	return s == RolloutRunning || s == RolloutPaused || s == RolloutCancelling
 }

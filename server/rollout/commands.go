@@ -191,14 +191,46 @@ func (s *Service) Promote(ctx context.Context, id string, req Request) (fleet.Ro
 // resume by it. What was started is still identified by the hash of the pinned preview, which
 // covers the plan as it was then. If nothing differs, nothing is written.
 func (s *Service) Adjust(ctx context.Context, id string, limits fleet.Limits, failure fleet.FailureRule, health fleet.HealthRule, pace fleet.Pace, req Request) (fleet.Rollout, error) {
+	return s.AdjustParts(ctx, id, Adjustment{&limits, &failure, &health, &pace}, req)
+}
+
+// Adjustment are the parts of a plan that may change while its rollout is under way. A part is
+// complete; nil leaves it as it is.
+type Adjustment struct {
+	Limits  *fleet.Limits      `json:"limits,omitempty"`
+	Failure *fleet.FailureRule `json:"failure,omitempty"`
+	Health  *fleet.HealthRule  `json:"health,omitempty"`
+	Pace    *fleet.Pace        `json:"pace,omitempty"`
+}
+
+// AdjustParts is Adjust of some parts.
+func (s *Service) AdjustParts(ctx context.Context, id string, a Adjustment, req Request) (fleet.Rollout, error) {
+	if a == (Adjustment{}) {
+		return fleet.Rollout{}, fleet.FieldError("body", "names nothing to adjust: say limits, failure, health or pace")
+	}
 	return s.command(ctx, id, req, command{verb: "adjust", name: plan.CommandAdjust, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
-		return adjust(r, limits, failure, health, pace, req, now)
+		p := &r.Plan
+		return adjust(r, deref(a.Limits, p.Limits), deref(a.Failure, p.Failure), deref(a.Health, p.Health), deref(a.Pace, p.Pace), req, now)
 	}})
+}
+
+// deref returns what a part is changed to.
+func deref[T any](part *T, is T) T {
+	if part == nil {
+		return is
+	}
+	return *part
 }
 
 // Cancel makes no more offers; upgrades that have begun continue to their end.
 func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "cancel", name: plan.CommandCancel, decide: cancel})
+}
+
+// CancelNow is Cancel that also lets go of the hosts in flight: other orders may take them, and the
+// rollout judges the health of none any more. What was delivered is followed as by Cancel.
+func (s *Service) CancelNow(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "cancel_now", name: plan.CommandCancelNow, decide: cancelNow})
 }
 
 // Replace is Cancel for the rollout of a declared fleet whose spec has changed. It refuses one that is
@@ -374,6 +406,13 @@ func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
 	}
 	r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
 	return text, nil
+}
+
+func cancelNow(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+	d := req.decision(now)
+	r.CancelledNow = &d
+	r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
+	return "cancelled it at once; it lets go of its hosts", nil
 }
 
 func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {

@@ -17,14 +17,15 @@ type decide = func(r *fleet.Rollout, w Request, now time.Time) (string, error)
 
 // changes are what commands do once they are possible.
 var changes = map[string]decide{
-	plan.CommandPause:    func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, false, w, now) },
-	plan.CommandPauseNow: func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, true, w, now) },
-	plan.CommandResume:   resume,
-	plan.CommandForce:    force,
-	plan.CommandApprove:  approve,
-	plan.CommandPromote:  promote,
-	plan.CommandCancel:   cancel,
-	plan.CommandRetry:    func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) },
+	plan.CommandPause:     func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, false, w, now) },
+	plan.CommandPauseNow:  func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, true, w, now) },
+	plan.CommandResume:    resume,
+	plan.CommandForce:     force,
+	plan.CommandApprove:   approve,
+	plan.CommandPromote:   promote,
+	plan.CommandCancel:    cancel,
+	plan.CommandCancelNow: cancelNow,
+	plan.CommandRetry:     func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) },
 	plan.CommandSkip: func(r *fleet.Rollout, w Request, now time.Time) (string, error) {
 		return skip(r, []string{"a1"}, w, now)
 	},

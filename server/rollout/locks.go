@@ -22,7 +22,7 @@ type Locks struct{ Store store.Store }
 
 func (s *Service) locks() Locks { return Locks{Store: s.Store} }
 
-// holders returns the active rollout that holds each policy, by policy, without the
+// holders returns the rollout that holds each policy, by policy, without the
 // rollouts in except. A rollout of a component holds only that of the policy's agents, and
 // one of agents (component is empty) no components.
 func (l Locks) holders(ctx context.Context, component string, except ...string) (map[string]preview.Holder, error) {
@@ -32,7 +32,9 @@ func (l Locks) holders(ctx context.Context, component string, except ...string) 
 	}
 	held := make(map[string]preview.Holder, len(locking))
 	for policy, r := range locking {
-		held[policy] = holderOf(r)
+		if r.Holds() {
+			held[policy] = holderOf(r)
+		}
 	}
 	return held, nil
 }
@@ -59,7 +61,9 @@ func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]pre
 	return l.holders(ctx, component)
 }
 
-func holderOf(r *fleet.Rollout) preview.Holder { return preview.Holder{ID: r.ID, Name: r.Plan.Name} }
+func holderOf(r *fleet.Rollout) preview.Holder {
+	return preview.Holder{ID: r.ID, Name: r.Plan.Name, Cancelling: !r.Holds()}
+}
 
 // rollouts returns the active rollouts that hold policies, by policy, without those in
 // except.
@@ -93,8 +97,9 @@ func (l Locks) rollouts(ctx context.Context, component string, except ...string)
 }
 
 // Holders returns the rollout that each agent, or its component, belongs to, for agents that
-// are targets, and neither skipped nor cancelled, of the active rollout of their policy. While
-// a rollback holds a policy, so does the rollout that it rolls back.
+// are targets, and neither skipped nor cancelled, of the active rollout of their policy; of one that is
+// being cancelled, only those in flight, and none if that was to be at once. While a rollback holds a
+// policy, so does the rollout that it rolls back.
 func (l Locks) Holders(ctx context.Context, component string, agents []fleet.Agent) (map[string]preview.Holder, error) {
 	locking, err := l.rollouts(ctx, component)
 	if err != nil || len(locking) == 0 {
@@ -169,12 +174,15 @@ func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
 
 // addTargets adds those of the agents that belong to the rollout.
 func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.Holder) error {
+	if r.CancelledNow != nil && !r.Holds() {
+		return nil
+	}
 	targets, err := l.Store.Targets().GetMany(ctx, r.ID, ids)
 	if err != nil {
 		return err
 	}
 	for _, t := range targets {
-		if t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
+		if t.State.InFlight() || r.Holds() && t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
 			locked[t.AgentID] = holderOf(r)
 		}
 	}
@@ -193,6 +201,10 @@ func (l Locks) Locked(ctx context.Context, component string, agents []fleet.Agen
 		subject := "agent " + id
 		if component != "" {
 			subject = "component " + component + " of " + subject
+		}
+		if h.Cancelling {
+			sentences[id] = subject + " is still being upgraded by the rollout “" + h.Name + "” (" + h.ID + "), which is being cancelled: wait until that has ended, or let go of its hosts with `muster rollouts cancel " + h.ID + " --now`"
+			continue
 		}
 		sentences[id] = subject + " belongs to the active rollout “" + h.Name + "” (" + h.ID + "): wait until it has ended, skip the agent there, or cancel the rollout"
 	}
@@ -261,7 +273,7 @@ func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now tim
 		return nil
 	case err != nil:
 		return err
-	case r.State.Active():
+	case r.Holds():
 		return lockedError(l.Component, l.PolicyID, holderOf(&r))
 	case r.State == fleet.RolloutDraft && now.Sub(l.At) <= lockGrace:
 		e := fleet.Errorf(fleet.Conflict, "%s is being started on policy %s: wait until it has ended, or try again in a minute if its start died", plan.Title(&r), l.PolicyID)

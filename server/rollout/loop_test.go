@@ -3,9 +3,12 @@ package rollout_test
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
@@ -128,3 +131,64 @@ func TestReconcilerExecutesCommands(t *testing.T) {
 		}
 	})
 }
+
+// A rollout that is being cancelled holds the hosts in flight only, and none if that was to be at once.
+func TestCancelLetsGoOfPolicies(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b", "c", "d", "e")
+	round := d.reconciler(d.store)
+	ctx := t.Context()
+	r := d.start()
+	round()
+	begun := d.targets(r.ID)[0]
+	d.later(time.Second)
+	d.change(begun.AgentID, func(a *fleet.Agent) {
+		a.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: begun.ActionID, TargetVersion: "1.2.0", State: agentapi.UpgradeExtracting}, d.time())
+	})
+	refused := func(agent string) string {
+		text := ""
+		o := action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.2.0", Force: true}, AgentIDs: []string{agent}}
+		d.must(d.service.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
+			if v.Err != nil {
+				text = v.Err.Error()
+			}
+		}))
+		return text
+	}
+	_, err := d.service.Cancel(ctx, r.ID, kim)
+	d.must(err)
+	for range 3 {
+		round()
+	}
+	if got := d.rollout(r.ID); got.State != fleet.RolloutCancelling || got.Counts.Upgrading != 1 || got.Counts.Withdrawn != 1 || got.Counts.Cancelled != 3 {
+		t.Fatalf("it is %s with %+v", got.State, got.Counts)
+	}
+	if text := refused(d.targets(r.ID)[4].AgentID); text != "" {
+		t.Errorf("an order for a host that is not in flight is refused: %s", text)
+	}
+	now := "muster rollouts cancel " + r.ID + " --now"
+	if text := refused(begun.AgentID); !strings.Contains(text, now) {
+		t.Errorf("an order for a host in flight is refused without saying what works: %q", text)
+	}
+	for name, err := range map[string]error{
+		"promote": second(d.service.Promote(ctx, r.ID, kim)), "force": second(d.service.Force(ctx, r.ID, kim)), "skip": second(d.service.Skip(ctx, r.ID, []string{begun.AgentID}, kim)),
+	} {
+		if err == nil || name != "skip" && !strings.Contains(err.Error(), now) {
+			t.Errorf("%s says %v", name, err)
+		}
+	}
+	other := d.create(called("summer"))
+	if _, err := d.service.Start(ctx, other.ID, d.preview(other).Hash, false, kim); err != nil {
+		t.Errorf("another rollout of its policy cannot start: %v", err)
+	}
+	_, err = d.service.CancelNow(ctx, r.ID, kim)
+	d.must(err)
+	if text := refused(begun.AgentID); text != "" {
+		t.Errorf("after a cancel at once an order is refused: %s", text)
+	}
+	if _, err := d.service.CancelNow(ctx, r.ID, kim); err != nil {
+		t.Errorf("a repeated cancel at once: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -377,6 +377,29 @@ func (h *Handlers) pauseRollout(c *gin.Context) error {
 	})
 }
 
+func (h *Handlers) cancelRollout(c *gin.Context) error {
+	var req struct {
+		whyBody
+		Now bool `json:"now"`
+	}
+	return h.runRollout(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
+		if req.Now {
+			return h.Rollouts.CancelNow(c.Request.Context(), rolloutID(c), w)
+		}
+		return h.Rollouts.Cancel(c.Request.Context(), rolloutID(c), w)
+	})
+}
+
+func (h *Handlers) adjustRollout(c *gin.Context) error {
+	var req struct {
+		whyBody
+		rollout.Adjustment
+	}
+	return h.runRollout(c, decode, &req, func(w rollout.Request) (fleet.Rollout, error) {
+		return h.Rollouts.AdjustParts(c.Request.Context(), rolloutID(c), req.Adjustment, w)
+	})
+}
+
 // command returns a handler for a command that takes only a reason.
 func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {

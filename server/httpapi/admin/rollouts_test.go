@@ -109,7 +109,8 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	})
 	do("POST /api/v1/rollouts/{rolloutId}/approve", nil, id)
 	do("POST /api/v1/rollouts/{rolloutId}/promote", map[string]any{"why": "it is needed today"}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/cancel", nil, id)
+	do("POST /api/v1/rollouts/{rolloutId}/adjust", map[string]any{"limits": map[string]any{"max_parallel": 7}, "why": "the night is short"}, id)
+	do("POST /api/v1/rollouts/{rolloutId}/cancel", map[string]any{"now": true}, id)
 	do("POST /api/v1/rollouts/{rolloutId}/rollback", map[string]any{"scope": "all", "why": "no good"}, rolledOut(t, s, f.ID))
 	do("GET /api/v1/agents/{agentId}/why", nil, g.ID)
 

@@ -24,6 +24,7 @@ const (
 	CommandRetryTargets   = "retry_targets" // those that are named
 	CommandSkip           = "skip"
 	CommandCancel         = "cancel"
+	CommandCancelNow      = "cancel_now" // its hosts are let go of at once
 	CommandRollbackFailed = "rollback_failed"
 	CommandRollbackAll    = "rollback_all"
 )
@@ -31,7 +32,7 @@ const (
 // commandNames are in the order in which a menu shows them.
 var commandNames = []string{
 	CommandStart, CommandApprove, CommandResume, CommandPause, CommandPauseNow, CommandRetry, CommandRetryTargets, CommandSkip, CommandAdjust,
-	CommandPromote, CommandForce, CommandRollbackFailed, CommandRollbackAll, CommandCancel, CommandDelete,
+	CommandPromote, CommandForce, CommandRollbackFailed, CommandRollbackAll, CommandCancel, CommandCancelNow, CommandDelete,
 }
 
 // Around is what commands depend on besides the rollout itself.
@@ -82,7 +83,7 @@ func Commands(r *fleet.Rollout, a Around, now time.Time) []fleet.Command {
 // plan.
 func isDangerous(name string) bool {
 	switch name {
-	case CommandForce, CommandPromote, CommandCancel, CommandRollbackFailed, CommandRollbackAll:
+	case CommandForce, CommandPromote, CommandCancel, CommandCancelNow, CommandRollbackFailed, CommandRollbackAll:
 		return true
 	}
 	return false
@@ -134,6 +135,8 @@ func CheckCommand(name string, r *fleet.Rollout, a Around, now time.Time) *fleet
 		return checkAdjust(r)
 	case CommandCancel:
 		return checkCancel(r)
+	case CommandCancelNow:
+		return checkCancelNow(r)
 	case CommandRetry, CommandRetryTargets:
 		return checkRetry(r, name == CommandRetry)
 	case CommandSkip:
@@ -160,7 +163,10 @@ func checkLive(r *fleet.Rollout, verb string) *fleet.Refusal {
 	case fleet.RolloutDraft:
 		return refusal("has not been started, so there is nothing to %s: start it, or delete it", verb)
 	case fleet.RolloutCancelling:
-		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
+		if r.Holds() || r.CancelledNow != nil {
+			return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
+		}
+		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)
 	}
 	return refusal("has ended (%s), it is too late to %s: roll back, or make another rollout", spaced(string(r.State)), verb)
 }
@@ -341,6 +347,20 @@ func checkCancel(r *fleet.Rollout) *fleet.Refusal {
 		return done("was cancelled")
 	case r.State == fleet.RolloutCancelling:
 		return done("is being cancelled already")
+	}
+	return checkLive(r, "cancel")
+}
+
+func checkCancelNow(r *fleet.Rollout) *fleet.Refusal {
+	switch {
+	case r.State.Active() && r.Lockstep.Running():
+		return refusal("is in lockstep, and holds its hosts until all of them run one version: cancel it without now to undo everything")
+	case r.CancelledNow != nil:
+		return done("was cancelled at once already: %s has done it", r.CancelledNow.By)
+	case r.State == fleet.RolloutCancelled:
+		return done("was cancelled")
+	case r.State == fleet.RolloutCancelling:
+		return nil
 	}
 	return checkLive(r, "cancel")
 }
@@ -533,6 +553,8 @@ func commandWarning(name string, r *fleet.Rollout) string {
 		if r.Counts.Succeeded > 0 {
 			return "Targets that were upgraded stay upgraded: roll back to undo that."
 		}
+	case CommandCancelNow:
+		return "It waits for the health of no host any more, and other orders may take its hosts at once. What was delivered to them still ends as it does there."
 	case CommandRollbackFailed, CommandRollbackAll:
 		if n := r.Counts.RolledBack; n > 0 {
 			return fmt.Sprintf("%s rolled back by the watchers already, and left as they are.", wasWere(n, "target"))

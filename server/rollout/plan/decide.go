@@ -43,6 +43,7 @@ var (
 	codeStale       = CodeOf(fleet.WhyStale)
 	codeOperator    = CodeOf(fleet.WhyOperator)
 	codeExpired     = CodeOf(fleet.WhyExpired)
+	codeUnchecked   = CodeOf(fleet.WhyUnchecked)
 )
 
 // Decide decides what a rollout does next. Targets are in the order of their batches.
@@ -616,6 +617,9 @@ func (d *decision) cancel() {
 			}
 		}
 	}
+	if d.given.CancelledNow != nil {
+		d.judgeNone()
+	}
 	switch {
 	case withdrawn > 0:
 		d.more = true // the next round knows which hosts have to confirm that
@@ -624,6 +628,22 @@ func (d *decision) cancel() {
 		d.out.Waiting = d.waits()
 	case !d.goesBack() && !d.unconfirmed():
 		d.end(fleet.RolloutCancelled)
+	}
+}
+
+// judgeNone ends the targets that run the version without a judgement of their health. If their
+// watchers roll them back, that corrects it.
+func (d *decision) judgeNone() {
+	for b := range d.counts {
+		for i := d.first[b]; i < d.first[b+1] && d.counts[b][Verifying] > 0; i++ {
+			if d.targets[i].State != Verifying {
+				continue
+			}
+			if !d.moveBounded(b, i, Succeeded, codeUnchecked) {
+				return
+			}
+			d.inFlight--
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyOperator:     {"it was taken out by hand, or its rollout was cancelled", "Retry it, or start another rollout for it."},
 	fleet.WhyExpired:      {"it did not connect while its offer was valid", "Retry it when it is back."},
 	fleet.WhyHealthy:      {"it runs the version and was healthy as long as the plan asks", ""},
-	fleet.WhyUnchecked:    {"it runs the version; the plan asks for no health check", ""},
+	fleet.WhyUnchecked:    {"it runs the version, and its health was not judged", ""},
 	fleet.WhyNoComponent:  {"its policy lists no such component, or it does not report it yet", "Add the component to its policy, then start another rollout for it."},
 	fleet.WhyConfig:       {"the configuration for its host cannot be rendered", "Fix the reported cause, then start another rollout for it."},
 	fleet.WhyConfigNow:    {"the configuration for its host is not what was previewed", "Start another rollout for it, and look at what it would write."},

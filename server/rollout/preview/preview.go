@@ -46,7 +46,11 @@ type Fleet struct {
 }
 
 // Holder is the rollout that holds a policy.
-type Holder struct{ ID, Name string }
+type Holder struct {
+	ID, Name string
+	// Cancelling means that it is being cancelled, and holds only the hosts in flight.
+	Cancelling bool
+}
 
 // Compute returns what a rollout would do to the fleet. The same rollout and fleet give
 // the same preview at any time, except for its times, for which agents are away, and

@@ -167,6 +167,7 @@ func (r *Reconciler) correct(ctx context.Context, id string, agentIDs []string, 
 			continue
 		}
 		r.inRollback(run, &is, byID[t.AgentID])
+		run.letGo(&is)
 		if err := r.openIncident(ctx, run, &is, now); err != nil {
 			return nil, err
 		}

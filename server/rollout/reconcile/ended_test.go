@@ -299,3 +299,33 @@ func TestRollbackIncludesHostsThatMayStillGoOn(t *testing.T) {
 		}
 	}
 }
+
+// A rollout that is cancelled at once judges no health any more, and what the hosts do later still
+// corrects it.
+func TestCancelAtOnceWaitsForNoHealth(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "late"} {
+		w := newWorld(t, 2)
+		w.start("r", rolling(func(p *fleet.Plan) { p.Health.Wait = fleet.Duration(10 * time.Minute) }))
+		w.until("r", time.Minute, func(r fleet.Rollout) bool { return r.Counts.Verifying == 2 })
+		w.change("r", func(r *fleet.Rollout) {
+			r.State, r.CancelledNow = fleet.RolloutCancelling, &fleet.Decision{By: "ann", At: w.now}
+		})
+		r := w.until("r", 3*w.tick, over)
+		if target := w.target("r", w.order[0]); r.State != fleet.RolloutCancelled || r.Counts.Succeeded != 2 || target.Code != fleet.WhyUnchecked {
+			t.Errorf("it ended %s with %+v, a target %+v", r.State, r.Counts, target)
+		}
+		if bad == "" {
+			continue
+		}
+		h := w.hosts[w.order[0]]
+		w.beacon(h, agentapi.BeaconRolledBack, 2, "it ended twice")
+		h.version, h.details = h.from, w.details(h, *h.action, agentapi.UpgradeRollback)
+		h.details.Metadata.Reason, h.action, h.state = "it ended twice", nil, ""
+		w.checkin(h)
+		w.pass(w.tick)
+		if r, target := w.rollout("r"), w.target("r", h.id); target.State != fleet.TargetRolledBack || r.Counts.RolledBack != 1 {
+			t.Errorf("after its watcher rolled it back it is %s with %+v, the target %+v", r.State, r.Counts, target)
+		}
+	}
+}

@@ -449,6 +449,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 			run.updatePresence(i, a, now)
 			if changed {
 				r.inRollback(run, &t, a)
+				run.letGo(&t)
 				run.inUndo(&t, run.targets[i].State)
 				moved = append(moved, update{index: i, target: t})
 			}
@@ -472,7 +473,20 @@ func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) 
 	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || fleet.RolloutOf(a.Of(run.rollout.Plan.Component).ActionID) != by {
 		return
 	}
-	t.State, t.Code, t.Error = fleet.TargetCancelled, fleet.WhyRollingBack, ""
+	replaceLast(t, fleet.TargetCancelled, fleet.WhyRollingBack)
+}
+
+// letGo ends a target that ran the version as it does without a judgement of its health, if another
+// order has taken the agent over since the rollout was cancelled.
+func (run *runState) letGo(t *fleet.Target) {
+	if t.Code == fleet.WhyLostTarget && t.ReachedAt != nil && !run.rollout.Holds() {
+		replaceLast(t, fleet.TargetSucceeded, fleet.WhyUnchecked)
+	}
+}
+
+// replaceLast replaces the state that a target has just come into.
+func replaceLast(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode) {
+	t.State, t.Code, t.Error = s, code, ""
 	last := &t.History[len(t.History)-1]
 	last.State, last.Code, last.Error = t.State, t.Code, t.Error
 }
