@@ -90,6 +90,9 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 			if f.State != agentapi.UpgradeRequested || f.Transient != c.temporary {
 				t.Errorf("failed in %s, temporary %v", f.State, f.Transient)
 			}
+			if code := reasonCode(f.Err); (code == agentapi.ReasonNoSpace) != errors.Is(c.is, ErrNoSpace) {
+				t.Errorf("the code of the reason is %q", code)
+			}
 			for _, u := range h.reports {
 				if u.State == agentapi.UpgradeDownloading {
 					t.Error("it says that it downloads")

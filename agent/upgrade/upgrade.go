@@ -284,11 +284,23 @@ func Refuse(why error) *Failure {
 // Conclude stores and reports a final failure. It stays reported until the next upgrade
 // begins.
 func (e *Executor) Conclude(r Request, f *Failure) {
-	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error()})
+	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error(), ReasonCode: reasonCode(f.Err)})
 	if err := saveFailure(e.Disk, e.Top, details); err != nil {
 		e.log().Warn("the failure of an upgrade was not stored", "error", err)
 	}
 	e.Report(details, false)
+}
+
+// reasonCode returns the code of an error that says more than the phase it has ended; empty: the
+// phase says it all.
+func reasonCode(err error) string {
+	switch {
+	case errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
+		return agentapi.ReasonNoSpace
+	case errors.Is(err, trust.ErrNoKeys), errors.Is(err, trust.ErrUntrustedKey), errors.Is(err, trust.ErrBadSignature):
+		return agentapi.ReasonUntrusted
+	}
+	return ""
 }
 
 // transient reports whether a retry may succeed after err: the network, the server, a

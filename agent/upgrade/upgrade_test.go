@@ -175,6 +175,13 @@ func TestUpgradeRefusals(t *testing.T) {
 			if err != nil || stored == nil || stored.State != agentapi.UpgradeFailed || stored.Metadata.ErrorMsg == "" {
 				t.Errorf("stored for the server: %+v, %v", stored, err)
 			}
+			code := ""
+			if errors.Is(c.is, trust.ErrNoKeys) || errors.Is(c.is, trust.ErrUntrustedKey) || errors.Is(c.is, trust.ErrBadSignature) {
+				code = agentapi.ReasonUntrusted
+			}
+			if stored.Metadata.ReasonCode != code {
+				t.Errorf("the code of the reason is %q, want %q", stored.Metadata.ReasonCode, code)
+			}
 		})
 	}
 }

@@ -5026,8 +5026,13 @@ type Progress struct {
 	From *string `json:"from,omitempty"`
 
 	// Percent Of the download
-	Percent *int         `json:"percent,omitempty"`
-	Reason  *WatchReason `json:"reason,omitempty"`
+	Percent *int `json:"percent,omitempty"`
+
+	// Phase What is done on the host: preparing, stopped, mutating, starting or verifying; absent if nothing is
+	//
+	// Example: mutating
+	Phase  *string      `json:"phase,omitempty"`
+	Reason *WatchReason `json:"reason,omitempty"`
 
 	// Retrying Error of the last attempt, while the agent will try again
 	Retrying *string `json:"retrying,omitempty"`

@@ -117,6 +117,9 @@ func (a *client) newAgentsGet() *cobra.Command {
 				if p := progressOf(g); p != "" {
 					row("upgrade", "%s", p)
 				}
+				if p := g.Progress; p != nil && p.Phase != nil {
+					row("phase", "%s", *p.Phase)
+				}
 				if desired := deref(g.DesiredVersion); desired != "" && desired != g.Agent.Version {
 					row("desired", "%s", desired)
 				}

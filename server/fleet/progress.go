@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -64,6 +65,27 @@ type Progress struct {
 	Rollback bool
 	By       string
 	Rollout  *OrderRollout
+	// Phase is what is done on the host, in the words of rollouts and of components: preparing,
+	// stopped, mutating, starting or verifying. It is empty if nothing is.
+	Phase string
+}
+
+// hostPhase returns Progress.Phase of an upgrade in the state s. A component's agent reports it.
+func hostPhase(s ProgressState, d *agentapi.UpgradeDetails) string {
+	if d != nil && d.Metadata.Phase != "" && !s.Ended() && s != ProgressWaitingForHost {
+		return strings.ToLower(d.Metadata.Phase)
+	}
+	switch s {
+	case ProgressAccepted, ProgressDownloading:
+		return strings.ToLower(agentapi.PhasePreparing)
+	case ProgressInstalling:
+		return strings.ToLower(agentapi.PhaseMutating)
+	case ProgressRestarting:
+		return strings.ToLower(agentapi.PhaseStarting)
+	case ProgressWatching:
+		return strings.ToLower(agentapi.PhaseVerifying)
+	}
+	return ""
 }
 
 // OrderRollout is the rollout that ordered an upgrade.
@@ -262,7 +284,7 @@ func (a *Agent) ProgressAt(now time.Time) (p Progress, ok bool) {
 // progress describes the state s of an upgrade of which its agent has reported d, and which
 // starts at start.
 func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, start *time.Time, seen, now time.Time) Progress {
-	p := Progress{State: s, By: o.UpgradeBy, Rollout: o.UpgradeRollout, Since: o.since(s)}
+	p := Progress{State: s, By: o.UpgradeBy, Rollout: o.UpgradeRollout, Since: o.since(s), Phase: hostPhase(s, d)}
 	switch {
 	case s == ProgressWaitingForHost:
 		since := seen.Add(OfflineAfter)

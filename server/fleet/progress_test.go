@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -297,5 +298,26 @@ func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	h.Agent = read()
 	if h.checkin("1.0.0", ""); len(h.EndedUpgrades()) != 0 {
 		t.Errorf("a later check-in ends %+v", h.EndedUpgrades())
+	}
+}
+
+// A phase is one of the five of components, and only while something is done on the host.
+func TestPhaseOfAnUpgrade(t *testing.T) {
+	reported := func(phase string) *agentapi.UpgradeDetails {
+		return &agentapi.UpgradeDetails{Metadata: agentapi.UpgradeMetadata{Phase: phase}}
+	}
+	want := map[ProgressState]string{
+		ProgressAccepted: "preparing", ProgressDownloading: "preparing", ProgressInstalling: "mutating", ProgressRestarting: "starting", ProgressWatching: "verifying",
+	}
+	for _, s := range ProgressStates {
+		if got := hostPhase(s, nil); got != want[s] {
+			t.Errorf("%s is in phase %q, want %q", s, got, want[s])
+		}
+		for _, phase := range componentPhases {
+			got := hostPhase(s, reported(phase))
+			if under := want[s] != ""; under && got != strings.ToLower(phase) || s.Ended() && got != "" {
+				t.Errorf("%s of a component that reports %s is in phase %q", s, phase, got)
+			}
+		}
 	}
 }

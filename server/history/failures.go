@@ -145,6 +145,8 @@ var reasons = map[string]string{
 	"checkin_lost":            "The new version did not reach the server",
 	agentapi.ReasonNotRunning: "The new version did not keep running",
 	agentapi.ReasonNotReady:   "The new version did not get ready",
+	agentapi.ReasonNoSpace:    "The disk had too little free space",
+	agentapi.ReasonUntrusted:  "The host did not trust the package",
 	agentapi.ReasonManual:     "Somebody asked to go back",
 	agentapi.FailedRollback:   "Going back failed",
 }

@@ -36,7 +36,7 @@ const codes: Record<string, string> = {
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
   no_way_back: "No version to go back to", reported_failure: "The host reported a failure", rolled_back: "Rolled back by its host",
   rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
-  crash_loop: "Crash loop", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
+  crash_loop: "Crash loop", no_space: "Too little free space", untrusted: "Package not trusted", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
   failed_before: "Failed on this host before", expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
   no_component: "Does not run the component", config: "Its configuration cannot be rendered", config_changed: "Its configuration has changed since the preview",
 };

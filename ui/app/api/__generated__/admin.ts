@@ -3300,6 +3300,11 @@ export interface components {
             /** @description Who ordered it */
             by?: string;
             rollout?: components["schemas"]["RolloutRef"];
+            /**
+             * @description What is done on the host: preparing, stopped, mutating, starting or verifying; absent if nothing is
+             * @example mutating
+             */
+            phase?: string;
         };
         /** @description Agents by the state of their upgrade; a state without agents is absent */
         ProgressCounts: {
