@@ -6859,7 +6859,7 @@ export interface operations {
                 sortOrder?: "asc" | "desc";
                 /** @description Only the agents after this one: its sort, or nextSearchAfter of the last page, for the same sortField and sortOrder; without page */
                 searchAfter?: string;
-                /** @description Answer with the id of a point in time: lists that name it have the statuses of that time, and no agents that enrolled later. It can be used for a day */
+                /** @description Answer with the id of a point in time: lists that name it have the statuses of that time, no agents that enrolled later, and the order of their first page. It can be used for a day; a list by another field than enrolled_at for pitKeepAlive after each page, 15 minutes at most, and 8 of them at a time */
                 openPit?: boolean;
                 /** @description The id of the point in time whose agents are listed */
                 pitId?: string;
