@@ -157,7 +157,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}
 	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
 
-	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
+	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Rollouts: db.Rollouts(), Targets: db.Targets(), Events: events, Audit: db.Audit(), Log: log, Now: now}
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
 	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
@@ -244,6 +244,6 @@ func hostname() string {
 // loops returns the background loops. Each runs until its context ends.
 func (s *services) loops() []func(context.Context) {
 	return []func(context.Context){
-		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.actions.CarryOutOrders, s.actions.EndOrdersOfLeavers, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
+		s.health.Run, s.events.Run, s.feed.Run, s.policyFeed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.actions.CarryOutOrders, s.actions.EndOrdersOfLeavers, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.groups.Run, s.fleets.Run, s.automatic.Run, s.incidents.Run, s.incidents.CloseRun, s.webhooks.Run, s.metrics.Run, s.retention.Run, s.series.Run, s.replicas.Run, s.upgrade.Run,
 	}
 }

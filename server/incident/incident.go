@@ -1,7 +1,8 @@
 // Package incident manages incidents: what only a person can decide or repair. The
 // reconciler opens those of rollouts and their agents, Run those of versions from which
-// several hosts were rolled back, and of components that could not be put back. Operators
-// acknowledge and resolve them, and every change is published as an event.
+// several hosts were rolled back, and of components that could not be put back. CloseRun
+// resolves those whose cause is gone. Operators acknowledge and resolve the others, and every
+// change is published as an event.
 package incident
 
 import (
@@ -37,12 +38,17 @@ const System = "muster"
 // Service manages incidents.
 type Service struct {
 	Store store.Collection[fleet.Incident]
-	// Agents is read by Run alone.
-	Agents store.Agents
-	Events *event.Stream
-	Audit  store.Audit
-	Log    *slog.Logger
-	Now    clock.Clock
+	// Agents is read by Run and CloseRun alone, Rollouts and Targets by CloseRun.
+	Agents   store.Agents
+	Rollouts store.Rollouts
+	Targets  store.Targets
+	Events   *event.Stream
+	Audit    store.Audit
+	Log      *slog.Logger
+	Now      clock.Clock
+
+	gone map[string]int64 // the revisions of incidents whose cause was gone in the last round of CloseRun
+	next int              // where its next round begins
 }
 
 // ID returns the id of the incident of a cause.

@@ -33,7 +33,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{store: s, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 	clock := func() time.Time { return w.now }
 	log := slog.New(slog.DiscardHandler)
-	w.Service = &incident.Service{Store: s.Incidents(), Events: &event.Stream{Store: s.Events(), Log: log, Now: clock}, Audit: s.Audit(), Log: log, Now: clock}
+	w.Service = &incident.Service{Store: s.Incidents(), Agents: s.Agents(), Rollouts: s.Rollouts(), Targets: s.Targets(), Events: &event.Stream{Store: s.Events(), Log: log, Now: clock}, Audit: s.Audit(), Log: log, Now: clock}
 	return w
 }
 

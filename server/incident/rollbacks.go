@@ -127,11 +127,7 @@ func (s *Service) rolledBack(ctx context.Context, r release, recent map[string]b
 	if old, err := s.Store.Get(ctx, idOf(&i)); err == nil && old.State != fleet.IncidentResolved {
 		return nil
 	}
-	query, limit := agentsRolledBack+fmt.Sprintf(" and upgrade_details.target_version: %q", r.version), rollbacksShown
-	if r.component != "" {
-		query, limit = componentsRolledBack+fmt.Sprintf(" and components.name: %q and components.upgrade_details.target_version: %q", r.component, r.version), readAtOnce
-	}
-	hosts, err := s.find(ctx, query, limit)
+	hosts, err := s.findRolledBack(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -147,6 +143,16 @@ func (s *Service) rolledBack(ctx context.Context, r release, recent map[string]b
 		return err
 	}
 	return s.openRolledBack(ctx, r, append(hosts, more...))
+}
+
+// findRolledBack returns some of the agents that may be as their watchers left them after they had put
+// the release back.
+func (s *Service) findRolledBack(ctx context.Context, r release) ([]fleet.Agent, error) {
+	query, limit := agentsRolledBack+fmt.Sprintf(" and upgrade_details.target_version: %q", r.version), rollbacksShown
+	if r.component != "" {
+		query, limit = componentsRolledBack+fmt.Sprintf(" and components.name: %q and components.upgrade_details.target_version: %q", r.component, r.version), readAtOnce
+	}
+	return s.find(ctx, query, limit)
 }
 
 // rolledBackBefore opens the incidents that a server would have opened that stopped
