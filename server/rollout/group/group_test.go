@@ -302,6 +302,8 @@ func TestGroupSaysWhyAMemberUpgradesNoAgent(t *testing.T) {
 	w.must(err)
 	if db := pre.Members[0]; db.Targets != 0 || !slices.Contains(db.Warnings, "2 agents match, and all are left out: nobody would be upgraded ("+why+")") {
 		t.Errorf("the preview of the member is %+v", db)
+	} else if !slices.Contains(db.Warnings, "as things are now, its start would be refused: no agent would be upgraded: "+why) {
+		t.Errorf("it does not warn of the refusal: %q", db.Warnings)
 	}
 	_, err = w.groups.Start(t.Context(), g.ID, pre.Hash, false, kim)
 	w.wantError(err, fleet.Conflict, "", "", "member db would upgrade no agent ("+why+"): leave it out")

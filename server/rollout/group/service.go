@@ -223,10 +223,14 @@ func (s *Service) preview(ctx context.Context, g *fleet.RolloutGroup) (fleet.Gro
 		if err != nil {
 			return out, inMember(err, i)
 		}
+		warnings := slices.Clip(append([]string{}, pre.Warnings...))
+		for _, refused := range pre.Refusals { // that of a later member may be over by then
+			warnings = append(warnings, "as things are now, its start would be refused: "+refused.Text)
+		}
 		fmt.Fprintf(sum, "%s %s %s\n", m.Name, m.Soak, pre.Hash)
 		out.Members = append(out.Members, fleet.GroupMemberPreview{
 			Name: m.Name, Version: m.Plan.Version, Hash: pre.Hash, Targets: len(pre.Targets), Skipped: len(pre.Skipped), Batches: len(pre.Batches),
-			LeftOut: preview.LeftOut(pre.Skipped), Offline: pre.Offline, AtLeast: pre.AtLeast, Estimate: pre.Estimate, Warnings: slices.Clip(append([]string{}, pre.Warnings...)),
+			LeftOut: preview.LeftOut(pre.Skipped), Offline: pre.Offline, AtLeast: pre.AtLeast, Estimate: pre.Estimate, Warnings: warnings,
 		})
 		out.AtLeast, out.Estimate = out.AtLeast+pre.AtLeast, out.Estimate+pre.Estimate
 		if i < len(g.Plan.Members)-1 {
