@@ -16,6 +16,8 @@ import (
 type RollbackOrder struct {
 	AgentIDs []string `json:"-"`
 	Selected bool     // as in UpgradeOrder
+	// Forward also takes agents whose other version is a later one, as after a rollback.
+	Forward bool
 	// TakeOver is the declared fleet whose agents are meant, as in Claim, and Why the reason.
 	TakeOver, Why string
 	// Actor is the name of the admin key.
@@ -36,7 +38,7 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 		return err
 	}
 	now := s.Now.UTC()
-	check, err := s.checkAgentRollback(ctx, now)
+	check, err := s.checkAgentRollback(ctx, o.Forward, now)
 	if err != nil {
 		return err
 	}
@@ -50,9 +52,12 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 }
 
 // checkAgentRollback returns a function that reports why an agent cannot go back to any version.
-func (s *Service) checkAgentRollback(ctx context.Context, now time.Time) (func(*fleet.Agent) error, error) {
+func (s *Service) checkAgentRollback(ctx context.Context, forward bool, now time.Time) (func(*fleet.Agent) error, error) {
 	return s.unlessManaged(ctx, func(a *fleet.Agent) error {
-		_, err := a.CheckRollback(now)
+		to, err := a.CheckRollback(now)
+		if err == nil && !forward {
+			err = a.CheckForward(to.Version)
+		}
 		return err
 	}, "Cannot roll back upgrade for agent %s on hosted agent policy %s: it is managed (is_managed)")
 }
@@ -136,7 +141,7 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 
 func (o *RollbackOrder) step(ctx context.Context, s *Service, a *fleet.Action, _ []string) (step, error) {
 	now, version := a.CreatedAt, a.Upgrade().Version
-	can, err := s.checkAgentRollback(ctx, now)
+	can, err := s.checkAgentRollback(ctx, o.Forward, now)
 	return step{
 		why: o.Why,
 		check: func(agent *fleet.Agent) error {

@@ -214,3 +214,18 @@ func TestSupersededUpgradeDoesNotChangeTheNewerOne(t *testing.T) {
 		t.Errorf("the newer one is %s", s.State)
 	}
 }
+
+func TestRollbackGoesForwardOnlyIfThatIsMeant(t *testing.T) {
+	w := newWorld(t, "a")
+	w.keep("a", "9.0.0", time.Hour)
+	_, err := w.service.Rollback(t.Context(), back("a"))
+	w.wantKind(err, fleet.Invalid, "would go forward to 9.0.0")
+	if w.upgrading("a") {
+		t.Error("it goes forward")
+	}
+	o := back("a")
+	o.Forward = true
+	if made, err := w.service.Rollback(t.Context(), o); err != nil || len(made) != 1 || made[0].Upgrade().Version != "9.0.0" {
+		t.Errorf("as meant, it makes %+v, %v", made, err)
+	}
+}

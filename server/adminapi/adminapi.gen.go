@@ -2348,9 +2348,12 @@ type BulkReassignRequest struct {
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
-	Agents          AgentSelection `json:"agents"`
-	BatchSize       *int           `json:"batchSize,omitempty"`
-	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// Forward Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused
+	Forward         *bool `json:"forward,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
 	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
 	TakeOver *string `json:"take_over,omitempty"`
@@ -5189,8 +5192,11 @@ type RollbackPreviewItem struct {
 // RollbackPreviewRequest defines model for RollbackPreviewRequest.
 type RollbackPreviewRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
-	Agents          AgentSelection `json:"agents"`
-	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+	Agents AgentSelection `json:"agents"`
+
+	// Forward As in the order
+	Forward         *bool `json:"forward,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
 	// MaxItems The most elements of items; counts and causes are of all agents. Default: all
 	MaxItems *int `json:"max_items,omitempty"`
@@ -5201,6 +5207,9 @@ type RollbackPreviewRequest struct {
 
 // RollbackRequest defines model for RollbackRequest.
 type RollbackRequest struct {
+	// Forward Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused
+	Forward *bool `json:"forward,omitempty"`
+
 	// TakeOver Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned
 	TakeOver *string `json:"take_over,omitempty"`
 

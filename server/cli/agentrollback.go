@@ -17,6 +17,7 @@ func (a *client) newAgentsRollback() *cobra.Command {
 	var (
 		selection agentSelection
 		dryRun    bool
+		forward   bool
 		wait      waitFlags
 		owner     takeOver
 	)
@@ -25,7 +26,8 @@ func (a *client) newAgentsRollback() *cobra.Command {
 		Short: "Roll agents back to their previous version",
 		Long: `Roll agents back to their previous version, if it is still on the host. Agents are named
 by id or host name, or selected by a query. While an upgrade is being watched, the
-previous version is the one before it.
+previous version is the one before it. An agent that was rolled back keeps the later version:
+going there again needs --forward.
 
 --dry-run shows the version each agent would go back to and changes nothing. --wait
 follows the rollbacks to their end and exits with 0 only if every agent runs the older
@@ -41,7 +43,7 @@ version.`,
 				return err
 			}
 			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
-				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), TakeOver: given(owner.name),
+				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), TakeOver: given(owner.name), Forward: &forward,
 			})
 			if err != nil {
 				return err
@@ -59,6 +61,7 @@ version.`,
 					Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
 					IncludeInactive: selection.includeInactive(),
 					TakeOver:        name,
+					Forward:         &forward,
 				})
 			})
 			if err != nil {
@@ -80,6 +83,7 @@ version.`,
 	}
 	f := cmd.Flags()
 	selection.flags(f)
+	f.BoolVar(&forward, "forward", false, "also go to a later version than the one that runs: the one that a rollback has left")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	owner.flag(a, cmd)
 	wait.flags(f, "every rollback has ended")

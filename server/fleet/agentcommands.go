@@ -16,7 +16,10 @@ type Blocks struct {
 // Commands returns which commands are possible for the agent, and why the others are not, by the
 // checks that refuse them. Whether it can be upgraded to a certain version a preview says.
 func (a *Agent) Commands(b Blocks, now time.Time) []Command {
-	_, back := a.CheckRollback(now)
+	to, back := a.CheckRollback(now)
+	if back == nil {
+		back = a.CheckForward(to.Version)
+	}
 	list := []Command{
 		a.command("upgrade", firstRefusal(a.checkAble(), a.checkIdle(), b.managed(), b.locked())),
 		a.command("rollback", firstRefusal(back, b.managed(), b.locked())),

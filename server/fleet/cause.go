@@ -88,6 +88,7 @@ const (
 	CauseStaged         Cause = "staged"
 	CauseNoWayBack      Cause = "no_way_back"
 	CauseBackExpired    Cause = "back_expired"
+	CauseForward        Cause = "forward"         // the version that a rollback would go to is a later one
 	CauseNoSpace        Cause = "no_space"        // too little is free on its disk
 	CauseShared         Cause = "shared_identity" // several hosts have its identity
 	CauseOther          Cause = "other"
@@ -111,6 +112,7 @@ var causeTexts = map[Cause]string{
 	CauseNoComponent: "The agent does not run the component.", CauseBroken: "The last upgrade of the component failed and could not be undone.",
 	CauseConfig: "The component has configuration files that the server has rendered, which the package would replace.", CauseCannotStage: "The agent cannot stage versions.",
 	CauseStaged: "The host has staged the version already.", CauseNoWayBack: "The host keeps no earlier version.", CauseBackExpired: "The host no longer keeps the earlier version.",
+	CauseForward:  "The other version that the host keeps is a later one, as after a rollback.",
 	CauseShared:   "Several hosts have the identity of the agent, so that nobody knows which of them would follow. " + SharedRemedy,
 	CauseInactive: "The agent has been silent for so long that it counts as inactive.",
 }

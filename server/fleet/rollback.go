@@ -3,6 +3,7 @@ package fleet
 import (
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
@@ -76,6 +77,15 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 		return none, Errorf(Invalid, errRollbackExpired+": agent %s kept %s until %s", a.ID, latest.Version, latest.ValidUntil.Format(time.RFC3339)).Because(CauseBackExpired)
 	}
 	return latest, nil
+}
+
+// CheckForward returns an error if the version to which the agent would be rolled back is later than the
+// one that runs: an agent that was rolled back keeps the version that was left.
+func (a *Agent) CheckForward(to string) error {
+	if order, err := manifest.CompareVersions(to, a.Version); err != nil || order <= 0 {
+		return nil
+	}
+	return Errorf(Invalid, "agent %s runs %s, and a rollback would go forward to %s, which is the other version that its host keeps: send forward (--forward) if that is meant", a.ID, a.Version, to).Because(CauseForward)
 }
 
 // watchedFrom returns the version that ran before the upgrade being watched; ok is

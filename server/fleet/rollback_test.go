@@ -212,3 +212,22 @@ func TestRollbackDuringWatch(t *testing.T) {
 		}
 	})
 }
+
+// After a rollback the host keeps the version that it has left, which is a later one.
+func TestSecondRollbackSaysThatItGoesForward(t *testing.T) {
+	for _, row := range []struct {
+		runs, keeps string
+		forward     bool
+	}{
+		{"1.1.0", "1.0.0", false}, {"1.0.0", "1.1.0", true}, {"1.1.0", "1.1.0+build1", true}, {"unknown", "1.1.0", false},
+	} {
+		a := Agent{ID: "a", Active: true, Version: row.runs, Kept: agentapi.CheckinUpgrade{Rollbacks: []agentapi.Rollback{kept(row.keeps, time.Hour)}}}
+		to, err := a.CheckRollback(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.CheckForward(to.Version); (err != nil) != row.forward || err != nil && (!strings.Contains(err.Error(), "go forward to "+row.keeps)) {
+			t.Errorf("from %s to %s it says %v", row.runs, row.keeps, err)
+		}
+	}
+}

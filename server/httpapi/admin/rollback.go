@@ -18,7 +18,7 @@ func (h *Handlers) rollbackAgent(c *gin.Context) error {
 	if err := decodeOptional(c, &req); err != nil {
 		return err
 	}
-	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: []string{id}, TakeOver: deref(req.TakeOver), Why: deref(req.Why), Actor: actor(c)})
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: []string{id}, Forward: deref(req.Forward), TakeOver: deref(req.TakeOver), Why: deref(req.Why), Actor: actor(c)})
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (h *Handlers) bulkRollback(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, TakeOver: deref(req.TakeOver), Actor: actor(c)})
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, Forward: deref(req.Forward), TakeOver: deref(req.TakeOver), Actor: actor(c)})
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 	}
 	out := adminapi.RollbackPreview{Items: []adminapi.RollbackPreviewItem{}}
 	var causes fleet.CauseCounts
-	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: ids, Selected: selected}, func(v action.RollbackVerdict) {
+	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: ids, Selected: selected, Forward: deref(req.Forward)}, func(v action.RollbackVerdict) {
 		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		if v.Err != nil {
 			item.Reason = ptr(v.Err.Error())

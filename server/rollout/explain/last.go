@@ -176,6 +176,20 @@ func (e *Explanation) StartFrom(a *fleet.Agent, component string, t *fleet.Targe
 	e.Summary, e.Next = last.Text, last.next
 }
 
+// AfterRollback says what to do about a host that a rollback has not brought back, or that has put the
+// newer version back since. A rollback is ordered once, so it names an order that is accepted.
+func (e *Explanation) AfterRollback(r *fleet.Rollout, a *fleet.Agent, t *fleet.Target, c fleet.Catalog) {
+	s := a.Of(r.Plan.Component)
+	bad := t.State == fleet.TargetFailed || t.State == fleet.TargetRolledBack
+	if r.RollbackOf == "" || !bad || t.Code == fleet.WhyStuck || s.Version == t.To {
+		return
+	}
+	e.Next = fmt.Sprintf("Find out why its host does not keep %s.", t.To)
+	if how := advise(&s, t.To, c); how != "" {
+		e.Next = fmt.Sprintf("Find out why its host does not keep %s, then bring it there: %s.", t.To, how)
+	}
+}
+
 // later reports whether the upgrade came after the rollout had ended for the target.
 func (l lastUpgrade) later(s *fleet.Subject, t *fleet.Target, by Last) bool {
 	switch {

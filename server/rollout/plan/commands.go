@@ -168,7 +168,11 @@ func checkLive(r *fleet.Rollout, verb string) *fleet.Refusal {
 		}
 		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)
 	}
-	return refusal("has ended (%s), it is too late to %s: roll back, or make another rollout", spaced(string(r.State)), verb)
+	next := "roll back, or make another rollout"
+	if r.RollbackOf != "" || r.RolledBackBy != "" || r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+		next = "make another rollout to the version that the agents should run" // a rollback is refused, or was done
+	}
+	return refusal("has ended (%s), it is too late to %s: %s", spaced(string(r.State)), verb, next)
 }
 
 // checkTogether refuses a command that the phase of a rollout in lockstep does not allow.

@@ -49,7 +49,8 @@ func stopIncident(was, next *fleet.Rollout) (i fleet.Incident, ok bool) {
 // openIncident opens an incident for a target that needs a person. It runs before the
 // target is written, since a written target is not assessed again.
 func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.Target, now time.Time) error {
-	if r.incidents == nil || t.State != fleet.TargetFailed {
+	putBack := t.State == fleet.TargetRolledBack && run.rollout.RollbackOf != "" // the newer version runs again
+	if r.incidents == nil || t.State != fleet.TargetFailed && !putBack {
 		return nil
 	}
 	i := fleet.Incident{
@@ -61,6 +62,8 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 		host = c + " on " + host
 	}
 	switch {
+	case putBack:
+		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s was rolled back to %s, and put %s back", host, t.To, plan.VersionText(t.From))
 	case run.rollout.RollbackOf != "":
 		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s could not be rolled back to %s", host, t.To)
 	case t.Code == fleet.WhyStuck:
