@@ -233,7 +233,7 @@ var bans = []ban{
 	// Libraries are used in few packages.
 	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/httpapi/...", "testing/loadtest/scenario"),
 	only("modernc.org/sqlite", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
-	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
+	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite", "server/store/sqlite/sqlitetest"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
 	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images; packaging/release writes the archive, the image and the chart of the server", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "packaging/release", "packaging/release/chart", "packaging/release/image", "server/backup", "testing/docker", "testing/fakepkg"),

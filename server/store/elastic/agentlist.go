@@ -35,7 +35,7 @@ func sortField(by store.AgentSort) (string, error) {
 	case store.ByPolicy:
 		return "policy_id", nil
 	}
-	if f := by.Field(); f != nil {
+	if f := by.Field(); f != nil && queryable[f.Name] {
 		return propertyName(f.Name), nil
 	}
 	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q", string(by))
