@@ -20,8 +20,8 @@ func TestActionIsDeliveredToAParkedAgentOnce(t *testing.T) {
 	p := w.checkin(agentapi.CheckinRequest{}).parked()
 	up := w.upgrade()
 	resp := p.delivers(up.ID)
-	if resp.AckToken != token(up.Seq) {
-		t.Errorf("ack token is %q, want the generation and the action's sequence number %d", resp.AckToken, up.Seq)
+	if !strings.HasPrefix(resp.AckToken, token(up.Seq)+"-") {
+		t.Errorf("ack token is %q, want the generation, the action's sequence number %d and a digest of its id", resp.AckToken, up.Seq)
 	}
 	var data agentapi.UpgradeData
 	if err := json.Unmarshal(resp.Actions[0].Data, &data); err != nil || data.Version != "1.1.0" {
