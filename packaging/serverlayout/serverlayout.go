@@ -84,15 +84,27 @@ func Of(d disk.Disk, program string, version func(ctx context.Context, program s
 		return nil, nil
 	}
 	l := &Layout{Disk: d, Prefix: prefix, Version: version}
-	pointer, err := d.Readlink(op, filepath.Join(l.folder(), defaultLink))
-	if err != nil {
+	var err error
+	if l.SysConfDir, err = SysConfDirOf(d, prefix); err != nil {
 		return nil, err
+	}
+	return l, nil
+}
+
+// SysConfDirOf returns the folder of configuration that has the pointer of the installation in a prefix,
+// as its links say. The error is fs.ErrNotExist if nothing is installed there.
+func SysConfDirOf(d disk.Disk, prefix string) (string, error) {
+	l := &Layout{Disk: d, Prefix: prefix}
+	link := filepath.Join(l.folder(), defaultLink)
+	pointer, err := d.Readlink(op, link)
+	if err != nil {
+		return "", err
 	}
 	l.SysConfDir = filepath.Dir(filepath.Dir(pointer))
 	if pointer != l.pointer() {
-		return nil, fmt.Errorf("%s leads to %s, which is no pointer of an installation: run `muster server install` again", filepath.Join(l.folder(), defaultLink), pointer)
+		return "", fmt.Errorf("%s leads to %s, which is no pointer of an installation: run `muster server install` again", link, pointer)
 	}
-	return l, nil
+	return l.SysConfDir, nil
 }
 
 // CurrentProgram returns the path of the program of the current version, through the pointer.

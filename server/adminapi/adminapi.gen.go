@@ -965,6 +965,30 @@ func (e QuerySuggestionKind) Valid() bool {
 	}
 }
 
+// Defines values for ResolvedIncidentsItemIncidentsResult.
+const (
+	ResolveDone     ResolvedIncidentsItemIncidentsResult = "resolved"
+	ResolveFailed   ResolvedIncidentsItemIncidentsResult = "failed"
+	ResolveNotFound ResolvedIncidentsItemIncidentsResult = "not_found"
+	ResolveWasDone  ResolvedIncidentsItemIncidentsResult = "was_resolved"
+)
+
+// Valid indicates whether the value is a known member of the ResolvedIncidentsItemIncidentsResult enum.
+func (e ResolvedIncidentsItemIncidentsResult) Valid() bool {
+	switch e {
+	case ResolveDone:
+		return true
+	case ResolveFailed:
+		return true
+	case ResolveNotFound:
+		return true
+	case ResolveWasDone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RollbackScope.
 const (
 	RollbackAllTargets    RollbackScope = "all"
@@ -5144,6 +5168,38 @@ type RequiredVersion struct {
 	Version    string  `json:"version"`
 }
 
+// ResolveIncidentsRequest defines model for ResolveIncidentsRequest.
+type ResolveIncidentsRequest struct {
+	AgentId *string `json:"agent_id,omitempty"`
+
+	// All Without a filter; all that are not resolved
+	All       *bool     `json:"all,omitempty"`
+	Category  *string   `json:"category,omitempty"`
+	Ids       *[]string `json:"ids,omitempty"`
+	RolloutId *string   `json:"rollout_id,omitempty"`
+	Why       *string   `json:"why,omitempty"`
+}
+
+// ResolvedIncidents defines model for ResolvedIncidents.
+type ResolvedIncidents struct {
+	Item struct {
+		Incidents []struct {
+			Id     string                               `json:"id"`
+			Result ResolvedIncidentsItemIncidentsResult `json:"result"`
+
+			// Text Why it was not resolved
+			Text  *string `json:"text,omitempty"`
+			Title *string `json:"title,omitempty"`
+		} `json:"incidents"`
+
+		// Resolved How many this call has resolved
+		Resolved int `json:"resolved"`
+	} `json:"item"`
+}
+
+// ResolvedIncidentsItemIncidentsResult defines model for ResolvedIncidents.Item.Incidents.Result.
+type ResolvedIncidentsItemIncidentsResult string
+
 // RingRule defines model for RingRule.
 type RingRule struct {
 	// By Label whose value is the ring; default: ring
@@ -7348,6 +7404,9 @@ type CreateFreezeJSONRequestBody = CreateFreezeRequest
 
 // ChangeFreezeJSONRequestBody defines body for ChangeFreeze for application/json ContentType.
 type ChangeFreezeJSONRequestBody = CreateFreezeRequest
+
+// ResolveIncidentsJSONRequestBody defines body for ResolveIncidents for application/json ContentType.
+type ResolveIncidentsJSONRequestBody = ResolveIncidentsRequest
 
 // AckIncidentJSONRequestBody defines body for AckIncident for application/json ContentType.
 type AckIncidentJSONRequestBody = WhyRequest

@@ -21,7 +21,7 @@ func (a *client) newIncidents() *cobra.Command {
 	cmd := &cobra.Command{Use: "incidents", Short: "List, acknowledge and resolve incidents"}
 	cmd.AddCommand(a.newIncidentsList(),
 		a.newIncidentsVerb("ack", "Acknowledge an incident: somebody works on it", "acknowledged"),
-		a.newIncidentsVerb("resolve", "Resolve an incident", "resolved"))
+		a.newIncidentsResolve())
 	return cmd
 }
 
@@ -102,5 +102,74 @@ func (a *client) newIncidentsVerb(verb, short, done string) *cobra.Command {
 		},
 	}
 	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (a *client) newIncidentsResolve() *cobra.Command {
+	var why, category, rolloutID, agentID string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "resolve [INCIDENT...]",
+		Short: "Resolve incidents, by their ids or by a filter",
+		Long: `Resolve incidents, by their ids or by a filter, and say what was done with each. The server itself
+resolves an incident within a minute once its cause is gone.`,
+		Example: `  muster incidents resolve upgrade_stalled:7f3c:web-1 --why "replaced the disk"
+  muster incidents resolve --rollout ROLLOUT --why "the rollout is over"
+  muster incidents resolve --category upgrade_stalled
+  muster incidents resolve --all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := adminapi.ResolveIncidentsRequest{Why: &why}
+			if len(args) > 0 {
+				req.Ids = &args
+			}
+			for _, f := range []struct {
+				value string
+				to    **string
+			}{{category, &req.Category}, {rolloutID, &req.RolloutId}, {agentID, &req.AgentId}} {
+				if f.value != "" {
+					*f.to = new(f.value)
+				}
+			}
+			if all {
+				req.All = &all
+			}
+			if len(args) == 0 && !all && category == "" && rolloutID == "" && agentID == "" {
+				return &usageError{errors.New("want the ids of incidents (`muster incidents list` shows them), or one of --category, --rollout, --agent and --all")}
+			}
+			got, err := call[adminapi.ResolvedIncidents](cmd.Context(), a, http.MethodPost, "/api/v1/incidents/resolve", req)
+			if err != nil {
+				return err
+			}
+			failed := 0
+			err = a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				for _, i := range got.Item.Incidents {
+					switch i.Result {
+					case adminapi.ResolveDone:
+						fmt.Fprintf(w, "resolved: %s\n", firstOf(deref(i.Title), i.Id))
+					default:
+						fmt.Fprintf(w, "%s: %s\n", i.Id, deref(i.Text))
+					}
+				}
+				if len(got.Item.Incidents) == 0 {
+					fmt.Fprintln(w, "No incident matches that is not resolved.")
+				}
+			})
+			for _, i := range got.Item.Incidents {
+				if i.Result == adminapi.ResolveNotFound || i.Result == adminapi.ResolveFailed {
+					failed++
+				}
+			}
+			if err == nil && failed > 0 {
+				err = fmt.Errorf("%s could not be resolved", counted(failed, "incident"))
+			}
+			return err
+		},
+	}
+	whyFlag(cmd, &why)
+	f := cmd.Flags()
+	f.StringVar(&category, "category", "", "those of a category, such as upgrade_stalled")
+	f.StringVar(&rolloutID, "rollout", "", "those of a rollout, by its id")
+	f.StringVar(&agentID, "agent", "", "those of an agent, by its id")
+	f.BoolVar(&all, "all", false, "all that are not resolved")
 	return cmd
 }

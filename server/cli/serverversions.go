@@ -3,8 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +43,7 @@ type layoutFlags struct{ prefix, sysconfdir string }
 
 func (l *layoutFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.prefix, "prefix", "", "folder of the programs (default: that of this program if it is installed, else /usr)")
-	f.StringVar(&l.sysconfdir, "sysconfdir", "/etc", "folder of configuration, which has the pointer to the current version")
+	f.StringVar(&l.sysconfdir, "sysconfdir", "", "folder of configuration, which has the pointer to the current version (default: that of the installation in the prefix, else /etc)")
 }
 
 // layout returns the layout and the path of this program.
@@ -58,8 +60,33 @@ func (l *layoutFlags) layout() (*serverlayout.Layout, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	sysconfdir, err := filepath.Abs(l.sysconfdir)
+	if err != nil {
+		return nil, "", err
+	}
+	sysconfdir, err := l.pointerFolder(prefix)
 	return &serverlayout.Layout{Disk: disk.OS{}, Prefix: prefix, SysConfDir: sysconfdir, Version: programVersion}, self, err
+}
+
+// pointerFolder returns the folder of configuration of the installation in a prefix. Its links say which
+// one it is: a pointer elsewhere would be read by nobody, and without the true one no step is checked.
+func (l *layoutFlags) pointerFolder(prefix string) (string, error) {
+	given := ""
+	if l.sysconfdir != "" {
+		var err error
+		if given, err = filepath.Abs(l.sysconfdir); err != nil {
+			return "", err
+		}
+	}
+	switch is, err := serverlayout.SysConfDirOf(disk.OS{}, prefix); {
+	case errors.Is(err, fs.ErrNotExist):
+		return firstOf(given, "/etc"), nil
+	case err != nil:
+		return "", err
+	case given != "" && given != is:
+		return "", &usageError{fmt.Errorf("--sysconfdir is %s, and the installation in %s has its pointer in %s: leave it out, or name another --prefix", given, prefix, is)}
+	default:
+		return is, nil
+	}
 }
 
 func (a *client) newServerInstall() *cobra.Command {

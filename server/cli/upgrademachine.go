@@ -182,6 +182,9 @@ func (m *upgradeMachine) Check(ctx context.Context, to string) error {
 	if err := writable(filepath.Join(l.SysConfDir, "muster")); err != nil {
 		return err
 	}
+	if err := m.checkConfig(ctx, l.Program(to)); err != nil {
+		return err
+	}
 	target, err := m.schemaOf(ctx, l, to)
 	if err != nil || target >= m.schema() {
 		return err
@@ -190,6 +193,23 @@ func (m *upgradeMachine) Check(ctx context.Context, to string) error {
 		return elastic.CheckDowngrade(target)
 	}
 	return sqlite.CheckDowngrade(target)
+}
+
+// checkConfig has the program of another version check this server's configuration. Otherwise a key that it
+// does not know would be found only after the commit point, when nothing serves.
+func (m *upgradeMachine) checkConfig(ctx context.Context, program string) error {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	args := []string{"server", "--check", "--data", m.config.Data}
+	if m.config.File != "" {
+		args = append(args, "--config", m.config.File)
+	}
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err == nil || strings.Contains(text, "unknown flag: --check") { // versions before there was the flag
+		return nil
+	}
+	return fmt.Errorf("%s does not accept the configuration %s, and would not start: %s (%w)", program, firstOf(m.config.File, "without a file"), text, err)
 }
 
 // writable returns why a link in a folder cannot be replaced.

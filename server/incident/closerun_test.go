@@ -1,6 +1,7 @@
 package incident_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,52 @@ func (w *world) rounds(t *testing.T, n int) {
 		if err := w.CloseOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Several incidents are resolved at once, and each says what was done with it. An empty selection does
+// not mean all.
+func TestIncidentsAreResolvedInBulk(t *testing.T) {
+	w := newWorld(t)
+	for _, i := range []fleet.Incident{
+		{Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "a"}, {Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "b"},
+		{Category: fleet.IncidentUpgradeFailed, RolloutID: "r", AgentID: "c"}, {Category: fleet.IncidentStalled, RolloutID: "q", AgentID: "c"},
+	} {
+		w.open(t, i)
+	}
+	results := func(sel incident.Selection) string {
+		t.Helper()
+		out, err := w.ResolveMany(t.Context(), sel, "ann", "done")
+		if err != nil {
+			return err.Error()
+		}
+		var said []string
+		for _, o := range out {
+			said = append(said, o.ID+" "+o.Result)
+		}
+		slices.Sort(said)
+		return strings.Join(said, ", ")
+	}
+	for _, c := range []struct {
+		sel  incident.Selection
+		want string
+	}{
+		{incident.Selection{}, "body.ids]: is missing"},
+		{incident.Selection{IDs: []string{"x"}, All: true}, "contradicts"},
+		{incident.Selection{All: true, AgentID: "a"}, "contradicts"},
+		{incident.Selection{Category: "bad"}, "body.category"},
+		{incident.Selection{IDs: []string{"upgrade_stalled:r:a", "none"}}, "none not_found, upgrade_stalled:r:a resolved"},
+		{incident.Selection{IDs: []string{"upgrade_stalled:r:a"}}, "upgrade_stalled:r:a was_resolved"},
+		{incident.Selection{Category: fleet.IncidentStalled, RolloutID: "r"}, "upgrade_stalled:r:b resolved"},
+		{incident.Selection{AgentID: "c"}, "upgrade_failed:r:c resolved, upgrade_stalled:q:c resolved"},
+		{incident.Selection{All: true}, ""},
+	} {
+		if got := results(c.sel); got != c.want && (c.want == "" || !strings.Contains(got, c.want)) {
+			t.Errorf("%+v: %q, want %q", c.sel, got, c.want)
+		}
+	}
+	if i := w.get(t, "upgrade_stalled:r:b"); i.Resolved == nil || i.Resolved.By != "ann" || i.Resolved.Why != "done" {
+		t.Errorf("it was resolved by %+v", i.Resolved)
 	}
 }
 

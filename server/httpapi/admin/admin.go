@@ -248,6 +248,7 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	v1.POST("/upgrade_manifests/:profile/:upgradeId/config_preview", on(h.previewConfig))
 
 	v1.GET("/incidents", on(h.listIncidents))
+	v1.POST("/incidents/resolve", on(h.resolveIncidents))
 	v1.POST("/incidents/:incidentId/ack", h.changeIncident((*incident.Service).Ack))
 	v1.POST("/incidents/:incidentId/resolve", h.changeIncident((*incident.Service).Resolve))
 	v1.GET("/webhooks", on(h.listWebhooks))

@@ -43,3 +43,26 @@ func (h *Handlers) changeIncident(do func(s *incident.Service, ctx context.Conte
 		})
 	})
 }
+
+type resolveIncidentsBody struct {
+	incident.Selection
+	whyBody
+}
+
+type resolvedIncidents struct {
+	Resolved  int                `json:"resolved"`
+	Incidents []incident.Outcome `json:"incidents"`
+}
+
+func (h *Handlers) resolveIncidents(c *gin.Context) error {
+	var body resolveIncidentsBody
+	return runCommand(c, decode, &body, func(w rollout.Request) (out resolvedIncidents, err error) {
+		out.Incidents, err = h.Incidents.ResolveMany(c.Request.Context(), body.Selection, w.Actor, w.Why)
+		for _, o := range out.Incidents {
+			if o.Result == incident.ResolveDone {
+				out.Resolved++
+			}
+		}
+		return out, err
+	})
+}

@@ -186,6 +186,7 @@ func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call strin
 	do("GET /api/v1/incidents", nil)
 	do("POST /api/v1/incidents/{incidentId}/ack", map[string]any{"why": "looking"}, i.ID)
 	do("POST /api/v1/incidents/{incidentId}/resolve", nil, i.ID)
+	do("POST /api/v1/incidents/resolve", map[string]any{"ids": []string{i.ID}, "why": "all"})
 	do("GET /api/v1/incidents", nil)
 
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))

@@ -1640,8 +1640,33 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a rollout; upgrades under way still end */
+        /**
+         * Cancel a rollout; upgrades under way still end
+         * @description Offers that no agent has begun are withdrawn, and other rollouts may begin on its policies. It has ended when its hosts have said how what was delivered to them ended, half an hour later at the latest. With now it also lets go of the hosts in flight: other orders may take them, and it judges the health of none any more. It can be asked for while the rollout is being cancelled.
+         */
         post: operations["cancelRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/adjust": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a rollout other limits and rules while it is under way
+         * @description Each part that is given replaces that of the plan as a whole; the others stay as they are. It takes effect at once, also for targets in flight. A rollout that is paused stays paused.
+         */
+        post: operations["adjustRollout"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2381,6 +2406,26 @@ export interface paths {
         get: operations["listIncidents"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resolve several incidents
+         * @description Those of the ids, or those that are not resolved and match all other fields. The result says for each what was done.
+         */
+        post: operations["resolveIncidents"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4498,6 +4543,18 @@ export interface components {
             now?: boolean;
             why?: string;
         };
+        CancelRolloutRequest: {
+            /** @description Let go of the hosts in flight, too */
+            now?: boolean;
+            why?: string;
+        };
+        AdjustRolloutRequest: {
+            limits?: components["schemas"]["Limits"];
+            failure?: components["schemas"]["FailureRule"];
+            health?: components["schemas"]["HealthRule"];
+            pace?: components["schemas"]["Pace"];
+            why?: string;
+        };
         TargetsRequest: {
             agents?: string[];
             why?: string;
@@ -5443,6 +5500,7 @@ export interface components {
             approved?: components["schemas"]["Decision"];
             forced?: components["schemas"]["Decision"];
             promoted?: components["schemas"]["Decision"];
+            cancelled_now?: components["schemas"]["Decision"];
             /** @description Failures that no longer count against the threshold */
             forgiven?: number;
             /** @description Commands on targets that are not executed yet */
@@ -6091,6 +6149,29 @@ export interface components {
             next?: components["schemas"]["IncidentNext"];
             /** @description What can be ordered now, the primary one first */
             commands: components["schemas"]["Command"][];
+        };
+        ResolveIncidentsRequest: {
+            ids?: string[];
+            category?: string;
+            rollout_id?: string;
+            agent_id?: string;
+            /** @description Without a filter; all that are not resolved */
+            all?: boolean;
+            why?: string;
+        };
+        ResolvedIncidents: {
+            item: {
+                /** @description How many this call has resolved */
+                resolved: number;
+                incidents: {
+                    id: string;
+                    title?: string;
+                    /** @enum {string} */
+                    result: "resolved" | "was_resolved" | "not_found" | "failed";
+                    /** @description Why it was not resolved */
+                    text?: string;
+                }[];
+            };
         };
         /** @description Where to look next. Besides it there are the pages of the incident's rollout and agent. */
         IncidentNext: {
@@ -9645,7 +9726,34 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["WhyRequest"];
+                "application/json": components["schemas"]["CancelRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    adjustRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdjustRolloutRequest"];
             };
         };
         responses: {
@@ -10836,6 +10944,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["IncidentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resolveIncidents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResolveIncidentsRequest"];
+            };
+        };
+        responses: {
+            /** @description What was done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResolvedIncidents"];
                 };
             };
             default: components["responses"]["Error"];
