@@ -235,3 +235,39 @@ health: {wait: 2s}
 		w.upgraded(h, "1.1.0")
 	}
 }
+
+// A cancel during a download: whatever the host does with it, the server says what the host is.
+func TestCancelDuringADownloadEndsAsItsHost(t *testing.T) {
+	w := newWorld(t, slow, "web-01", "web-02")
+	w.publish("1.1.0", w.Programs.Agent)
+	if code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", `
+select: {all: true}
+strategy: {kind: all_at_once}
+health: {wait: 2s}
+`), "--start", "--yes"); code != 0 {
+		t.Fatal(said)
+	}
+	w.waitPhase(w.hosts[0], adminapi.UpgradeDownloading)
+	id := w.newestRollout().Id
+	if code, said := w.command("rollouts", "cancel", id, "--wait", "--timeout", "3m"); code != 5 {
+		t.Fatalf("the cancelled rollout ended with %d:\n%s", code, said)
+	}
+	ran := 0
+	for _, h := range w.hosts {
+		a := w.wait(h, "to be idle", func(a adminapi.Agent) bool { return a.UpgradeStartedAt == nil })
+		targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+id+"/targets?agent="+h.ID)
+		check(t, err)
+		_, why := w.command("agents", "why", h.ID, "--rollout", id)
+		runs := a.Agent.Version == "1.1.0"
+		if runs {
+			ran++
+		}
+		if said := string(targets.Items[0].State); (said == "succeeded") != runs || runs == strings.Contains(why, "was not brought to 1.1.0") {
+			t.Errorf("%s runs %s, its target is %s, and why says:\n%s", h.Name, a.Agent.Version, said, why)
+		}
+		w.onDisk(h, a.Agent.Version)
+	}
+	if r := w.rollout(id); r.State != "cancelled" || r.Counts.Succeeded != ran {
+		t.Errorf("the rollout is %s with %+v, %d hosts run the version", r.State, r.Counts, ran)
+	}
+}
