@@ -79,6 +79,9 @@ type Facts struct {
 	// Silent is how many agents have been silent since their upgrade began to replace the
 	// version.
 	Silent int
+	// Stalled is how many agents are online, and their upgrade has not moved for
+	// fleet.DefaultStall.
+	Stalled int
 	// TrustProblem is why the server cannot sign; empty while it can.
 	TrustProblem string
 	Expiries     []Expiry
@@ -179,6 +182,13 @@ func List(f Facts, now time.Time) []Item {
 			Kind: Upgrade, Severity: Warning, Count: f.Silent,
 			Text: hosts(f.Silent, "has been silent", "have been silent") + " since the upgrade replaced the version.",
 			Next: "Look at what the hosts' watchers report.",
+		})
+	}
+	if f.Stalled > 0 {
+		out = append(out, Item{
+			Kind: Upgrade, Severity: Warning, Count: f.Stalled,
+			Text: fmt.Sprintf("%s no progress for %d minutes.", hosts(f.Stalled, "is online, and its upgrade has made", "are online, and their upgrades have made"), fleet.DefaultStall/time.Minute),
+			Next: "Look at the agents' logs and at their source of packages; `muster agents why HOST` says where one stands.",
 		})
 	}
 	for _, s := range f.Suspended {

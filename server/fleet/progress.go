@@ -120,6 +120,9 @@ type UpgradeOrder struct {
 	UpgradeEndText string `json:"upgrade_end_text,omitempty"`
 	// UpgradePhases are its states, oldest first.
 	UpgradePhases []Phase `json:"upgrade_phases,omitempty"`
+	// UpgradeMoved is when its phase or its percentage last changed; nil since it was ordered. That
+	// the agent checks in is no progress.
+	UpgradeMoved *time.Time `json:"upgrade_moved_at,omitempty"`
 	// UpgradeUnreported is since when the agent has checked in without a report of the upgrade,
 	// though it had reported it; nil while it reports it, or has not begun.
 	UpgradeUnreported *time.Time `json:"upgrade_unreported_since,omitempty"`
@@ -322,22 +325,104 @@ func (a *Agent) OrderedBy(by Orderer, now time.Time) {
 }
 
 // noting calls change, which may change the agent's upgrade, and records the new state of the
-// upgrade, and each attempt that failed, with its time. It returns what change returns.
+// upgrade, each attempt that failed, and that it has moved, with the time. It returns what change
+// returns.
 func (a *Agent) noting(now time.Time, change func() bool) bool {
-	was, attempt := a.upgradeState(now), attemptError(a.UpgradeDetails)
+	was, attempt, at := a.upgradeState(now), attemptError(a.UpgradeDetails), positionOf(a.UpgradeDetails)
 	changed := change()
-	if s, text := a.upgradeState(now), attemptError(a.UpgradeDetails); s != was || text != attempt && text != "" {
+	s, text := a.upgradeState(now), attemptError(a.UpgradeDetails)
+	if s != was || text != attempt && text != "" {
 		a.note(s, text, now)
+	}
+	if changed && (s != was || positionOf(a.UpgradeDetails) != at) {
+		a.UpgradeMoved = &now
 	}
 	return changed
 }
 
+// position is where an upgrade is on its host. What its agent reports besides, such as the rate of a
+// download, changes without progress.
+type position struct {
+	state   agentapi.UpgradeState
+	phase   string
+	step    string // of a component's phase
+	percent float64
+	attempt int
+	reached agentapi.LockstepPhase
+}
+
+func positionOf(d *agentapi.UpgradeDetails) position {
+	if d == nil {
+		return position{}
+	}
+	m := d.Metadata
+	p := position{state: d.State, phase: m.Phase, step: m.Reason, percent: m.DownloadPercent, attempt: m.RetryAttempt}
+	if m.Lockstep != nil {
+		p.reached = m.Lockstep.Reached
+	}
+	return p
+}
+
+const (
+	// StallFactor times the longest silence that is no failure is how long an upgrade may stay at
+	// one phase and one percentage. Life shows within seconds; but to unpack a large package on a
+	// slow disk, or to wait for a source that is restarted, takes minutes in which nothing moves.
+	StallFactor = 3
+	// MinStall is the least: unpacking alone takes some tens of seconds.
+	MinStall = time.Minute
+	// DefaultStall is the bound of upgrades without a plan.
+	DefaultStall = StallFactor * DefaultStaleAfter
+)
+
+// Moved returns when the upgrade under way has last moved. One that is scheduled, or waits for
+// another try, moves when its time comes. It is zero if none is under way.
+func (s *Subject) Moved() time.Time {
+	if !s.Upgrading() {
+		return time.Time{}
+	}
+	moved := *s.StartedAt
+	for _, at := range []*time.Time{s.MovedAt, scheduledAt(s.Details)} {
+		if at != nil && at.After(moved) {
+			moved = *at
+		}
+	}
+	return moved
+}
+
+func scheduledAt(d *agentapi.UpgradeDetails) *time.Time {
+	if d == nil || d.State != agentapi.UpgradeScheduled {
+		return nil
+	}
+	return d.Metadata.ScheduledAt
+}
+
+// StallBound returns how long the upgrade may not move if bound is the limit for agents that report
+// their progress. Others do not show it.
+func (s *Subject) StallBound(bound time.Duration) time.Duration {
+	if s.Component == "" && !s.Agent.Host().Maker.ReportsPhases(s.Agent.Version) {
+		return max(bound, unseenGrace)
+	}
+	return bound
+}
+
+// Stalled returns since when the upgrade under way has not moved, if that is longer than
+// DefaultStall, and its host is there; ok is false otherwise.
+func (s *Subject) Stalled(now time.Time) (since time.Time, ok bool) {
+	since = s.Moved()
+	ok = !since.IsZero() && now.Sub(s.Agent.LastActivity()) <= OfflineAfter && now.Sub(since) >= s.StallBound(DefaultStall)
+	return since, ok
+}
+
 // noting is Agent.noting of a component.
 func (u *ComponentUpgrade) noting(now time.Time, change func() bool) bool {
-	was, attempt := u.state(now), attemptError(u.Details)
+	was, attempt, at := u.state(now), attemptError(u.Details), positionOf(u.Details)
 	changed := change()
-	if s, text := u.state(now), attemptError(u.Details); s != was || text != attempt && text != "" {
+	s, text := u.state(now), attemptError(u.Details)
+	if s != was || text != attempt && text != "" {
 		u.note(s, text, now)
+	}
+	if changed && (s != was || positionOf(u.Details) != at) {
+		u.UpgradeMoved = &now
 	}
 	return changed
 }

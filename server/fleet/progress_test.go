@@ -321,3 +321,47 @@ func TestPhaseOfAnUpgrade(t *testing.T) {
 		}
 	}
 }
+
+// Life is no progress: a check-in, a rate or an error that is repeated moves nothing.
+func TestUpgradeMovesByItsPhaseAndItsPercentageOnly(t *testing.T) {
+	h := begun(t)
+	ordered := h.now
+	says := func(s agentapi.UpgradeState, m agentapi.UpgradeMetadata) time.Time {
+		h.after(time.Minute)
+		h.Last.At = new(h.now)
+		h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: "act", State: s, Metadata: m}, h.now)
+		s2 := h.Of("")
+		return s2.Moved()
+	}
+	if s := h.Of(""); !s.Moved().Equal(ordered) {
+		t.Errorf("it moved at %s, want %s", s.Moved(), ordered)
+	}
+	at := says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 50, DownloadRate: 10})
+	if !at.Equal(h.now) {
+		t.Errorf("a phase is no progress: %s", at)
+	}
+	for _, m := range []agentapi.UpgradeMetadata{{DownloadPercent: 50, DownloadRate: 20}, {DownloadPercent: 50, RetryErrorMsg: "no route"}, {DownloadPercent: 50}} {
+		if got := says(agentapi.UpgradeDownloading, m); !got.Equal(at) {
+			t.Errorf("%+v moved it", m)
+		}
+	}
+	stalledAfter := func(d time.Duration) bool {
+		s := h.Of("")
+		_, ok := s.Stalled(at.Add(d))
+		return ok
+	}
+	h.Last.At = new(at.Add(DefaultStall))
+	if stalledAfter(DefaultStall-time.Second) || !stalledAfter(DefaultStall) {
+		t.Error("it is not stalled after the bound")
+	}
+	h.Last.At = new(at.Add(DefaultStall - OfflineAfter - time.Second))
+	if stalledAfter(DefaultStall) {
+		t.Error("that of a host which is away is stalled")
+	}
+	if got := says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 50.1}); !got.Equal(h.now) {
+		t.Error("a percentage is no progress")
+	}
+	if got := says(agentapi.UpgradeExtracting, agentapi.UpgradeMetadata{}); !got.Equal(h.now) {
+		t.Error("the next phase is no progress")
+	}
+}

@@ -457,6 +457,7 @@ const (
 	WhyCompensated  ReasonCode = "rolled_back"      // the watcher restored the old version
 	WhyStuck        ReasonCode = "rollback_failed"  // the watcher could not restore it: the host needs manual repair
 	WhyStale        ReasonCode = "stale"            // no sign of life for StaleAfter
+	WhyNoProgress   ReasonCode = "no_progress"      // alive, but its upgrade has not moved for StallFactor times StaleAfter
 	WhyStalled      ReasonCode = "stalled"          // alive, but not healthy within the wait
 	WhySilent       ReasonCode = "silent"           // reached the version, then was silent for longer than its usual gap
 	WhyCrashLoop    ReasonCode = "crash_loop"       // its process ended MaxCrashes times

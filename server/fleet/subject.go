@@ -27,10 +27,11 @@ type Subject struct {
 	Details                *agentapi.UpgradeDetails
 	// Watch is the last beacon; components have none, since the agent observes them itself.
 	Watch *Watch
-	// EndReported is UpgradeEndReported.
+	// EndReported is UpgradeEndReported, and MovedAt UpgradeMoved.
 	EndReported bool
 	// EndedAt and CancelConfirmedAt are those of UpgradeOrder.
 	EndedAt, CancelConfirmedAt *time.Time
+	MovedAt                    *time.Time
 
 	component Component
 }
@@ -41,7 +42,7 @@ func (a *Agent) Of(component string) Subject {
 		return Subject{
 			Agent: a, Reported: true, Version: a.Version, VersionSince: a.VersionSince, LastHealthyVersion: a.LastHealthyVersion,
 			ActionID: a.UpgradeActionID, Target: a.UpgradeTarget, From: a.UpgradeFrom, StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt,
-			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported, EndedAt: a.UpgradeEndedAt, CancelConfirmedAt: a.CancelConfirmedAt,
+			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported, EndedAt: a.UpgradeEndedAt, CancelConfirmedAt: a.CancelConfirmedAt, MovedAt: a.UpgradeMoved,
 		}
 	}
 	c, reported := a.Component(component)
@@ -50,7 +51,7 @@ func (a *Agent) Of(component string) Subject {
 	return Subject{
 		Agent: a, Component: component, Reported: reported, Version: c.Version, VersionSince: c.Since, LastHealthyVersion: c.LastHealthyVersion,
 		ActionID: u.ActionID, Target: u.Target, From: u.From, StartedAt: u.StartedAt, UpgradedAt: u.UpgradedAt,
-		Status: u.Status, Details: u.Details, EndReported: true, EndedAt: u.UpgradeEndedAt, CancelConfirmedAt: u.CancelConfirmedAt, component: c,
+		Status: u.Status, Details: u.Details, EndReported: true, EndedAt: u.UpgradeEndedAt, CancelConfirmedAt: u.CancelConfirmedAt, MovedAt: u.UpgradeMoved, component: c,
 	}
 }
 

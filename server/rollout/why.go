@@ -136,7 +136,7 @@ func (s *Service) whyUpgraded(ctx context.Context, last *fleet.Rollout, t fleet.
 	if last != nil {
 		e, err := s.whyTarget(ctx, last, t, a, at, now)
 		e.AfterRollback(last, a, &t, catalog)
-		e.StartFrom(a, component, &t, by, catalog)
+		e.StartFrom(a, component, &t, by, catalog, now)
 		return e, err
 	}
 	wanted := ""

@@ -87,6 +87,9 @@ func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out atten
 	if out.Silent, err = h.silentUpgrades(ctx, now); err != nil {
 		return out, err
 	}
+	if out.Stalled, err = h.stalledUpgrades(ctx, now); err != nil {
+		return out, err
+	}
 	if out.DeadLetters, _, err = h.Store.DeadLetters().List(ctx, 0, 0); err != nil {
 		return out, err
 	}
@@ -177,6 +180,42 @@ func (h *Handlers) silentUpgrades(ctx context.Context, now time.Time) (int, erro
 	}
 	counts, err := store.CountHealth(ctx, h.Store.Agents(), store.AgentFilter{ActiveOnly: true, Query: in}, timeouts, now)
 	return counts[fleet.HealthOffline], err
+}
+
+// maxStalledRead bounds the agents that are searched for upgrades that do not move, oldest upgrades
+// first: some 100 ms of a store.
+const maxStalledRead = 1_000
+
+// stalledUpgrades counts the agents that are online, and whose upgrade, or that of a component, does
+// not move.
+func (h *Handlers) stalledUpgrades(ctx context.Context, now time.Time) (n int, err error) {
+	agents, err := h.Store.Agents().Upgrading(ctx, store.UpgradingSince{}, maxStalledRead)
+	if err != nil {
+		return 0, err
+	}
+	components, _, err := h.Store.Agents().List(ctx, store.AgentQuery{
+		AgentFilter: store.AgentFilter{ActiveOnly: true, Query: kql.Exists{Field: fleet.FieldComponentsSince}},
+		Sort:        store.AgentSort(fleet.FieldComponentsSince.Name), Limit: maxStalledRead,
+	})
+	if err != nil {
+		return 0, err
+	}
+	stalled := map[string]bool{}
+	for _, a := range agents {
+		s := a.Of("")
+		if _, is := s.Stalled(now); is {
+			stalled[a.ID] = true
+		}
+	}
+	for _, a := range components {
+		for _, action := range a.ComponentActions {
+			s := a.Of(a.ComponentOf(action))
+			if _, is := s.Stalled(now); is {
+				stalled[a.ID] = true
+			}
+		}
+	}
+	return len(stalled), nil
 }
 
 // unseenFailures counts the agents whose last upgrade failed or was rolled back since the caller

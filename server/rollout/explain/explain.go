@@ -129,7 +129,7 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 	}
 	e.add(batchReason(r, &t, m, at))
 	last := targetReason(r, &t, m)
-	if t.State == fleet.TargetPending && t.Code == fleet.WhyStale && last.Code != t.Code {
+	if t.State == fleet.TargetPending && (t.Code == fleet.WhyStale || t.Code == fleet.WhyNoProgress) && last.Code != t.Code {
 		e.add(Reason{Code: t.Code, Text: "its attempt before failed: " + plan.ReasonText(t.Code)})
 	}
 	e.add(last)
@@ -147,6 +147,9 @@ func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Audi
 		e.unconfirmed(r, &t, until, now)
 		return e
 	}
+	if t.State == fleet.TargetOffered || t.State == fleet.TargetUpgrading {
+		e.noteStanding(r, &t, a, now)
+	}
 	if last.Code != fleet.WhyStuck { // repair comes before any version
 		e.reconsider(r, a)
 	}
@@ -162,6 +165,22 @@ func (e *Explanation) unconfirmed(r *fleet.Rollout, t *fleet.Target, until, now 
 	e.add(link)
 	e.Summary = fmt.Sprintf("%s was offered %s by %s, and the offer was withdrawn: %s", nameOf(r.Plan.Component, t.Hostname), t.To, plan.Title(r), link.Text)
 	e.Next = plan.ReasonNext(link.Code)
+}
+
+// noteStanding adds that the upgrade of a target does not move, and until when the rollout waits
+// for it.
+func (e *Explanation) noteStanding(r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) {
+	if a == nil || r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+		return
+	}
+	s := a.Of(r.Plan.Component)
+	since, bound := s.Moved(), plan.StallAfter(&s, &r.Plan)
+	if since.IsZero() || s.ActionID != t.ActionID || now.Sub(since) < bound/fleet.StallFactor {
+		return
+	}
+	until := since.Add(bound)
+	e.add(Reason{Code: fleet.WhyNoProgress, Text: "it has made no progress since then", Since: &since, Until: &until})
+	e.Next = fmt.Sprintf("If it has not moved by %s, it fails and the rollout goes on without it. Look at the agent's log and at its source of packages on the host.", timeText(until))
 }
 
 // reconsider replaces advice to bring the rollout's version to an agent on whose host it
@@ -571,7 +590,7 @@ func Alone(a *fleet.Agent, component, wanted string, l Last, c fleet.Catalog, at
 		}
 	}
 	if last.open {
-		last = last.withNext(&s, "", c)
+		last = last.withNext(&s, "", c, now)
 		e.Summary, e.Next = last.Text, last.next
 		return e
 	}

@@ -125,6 +125,61 @@ func TestExplainWaitingTarget(t *testing.T) {
 	})
 }
 
+func TestExplainUpgradeThatDoesNotMove(t *testing.T) {
+	r := rollouttest.InState(fleet.RolloutRunning)
+	offered := someTarget(fleet.TargetUpgrading, func(t *fleet.Target) {
+		t.ActionID, t.OfferedAt, t.Phase = "r1-g1-0", before(20*time.Minute), "UPG_DOWNLOADING"
+	})
+	standsFor := func(d time.Duration) *fleet.Agent {
+		return someAgent(func(a *fleet.Agent) {
+			a.BeginUpgrade("r1-g1-0", "1.2.0", *before(time.Hour))
+			a.ObserveUpgrade("", &agentapi.UpgradeDetails{ActionID: "r1-g1-0", State: agentapi.UpgradeDownloading, Metadata: agentapi.UpgradeMetadata{DownloadPercent: 50}}, *before(d))
+			a.Last.At = before(time.Second)
+		})
+	}
+	t.Run("in a rollout it says until when it is waited for", func(t *testing.T) {
+		e := Target(&r, offered, standsFor(fleet.DefaultStaleAfter), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "it is being upgraded to 1.2.0 (downloading)", "it reports downloading 50 %", "[no_progress] it has made no progress since then")
+		until := rollouttest.Hour.Add(fleet.DefaultStall - fleet.DefaultStaleAfter).UTC().Format(time.RFC3339)
+		if !strings.Contains(e.Next, "If it has not moved by "+until+", it fails") {
+			t.Errorf("next is %q, want %s in it", e.Next, until)
+		}
+	})
+	t.Run("one that moves is not mentioned", func(t *testing.T) {
+		e := Target(&r, offered, standsFor(time.Minute), nil, "", rollouttest.Hour, rollouttest.Hour)
+		if strings.Contains(texts(e), "no progress") || e.Next != "" {
+			t.Errorf("next is %q:\n%s", e.Next, texts(e))
+		}
+	})
+	t.Run("one that failed says what to do", func(t *testing.T) {
+		failed := offered
+		failed.State, failed.Code, failed.Error = fleet.TargetFailed, fleet.WhyNoProgress, "its host is online, and has made no progress since 10:00"
+		e := Target(&r, failed, standsFor(time.Hour), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantSummary(t, e, "has made no progress since 10:00")
+		if !strings.Contains(e.Next, "restart the agent, then retry it") {
+			t.Errorf("next is %q", e.Next)
+		}
+	})
+	t.Run("without a rollout", func(t *testing.T) {
+		for _, c := range []struct {
+			agent *fleet.Agent
+			next  string
+		}{
+			{standsFor(fleet.DefaultStall - time.Second), "It ends by itself."},
+			{standsFor(fleet.DefaultStall), "Its host is online, and has made no progress since 2026-"},
+		} {
+			if e := Alone(c.agent, "", "", Last{}, nil, rollouttest.Hour, rollouttest.Hour); !strings.HasPrefix(e.Next, c.next) {
+				t.Errorf("next is %q, want %q", e.Next, c.next)
+			}
+		}
+		away := standsFor(time.Hour)
+		away.Last.At = before(time.Hour)
+		if e := Alone(away, "", "", Last{}, nil, rollouttest.Hour, rollouttest.Hour); e.Next != "It goes on when its host is back." {
+			t.Errorf("of a host that is away next is %q", e.Next)
+		}
+	})
+}
+
 func TestExplainReportsOfTheHost(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	offered := someTarget(fleet.TargetOffered, func(t *fleet.Target) {

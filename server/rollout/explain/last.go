@@ -139,7 +139,7 @@ func command(s *fleet.Subject, version string) string {
 
 // withNext adds what to do. It never names the version that failed last: that one fails again until
 // its cause is gone, and a host that has rolled it back refuses it. wanted is the version that a rollout has not kept there, if any.
-func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) lastUpgrade {
+func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog, now time.Time) lastUpgrade {
 	again := wanted
 	if l.open && !l.onHost {
 		again = s.Target
@@ -152,7 +152,7 @@ func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) 
 	case s.Stuck():
 		l.next = plan.ReasonNext(fleet.WhyStuck)
 	case s.Busy():
-		l.next = "It ends by itself."
+		l.next = busyNext(s, now)
 	case how == "":
 	case failed:
 		l.next = plan.ReasonNext(fleet.WhyFailedBefore)
@@ -164,11 +164,22 @@ func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog) 
 	return l
 }
 
+// busyNext says what becomes of an upgrade under way.
+func busyNext(s *fleet.Subject, now time.Time) string {
+	switch since, stalled := s.Stalled(now); {
+	case stalled:
+		return fmt.Sprintf("Its host is online, and has made no progress since %s: look at the agent's log and at its source of packages on the host, and restart the agent, or cancel the action.", timeText(since))
+	case s.Upgrading() && now.Sub(s.Agent.LastActivity()) > fleet.OfflineAfter:
+		return "It goes on when its host is back."
+	}
+	return "It ends by itself."
+}
+
 // StartFrom lets the explanation of a rollout that has ended for the target t begin with the
 // last upgrade, if that came later and by another way. c has the packages.
-func (e *Explanation) StartFrom(a *fleet.Agent, component string, t *fleet.Target, l Last, c fleet.Catalog) {
+func (e *Explanation) StartFrom(a *fleet.Agent, component string, t *fleet.Target, l Last, c fleet.Catalog, now time.Time) {
 	s := a.Of(component)
-	last := lastOf(&s, l).withNext(&s, t.To, c)
+	last := lastOf(&s, l).withNext(&s, t.To, c, now)
 	if last.Text == "" || !s.Reported || !last.later(&s, t, l) {
 		return
 	}

@@ -41,6 +41,7 @@ var (
 	codeRollingBack = CodeOf(fleet.WhyRollingBack)
 	codeNext        = CodeOf(fleet.WhyNext)
 	codeStale       = CodeOf(fleet.WhyStale)
+	codeNoProgress  = CodeOf(fleet.WhyNoProgress)
 	codeOperator    = CodeOf(fleet.WhyOperator)
 	codeExpired     = CodeOf(fleet.WhyExpired)
 	codeUnchecked   = CodeOf(fleet.WhyUnchecked)
@@ -186,8 +187,8 @@ func (d *decision) count() {
 			case Failed:
 				// Not bounded by MaxMoves: no more targets fail in a round than were in
 				// flight, and one that stays failed here would count as a failure.
-				if goesOn && s.Code == codeStale && int(s.Attempts) <= d.plan.Failure.Retries {
-					d.move(b, i, Pending, codeStale)
+				if goesOn && (s.Code == codeStale || s.Code == codeNoProgress) && int(s.Attempts) <= d.plan.Failure.Retries {
+					d.move(b, i, Pending, s.Code)
 					d.step.Reasons[i] = reason
 					if d.given.State == fleet.RolloutRunning {
 						d.step.Reasons[i], d.more = codeNext, true

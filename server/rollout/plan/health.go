@@ -228,9 +228,14 @@ func (c *assessment) begin() {
 			c.move(fleet.TargetHeld, fleet.WhyAway, "")
 			return
 		}
+		if c.stalled() {
+			return
+		}
 		c.by(away)
 	case !c.now.Before(stale):
 		c.move(fleet.TargetFailed, fleet.WhyStale, fmt.Sprintf("no sign of the host since %s, while it was %s", sign.UTC().Format(time.RFC3339), c.doing()))
+		return
+	case c.stalled():
 		return
 	default:
 		c.by(stale)
@@ -240,6 +245,32 @@ func (c *assessment) begin() {
 		// being recorded here.
 		c.move(fleet.TargetWithdrawn, fleet.WhyOperator, "the upgrade of this agent was called off")
 	}
+}
+
+// stalled fails a target whose host is alive and whose upgrade does not move.
+func (c *assessment) stalled() bool {
+	moved := c.subject.Moved()
+	if moved.IsZero() || !c.ours() {
+		return false
+	}
+	if c.OfferedAt != nil && c.OfferedAt.After(moved) {
+		moved = *c.OfferedAt
+	}
+	if n := len(c.History); n > 0 && c.History[n-1].At.After(moved) {
+		moved = c.History[n-1].At // its watcher has said more than the agent, for example
+	}
+	until := moved.Add(StallAfter(&c.subject, c.plan))
+	if c.now.Before(until) {
+		c.by(until)
+		return false
+	}
+	c.move(fleet.TargetFailed, fleet.WhyNoProgress, fmt.Sprintf("its host is online, and has made no progress since %s, while it was %s", moved.UTC().Format(time.RFC3339), c.doing()))
+	return true
+}
+
+// StallAfter returns how long the upgrade of a target may stay at one phase and one percentage.
+func StallAfter(s *fleet.Subject, p *fleet.Plan) time.Duration {
+	return s.StallBound(max(fleet.MinStall, fleet.StallFactor*healthRule(p).StaleAfter.D()))
 }
 
 // doing describes the last phase that the agent reported.
@@ -523,7 +554,7 @@ func (c *assessment) wentOn() {
 	case c.runs():
 		c.reach()
 		c.inFlight()
-	case d != nil && fleet.HostChanging(d.State) && !d.State.Ended() && c.heardSince():
+	case d != nil && !d.State.Ended() && (fleet.HostChanging(d.State) && c.Code != fleet.WhyNoProgress && c.heardSince() || c.movedSince()):
 		c.Phase = string(d.State)
 		at := c.now
 		c.SignAt = &at
@@ -539,6 +570,12 @@ func (c *assessment) heardSince() bool {
 	return n == 0 || c.lastHeard().After(c.History[n-1].At)
 }
 
+// movedSince reports whether the upgrade of a failed target goes on: it has moved since the end.
+func (c *assessment) movedSince() bool {
+	at := c.subject.MovedAt
+	return c.State == fleet.TargetFailed && c.subject.Upgrading() && at != nil && c.EndedAt != nil && at.After(*c.EndedAt)
+}
+
 // applyLateReports corrects the end of a target by later reports of agent and watcher.
 func (c *assessment) applyLateReports() {
 	if !c.ours() || c.Code == fleet.WhyStuck || c.EndedAt == nil {
@@ -552,7 +589,7 @@ func (c *assessment) applyLateReports() {
 		// Watchers report a rollback before they have done it: it may still fail.
 	case ended && (status == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged || c.subject.Component != "" && c.subject.Stuck()):
 		c.endedBadly()
-	case c.Code == fleet.WhyStale || c.Code == fleet.WhyReported:
+	case c.Code == fleet.WhyStale || c.Code == fleet.WhyNoProgress || c.Code == fleet.WhyReported:
 		// A presumed failure, or one that the agent retries: the version that runs
 		// decides.
 		c.wentOn()

@@ -53,6 +53,18 @@ func (p *patient) watched(stage agentapi.BeaconStage, crashes int, ago time.Dura
 	p.agent.ObserveBeacon(b, p.now.Add(-ago))
 }
 
+// stays lets the agent check in for some time, at one percentage of its download.
+func (p *patient) stays(d time.Duration) {
+	for left := d; left > 0; left -= min(left, 30*time.Second) {
+		p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 50, DownloadRate: agentapi.Rate(left)})
+		p.assess()
+		p.later(min(left, 30*time.Second))
+		p.heard(0)
+	}
+	p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 50})
+	p.assess()
+}
+
 // reached lets the version check in now.
 func (p *patient) reached() {
 	p.agent.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: "r-g1-1", TargetVersion: "1.1.0", State: agentapi.UpgradeWatching}, p.now)
@@ -109,12 +121,79 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
-			name: "one that loads slowly, but checks in", state: fleet.TargetOffered,
+			name: "one that loads slowly", state: fleet.TargetOffered,
 			happen: []func(p *patient){func(p *patient) {
-				p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{})
+				for percent := range 60 {
+					p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: float64(percent)})
+					p.assess()
+					p.later(fleet.DefaultStall - time.Second)
+					p.heard(20 * time.Second)
+				}
+			}},
+		},
+		{
+			name: "one that checks in and stays at a percentage", state: fleet.TargetFailed, code: fleet.WhyNoProgress, says: "has made no progress since 2026-03-03T10:01:00Z, while it was downloading",
+			happen: []func(p *patient){func(p *patient) { p.stays(fleet.DefaultStall) }},
+		},
+		{
+			name: "one that has not stayed there for long enough", state: fleet.TargetOffered,
+			happen: []func(p *patient){func(p *patient) { p.stays(fleet.DefaultStall - time.Second) }},
+		},
+		{
+			name: "one that stays there, by the plan's own bound", state: fleet.TargetFailed, code: fleet.WhyNoProgress,
+			happen: []func(p *patient){func(p *patient) {
+				p.plan.Health.StaleAfter = fleet.Duration(30 * time.Second)
+				p.stays(90 * time.Second)
+			}},
+		},
+		{
+			name: "one that waits for its time, and then does nothing", state: fleet.TargetFailed, code: fleet.WhyNoProgress, says: "since 2026-03-03T11:00:00Z",
+			happen: []func(p *patient){func(p *patient) {
+				at := offered.Add(time.Hour)
+				p.says(agentapi.UpgradeScheduled, agentapi.UpgradeMetadata{ScheduledAt: &at})
 				p.assess()
-				p.later(time.Hour)
-				p.heard(20 * time.Second)
+				p.now = at.Add(fleet.DefaultStall)
+				p.heard(0)
+			}},
+		},
+		{
+			name: "one that takes the order and does nothing", state: fleet.TargetFailed, code: fleet.WhyNoProgress, says: "while it was asked to upgrade",
+			happen: []func(p *patient){func(p *patient) { p.now = offered.Add(fleet.DefaultStall); p.heard(0) }},
+		},
+		{
+			name: "an Elastic Agent that reports no phases", state: fleet.TargetOffered,
+			happen: []func(p *patient){func(p *patient) {
+				p.agent.Version, p.agent.LocalMetadata = "8.11.0", json.RawMessage(`{"elastic":{"agent":{"version":"8.11.0","build":{"original":"8.11.0 (build: abc)"}}}}`)
+				p.now = offered.Add(2 * time.Hour)
+				p.heard(0)
+			}},
+		},
+		{
+			name: "one that stays in a phase that changes the host", state: fleet.TargetFailed, code: fleet.WhyNoProgress, says: "extracting",
+			happen: []func(p *patient){func(p *patient) {
+				p.says(agentapi.UpgradeExtracting, agentapi.UpgradeMetadata{})
+				p.assess()
+				for range 10 {
+					p.later(fleet.DefaultStall)
+					p.heard(0)
+					p.assess()
+				}
+			}},
+		},
+		{
+			name: "one that moves after all", state: fleet.TargetUpgrading,
+			happen: []func(p *patient){func(p *patient) {
+				p.stays(fleet.DefaultStall)
+				p.later(time.Minute)
+				p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 51})
+			}},
+		},
+		{
+			name: "one that reaches the version after all", state: fleet.TargetVerifying,
+			happen: []func(p *patient){func(p *patient) {
+				p.stays(fleet.DefaultStall)
+				p.later(time.Minute)
+				p.reached()
 			}},
 		},
 		{

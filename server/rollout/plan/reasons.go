@@ -55,6 +55,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyCompensated:  {"its host restored the previous version", "Find out why the new version was unhealthy; unless forced, the host refuses it from now on."},
 	fleet.WhyStuck:        {"the new version does not work, and the previous one could not be restored", "The host needs manual repair; the incident has the recovery plan."},
 	fleet.WhyStale:        {"it sent nothing for too long during the upgrade", "Check the host, then retry it."},
+	fleet.WhyNoProgress:   {"its host is online, and its upgrade has not moved for too long", "Look at the agent's log and at its source of packages on the host, restart the agent, then retry it. If the host goes on after all, that counts."},
 	fleet.WhyStalled:      {"it is alive, but has not become healthy in time", "Look at its components, then retry it or roll it back."},
 	fleet.WhySilent:       {"it reached the version and has been silent for longer than usual since", "Check the host; roll it back if the version is at fault."},
 	fleet.WhyCrashLoop:    {"the new version crashed again and again", "Roll it back; do not retry before the cause is known."},

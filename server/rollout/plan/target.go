@@ -96,7 +96,7 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
 	fleet.WhyFailedBefore, fleet.WhyWatched, fleet.WhyNoComponent, fleet.WhyConfig, fleet.WhyConfigNow,
 	fleet.WhyNewerServer, fleet.WhyStaging, fleet.WhyVerify, fleet.WhyLockstep, fleet.WhyNotStaged, fleet.WhyNoLockstep,
-	fleet.WhyLeftOut, fleet.WhyUndone, fleet.WhyBehind, fleet.WhyInForce, fleet.WhyNeverSeen, fleet.WhyUnconfirmed,
+	fleet.WhyLeftOut, fleet.WhyUndone, fleet.WhyBehind, fleet.WhyInForce, fleet.WhyNeverSeen, fleet.WhyUnconfirmed, fleet.WhyNoProgress,
 }
 
 // Name returns the code as documents have it.

@@ -181,7 +181,7 @@ func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []u
 		return nil
 	}
 	now := r.now.UTC()
-	var away, stale []update
+	var away, stale, stalled []update
 	for k := range moved {
 		t := &moved[k].target
 		switch {
@@ -191,12 +191,17 @@ func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []u
 			away = append(away, moved[k])
 		case t.State == fleet.TargetFailed && t.Code == fleet.WhyStale:
 			stale = append(stale, moved[k])
+		case t.State == fleet.TargetFailed && t.Code == fleet.WhyNoProgress:
+			stalled = append(stalled, moved[k])
 		}
 	}
 	if err := r.withdrawOffers(ctx, run, away, "the agent is away"); err != nil {
 		return err
 	}
 	if err := r.withdrawOffers(ctx, run, stale, "the agent was silent"); err != nil {
+		return err
+	}
+	if err := r.withdrawOffers(ctx, run, stalled, "the upgrade made no progress"); err != nil {
 		return err
 	}
 	for _, c := range moved {

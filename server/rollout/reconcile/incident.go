@@ -68,6 +68,9 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s could not be rolled back to %s", host, t.To)
 	case t.Code == fleet.WhyStuck:
 		i.Category, i.Title = fleet.IncidentUpgradeFailed, fmt.Sprintf("%s failed to upgrade to %s, and could not go back", host, t.To)
+	case t.Code == fleet.WhyNoProgress:
+		i.Category, i.Severity, i.Title = fleet.IncidentStalled, "warning", fmt.Sprintf("%s is online, and makes no progress with its upgrade to %s", host, t.To)
+		i.RecoveryPlan = ""
 	case t.Code == fleet.WhyStalled:
 		i.Category, i.Severity, i.Title = fleet.IncidentStalled, "warning", fmt.Sprintf("%s runs %s, and does not become healthy", host, t.To)
 		i.RecoveryPlan = ""

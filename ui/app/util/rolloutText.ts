@@ -35,7 +35,7 @@ const codes: Record<string, string> = {
   left_out_away: "Was offline at the start", undone: "Everything was undone", in_force: "Another version is in force", never_checked_in: "Has never checked in", behind: "Did not go along in time", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than source_version", other_ring: "In another ring", locked: "In another rollout",
   no_way_back: "No version to go back to", reported_failure: "The host reported a failure", rolled_back: "Rolled back by its host",
-  rollback_failed: "The rollback failed", stale: "No progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
+  rollback_failed: "The rollback failed", stale: "No sign of the host", no_progress: "Online, without progress", stalled: "Running, but not healthy in time", silent: "Silent after the upgrade",
   crash_loop: "Crash loop", no_space: "Too little free space", untrusted: "Package not trusted", unhealthy: "Unhealthy", gone: "Unenrolled", overtaken: "Moved to another version meanwhile", operator: "By an operator",
   failed_before: "Failed on this host before", expired: "Offer expired", healthy: "Healthy", unchecked: "Not checked, as planned",
   no_component: "Does not run the component", config: "Its configuration cannot be rendered", config_changed: "Its configuration has changed since the preview",
