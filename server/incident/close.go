@@ -81,6 +81,7 @@ func gone(i *fleet.Incident, w world) string {
 		return fmt.Sprintf("its target in the rollout is %s now", strings.ReplaceAll(string(t.State), "_", " "))
 	case i.Category == fleet.IncidentRollbackFailed && s.Version == t.To && !s.Busy():
 		return "the host runs " + t.To
+	case t.Code == fleet.WhyNoProgress && s.Version == t.From: // it never left it, and the next upgrade may stand still too
 	case i.Category == fleet.IncidentStalled && s.Version != "" && s.Version != t.To && !s.Busy():
 		return "the host runs " + s.Version + " now"
 	case i.Category == fleet.IncidentStalled && s.Version == t.To && isWell(&s):

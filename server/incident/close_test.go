@@ -26,6 +26,7 @@ func TestIncidentIsGoneWithItsCause(t *testing.T) {
 	}
 	target := func(s fleet.TargetState) *fleet.Target { return &fleet.Target{AgentID: "a", To: "1.1.0", State: s} }
 	rollout := func(s fleet.RolloutState) *fleet.Rollout { return &fleet.Rollout{ID: "r", State: s} }
+	noProgress := &fleet.Target{AgentID: "a", From: "1.0.0", To: "1.1.0", State: fleet.TargetFailed, Code: fleet.WhyNoProgress}
 
 	for name, c := range map[string]struct {
 		kind  fleet.IncidentKind
@@ -48,6 +49,9 @@ func TestIncidentIsGoneWithItsCause(t *testing.T) {
 		"stalled, went elsewhere":      {fleet.IncidentStalled, world{agent: host(func(a *fleet.Agent) { a.Version = "1.0.0" }), target: target(fleet.TargetFailed)}, "runs 1.0.0"},
 		"stalled, on the way":          {fleet.IncidentStalled, world{agent: host(func(a *fleet.Agent) { a.Version = "1.0.0"; a.BeginUpgrade("x", "1.2.0", later) }), target: target(fleet.TargetFailed)}, ""},
 		"stalled, its end corrected":   {fleet.IncidentStalled, world{agent: host(same), target: target(fleet.TargetRolledBack)}, "rolled back"},
+		"no progress, and called off":  {fleet.IncidentStalled, world{agent: host(func(a *fleet.Agent) { a.Version = "1.0.0" }), target: noProgress}, ""},
+		"no progress, and healthy now": {fleet.IncidentStalled, world{agent: host(func(a *fleet.Agent) { a.HealthySince = &later }), target: noProgress}, "is healthy"},
+		"no progress, went elsewhere":  {fleet.IncidentStalled, world{agent: host(func(a *fleet.Agent) { a.Version = "0.9.0" }), target: noProgress}, "runs 0.9.0"},
 		"stalled, target unknown":      {fleet.IncidentStalled, world{agent: host(same)}, ""},
 		"stuck":                        {fleet.IncidentUpgradeFailed, world{agent: host(stuck)}, ""},
 		"stuck, healthy before":        {fleet.IncidentUpgradeFailed, world{agent: host(func(a *fleet.Agent) { stuck(a); a.HealthySince = new(opened.Add(-time.Minute)) })}, ""},
