@@ -26,8 +26,10 @@ func (w *world) rounds(t *testing.T, n int) {
 func TestIncidentsAreResolvedInBulk(t *testing.T) {
 	w := newWorld(t)
 	for _, i := range []fleet.Incident{
-		{Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "a"}, {Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "b"},
-		{Category: fleet.IncidentUpgradeFailed, RolloutID: "r", AgentID: "c"}, {Category: fleet.IncidentStalled, RolloutID: "q", AgentID: "c"},
+		{Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "a"},
+		{Category: fleet.IncidentStalled, RolloutID: "r", AgentID: "b"},
+		{Category: fleet.IncidentUpgradeFailed, RolloutID: "r", AgentID: "c"},
+		{Category: fleet.IncidentStalled, RolloutID: "q", AgentID: "c"},
 	} {
 		w.open(t, i)
 	}

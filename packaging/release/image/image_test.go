@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
 	"github.com/muster-fleet/muster/packaging/release/releasetest"
 	"github.com/muster-fleet/muster/testing/docker"
 )

@@ -46,7 +46,8 @@ func TestConcurrentRequestsLeaveOneDefaultAndOneOfAName(t *testing.T) {
 			ID, Name   string
 			Default    bool `json:"is_default"`
 			Monitoring bool `json:"is_default_monitoring"`
-		}) {
+		},
+		) {
 			var page struct{ Items json.RawMessage }
 			if err := json.Unmarshal(s.Admin("GET", path, nil).Body, &page); err != nil {
 				t.Fatal(err)
@@ -85,7 +86,8 @@ func TestAnotherDefaultPolicyLetsTheEarlierOneGo(t *testing.T) {
 	s := apptest.Start(t)
 	policy := func(id string) (item struct {
 		Default bool `json:"is_default"`
-	}) {
+	},
+	) {
 		var got struct{ Item json.RawMessage }
 		if err := json.Unmarshal(s.Admin("GET", "/api/fleet/agent_policies/"+id, nil).Body, &got); err != nil {
 			t.Fatal(err)

@@ -1,8 +1,8 @@
 package admin
 
 import (
-	"context"
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"

@@ -19,9 +19,9 @@ func TestWhatTheStateOfAComponentForbidsIsInThePreview(t *testing.T) {
 		runs, to string
 		says     string
 	}{
-		"two minor versions down":   {"1.3.0", "1.1.0", "state goes back by one minor version at a time, to 1.2 first"},
-		"another major version":     {"1.3.0", "2.0.0", "their major versions differ"},
-		"the previous minor":        {"1.3.0", "1.2.0", ""},
+		"two minor versions down": {"1.3.0", "1.1.0", "state goes back by one minor version at a time, to 1.2 first"},
+		"another major version":   {"1.3.0", "2.0.0", "their major versions differ"},
+		"the previous minor":      {"1.3.0", "1.2.0", ""},
 	} {
 		for _, kind := range []fleet.StrategyKind{fleet.Rolling, fleet.LockstepStrategy} {
 			r := webDraft(func(p *fleet.Plan) {

@@ -35,7 +35,7 @@ type world struct {
 	t        *testing.T
 	db       store.Store
 	rollouts *rollout.Service
-	signals atomic.Int32
+	signals  atomic.Int32
 }
 
 func newWorld(t *testing.T) *world {
