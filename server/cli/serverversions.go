@@ -60,9 +60,6 @@ func (l *layoutFlags) layout() (*serverlayout.Layout, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err != nil {
-		return nil, "", err
-	}
 	sysconfdir, err := l.pointerFolder(prefix)
 	return &serverlayout.Layout{Disk: disk.OS{}, Prefix: prefix, SysConfDir: sysconfdir, Version: programVersion}, self, err
 }

@@ -282,10 +282,10 @@ func TestEnrollWithReplaceTokenReplacesAgent(t *testing.T) {
 		t.Error("the token is stored unhashed")
 	}
 	// The agent is being upgraded when the host is reinstalled.
-	seq, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "up", Type: agentapi.ActionUpgrade, Agents: []string{"web-1"}, Actioned: 1})
+	_, err = w.store.Actions().Create(t.Context(), fleet.Action{ID: "up", Type: agentapi.ActionUpgrade, Agents: []string{"web-1"}, Actioned: 1})
 	w.must(err)
 	// It has not answered another order either, which does not mark it.
-	seq, err = w.store.Actions().Create(t.Context(), fleet.Action{ID: "settings", Type: agentapi.ActionSettings, Agents: []string{"web-1"}, Actioned: 1})
+	seq, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "settings", Type: agentapi.ActionSettings, Agents: []string{"web-1"}, Actioned: 1})
 	w.must(err)
 	marked, err := w.store.Agents().Get(t.Context(), "web-1")
 	w.must(err)

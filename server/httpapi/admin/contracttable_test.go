@@ -271,7 +271,7 @@ var adminContract = []contract{
 		{"", `{"agents":[]}`, 400, "[request body.agents]: is empty: name at least one agent"},
 		{"", `{"agents":" "}`, 400, `[request body.agents]: is the empty query: use "*" to select all agents`},
 		{"", `{"agents":7}`, 400, "[request body.agents]: want a list of agent ids, or a query"},
-		{"", `{"agents":["kept2"],"version":"1.0.0"}`, 400, "[request body.version]: is not a known key, want one of agents, batchSize, includeInactive, take_over"},
+		{"", `{"agents":["kept2"],"version":"1.0.0"}`, 400, "[request body.version]: is not a known key, want one of agents, batchSize, forward, includeInactive, take_over"},
 	}},
 	{"GET /api/fleet/agents/action_status", []contractCase{
 		{"?page=2&perPage=1", "", 200, "items[ActionHead status type version]"},

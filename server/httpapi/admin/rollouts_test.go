@@ -186,6 +186,10 @@ func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call strin
 	do("GET /api/v1/incidents", nil)
 	do("POST /api/v1/incidents/{incidentId}/ack", map[string]any{"why": "looking"}, i.ID)
 	do("POST /api/v1/incidents/{incidentId}/resolve", nil, i.ID)
+	i.ID, i.AgentID = "upgrade_stalled:r1:a2", "a2"
+	if err := s.Store.Incidents().Create(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
 	do("POST /api/v1/incidents/resolve", map[string]any{"ids": []string{i.ID}, "why": "all"})
 	do("GET /api/v1/incidents", nil)
 

@@ -145,7 +145,7 @@ func readings(ctx context.Context, s store.Store) (map[string]int, error) {
 	n = 0
 	err = s.Results().Each(ctx, func(fleet.Result) { n++ })
 	note("Results.Each", n, err)
-	for name, some := range map[string][]string{"": nil, " and agents": ids} {
+	for name, some := range map[string][]string{"": nil, "-by-agents": ids} {
 		n = 0
 		err = s.Results().OfAction(ctx, "first-0", some, func(fleet.Result) { n++ })
 		note("Results.OfAction"+name, n, err)
