@@ -1021,7 +1021,11 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	}
 	now := s.Now.UTC()
 	if prepared == nil {
-		err = target.CheckCancel(counts[actionID], now)
+		status := []Status{{Action: target, Counts: counts[actionID]}}
+		if err := s.countProgress(ctx, status, now); err != nil {
+			return fleet.Action{}, err
+		}
+		err = target.CheckCancel(status[0].Counts, status[0].Stoppable(), now)
 	} else {
 		err = target.CheckCancelType()
 	}
@@ -1264,6 +1268,10 @@ func (s Status) Done() int {
 
 // Outcome is State, except that an upgrade is over only when it has ended on every agent.
 func (s Status) Outcome() fleet.ActionState { return s.State.Outcome(s.Unended) }
+
+// Stoppable returns on how many agents the upgrade has not ended, and their hosts do not run its
+// version yet.
+func (s Status) Stoppable() int { return s.Unended - s.Progress[fleet.ProgressWatching] }
 
 // notListed are the types of actions that are not listed: a CANCEL shows in the state of the
 // action that it cancels.

@@ -436,6 +436,7 @@ func TestCancelRefusals(t *testing.T) {
 
 	up := w.upgrade("a")
 	w.service.Ack(t.Context(), w.agent("a"), []agentapi.AckEvent{{ActionID: up.ID}})
+	w.checkin("a", "1.1.0", nil, true)
 	_, err = w.service.Cancel(t.Context(), up.ID, "ann")
 	w.wantKind(err, fleet.Conflict, "COMPLETE")
 }

@@ -299,12 +299,14 @@ func (a Action) CheckCancelType() error {
 	return nil
 }
 
-// CheckCancel returns an error if the action cannot be cancelled at now.
-func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
+// CheckCancel returns an error if the action cannot be cancelled at now. open is on how many agents
+// an upgrade may still be stopped, whatever they have acknowledged: some acknowledge it before they
+// carry it out.
+func (a Action) CheckCancel(counts ResultCounts, open int, now time.Time) error {
 	if err := a.CheckCancelType(); err != nil {
 		return err
 	}
-	switch state := a.StateAt(counts, now); state {
+	switch state := a.StateAt(counts, now).Outcome(open); state {
 	case ActionInProgress, ActionRolloutPassed, ActionCancelled:
 		return nil // cancelling twice is no error
 	default:
@@ -313,9 +315,9 @@ func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
 }
 
 // Commands returns whether the action can be cancelled, by the check that refuses it.
-func (a Action) Commands(counts ResultCounts, now time.Time) []Command {
+func (a Action) Commands(counts ResultCounts, open int, now time.Time) []Command {
 	c := Command{Name: "cancel", Danger: true}
-	switch err := a.CheckCancel(counts, now); {
+	switch err := a.CheckCancel(counts, open, now); {
 	case err != nil:
 		c.Reason = Sentence(strings.Replace(err.Error(), "action "+a.ID, "it", 1))
 	case a.CancelledAt != nil:

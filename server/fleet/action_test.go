@@ -87,32 +87,35 @@ func TestActionStateAndCheckCancel(t *testing.T) {
 		counts ResultCounts
 		want   ActionState
 		cancel bool // it can be cancelled
+
+		open int
 	}{
-		{"nobody has answered", plain, ResultCounts{}, ActionInProgress, true},
-		{"one is missing", plain, ResultCounts{Acked: 1, Failed: 1}, ActionInProgress, true},
-		{"all did it", plain, ResultCounts{Acked: 3}, ActionComplete, false},
-		{"all have answered, one failed", plain, ResultCounts{Acked: 2, Failed: 1}, ActionFailed, false},
-		{"more answers than agents", plain, ResultCounts{Acked: 4}, ActionComplete, false},
-		{"cancelled", cancelled, ResultCounts{Acked: 1}, ActionCancelled, true},
-		{"cancelled after all had answered", cancelled, ResultCounts{Acked: 2, Failed: 1}, ActionCancelled, true},
-		{"expired", expired, ResultCounts{Acked: 2}, ActionExpired, false},
-		{"all did it before it expired", expired, ResultCounts{Acked: 3}, ActionComplete, false},
-		{"expires in a moment", with(func(a *Action) { a.Expiration = ago(-1) }), ResultCounts{}, ActionInProgress, true},
-		{"amid its rollout", rollout(time.Minute), ResultCounts{}, ActionInProgress, true},
-		{"past its rollout", rollout(time.Minute + 1), ResultCounts{}, ActionRolloutPassed, true},
-		{"all did it past its rollout", rollout(time.Hour), ResultCounts{Acked: 3}, ActionComplete, false},
-		{"a start alone has no rollout to pass", with(func(a *Action) { a.StartTime = ago(time.Hour) }), ResultCounts{}, ActionInProgress, true},
+		{name: "all acknowledged on receipt, and one carries it out", action: plain, counts: ResultCounts{Acked: 3}, want: ActionComplete, cancel: true, open: 1},
+		{"nobody has answered", plain, ResultCounts{}, ActionInProgress, true, 0},
+		{"one is missing", plain, ResultCounts{Acked: 1, Failed: 1}, ActionInProgress, true, 0},
+		{"all did it", plain, ResultCounts{Acked: 3}, ActionComplete, false, 0},
+		{"all have answered, one failed", plain, ResultCounts{Acked: 2, Failed: 1}, ActionFailed, false, 0},
+		{"more answers than agents", plain, ResultCounts{Acked: 4}, ActionComplete, false, 0},
+		{"cancelled", cancelled, ResultCounts{Acked: 1}, ActionCancelled, true, 0},
+		{"cancelled after all had answered", cancelled, ResultCounts{Acked: 2, Failed: 1}, ActionCancelled, true, 0},
+		{"expired", expired, ResultCounts{Acked: 2}, ActionExpired, false, 0},
+		{"all did it before it expired", expired, ResultCounts{Acked: 3}, ActionComplete, false, 0},
+		{"expires in a moment", with(func(a *Action) { a.Expiration = ago(-1) }), ResultCounts{}, ActionInProgress, true, 0},
+		{"amid its rollout", rollout(time.Minute), ResultCounts{}, ActionInProgress, true, 0},
+		{"past its rollout", rollout(time.Minute + 1), ResultCounts{}, ActionRolloutPassed, true, 0},
+		{"all did it past its rollout", rollout(time.Hour), ResultCounts{Acked: 3}, ActionComplete, false, 0},
+		{"a start alone has no rollout to pass", with(func(a *Action) { a.StartTime = ago(time.Hour) }), ResultCounts{}, ActionInProgress, true, 0},
 	} {
 		if got := row.action.StateAt(row.counts, now); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
-		err := row.action.CheckCancel(row.counts, now)
+		err := row.action.CheckCancel(row.counts, row.open, now)
 		if row.cancel != (err == nil) || (err != nil && KindOf(err) != Conflict) {
 			t.Errorf("%s: cancelling it gives %v", row.name, err)
 		}
 	}
 	unenroll := Action{Type: agentapi.ActionUnenroll, Actioned: 1}
-	if err := unenroll.CheckCancel(ResultCounts{}, now); KindOf(err) != Invalid {
+	if err := unenroll.CheckCancel(ResultCounts{}, 0, now); KindOf(err) != Invalid {
 		t.Errorf("cancelling an UNENROLL gives %v", err)
 	}
 }

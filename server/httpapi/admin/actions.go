@@ -63,7 +63,7 @@ func renderAction(s *action.Status, now time.Time) adminapi.ActionStatus {
 		a.Preparing = &adminapi.ActionPreparing{Handled: s.Preparing.Handled, Agents: s.Preparing.Agents}
 	}
 	if s.Policy.ID == "" { // a change of a policy is no stored action
-		commands := each(s.Commands(s.Counts, now), renderCommand)
+		commands := each(s.Commands(s.Counts, s.Stoppable(), now), renderCommand)
 		a.Commands = &commands
 	}
 	switch {

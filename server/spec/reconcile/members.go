@@ -191,6 +191,8 @@ func (c *Census) judge(w *Wish, p *PartMembers, s *fleet.Subject) {
 		p.LeftOut++
 	case stuck || failedBefore && !s.Upgrading() || s.Status != fleet.UpgradeNone && s.Status != fleet.UpgradeStarted && s.Target == w.Version:
 		p.lacks(LackFailed, s, func() string { return "failed to reach " + p.what() + reasonOf(s, w.Version) })
+	case s.Agent.Last.At == nil: // no rollout takes it
+		p.lacks(LackAway, s, func() string { return "has never checked in since it was enrolled" })
 	case status == fleet.StatusOffline, status == fleet.StatusOrphaned:
 		p.lacks(LackAway, s, func() string { return "is away" })
 	case !s.Reported:

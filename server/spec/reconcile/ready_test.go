@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,9 +38,12 @@ func drawAgent(t *rapid.T, i int) fleet.Agent {
 	case "failed before":
 		a.FailedVersions = []fleet.FailedVersion{{Version: "1.1.0", Reason: "it crashed", At: at}}
 	}
-	if pick("presence", "here", "here", "away") == "away" {
+	switch pick("presence", "here", "here", "away", "never seen") {
+	case "away":
 		gone := noon.Add(-time.Hour)
 		a.Last.At = &gone
+	case "never seen":
+		a.Last = fleet.LastSeen{}
 	}
 	if web := pick("web", "", "1.0.0", "2.0.0", "2.0.0"); web != "" {
 		a.Components = fmt.Appendf(nil, `[{"id":"component-web","status":"HEALTHY","name":"web","runtime":"process","version":%q}]`, web)
@@ -49,7 +53,7 @@ func drawAgent(t *rapid.T, i int) fleet.Agent {
 
 // leftOut reports whether the owner of the object has said that an agent need not run a part.
 func leftOut(f *spec.Fleet, a *fleet.Agent, component string) bool {
-	away := noon.Sub(*a.Last.At) > fleet.OfflineAfter
+	away := a.Last.At == nil || noon.Sub(*a.Last.At) > fleet.OfflineAfter
 	failed := a.UpgradeStatus != fleet.UpgradeNone && a.UpgradeStatus != fleet.UpgradeStarted && a.UpgradeTarget == "1.1.0" || len(a.FailedVersions) > 0
 	switch {
 	case component != "" && a.PolicyID != "web": // the only policy that lists it
@@ -98,6 +102,13 @@ func TestReadyMeansThatAllSelectedAgentsRunTheParts(t *testing.T) {
 			}
 			if web, _ := a.Component("web"); !leftOut(f, a, "web") && web.Version != "2.0.0" {
 				lacking = append(lacking, a.ID+" web")
+			}
+		}
+		for _, p := range census.Of(0).Parts {
+			for i := range agents {
+				if agents[i].Last.At == nil && slices.Contains(p.Behind, agents[i].ID) {
+					t.Fatalf("a rollout is to bring %s to an agent that has never checked in", p.Name())
+				}
 			}
 		}
 		d := reconcile.Decide(f, hash, reconcile.Seen{Members: census.Of(0)}, noon)
