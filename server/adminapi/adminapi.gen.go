@@ -3528,7 +3528,7 @@ type FleetHealth struct {
 	// Example: 2m0s
 	SilentAfter *string `json:"silent_after,omitempty"`
 
-	// StaleAfter How long an upgrade may show no sign of life; default: 5m0s
+	// StaleAfter How long an upgrade may show no sign of life; default: 5m0s. One that does not move is given up after three times as long
 	//
 	// Example: 5m0s
 	StaleAfter *string `json:"stale_after,omitempty"`

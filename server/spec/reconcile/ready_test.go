@@ -43,7 +43,7 @@ func drawAgent(t *rapid.T, i int) fleet.Agent {
 		gone := noon.Add(-time.Hour)
 		a.Last.At = &gone
 	case "never seen":
-		a.Last = fleet.LastSeen{}
+		a.Last, a.EnrolledAt = fleet.LastSeen{}, at // so it does not count as offline yet
 	}
 	if web := pick("web", "", "1.0.0", "2.0.0", "2.0.0"); web != "" {
 		a.Components = fmt.Appendf(nil, `[{"id":"component-web","status":"HEALTHY","name":"web","runtime":"process","version":%q}]`, web)
