@@ -224,7 +224,7 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 			}
 		}
 		w.scrapes("muster_servers", `{version="1.0.0"} 2`, `{version="1.1.0"} 1`)
-		w.scrapes("muster_incidents_open", `{category="rollout_stopped"} 0`, `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`, `{category="version_rolled_back"} 0`)
+		w.scrapes("muster_incidents_open", `{category="rollout_stopped"} 0`, `{category="shared_identity"} 0`, `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`, `{category="version_rolled_back"} 0`)
 		if got := w.scrape("muster_agents"); !strings.Contains(got, `{status="online"} 2`) || !strings.Contains(got, `{status="degraded"} 1`) ||
 			!strings.Contains(got, `{status="enrolling"} 1`) || !strings.Contains(got, `{status="offline"} 0`) {
 			t.Errorf("agents are\n%s", got)
