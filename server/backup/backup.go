@@ -165,15 +165,9 @@ func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) 
 	in := tar.NewReader(r)
 	var files []File
 	for {
-		if err := ctx.Err(); err != nil {
-			return m, err
-		}
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return m, errors.New("it ends before its manifest: it was cut off, or is no backup")
-		}
+		h, err := next(ctx, in)
 		if err != nil {
-			return m, fmt.Errorf("it is damaged, or is no backup: %w", err)
+			return m, err
 		}
 		if h.Name == manifestName {
 			break
@@ -187,6 +181,43 @@ func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) 
 		}
 		files = append(files, f)
 	}
+	if m, err = readManifest(in); err != nil {
+		return m, err
+	}
+	return m, compare(m.Files, files)
+}
+
+// ReadManifest returns the manifest of a backup without reading the files before it, so that
+// it does not verify them.
+func ReadManifest(ctx context.Context, r io.ReadSeeker) (m Manifest, err error) {
+	in := tar.NewReader(r)
+	for {
+		h, err := next(ctx, in)
+		if err != nil {
+			return m, err
+		}
+		if h.Name == manifestName {
+			return readManifest(in)
+		}
+	}
+}
+
+// next returns the next entry before the end of a backup.
+func next(ctx context.Context, in *tar.Reader) (*tar.Header, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	h, err := in.Next()
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, errors.New("it ends before its manifest: it was cut off, or is no backup")
+	case err != nil:
+		return nil, fmt.Errorf("it is damaged, or is no backup: %w", err)
+	}
+	return h, nil
+}
+
+func readManifest(in io.Reader) (m Manifest, err error) {
 	text, err := io.ReadAll(io.LimitReader(in, maxManifest))
 	if err != nil {
 		return m, fmt.Errorf("its manifest cannot be read: %w", err)
@@ -197,7 +228,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) 
 	if m.Format != format {
 		return m, fmt.Errorf("it has the form %d, and this program reads %d: use Muster %s or a later one", m.Format, format, m.Version)
 	}
-	return m, compare(m.Files, files)
+	return m, nil
 }
 
 // checkName refuses entries that are not part of a data folder.

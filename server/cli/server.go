@@ -78,7 +78,7 @@ profiles:
 	f.BoolVar(&newStore, "new-store", false, "begin a new installation although the data folder has the CA of another")
 	f.BoolVar(&check, "check", false, "check whether this version accepts the configuration, print the result, and exit")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
-	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerUnit(), a.newServerSchema())
+	cmd.AddCommand(a.newServerInstall(), a.newServerVersions(), a.newServerUpgrade(), a.newServerBackups(), a.newServerUnit(), a.newServerSchema())
 	return cmd
 }
 

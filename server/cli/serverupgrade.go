@@ -34,9 +34,10 @@ same, a higher or the previous minor version.
 The servers check their machines, take no more orders from operators, answer their parked
 agents bit by bit and stop. One of them backs up the store and brings its schema to that of
 the version; each moves the pointer on its machine, replaces its own process, and serves
-again. The backup of an embedded store is a file for ` + "`muster restore`" + `; that of Elasticsearch
-is a copy of the indices with a prefix of its own, which a server can be pointed to. Remove
-it when you no longer need it. Agents that cannot connect meanwhile try again. What fails before the schema changes
+again. The backup of an embedded store is a file for ` + "`muster restore`" + `: ` + "`muster server backups`" + `
+lists these, and an upgrade that has succeeded removes all but the newest three. That of
+Elasticsearch is a copy of the indices with a prefix of its own, which a server can be
+pointed to: remove it when you no longer need it. Agents that cannot connect meanwhile try again. What fails before the schema changes
 is undone as a whole; from there on the upgrade only goes forward. A server that dies on
 the way continues when its service manager starts it.
 

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -32,6 +33,28 @@ func TestUpgradeOfTheServersSaysWhatIsMissing(t *testing.T) {
 	o.fails(1, []string{"server", "upgrade", "--resume", "--data", data}, "it does not run from an installation")
 	// Nor does a server of the old version start any more.
 	o.fails(1, []string{"server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, "the servers were upgraded to 1.1.0, which this machine cannot run")
+}
+
+func TestBackupsOfUpgradesAreListed(t *testing.T) {
+	o := newOperator(t)
+	data := t.TempDir()
+	o.fails(1, []string{"server", "backups", "--data", filepath.Join(data, "missing")}, "name the data folder with --data")
+	if got := asJSON[[]selfupgrade.Backup](o, "server", "backups", "--data", data); got == nil || len(got) != 0 {
+		t.Errorf("without an upgrade the backups are %#v", got)
+	}
+	dir := filepath.Join(data, "backups")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := apptest.Start(t)
+	file := filepath.Join(dir, selfupgrade.BackupName("1.1.0", fleet.NewID()))
+	o.run("backup", file, "--data", s.Data, "--without-packages")
+	o.run("backup", filepath.Join(dir, "mine.tar"), "--data", s.Data, "--without-packages")
+	got := asJSON[[]selfupgrade.Backup](o, "server", "backups", "--data", data)
+	if len(got) != 1 || got[0].File != file || got[0].From == "" || got[0].To != "1.1.0" || got[0].Bytes == 0 || got[0].CreatedAt.IsZero() || got[0].Problem != "" {
+		t.Errorf("the backups are %+v", got)
+	}
+	o.contains(o.run("server", "backups", "--data", data), "FROM", got[0].From, "1.1.0", file)
 }
 
 func TestSchemasOfTheProgramAreShown(t *testing.T) {

@@ -260,11 +260,11 @@ func (m *upgradeMachine) Backup(ctx context.Context, u fleet.ServerUpgrade) (str
 	if m.config.Store.Elasticsearch != nil {
 		return m.copyIndices(ctx, u)
 	}
-	dir := filepath.Join(m.config.Data, "backups")
+	dir := filepath.Join(m.config.Data, backupsFolder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, fmt.Sprintf("before-%s-%s.tar", u.To, short(u.Run)))
+	file := filepath.Join(dir, selfupgrade.BackupName(u.To, u.Run))
 	if _, err := os.Lstat(file); err == nil {
 		return file, nil
 	}
@@ -283,9 +283,6 @@ func (m *upgradeMachine) Backup(ctx context.Context, u fleet.ServerUpgrade) (str
 	return out.File, err
 }
 
-// short is as much of an id as names a backup.
-func short(run string) string { return run[:min(len(run), 8)] }
-
 // copyIndices copies all documents to indices with another prefix.
 func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade) (place string, err error) {
 	o, err := elasticOptions(m.config.Store.Elasticsearch)
@@ -300,7 +297,7 @@ func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	prefix := firstOf(o.Prefix, elastic.DefaultPrefix)
-	o.Prefix, o.Loading = prefix+"backup-"+short(u.Run)+"-", true
+	o.Prefix, o.Loading = prefix+"backup-"+selfupgrade.ShortRun(u.Run)+"-", true
 	to, err := elastic.Open(ctx, o)
 	if err != nil {
 		return "", err

@@ -42,6 +42,8 @@ type world struct {
 	schema   int
 	machines []*machine
 	backups  int
+	// pruned are the runs whose backup had to stay when backups were removed.
+	pruned [][]string
 	// slow means that the backup lasts until it is stopped, and migrateFails that the schema
 	// cannot be changed.
 	slow, migrateFails bool
@@ -142,6 +144,17 @@ func (m *machine) Switch(ctx context.Context, to string) error {
 		m.pointer = to
 		return nil
 	})
+}
+
+func (m *machine) Prune(ctx context.Context, inUse ...string) ([]string, error) {
+	u, err := m.w.store.ServerUpgrades().Get(ctx, fleet.ServerUpgradeID)
+	if err != nil || u.Phase != fleet.ServerDone {
+		m.w.t.Errorf("backups are removed while the upgrade is %s, %v", u.Phase, err)
+	}
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.w.pruned = append(m.w.pruned, inUse)
+	return nil, nil
 }
 
 func (w *world) setSchema(version string) {
@@ -295,6 +308,10 @@ func upgraded(t *testing.T, from, to string, kills []string, change func(*world)
 		}
 		if kills == nil && u.Phase == fleet.ServerDone && w.backups != 1 {
 			t.Errorf("the store was backed up %d times", w.backups)
+		}
+		// A server that is killed with the last write leaves it to the next upgrade.
+		if n := len(w.pruned); n > 1 || n == 0 && u.Phase == fleet.ServerDone && w.killed == "" || n == 1 && (u.Phase != fleet.ServerDone || !slices.Contains(w.pruned[0], u.Run)) {
+			t.Errorf("the upgrade %s has ended %s, and old backups were removed %d times, but those of %q (killed: %s)", u.Run, u.Phase, n, w.pruned, w.killed)
 		}
 		if w.schema != schemas[want] {
 			t.Errorf("it has ended %s with schema %d (killed: %s)", u.Phase, w.schema, w.killed)

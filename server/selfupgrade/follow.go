@@ -50,6 +50,9 @@ type Machine interface {
 	Migrate(ctx context.Context, u fleet.ServerUpgrade) error
 	// Switch makes a version the one that this machine runs.
 	Switch(ctx context.Context, to string) error
+	// Prune removes the backups that Surplus names, and returns their files. The backups of the
+	// runs in use stay.
+	Prune(ctx context.Context, inUse ...string) ([]string, error)
 }
 
 // ErrStopped is what a server ends with that has stopped to be upgraded. It has to be started
@@ -76,6 +79,9 @@ func (n NoMachine) Migrate(ctx context.Context, u fleet.ServerUpgrade) error {
 
 // Switch is not called.
 func (n NoMachine) Switch(ctx context.Context, to string) error { return n.Check(ctx, to) }
+
+// Prune does nothing: no upgrade has made a backup.
+func (NoMachine) Prune(context.Context, ...string) ([]string, error) { return nil, nil }
 
 // Config is what a Follower works with. All fields but Parked, Away and Now are required.
 type Config struct {
@@ -388,6 +394,9 @@ func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 		return Wait, nil // a server has reported: the next round decides anew
 	case err == nil && u.Phase.Ended():
 		f.ended(bounded, u)
+		if u.Phase == fleet.ServerDone {
+			f.prune(bounded, u, me)
+		}
 	}
 	return Wait, err
 }
@@ -405,6 +414,18 @@ func (f *Follower) ended(ctx context.Context, u *fleet.ServerUpgrade) {
 	entry := fleet.AuditEntry{Actor: u.Actor, Verb: "server.upgrade", Subject: u.Run, Why: u.Problem, Text: text}
 	if err := audit.Record(ctx, f.Audit, f.Now.UTC(), entry); err != nil {
 		f.Log.Warn("the audit trail does not have the end of the upgrade of the servers", "error", err)
+	}
+}
+
+// prune removes old backups after an upgrade that has succeeded. What it does not remove, the
+// next upgrade does.
+func (f *Follower) prune(ctx context.Context, u *fleet.ServerUpgrade, me Me) {
+	removed, err := f.Machine.Prune(ctx, u.Run, me.Record.Run)
+	if len(removed) > 0 {
+		f.Log.Info("old backups of upgrades of the servers are removed", "files", removed, "kept", KeptBackups)
+	}
+	if err != nil {
+		f.Log.Warn("old backups of upgrades of the servers are not removed: the next upgrade tries again", "error", err)
 	}
 }
 

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/backup"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// Upgrades that succeed one after the other leave the newest backups, and no file of someone else is touched.
+func TestOldBackupsOfUpgradesAreRemovedFromTheFolder(t *testing.T) {
+	data := t.TempDir()
+	s, err := sqlite.Open(t.Context(), filepath.Join(data, storeFile), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m := &upgradeMachine{version: "1.0.0", config: app.Config{Data: data}}
+	if list, err := upgradeBackups(t.Context(), data); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("without an upgrade the backups are %v, %v", list, err)
+	}
+	if removed, err := m.Prune(t.Context()); err != nil || len(removed) != 0 {
+		t.Errorf("without an upgrade %v is removed, %v", removed, err)
+	}
+	var made, runs []string
+	upgrade := func() {
+		t.Helper()
+		u := fleet.ServerUpgrade{Run: fleet.NewID(), To: "1.1.0-rc.1"}
+		file, err := m.Backup(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Copies and restores change the times of files, which therefore say nothing.
+		if err := os.Chtimes(file, time.Time{}, time.Now().Add(-time.Duration(len(made))*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		made, runs = append(made, file), append(runs, u.Run)
+	}
+	upgrade()
+	dir := filepath.Dir(made[0])
+	others := map[string]bool{
+		"muster-2026-03-01.tar": false, "before-1.1.0.tar": false, "before-restore-20260301": true,
+		"before-1.1.0-aaaaaaaa.tar": false, // has the name of a backup, and is none
+		"before-1.1.0-bbbbbbbb.tar": true,
+	}
+	for name, folder := range others {
+		write := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
+		if folder {
+			write = func(path string) error { return os.Mkdir(path, 0o700) }
+		}
+		if err := write(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range selfupgrade.KeptBackups + 1 {
+		upgrade()
+	}
+	// The record on this machine names the second upgrade, which another one has overtaken.
+	removed, err := m.Prune(t.Context(), runs[len(runs)-1], runs[1])
+	if want := []string{made[2], made[0]}; err != nil || !slices.Equal(removed, want) {
+		t.Errorf("removed %q, %v, want %q", removed, err, want)
+	}
+	if removed, err := m.Prune(t.Context(), runs[len(runs)-1], runs[1]); err != nil || len(removed) != 0 {
+		t.Errorf("a second time %q is removed, %v", removed, err)
+	}
+	list, err := upgradeBackups(t.Context(), data)
+	var left []string
+	for _, b := range list {
+		if b.Problem != "" {
+			if filepath.Base(b.File) != "before-1.1.0-aaaaaaaa.tar" || b.From != "" || b.Bytes != 1 {
+				t.Errorf("%+v", b)
+			}
+			continue
+		}
+		left = append(left, b.File)
+		if b.From != "1.0.0" || b.To != "1.1.0-rc.1" || b.Bytes == 0 || time.Since(b.CreatedAt) > time.Minute {
+			t.Errorf("the list has %+v", b)
+		}
+	}
+	if want := []string{made[4], made[3], made[1]}; err != nil || !slices.Equal(left, want) || len(list) != len(want)+1 {
+		t.Errorf("listed are %q, %v, want %q and the one that cannot be read", left, err, want)
+	}
+	for name := range others {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s, which no upgrade made: %v", name, err)
+		}
+	}
+	f, err := os.Open(made[4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := backup.Read(t.Context(), f, t.TempDir()); err != nil {
+		t.Errorf("the backup that was kept cannot be restored: %v", err)
+	}
+}
