@@ -595,10 +595,12 @@ func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	}
 }
 
-// brokenVersion is a version that knows its schema and cannot bring the store to it.
+// brokenVersion is a version that accepts the configuration, knows its schema and cannot bring the
+// store to it.
 const brokenVersion = `#!/bin/sh
 case "$*" in
 --version) echo muster version 1.1.1 ;;
+"server --check "*) ;;
 "server schema -o json") echo '{"sqlite": 1000, "elasticsearch": 1000}' ;;
 *) echo the disk is full; exit 1 ;;
 esac
