@@ -3766,6 +3766,8 @@ export interface components {
             actionIds: string[];
         };
         RollbackRequest: {
+            /** @description Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused */
+            forward?: boolean;
             /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
             take_over?: string;
             /** @description For the audit trail */
@@ -3773,6 +3775,8 @@ export interface components {
         };
         BulkRollbackRequest: {
             agents: components["schemas"]["AgentSelection"];
+            /** @description Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused */
+            forward?: boolean;
             batchSize?: number;
             /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
             take_over?: string;
@@ -3780,6 +3784,8 @@ export interface components {
         };
         RollbackPreviewRequest: {
             agents: components["schemas"]["AgentSelection"];
+            /** @description As in the order */
+            forward?: boolean;
             includeInactive?: boolean;
             /** @description As in the order: the fleet whose agents are taken over is no cause */
             take_over?: string;
