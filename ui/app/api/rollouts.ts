@@ -45,6 +45,8 @@ export async function command(r: Rollout, name: string, { why, takeOver, agents 
       return (await call("post", "/api/v1/rollouts/{rolloutId}/promote", { ...to, body })).item;
     case "cancel":
       return (await call("post", "/api/v1/rollouts/{rolloutId}/cancel", { ...to, body })).item;
+    case "cancel_now":
+      return (await call("post", "/api/v1/rollouts/{rolloutId}/cancel", { ...to, body: { ...body, now: true } })).item;
     case "retry":
       return retryTargets(r.id, [], why);
     case "skip":

@@ -55,6 +55,20 @@ test("approving after failed canaries shows the warning and needs a reason", asy
   expect(page.sent[0]).toEqual({ path: "/api/v1/rollouts/r1/approve", body: { why: "the canary had no disk" } });
 });
 
+test("a rollout is cancelled at once from its menu, and an adjustment is not offered", async () => {
+  answer({ commands: [{ name: "cancel_now", allowed: true, danger: true, warning: "It waits for the health of no host any more." }, { name: "adjust", allowed: true }] });
+  page.answers["/api/v1/rollouts/r1/cancel"] = { item: rollout() };
+  await page.open("/rollouts/r1", "Needs approval");
+  await click(button("More"));
+  await until(() => !!document.querySelector("[role=menuitem]"), "the menu");
+  expect([...document.querySelectorAll("[role=menuitem]")].map((m) => m.textContent)).toEqual(["Cancel at once…"]);
+  await click(document.querySelector<HTMLElement>("[role=menuitem]")!);
+  await until(() => document.body.textContent!.includes("It waits for the health of no host any more."), "the warning");
+  await click(button("Cancel at once", document.querySelector("[role=dialog]")!));
+  await until(() => page.sent.length === 1, "the order");
+  expect(page.sent[0]).toEqual({ path: "/api/v1/rollouts/r1/cancel", body: { now: true } });
+});
+
 test("the menu of a host has what the server allows for it", async () => {
   answer();
   await page.open("/rollouts/r1", "Crash loop: ended 3 times.");

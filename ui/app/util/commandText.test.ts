@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { rollout } from "~/testing/rollout";
-import { batchNow, boardCommands, commandLabel, commandText, inFlightWords, putBackOf } from "./commandText";
+import { batchNow, boardCommands, commandLabel, commandText, inFlightWords, letGoWords, putBackOf } from "./commandText";
 
 const counts = { pending: 1_800, held: 3, offered: 2, upgrading: 1, verifying: 4, succeeded: 20, failed: 2, rolled_back: 5 };
 
@@ -57,6 +57,15 @@ describe("the texts", () => {
     expect(inFlightWords(r)).toBe("2 orders that no host has begun are withdrawn. 5 upgrades under way still end.");
     expect(inFlightWords(rollout())).toBe("No upgrade is under way.");
   });
+
+  test("a cancel at once waits for no host", () => {
+    expect(commandText("cancel_now", r)).toMatchObject({ title: "Cancel “Spring” at once?", text: expect.stringMatching(/^1,803 hosts keep their version\. 2 orders that no host has begun are withdrawn\. It does not wait for the 5 hosts under way/) });
+    expect(letGoWords(rollout({ counts: { verifying: 1 } }))).toBe("It does not wait for the 1 host under way, and will not say how its upgrade ends.");
+    expect(commandText("cancel_now", rollout({ state: "cancelling", counts: { upgrading: 2 } })).text).toMatch(/^It does not wait for the 2 hosts/);
+    expect(letGoWords(rollout())).toBe("No upgrade is under way.");
+  });
+
+  test("an adjustment has no form, and no button", () => expect(commandLabel.adjust).toBeUndefined());
 
   test("a command of a newer server has its own name", () => expect(commandText("adjust", r).title).toBe("Adjust “Spring”?"));
 });

@@ -7,7 +7,7 @@ import { plural } from "./words";
 export const commandLabel: Record<string, string> = {
   approve: "Approve…", resume: "Resume…", pause: "Pause…", pause_now: "Pause at once…", retry: "Retry failed hosts…", skip: "Skip failed hosts…",
   promote: "Promote…", force: "Force…", rollback_failed: "Roll back failed hosts…", rollback_all: "Roll back all hosts…", cancel: "Cancel rollout…",
-  delete: "Delete draft…",
+  cancel_now: "Cancel at once…", delete: "Delete draft…",
 };
 
 /** boardCommands returns the commands that the board offers. A draft is only started or deleted, which nothing else can be. */
@@ -55,6 +55,8 @@ export function commandText(command: string, r: Rollout): CommandText {
       return { title: `Force ${name} on ${ahead}?`, confirm: `Force ${ahead}`, text: "It continues, whatever fails.", done: `${name} continues and ignores failures`, typed: `force ${ahead}` };
     case "cancel":
       return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `${capital(ahead)} ${aheadOf(r) === 1 ? "keeps its" : "keep their"} version. ${inFlightWords(r)}`, done: `${name} is being cancelled` };
+    case "cancel_now":
+      return { title: `Cancel ${name} at once?`, confirm: "Cancel at once", text: `${aheadOf(r) === 0 ? "" : `${capital(ahead)} ${aheadOf(r) === 1 ? "keeps its" : "keep their"} version. `}${letGoWords(r)}`, done: `${name} is being cancelled, and lets go of its hosts` };
     case "retry":
       return { title: `Retry ${failed}?`, confirm: `Retry ${failed}`, text: `All hosts that failed or were rolled back get the version again${r.state === "paused" ? " when the rollout is resumed" : ""}.`, done: `Retrying ${failed}` };
     case "skip":
@@ -88,10 +90,18 @@ export function batchNow(r: Rollout): number {
 
 /** What happens to hosts under way when nothing more is ordered. */
 export function inFlightWords(r: Rollout): string {
-  const { offered, upgrading, verifying } = r.counts;
-  const on = upgrading + verifying;
-  const back = offered === 0 ? "" : `${plural(offered, "order")} that no host has begun ${offered === 1 ? "is" : "are"} withdrawn. `;
-  return `${back}${on === 0 ? "No upgrade is under way." : `${plural(on, "upgrade")} under way still ${on === 1 ? "ends" : "end"}.`}`;
+  const on = underWayOf(r);
+  return `${withdrawnWords(r)}${on === 0 ? "No upgrade is under way." : `${plural(on, "upgrade")} under way still ${on === 1 ? "ends" : "end"}.`}`;
 }
+
+/** What happens to hosts under way when the rollout lets go of them. */
+export function letGoWords(r: Rollout): string {
+  const on = underWayOf(r);
+  return `${withdrawnWords(r)}${on === 0 ? "No upgrade is under way." : `It does not wait for the ${plural(on, "host")} under way, and will not say how ${on === 1 ? "its upgrade ends" : "their upgrades end"}.`}`;
+}
+
+const underWayOf = (r: Rollout) => r.counts.upgrading + r.counts.verifying;
+
+const withdrawnWords = (r: Rollout) => (r.counts.offered === 0 ? "" : `${plural(r.counts.offered, "order")} that no host has begun ${r.counts.offered === 1 ? "is" : "are"} withdrawn. `);
 
 const capital = (text: string) => text.slice(0, 1).toUpperCase() + text.slice(1);

@@ -28,6 +28,7 @@ export function PlanFacts({ rollout: r, columns = 1 }: { rollout: Rollout; colum
     r.exposure && ["Exposure", `${exposedText(r.exposure)}. ${provedText(r.exposure)}.`],
     r.approved && ["Approved", <Who key="a" what={r.approved} />],
     r.promoted && ["Promoted", <Who key="m" what={r.promoted} />],
+    r.cancelled_now && ["Cancelled at once", <Who key="c" what={r.cancelled_now} />],
     r.forced && ["Forced", <Who key="o" what={r.forced} />],
     ["Drafted", <span key="d">{r.is_automatic ? "by the server, as a policy requires," : `by ${r.created_by}`} <When at={r.created_at} /></span>],
     ["Id", <span key="id" className={classes.id}><span className="mono">{r.id}</span> <CopyIcon text={r.id} label="Copy the rollout's id" /></span>],
