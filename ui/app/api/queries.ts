@@ -120,7 +120,7 @@ export const componentsQuery = queryOptions({
   refetchInterval: POLL_MS,
 });
 
-export const rollbackPreviewQuery = (selection: Selection & { max_items?: number }) =>
+export const rollbackPreviewQuery = (selection: Selection & { forward?: true; max_items?: number }) =>
   queryOptions({
     queryKey: [...keys.preview, "rollback", selection] as const,
     queryFn: ({ signal }) => call("post", "/api/v1/rollback_preview", { body: selection, signal }),

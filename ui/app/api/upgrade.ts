@@ -4,16 +4,16 @@ import { call } from "./client";
 
 /**
  * startRollback rolls agents back, named ones or all matching, with one action for each version.
- * Here and below takeOver is the name of the fleet that the agents belong to, if they do.
+ * With forward it also moves those whose other version is a later one. Here and below takeOver is the name of the fleet that the agents belong to, if they do.
  */
-export async function startRollback(agents: string[] | Matching, takeOver?: string): Promise<string[]> {
+export async function startRollback(agents: string[] | Matching, { takeOver, forward }: { takeOver?: string; forward?: true } = {}): Promise<string[]> {
   if (!Array.isArray(agents)) {
-    return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive, take_over: takeOver } })).actionIds;
+    return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive, take_over: takeOver, forward } })).actionIds;
   }
   if (agents.length === 1) {
-    return [(await call("post", "/api/fleet/agents/{agentId}/rollback", { path: { agentId: agents[0]! }, body: takeOver ? { take_over: takeOver } : undefined })).actionId];
+    return [(await call("post", "/api/fleet/agents/{agentId}/rollback", { path: { agentId: agents[0]! }, body: takeOver || forward ? { take_over: takeOver, forward } : undefined })).actionId];
   }
-  return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true, take_over: takeOver } })).actionIds;
+  return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true, take_over: takeOver, forward } })).actionIds;
 }
 
 /** startUnenroll unenrols agents, named ones or all matching; with revoke at once, without their acknowledgement. */

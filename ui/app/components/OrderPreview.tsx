@@ -33,8 +33,8 @@ export function OrderPreview({ preview, error, stale, does, offered, taken = {},
   if (!preview) return <p className={classes.waiting} role="status">Reading the preview</p>;
   const { choices } = groupCauses(offered ?? preview.causes);
   const { fixed, remarks } = groupCauses(preview.causes);
-  // What a choice could not include after all is listed as it is.
-  const left = groupCauses(preview.causes).choices.filter((c) => taken[c.choice] || !onTake).flatMap((c) => c.causes);
+  // What a choice could not include after all, or is not offered here, is listed as it is.
+  const left = groupCauses(preview.causes).choices.filter((c) => taken[c.choice] || !onTake || !choices.some((o) => o.choice === c.choice)).flatMap((c) => c.causes);
   return (
     <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>
       <div className={classes.verdict} role="status">{verdictText(preview.will, preview.wont, does)}</div>

@@ -53,6 +53,25 @@ test("an upgrade of an offline host waits for it", async () => {
   expect(text()).toContain("The upgrade waits for the host");
 });
 
+test("a rollback that would go forward says so, and is ordered only if that is chosen", async () => {
+  const cause = { code: "forward", text: "The other version that the host keeps is a later one, as after a rollback.", count: 1, will: false };
+  const item = { agent_id: "a1", hostname: "web-01", version: "1.0.0" };
+  page.answers["/api/v1/rollback_preview"] = { will: 0, wont: 1, items: [{ ...item, will: false }], causes: [cause] };
+  page.answers["/api/fleet/agents/a1/rollback"] = { actionId: "action-1" };
+  await show({ rollback: { available: true, version: "1.1.0" }, commands: [{ name: "rollback", allowed: false, danger: true, reason: "It would go forward." }] });
+  await click(button("More"));
+  await until(() => document.querySelector("[role=menuitem]") !== null, "the menu");
+  await click(document.querySelector<HTMLElement>("[role=menuitem]")!);
+  await until(() => text().includes("The other version that the host keeps is a later one"), "the reason");
+  expect(button("Roll back 0 hosts").getAttribute("aria-disabled")).toBe("true");
+  page.answers["/api/v1/rollback_preview"] = { will: 1, wont: 0, items: [{ ...item, will: true, to: "1.1.0" }] };
+  await click(document.querySelector<HTMLElement>("[role=dialog] input[type=checkbox]")!);
+  await until(() => !!button("Move 1 host to 1.1.0"), "the preview with the choice");
+  await click(button("Move 1 host to 1.1.0"));
+  await until(() => page.sent.some((s) => s.path === "/api/fleet/agents/a1/rollback"), "the order");
+  expect(page.sent.at(-1)).toEqual({ path: "/api/fleet/agents/a1/rollback", body: { forward: true } });
+});
+
 test("a command that is not possible shows the server's reason", async () => {
   await show();
   expect(button("Upgrade host…")).toBeTruthy();

@@ -26,13 +26,14 @@ import type { AgentSearch } from "~/util/agentSearch";
 import { hostOf } from "~/util/facts";
 import { compact } from "~/util/searchParts";
 import { upgradeToShow } from "~/util/upgradeNow";
+import { withForward } from "~/util/rollback";
 import { sentence } from "~/util/words";
 import classes from "./AgentPage.module.css";
 
 const route = getRouteApi("/shell/agents/$agentId");
 const CRUMBS = [{ label: "Agents", to: "/agents" }] as const;
 
-const WORDS = { upgrade: "Upgrade host…", rollback: "Roll back…", stage: "Stage a version…", diagnostics: "Request diagnostics…", reassign: "Reassign to another policy…", unenroll: "Unenrol host…" };
+const WORDS = { upgrade: "Upgrade host…", rollback: "Roll back…", forward: "Go forward to the version that was left…", stage: "Stage a version…", diagnostics: "Request diagnostics…", reassign: "Reassign to another policy…", unenroll: "Unenrol host…" };
 
 export function AgentPage() {
   const { agentId } = route.useParams();
@@ -60,7 +61,7 @@ function Host({ agent, error, onRetry }: { agent: Agent; error: unknown; onRetry
   return (
     <>
       <PageHead title={host} crumbs={CRUMBS} docs="agent" badge={agent.health ? <HealthBadge health={agent.health} strong /> : null} sub={<Running agent={agent} />}>
-        <CommandBar commands={agent.commands} words={WORDS} shown={["rollback"]} onCommand={(c) => setCommand(c.name)} />
+        <CommandBar commands={withForward(agent)} words={WORDS} shown={["rollback"]} onCommand={(c) => setCommand(c.name)} />
       </PageHead>
       {error ? <LoadError what="The newest state of the agent" error={error} onRetry={onRetry} /> : null}
       {agent.shared ? <Callout kind="error" title={sentence(agent.shared.text)}>{agent.shared.next}</Callout> : null}

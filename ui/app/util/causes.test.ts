@@ -16,6 +16,12 @@ it("groups causes by the choice that includes their hosts", () => {
   expect(groupCauses(undefined)).toEqual({ choices: [], fixed: [], remarks: [] });
 });
 
+it("a rollback that goes forward is a choice", () => {
+  const groups = groupCauses([cause({ code: "forward", count: 2 }), cause({ code: "no_way_back" })]);
+  expect(groups.choices.map((c) => [c.choice, c.count])).toEqual([["forward", 2]]);
+  expect(groups.fixed.map((c) => c.code)).toEqual(["no_way_back"]);
+});
+
 it("names some hosts and counts the others", () => {
   expect(hostsText({ count: 2, sample: ["a", "b"] })).toBe("a, b");
   expect(hostsText({ count: 1300, sample: ["a", "b"] })).toBe("a, b and 1,298 more");

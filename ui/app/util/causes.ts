@@ -4,20 +4,23 @@ import { plural } from "./words";
 
 export interface CauseGroups {
   /** Would be left out, and can be included; by the field of the request. */
-  choices: { choice: "force" | "include_inactive"; causes: PreviewCause[]; count: number }[];
+  choices: { choice: "force" | "include_inactive" | "forward"; causes: PreviewCause[]; count: number }[];
   /** Would be left out whatever the order says. */
   fixed: PreviewCause[];
   /** Would be included; the text is a remark. */
   remarks: PreviewCause[];
 }
 
+/** A rollback that goes forward is refused without the field of that name, which the server does not call a choice. */
+const choiceOf = (c: PreviewCause) => c.choice ?? (c.code === "forward" ? "forward" : undefined);
+
 export function groupCauses(causes: readonly PreviewCause[] = []): CauseGroups {
   const out = causes.filter((c) => !c.will);
-  const choices = (["force", "include_inactive"] as const).flatMap((choice) => {
-    const mine = out.filter((c) => c.choice === choice);
+  const choices = (["force", "include_inactive", "forward"] as const).flatMap((choice) => {
+    const mine = out.filter((c) => choiceOf(c) === choice);
     return mine.length > 0 ? [{ choice, causes: mine, count: mine.reduce((sum, c) => sum + c.count, 0) }] : [];
   });
-  return { choices, fixed: out.filter((c) => !c.choice), remarks: causes.filter((c) => c.will) };
+  return { choices, fixed: out.filter((c) => !choiceOf(c)), remarks: causes.filter((c) => c.will) };
 }
 
 /** hostsText names the hosts of a cause: some of them, and how many more there are. */

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { RollbackPreview, RollbackPreviewItem } from "~/api/types";
-import { confirmText, limit, whyNotGoBack } from "./rollback";
+import { agent } from "~/testing/agent";
+import { confirmText, limit, whyNotGoBack, withForward } from "./rollback";
 import { exact } from "./time";
 
 const until = "2026-01-09T12:00:00Z";
@@ -23,6 +24,21 @@ test.each([
   [preview(null), 1, "Roll back 0 hosts"],
 ] as [RollbackPreview | undefined, number, string][])("%o of %i agents is confirmed as %s", (p, n, want) => {
   expect(confirmText(p, n)).toBe(want);
+});
+
+test("a rollback that goes forward has another verb", () => {
+  expect(confirmText(preview("1.2.0"), 1, true)).toBe("Move 1 host to 1.2.0");
+});
+
+test.each([
+  ["1.2.0", false, "forward", true],
+  ["0.9.0", false, "rollback", false], // refused for another reason
+  ["0.9.0", true, "rollback", true],
+  [undefined, false, "rollback", false],
+] as [string | undefined, boolean, string, boolean][])("a host on 1.0.0 that keeps %s, allowed %s, has the command %s", (version, allowed, name, possible) => {
+  const commands = [{ name: "upgrade", allowed: true }, { name: "rollback", allowed, danger: true }];
+  expect(withForward(agent({ commands, rollback: { available: version !== undefined, version } })))
+    .toMatchObject([{ name: "upgrade" }, { name, allowed: possible, danger: true }]);
 });
 
 test("the button is disabled without a preview, or if no agent can be rolled back", () => {

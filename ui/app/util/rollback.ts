@@ -1,6 +1,7 @@
 /** What a rollback would do, in words, and why its button is disabled. */
-import type { RollbackPreview } from "~/api/types";
+import type { Agent, Command, RollbackPreview } from "~/api/types";
 import { exact } from "./time";
+import { compareVersions } from "./version";
 import { plural } from "./words";
 
 /** limit returns until when a rollback is possible; without a time the upgrade is still being watched. */
@@ -14,9 +15,19 @@ export function versionsOf(preview: RollbackPreview): string[] {
 }
 
 /** confirmText is the label of the button: its agents and, if they share one, their version. */
-export function confirmText(preview: RollbackPreview | undefined, agents: number): string {
+export function confirmText(preview: RollbackPreview | undefined, agents: number, forward = false): string {
   const versions = preview ? versionsOf(preview) : [];
-  return `Roll back ${plural(preview?.will ?? agents, "host")}${versions.length === 1 ? ` to ${versions[0]}` : ""}`;
+  return `${forward ? "Move" : "Roll back"} ${plural(preview?.will ?? agents, "host")}${versions.length === 1 ? ` to ${versions[0]}` : ""}`;
+}
+
+/**
+ * withForward returns the commands of an agent. A rollback that is refused because it would go forward is another
+ * command, whose dialog shows that reason and asks whether it is meant.
+ */
+export function withForward(a: Pick<Agent, "agent" | "commands" | "rollback">): Command[] {
+  const to = a.rollback?.available ? a.rollback.version : undefined;
+  return (a.commands ?? []).map((c) =>
+    c.name === "rollback" && !c.allowed && to && compareVersions(to, a.agent.version) > 0 ? { ...c, name: "forward", allowed: true, reason: undefined } : c);
 }
 
 /** whyNotGoBack returns null if the button is enabled. */

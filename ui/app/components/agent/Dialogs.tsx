@@ -20,6 +20,7 @@ export function AgentDialog({ command, agent, onClose }: Props) {
     case "stage":
       return <UpgradeDialog chosen={chosen} stage onClose={onClose} />;
     case "rollback":
+    case "forward":
       return <RollbackDialog chosen={chosen} onClose={onClose} />;
     case "unenroll":
       return <UnenrollDialog chosen={chosen} onClose={onClose} />;
