@@ -82,6 +82,7 @@ export type Exposure = Schemas["Exposure"];
 export type ExposureRule = Schemas["ExposureRule"];
 export type Freeze = Schemas["Freeze"];
 export type Incident = Schemas["Incident"];
+export type ResolvedIncidents = Schemas["ResolvedIncidents"]["item"];
 
 export type Health = Schemas["Health"];
 export type Progress = Schemas["Progress"];

@@ -26,6 +26,18 @@ test("an incident leads to its host, and is acknowledged", async () => {
   await until(() => page.sent.some((s) => s.path === "/api/v1/incidents/i1/ack"), "the decision");
 });
 
+test("several incidents are resolved with one call, and what could not be is named", async () => {
+  const other = { ...incident, id: "i2", title: "web-02 runs 2.5.0, and does not become healthy" };
+  page.answers["/api/v1/incidents/resolve"] = { item: { resolved: 1, incidents: [{ id: "i1", title: incident.title, result: "resolved" }, { id: "i2", title: other.title, result: "failed", text: "It changed meanwhile." }] } };
+  await show(incident, other);
+  await until(() => document.querySelectorAll("tbody input[type=checkbox]").length === 2, "the rows");
+  for (const box of document.querySelectorAll<HTMLElement>("tbody input[type=checkbox]")) await click(box);
+  await click(button("Resolve 2 incidents…"));
+  await click(button("Resolve 2 incidents", document.querySelector("[role=dialog]")!));
+  await until(() => document.body.textContent!.includes("1 incident is resolved, 1 is not. web-02 runs 2.5.0, and does not become healthy: It changed meanwhile."), "what is left");
+  expect(page.sent).toEqual([{ path: "/api/v1/incidents/resolve", body: { ids: ["i1", "i2"] } }]);
+});
+
 test("without incidents the page says what would appear", async () => {
   await show();
   await until(() => document.body.textContent!.includes("Nothing needs you"), "the empty state");

@@ -1,9 +1,9 @@
 /** The texts, the order and the search of incidents. */
-import type { Incident } from "~/api/types";
+import type { Incident, ResolvedIncidents } from "~/api/types";
 import { withoutIds } from "./prose";
 import { compact, pageOf } from "./searchParts";
 import type { Tone } from "./state";
-import { sentence } from "./words";
+import { plural, sentence } from "./words";
 
 export const incidentKind: Record<Incident["category"], string> = {
   upgrade_failed: "Upgrade and rollback failed", upgrade_rollback_failed: "Rollback failed", upgrade_stalled: "Running, but not healthy",
@@ -36,6 +36,14 @@ export const incidentCommand: Record<IncidentCommand, string> = { ack: "Acknowle
 /** offered returns the commands that all of the incidents accept now. */
 export const offered = (list: readonly Pick<Incident, "commands">[]): IncidentCommand[] =>
   (["ack", "resolve"] as const).filter((name) => list.every((i) => i.commands.some((c) => c.name === name && c.allowed)));
+
+/** unresolvedText says which incidents were not resolved, and why; undefined if all are. Who resolved one earlier does not matter. */
+export function unresolvedText({ resolved, incidents }: ResolvedIncidents): string | undefined {
+  const left = incidents.filter((i) => i.result === "failed" || i.result === "not_found");
+  if (left.length === 0) return undefined;
+  const why = left.map((i) => `${i.title ? `${incidentTitle({ title: i.title })}: ` : ""}${sentence(i.text ?? "")}`);
+  return `${plural(resolved, "incident")} ${resolved === 1 ? "is" : "are"} resolved, ${left.length.toLocaleString()} ${left.length === 1 ? "is" : "are"} not. ${why.join(" ")}`;
+}
 
 export interface IncidentsSearch {
   /** Absent: open ones. */
