@@ -7,6 +7,10 @@ const at = (rolloutId: string) => ({ path: { rolloutId } });
 /** takeOver, here and in Start, is the name of the fleet that agents of the rollout belong to, if they do. */
 export const createRollout = async (plan: Plan, takeOver?: string): Promise<Rollout> => (await call("post", "/api/v1/rollouts", { body: { plan, take_over: takeOver } })).item;
 
+/** createForFailed drafts a rollout with the plan of one that has ended, for its hosts that failed. */
+export const createForFailed = async (from: string, { why, takeOver }: Pick<Order, "why" | "takeOver">): Promise<Rollout> =>
+  (await call("post", "/api/v1/rollouts", { body: { from, failed: true, why: why || undefined, take_over: takeOver } })).item;
+
 export interface Start {
   id: string;
   hash: string;

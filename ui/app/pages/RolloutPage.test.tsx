@@ -83,6 +83,18 @@ test("a rollout that has ended says how", async () => {
   await page.open("/rollouts/r1", "1 of 5 hosts run 1.1.0, 1 failed, 3 keep their version. It took 30 min.");
 });
 
+test("what failed in a rollout that has ended is tried again by a draft", async () => {
+  answer({ state: "failed", ended_at: "2026-01-02T10:30:00Z", waiting: undefined, commands: [] });
+  page.answers["/api/v1/rollouts"] = { item: { ...rollout({ state: "draft", plan: { name: "again: Spring" } }), id: "r2" } };
+  page.answers["/api/v1/rollouts/r2"] = page.answers["/api/v1/rollouts"];
+  await page.open("/rollouts/r1", "1 of 5 hosts run 1.1.0");
+  await click(button("Try what failed again…"));
+  await until(() => document.body.textContent!.includes("Try 1 host again?"), "the question");
+  await click(button("Draft the rollout"));
+  await until(() => window.location.pathname === "/rollouts/r2", "the draft");
+  expect(page.sent).toContainEqual({ path: "/api/v1/rollouts", body: { from: "r1", failed: true } });
+});
+
 test("the filters of the address are chips, and each goes away by itself", async () => {
   answer();
   await page.open("/rollouts/r1?state=%5B%22failed%22%5D&code=crash_loop&host=a1", "Host web-01");

@@ -20,6 +20,7 @@ import { RolloutTrail } from "~/components/board/RolloutTrail";
 import { Standing } from "~/components/board/Standing";
 import { StatusStrip } from "~/components/board/StatusStrip";
 import { TargetTable } from "~/components/board/TargetTable";
+import { TryAgain } from "~/components/board/TryAgain";
 import { VersionHealth } from "~/components/board/VersionHealth";
 import { useClock } from "~/components/Now";
 import { batchLine, doneText, rateText } from "~/util/board";
@@ -84,6 +85,7 @@ function Board({ rollout: r }: { rollout: Rollout }) {
   return (
     <>
       <PageHead title={<Title rollout={r} />} name={r.plan.name} crumbs={crumbs} badge={<RolloutBadge rollout={r} strong />} docs="rollouts" sub={<Progress rollout={r} />}>
+        <TryAgain rollout={r} />
         <BoardCommands rollout={r} failed={failed} />
       </PageHead>
       <div className={classes.stack}>

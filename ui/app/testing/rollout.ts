@@ -5,7 +5,7 @@ export function counts(change: Partial<Counts> = {}): Counts {
   const c: Counts = {
     total: 0, pending: 0, held: 0, offered: 0, upgrading: 0, verifying: 0, succeeded: 0, failed: 0, rolled_back: 0, withdrawn: 0, skipped: 0, expired: 0, cancelled: 0, ...change,
   };
-  return { ...c, total: Object.entries(c).reduce((sum, [name, n]) => (name === "total" ? sum : sum + n), 0) };
+  return { ...c, total: Object.entries(c).reduce((sum, [name, n]) => (name === "total" || name === "refused" ? sum : sum + n), 0) };
 }
 
 export function rollout(change: Partial<Omit<Rollout, "plan" | "counts">> & { plan?: Partial<Plan>; counts?: Partial<Counts> } = {}): Rollout {

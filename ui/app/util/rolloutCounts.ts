@@ -4,6 +4,8 @@ import { groupLook, type GridGroup } from "./gridClass";
 import { plural } from "./words";
 
 export const badOf = (c: Counts) => c.failed + c.rolled_back;
+/** Hosts that could not be given the version: they are skipped, and the rollout has failed all the same. */
+export const refusedOf = (c: Counts) => c.refused ?? 0;
 export const inFlightOf = (c: Counts) => c.offered + c.upgrading + c.verifying;
 export const isBreaking = (p: Plan) => p.migration?.type === "breaking";
 
