@@ -17,18 +17,18 @@ export const tagsQuery = queryOptions({
   queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents/tags", { signal })).items,
 });
 
-/** How many hosts would get an order; the server answers without giving it. */
+/** How many hosts would get an order, and what to know before it is given; the server answers without giving it. */
 export const orderCountQuery = (kind: "tags" | "policy" | "diagnostics", chosen: Chosen, policyId?: string) =>
   queryOptions({
     queryKey: [...keys.preview, "count", kind, selectionOf(chosen), policyId] as const,
-    queryFn: async ({ signal }) => {
+    queryFn: async ({ signal }): Promise<{ count: number; warnings: readonly string[] }> => {
       switch (kind) {
         case "tags":
-          return (await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: ["preview"], dryRun: true }, signal })).count ?? 0;
+          return counted(await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: ["preview"], dryRun: true }, signal }));
         case "policy":
-          return (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId!, dryRun: true }, signal })).count ?? 0;
+          return counted(await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId!, dryRun: true }, signal }));
         case "diagnostics":
-          return (await call("post", "/api/fleet/agents/bulk_request_diagnostics", { body: { agents: selectionOf(chosen).agents, dryRun: true }, signal })).count ?? 0;
+          return counted(await call("post", "/api/fleet/agents/bulk_request_diagnostics", { body: { agents: selectionOf(chosen).agents, dryRun: true }, signal }));
       }
     },
     enabled: kind !== "policy" || !!policyId,
@@ -36,6 +36,8 @@ export const orderCountQuery = (kind: "tags" | "policy" | "diagnostics", chosen:
     gcTime: 60_000,
     retry: false,
   });
+
+const counted = ({ count = 0, warnings = [] }: { count?: number; warnings?: readonly string[] }) => ({ count, warnings });
 
 export const changeTags = async (chosen: Chosen, { add, remove }: TagChange) =>
   (await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: add, tagsToRemove: remove } })).actionId;

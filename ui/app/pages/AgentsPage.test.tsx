@@ -25,6 +25,17 @@ test("without a selection no order is possible, and all that match is their quer
   expect(page.sent).toContainEqual({ path: "/api/fleet/agents/bulk_update_agent_tags", body: expect.objectContaining({ agents: "host: *web*", dryRun: true }) });
 });
 
+test("an order for hosts of an active rollout says that the rollout goes on with them", async () => {
+  fleet();
+  page.answers["/api/fleet/agents/tags"] = { items: ["prod"] };
+  page.answers["/api/fleet/agents/bulk_update_agent_tags"] = { count: 1234, warnings: ["2 agents are targets of the active rollout “web” (up3rbscs2ll5n7rb5v3ra3trxh), whose targets were fixed when it was started: it goes on with them"] };
+  await page.open("/agents?kuery=web", "1,234 hosts match");
+  await click(button("Select all 1,234 that match"));
+  await until(() => document.body.textContent!.includes("All 1,234 hosts selected"), "the whole selection");
+  await click(button("Tag…"));
+  await until(() => document.body.textContent!.includes("2 agents are targets of the active rollout “web”, whose targets were fixed when it was started: it goes on with them."), "the warning");
+});
+
 test("a refused query shows the server's mark", async () => {
   fleet();
   page.answers["/api/fleet/agents"] = refusal(400, "[request query.kuery]: Kuery is malformed: expected a value\nfoo:(\n    ^");

@@ -19,17 +19,17 @@ export function DiagnosticsDialog({ chosen, onClose, onDone }: Props) {
   const [cpu, setCpu] = useState(false);
   const [withoutEvents, setWithoutEvents] = useState(false);
   const counted = useQuery(orderCountQuery("diagnostics", chosen));
-  const hosts = plural(counted.data ?? countOf(chosen), "host");
+  const hosts = plural(counted.data?.count ?? countOf(chosen), "host");
   const ask = useMutation({
     mutationFn: () => requestDiagnostics(chosen, { cpu, withoutEvents }),
     onSuccess: (id) => ordered(`Asked ${hosts} for diagnostics`, id),
   });
   const reason = counted.isError ? "The hosts could not be counted."
     : counted.data === undefined ? "The server counts the hosts."
-    : counted.data === 0 ? "No host is left."
+    : counted.data.count === 0 ? "No host is left."
     : null;
   return (
-    <Dialog title={`Request diagnostics of ${hosts}?`} confirm={`Request diagnostics of ${hosts}`} typed={counted.data ? typedFor("request", counted.data) : undefined} reason={reason} busy={ask.isPending}
+    <Dialog title={`Request diagnostics of ${hosts}?`} confirm={`Request diagnostics of ${hosts}`} typed={counted.data ? typedFor("request", counted.data.count) : undefined} reason={reason} busy={ask.isPending}
       error={ask.error ?? counted.error} onConfirm={() => ask.mutate()} onClose={onClose}>
       <Stack gap="sm">
         <span>Each host collects its logs, configuration and state, and sends them to this server, which keeps them for 90 days. Download them on the page of the host.</span>

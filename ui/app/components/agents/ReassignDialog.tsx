@@ -7,6 +7,7 @@ import { policiesQuery } from "~/api/queries";
 import { Dialog } from "~/components/base/Dialog";
 import { countOf, typedFor, type Chosen } from "~/util/chosen";
 import { plural } from "~/util/words";
+import { OrderWarnings } from "./OrderWarnings";
 import { useOrdered } from "./useOrdered";
 
 interface Props {
@@ -21,7 +22,7 @@ export function ReassignDialog({ chosen, onClose, onDone }: Props) {
   const [policy, setPolicy] = useState<string | null>(null);
   const counted = useQuery(orderCountQuery("policy", chosen, policy ?? undefined));
   const name = policies.data?.find((p) => p.id === policy)?.name ?? policy;
-  const count = counted.data ?? countOf(chosen);
+  const count = counted.data?.count ?? countOf(chosen);
   const hosts = plural(count, "host");
   const save = useMutation({
     mutationFn: () => reassign(chosen, policy!),
@@ -30,14 +31,15 @@ export function ReassignDialog({ chosen, onClose, onDone }: Props) {
   const reason = !policy ? "Choose a policy first."
     : counted.isError ? "The hosts could not be counted."
     : counted.data === undefined ? "The server counts the hosts."
-    : counted.data === 0 ? "No host is left."
+    : counted.data.count === 0 ? "No host is left."
     : null;
   return (
-    <Dialog title={`Give ${hosts} another policy?`} confirm={`Reassign ${hosts}`} typed={counted.data ? typedFor("reassign", counted.data) : undefined} reason={reason} busy={save.isPending}
+    <Dialog title={`Give ${hosts} another policy?`} confirm={`Reassign ${hosts}`} typed={counted.data ? typedFor("reassign", counted.data.count) : undefined} reason={reason} busy={save.isPending}
       error={save.error ?? counted.error ?? policies.error} onConfirm={() => save.mutate()} onClose={onClose}>
       <Select label="Policy" data-autofocus searchable openOnFocus={false} placeholder={policies.isPending ? "Reading the policies" : "Choose a policy"}
         data={policies.data?.map((p) => ({ value: p.id, label: `${p.name} (${plural(p.agents ?? 0, "host")})` })) ?? []} value={policy} onChange={setPolicy} />
       <p>Each host gets its settings and components at its next check-in. Components that the new policy lacks are stopped.</p>
+      <OrderWarnings of={counted.data} />
     </Dialog>
   );
 }

@@ -6,6 +6,7 @@ import { changeTags, orderCountQuery, tagsQuery } from "~/api/bulk";
 import { Dialog } from "~/components/base/Dialog";
 import { countOf, type Chosen } from "~/util/chosen";
 import { plural } from "~/util/words";
+import { OrderWarnings } from "./OrderWarnings";
 import { useOrdered } from "./useOrdered";
 import classes from "../OrderPreview.module.css";
 
@@ -24,14 +25,14 @@ export function TagDialog({ chosen, onClose, onDone }: Props) {
   const counted = useQuery(orderCountQuery("tags", chosen));
   const [add, setAdd] = useState<string[]>([]);
   const [remove, setRemove] = useState<string[]>([]);
-  const hosts = plural(counted.data ?? countOf(chosen), "host");
+  const hosts = plural(counted.data?.count ?? countOf(chosen), "host");
   const save = useMutation({
     mutationFn: () => changeTags(chosen, { add, remove }),
     onSuccess: (id) => ordered(`The tags of ${hosts} are changed`, id),
   });
   const reason = counted.isError ? "The hosts could not be counted."
     : counted.data === undefined ? "The server counts the hosts."
-    : counted.data === 0 ? "No host is left."
+    : counted.data.count === 0 ? "No host is left."
     : add.length + remove.length === 0 ? "Name a tag first."
     : null;
   return (
@@ -39,6 +40,7 @@ export function TagDialog({ chosen, onClose, onDone }: Props) {
       <div className={classes.form}>
         <TagsInput size="xs" label="Add" description="Confirm each with Enter" data-autofocus maxTags={MOST} data={tags.data?.slice(0, 500) ?? []} limit={20} acceptValueOnBlur value={add} onChange={setAdd} />
         <TagsInput size="xs" label="Remove" description="Hosts without the tag stay as they are" maxTags={MOST} data={tags.data?.slice(0, 500) ?? []} limit={20} acceptValueOnBlur value={remove} onChange={setRemove} />
+        <OrderWarnings of={counted.data} />
       </div>
     </Dialog>
   );
