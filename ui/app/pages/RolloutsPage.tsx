@@ -16,7 +16,7 @@ import { CopyBlock } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
 import { committedPercent, doneText, rateText } from "~/util/board";
-import { badOf } from "~/util/rolloutCounts";
+import { failedText } from "~/util/rolloutCounts";
 import { isTab, kindWord, STATE_TABS, type RolloutsSearch } from "~/util/rolloutSearch";
 import { stopReason, waitsOf, waitTitle } from "~/util/rolloutText";
 import classes from "./RolloutsPage.module.css";
@@ -105,12 +105,12 @@ function Started({ rollout: r }: { rollout: Rollout }) {
 }
 
 function Progress({ rollout: r }: { rollout: Rollout }) {
-  const bad = badOf(r.counts);
+  const failed = failedText(r.counts);
   return (
     <div className={classes.progress}>
       <ProgressBar counts={r.counts} />
       <span className={classes.percent}>{committedPercent(r.counts)} %</span>
-      {bad > 0 ? <span className={classes.bad}>{bad.toLocaleString()} failed</span> : null}
+      {failed ? <span className={classes.bad}>{failed}</span> : null}
     </div>
   );
 }

@@ -32,6 +32,7 @@ test("the end of a rollout in one sentence", () => {
   expect(endText(rollout({ ...ended, state: "completed", counts: { succeeded: 28 } }))).toBe("All 28 hosts run 1.1.0. It took 2 h 3 min.");
   expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 3, rolled_back: 1, pending: 2, cancelled: 2 } })))
     .toBe("20 of 28 hosts run 1.1.0, 1 was rolled back by its watcher, 3 failed, 4 keep their version");
+  expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 1, skipped: 5, refused: 3 } }))).toBe("20 of 26 hosts run 1.1.0, 1 failed, 3 could not be given it, 2 were skipped");
   expect(outcomeText(rollout({ rollback_of: "r0", counts: { succeeded: 3 } }))).toBe("all 3 hosts are back at their last healthy version");
 });
 
@@ -51,6 +52,7 @@ test("names and counts", () => {
   const c = counts({ succeeded: 7, failed: 1, skipped: 1, upgrading: 2, pending: 3 });
   expect(committedText(c)).toBe("7 of 14 hosts committed");
   expect(restText(c)).toBe("1 failed, 2 under way, 3 to go, 1 left out");
+  expect(restText(counts({ skipped: 3, refused: 2 }))).toBe("2 refused, 1 left out");
   expect(committedPercent(counts({ succeeded: 999, failed: 1 }))).toBe(99);
   expect(committedPercent(counts())).toBe(0);
 });

@@ -1,7 +1,7 @@
 /** The rollout board in words: how far a rollout is, what it waits for, how it has ended, and how canaries compare. */
 import type { Batch, Counts, Rollout, RolloutPace, Target } from "~/api/types";
 import { batchNow } from "./commandText";
-import { badOf, inFlightOf } from "./rolloutCounts";
+import { badOf, inFlightOf, refusedOf } from "./rolloutCounts";
 import { codeText, whyCode } from "./rolloutText";
 import { duration, hourMinute } from "./time";
 import { plural, sentence } from "./words";
@@ -41,7 +41,7 @@ export function outcomeText(r: Rollout): string {
   const parts = [c.succeeded === c.total ? `all ${plural(c.total, "host")} ${goal}` : `${c.succeeded.toLocaleString()} of ${plural(c.total, "host")} ${goal}`];
   const others: [number, string, string][] = [
     [c.rolled_back, "was rolled back by its watcher", "were rolled back by their watchers"], [c.failed, "failed", "failed"],
-    [c.skipped, "was skipped", "were skipped"], [c.withdrawn, "order was withdrawn", "orders were withdrawn"], [c.expired, "order expired", "orders expired"],
+    [refusedOf(c), "could not be given it", "could not be given it"], [c.skipped - refusedOf(c), "was skipped", "were skipped"], [c.withdrawn, "order was withdrawn", "orders were withdrawn"], [c.expired, "order expired", "orders expired"],
     [c.cancelled + c.pending + c.held, "keeps its version", "keep their version"],
   ];
   for (const [n, one, many] of others) if (n > 0) parts.push(`${n.toLocaleString()} ${n === 1 ? one : many}`);
@@ -113,7 +113,7 @@ export const committedText = (c: Counts): string => `${c.succeeded.toLocaleStrin
 /** restText counts the hosts that are not committed: "3 failed, 2 under way, 10 to go". */
 export function restText(c: Counts): string {
   const parts: [number, string][] = [
-    [c.failed, "failed"], [c.rolled_back, "rolled back"], [inFlightOf(c), "under way"], [c.pending + c.held, "to go"], [c.withdrawn + c.skipped + c.expired + c.cancelled, "left out"],
+    [c.failed, "failed"], [c.rolled_back, "rolled back"], [refusedOf(c), "refused"], [inFlightOf(c), "under way"], [c.pending + c.held, "to go"], [c.withdrawn + c.skipped - refusedOf(c) + c.expired + c.cancelled, "left out"],
   ];
   return parts.filter(([n]) => n > 0).map(([n, word]) => `${n.toLocaleString()} ${word}`).join(", ");
 }

@@ -42,6 +42,9 @@ describe("the texts", () => {
     expect(commandText("pause", r).typed).toBeUndefined();
   });
 
+  test("a retry includes hosts that could not be given the version", () =>
+    expect(commandText("retry", rollout({ counts: { failed: 1, skipped: 4, refused: 3 } })).confirm).toBe("Retry 4 hosts"));
+
   test("a rollback of all includes what is under way", () => expect(putBackOf(r)).toBe(27));
 
   test("a pause names its batch", () => {

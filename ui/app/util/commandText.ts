@@ -1,6 +1,6 @@
 /** The words of each command on a rollout. The server says which of them are possible, and why the others are not. */
 import type { Command, Rollout } from "~/api/types";
-import { badOf } from "./rolloutCounts";
+import { badOf, refusedOf } from "./rolloutCounts";
 import { plural } from "./words";
 
 /** In buttons and menus. A command without words is not shown: single hosts are retried in the table of hosts. */
@@ -35,6 +35,7 @@ export interface CommandText {
 export function commandText(command: string, r: Rollout): CommandText {
   const name = `“${r.plan.name}”`;
   const failed = plural(badOf(r.counts), "host");
+  const again = plural(badOf(r.counts) + refusedOf(r.counts), "host");
   const ahead = plural(aheadOf(r), "host");
   switch (command) {
     case "approve":
@@ -58,7 +59,7 @@ export function commandText(command: string, r: Rollout): CommandText {
     case "cancel_now":
       return { title: `Cancel ${name} at once?`, confirm: "Cancel at once", text: `${aheadOf(r) === 0 ? "" : `${capital(ahead)} ${aheadOf(r) === 1 ? "keeps its" : "keep their"} version. `}${letGoWords(r)}`, done: `${name} is being cancelled, and lets go of its hosts` };
     case "retry":
-      return { title: `Retry ${failed}?`, confirm: `Retry ${failed}`, text: `All hosts that failed or were rolled back get the version again${r.state === "paused" ? " when the rollout is resumed" : ""}.`, done: `Retrying ${failed}` };
+      return { title: `Retry ${again}?`, confirm: `Retry ${again}`, text: `All hosts that failed, were rolled back or could not be given the version get it again${r.state === "paused" ? " when the rollout is resumed" : ""}.`, done: `Retrying ${again}` };
     case "skip":
       return { title: `Skip ${failed}?`, confirm: `Skip ${failed}`, text: "This rollout leaves the hosts that failed or were rolled back as they are, and does not count them any more.", done: `Skipped ${failed}` };
     case "rollback_failed": {

@@ -6,6 +6,13 @@ import { plural } from "./words";
 export const badOf = (c: Counts) => c.failed + c.rolled_back;
 /** Hosts that could not be given the version: they are skipped, and the rollout has failed all the same. */
 export const refusedOf = (c: Counts) => c.refused ?? 0;
+
+/** failedText is "3 failed, 2 refused"; undefined if there are none of either. */
+export function failedText(c: Counts): string | undefined {
+  const parts = [badOf(c) > 0 ? `${badOf(c).toLocaleString()} failed` : "", refusedOf(c) > 0 ? `${refusedOf(c).toLocaleString()} refused` : ""].filter(Boolean);
+  return parts.length > 0 ? parts.join(", ") : undefined;
+}
+
 export const inFlightOf = (c: Counts) => c.offered + c.upgrading + c.verifying;
 export const isBreaking = (p: Plan) => p.migration?.type === "breaking";
 

@@ -3,7 +3,7 @@ import { memo, useEffect, useRef } from "react";
 import type { Batch, Rollout } from "~/api/types";
 import { batchStep } from "~/util/batch";
 import { batchNameOf, canaryShares, percentText } from "~/util/board";
-import { badOf, inFlightOf } from "~/util/rolloutCounts";
+import { badOf, inFlightOf, refusedOf } from "~/util/rolloutCounts";
 import { When } from "../base/Time";
 import table from "../base/DataTable.module.css";
 import classes from "./Board.module.css";
@@ -54,6 +54,7 @@ interface RowProps {
 /** There may be a thousand; only those that have changed are drawn again. */
 const Row = memo(function Row({ batch: b, ring, picked, word, at, onBatch }: RowProps) {
   const bad = badOf(b.counts);
+  const refused = refusedOf(b.counts);
   return (
     <tr data-picked={picked || undefined} data-now={b.started_at && !b.ended_at ? true : undefined}>
       <td data-nowrap>
@@ -63,7 +64,7 @@ const Row = memo(function Row({ batch: b, ring, picked, word, at, onBatch }: Row
       </td>
       <td data-wide className={classes.batchBar}><ProgressBar counts={b.counts} /></td>
       <td data-nowrap>{b.counts.succeeded.toLocaleString()} <span className={classes.faint}>of {b.counts.total.toLocaleString()}</span></td>
-      <td data-align="end" className={bad > 0 ? classes.bad : undefined}>{bad.toLocaleString()}</td>
+      <td data-align="end" data-nowrap className={bad + refused > 0 ? classes.bad : undefined}>{bad.toLocaleString()}{refused > 0 ? <> + {refused.toLocaleString()} refused</> : null}</td>
       <td data-nowrap>{word}{at && inFlightOf(b.counts) === 0 ? <span className={classes.faint}> <When at={at} /></span> : null}</td>
     </tr>
   );

@@ -1,5 +1,5 @@
 import type { Counts, GroupMember, GroupProgress, GroupStatus } from "~/api/types";
-import { badOf, percentOver } from "~/util/rolloutCounts";
+import { failedText, percentOver } from "~/util/rolloutCounts";
 import { durationText } from "~/util/rolloutText";
 import { plural, sentence } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
@@ -42,10 +42,11 @@ export function GroupMembers({ group: g }: { group: GroupStatus }) {
 }
 
 function Bar({ counts: c }: { counts: Counts }) {
+  const failed = failedText(c);
   return (
     <div>
       <ProgressBar counts={c} />
-      <div className={classes.counts}>{percentOver(c)} % of {plural(c.total, "host")} done{c.verifying > 0 ? `, ${c.verifying.toLocaleString()} watched` : ""}{badOf(c) > 0 ? <span data-bad>, {badOf(c).toLocaleString()} failed</span> : null}</div>
+      <div className={classes.counts}>{percentOver(c)} % of {plural(c.total, "host")} done{c.verifying > 0 ? `, ${c.verifying.toLocaleString()} watched` : ""}{failed ? <span data-bad>, {failed}</span> : null}</div>
     </div>
   );
 }
