@@ -5194,7 +5194,7 @@ export interface components {
              */
             wait?: string;
             /**
-             * @description How long an upgrade may show no sign of life; default: 5m0s
+             * @description How long an upgrade may show no sign of life; default: 5m0s. One that does not move is given up after three times as long
              * @example 5m0s
              */
             stale_after?: string;
