@@ -25,7 +25,7 @@ type Machine struct {
 }
 
 // Follow does what agent.yml says if the agent was enrolled on another machine; see
-// config.OnNewMachineID. If it is to enrol anew, Follow tries until it has, or ctx ends: with the
+// config.OnNewMachineID. If it is to enrol again, Follow tries until it has, or ctx ends: with the
 // identity that it has, the agent would act as the original.
 func (m Machine) Follow(ctx context.Context) error {
 	id, err := identity.Load(m.Disk, m.Top)
@@ -49,7 +49,7 @@ func (m Machine) Follow(ctx context.Context) error {
 		return m.enrollUntilDone(ctx, id, cfg)
 	case config.ReportNewMachine:
 	}
-	m.Log.Warn("this machine has another id than the one it was enrolled on: if it is a copy, enrol it anew with muster-agent enroll", "enrolled_on", id.MachineID, "machine", m.Host.ID)
+	m.Log.Warn("this machine has another id than the one it was enrolled on: if it is a copy, enrol it again with muster-agent enroll", "enrolled_on", id.MachineID, "machine", m.Host.ID)
 	return nil
 }
 
@@ -58,11 +58,11 @@ func (m Machine) enrollUntilDone(ctx context.Context, id *identity.Identity, cfg
 	for {
 		anew, err := m.enroll(ctx, id, cfg)
 		if err == nil {
-			m.Log.Info("enrolled this copy of another machine anew", "agent", anew.AgentID, "agent_of_the_original", id.AgentID)
+			m.Log.Info("enrolled this copy of another machine again", "agent", anew.AgentID, "agent_of_the_original", id.AgentID)
 			return nil
 		}
 		next := wait.Next()
-		m.Log.Error("this machine is a copy of an enrolled one and could not enrol anew", "error", err, "again_in", next.String())
+		m.Log.Error("this machine is a copy of an enrolled one and could not enrol again", "error", err, "again_in", next.String())
 		if err := backoff.Sleep(ctx, next); err != nil {
 			return err
 		}

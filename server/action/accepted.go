@@ -161,7 +161,7 @@ func (c *carrying) stop() {
 	c.running.Wait()
 }
 
-// wait returns what came of the order, or an error when ctx ends: the order goes on.
+// wait returns the outcome of the order, or an error when ctx ends: the order goes on.
 func (r *carried) wait(ctx context.Context) (fleet.Action, error) {
 	select {
 	case <-r.done:

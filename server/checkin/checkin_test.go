@@ -307,7 +307,7 @@ func TestUnchangedCheckinWritesNoDocument(t *testing.T) {
 		req.LocalMeta = json.RawMessage(meta)
 		w.checkin(req).parked().leave()
 		if got := w.agent(); got.Revision != before.Revision || string(got.LocalMetadata) != string(before.LocalMetadata) {
-			t.Errorf("metadata %q were written anew: %s", meta, got.LocalMetadata)
+			t.Errorf("metadata %q were written again: %s", meta, got.LocalMetadata)
 		}
 	}
 	if news := w.events(n); len(news) != 0 {

@@ -57,7 +57,7 @@ func parseToken(text, generation string) token {
 }
 
 // maxDigests bounds digests: as many actions as a fleet may have that upgrades host by host, in
-// some 6 MB. When it is full it starts anew, and each number costs one read of the store again.
+// some 6 MB. When it is full it is emptied, and each number costs one read of the store again.
 const maxDigests = 1 << 17
 
 // digests are the digests of actions by their numbers, so that the tokens of a fleet cost the
@@ -91,7 +91,7 @@ func (d *digests) check(t token) (seq int64, known bool) {
 }
 
 // against returns the number of a token, given the digest of the store's action. An action that
-// is gone (0) was too old to be assigned anew.
+// is gone (0) was too old to be assigned again.
 func (t token) against(digest uint64) int64 {
 	if digest != 0 && digest != t.digest {
 		return 0

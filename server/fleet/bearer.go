@@ -183,7 +183,7 @@ func (a *Agent) Sharers() []Bearer {
 }
 
 // SharedRemedy says what to do about an identity that several hosts have.
-const SharedRemedy = "On each copy, enrol anew: `muster-agent enroll` with an enrollment token, then restart the agent. Prepare images without an identity."
+const SharedRemedy = "On each copy, enrol again: `muster-agent enroll` with an enrollment token, then restart the agent. Prepare images without an identity."
 
 // SharedText says who shares the agent's identity; empty if nobody does.
 func (a *Agent) SharedText() string {

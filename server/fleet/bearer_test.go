@@ -171,7 +171,7 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		if err := a.checkAble(); err == nil || !strings.Contains(err.Error(), "muster-agent enroll") {
 			t.Fatalf("an order is refused with %v", err)
 		}
-		for range 5 { // the first has enrolled anew, or has gone
+		for range 5 { // the first has enrolled again, or has gone
 			now = now.Add(5 * time.Minute)
 			a.ObserveBearer(second.bearer(), now)
 		}

@@ -282,7 +282,7 @@ func TestMissingReportDoesNotEndUpgrade(t *testing.T) {
 		if h.UpgradeUnreported != nil {
 			t.Errorf("it counts as unreported since %s", h.UpgradeUnreported)
 		}
-		h.after(UnreportedGrace).checkin("1.0.0", "") // the time counts anew
+		h.after(UnreportedGrace).checkin("1.0.0", "") // the time counts again
 		h.want(UpgradeStarted, true)
 		h.after(time.Minute).checkin("1.1.0", "")
 		h.wantUpgraded(h.now)

@@ -92,7 +92,7 @@ func (u *Unreadables) Skip(err error) bool {
 
 func (d Unreadable) key() [2]string { return [2]string{d.Noun, d.ID} }
 
-// Forget removes a document that was deleted or written anew.
+// Forget removes a document that was deleted or written again.
 func (u *Unreadables) Forget(noun, id string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

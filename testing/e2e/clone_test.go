@@ -16,7 +16,7 @@ import (
 const cloneLimit = 4 * time.Minute
 
 // An image is taken of an enrolled host, and started beside it. The server names both, orders nothing,
-// and shows one row that does not change with each check-in. Once the copy has enrolled anew there
+// and shows one row that does not change with each check-in. Once the copy has enrolled again there
 // are two agents.
 func TestCloneOfAnEnrolledHostIsNoticed(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")

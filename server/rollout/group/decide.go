@@ -120,7 +120,7 @@ func (d *decider) observe() {
 }
 
 // isDone reports whether the next member may begin. A member some of whose agents failed is failed
-// even then: a group tells its worst member.
+// even then: the worst member decides the state of a group.
 func isDone(m *fleet.GroupMember) bool {
 	return m.State == fleet.MemberCompleted || m.State == fleet.MemberFailed && m.Tolerated
 }
