@@ -22,7 +22,7 @@ func TestUnexpectedMetadataIsStored(t *testing.T) {
 		``, `null`, `[]`, `"text"`, `{}`, `{"host":"db-1"}`, `{"host":{"hostname":{"a":1}}}`, `{"host":{"hostname":["a",["b"],{"c":1},null,7]}}`,
 		`{"elastic":{"agent":{"snapshot":"maybe","upgradeable":[true,"no"],"version":8.19}}}`, `{"os":{"version":12345678901234567890.125}}`,
 		`{"host":{"hostname":"a"},"host":{"hostname":"twice"}}`, `{"` + long + `":1,"host":{"id":"` + long + `","hostname":"` + long + `"}}`,
-		`{"host":{"ip":["10.0.0.1","fe80::1"],"mac":[]},"a":` + strings.Repeat(`{"a":`, 500) + `1` + strings.Repeat(`}`, 500) + `}`,
+		`{"host":{"ip":["10.0.0.1","fe80::1"],"mac":[]},"a":` + strings.Repeat(`{"a":`, fleet.MaxDepth-2) + `1` + strings.Repeat(`}`, fleet.MaxDepth-2) + `}`,
 	} {
 		want := agent(fmt.Sprint("agent-", i))
 		want.LocalMetadata, want.Tags = json.RawMessage(metadata), []string{"site=berlin", long, ""}
