@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -61,6 +63,9 @@ func (m *mortalStore) Results() store.Results { return mortalResults{m.Store.Res
 func (m *mortalStore) Audit() store.Audit     { return mortalAudit{m.Store.Audit(), m} }
 func (m *mortalStore) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
 	return mortalOrders{m.Store.AcceptedOrders(), m}
+}
+func (m *mortalStore) Leases() store.Collection[fleet.Lease] {
+	return mortalLeases{m.Store.Leases(), m}
 }
 
 type mortalAgents struct {
@@ -116,6 +121,23 @@ func (c mortalOrders) Create(ctx context.Context, o fleet.AcceptedOrder) error {
 }
 
 func (c mortalOrders) Delete(ctx context.Context, id string) error {
+	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
+}
+
+type mortalLeases struct {
+	store.Collection[fleet.Lease]
+	m *mortalStore
+}
+
+func (c mortalLeases) Create(ctx context.Context, l fleet.Lease) error {
+	return c.m.write(func() error { return c.Collection.Create(ctx, l) })
+}
+
+func (c mortalLeases) Update(ctx context.Context, l fleet.Lease) error {
+	return c.m.write(func() error { return c.Collection.Update(ctx, l) })
+}
+
+func (c mortalLeases) Delete(ctx context.Context, id string) error {
 	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
 }
 
@@ -442,5 +464,125 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 		if !w.upgrading(id) {
 			t.Errorf("%s is not upgrading", id)
 		}
+	}
+}
+
+// pageTime is how long a server that shares its store takes for each page of an order, in virtual
+// time. An order then lasts longer than a lease, which is renewed after each page.
+const pageTime = lease.DefaultTTL - lease.DefaultRenew
+
+// sharing returns a server that shares the store with others.
+func (w *world) sharing(m *mortalStore, name string) *action.Service {
+	w.t.Helper()
+	s := w.serve(&faultyStore{Store: m, getMany: func() error { time.Sleep(pageTime); return nil }})
+	s.Lease = &lease.Holder{Leases: m.Leases(), Name: name}
+	s.SetPage(2)
+	return s
+}
+
+// writesOf returns how often each agent was written since it was enrolled.
+func (w *world) writesOf(ids []string) (all []int64) {
+	for _, id := range ids {
+		all = append(all, w.agent(id).Revision)
+	}
+	return all
+}
+
+// carryOutOrders runs the loop of a server until the returned function is called.
+func carryOutOrders(t *testing.T, s *action.Service) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.CarryOutOrders(ctx); close(ended) }()
+	return func() { cancel(); <-ended }
+}
+
+// Servers share a store, and one dies at any of its writes. Another one carries the order out as
+// soon as the lease has expired, not earlier, and does not mark an agent again.
+func TestOrderOfADeadServerIsTakenOverByAnother(t *testing.T) {
+	for kind, give := range bulkOrders {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			run := func(at int) (end string, agents []int64, writes int) {
+				synctest.Test(t, func(t *testing.T) {
+					w := bulkWorld(t, kind)
+					m, other := &mortalStore{Store: w.store, at: at, after: at%2 == 0}, &mortalStore{Store: w.store}
+					_, err := give(t.Context(), w.sharing(m, "first"), bulkIDs)
+					if (at > 0) != errors.Is(err, errKilled) {
+						t.Fatalf("killed at write %d, the answer was %v", at, err)
+					}
+					leases, _, err := w.store.Leases().List(t.Context(), 0, 0)
+					w.must(err)
+					died := time.Now()
+					stop := carryOutOrders(t, w.sharing(other, "second"))
+					time.Sleep(lease.DefaultTTL - time.Millisecond)
+					if n := other.count(); len(leases) > 0 && n > 0 {
+						t.Errorf("killed at write %d, another server made %d writes while the lease was in force", at, n)
+					}
+					for w.openOrders() > 0 && time.Since(died) < time.Minute {
+						time.Sleep(100 * time.Millisecond)
+					}
+					took, most := time.Since(died), lease.DefaultTTL+action.OrdersInterval+time.Duration(len(bulkIDs))*pageTime
+					if n := w.openOrders(); n > 0 || took > most {
+						t.Errorf("killed at write %d, %d orders are open after %v, want none after %v", at, n, took, most)
+					}
+					stop()
+					end, agents, writes = w.leftBehind(), w.writesOf(bulkIDs), m.count()
+				})
+				return end, agents, writes
+			}
+			whole, agents, writes := run(0)
+			if writes < 7 { // as without leases, and the lease is taken and ended
+				t.Errorf("it makes only %d writes", writes)
+			}
+			// Of these, no mark says that an agent has its part: it is given the same again.
+			unmarked := kind == "tag" || kind == "unenrol"
+			for at := 2; at < writes; at += rollouttest.Slower { // the last one deletes the lease of an order that is done
+				end, got, _ := run(at)
+				if end != whole {
+					t.Errorf("killed at write %d it ends as\n%s\nwant\n%s", at, end, whole)
+				}
+				if !unmarked && !slices.Equal(got, agents) {
+					t.Errorf("killed at write %d the revisions of the agents are %d, want %d: some were written twice", at, got, agents)
+				}
+			}
+		})
+	}
+}
+
+// While the server lives that carries an order out, another one leaves it alone, however long it
+// takes. The same call at the other one means the same order.
+func TestOrderOfALivingServerIsLeftToIt(t *testing.T) {
+	for kind, give := range bulkOrders {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := bulkWorld(t, kind)
+				other := &mortalStore{Store: w.store}
+				first, second := w.sharing(&mortalStore{Store: w.store}, "first"), w.sharing(other, "second")
+				began := time.Now()
+				type answer struct {
+					a   fleet.Action
+					err error
+				}
+				answers := make(chan answer, 2)
+				ask := func(s *action.Service) { a, err := give(t.Context(), s, bulkIDs); answers <- answer{a, err} }
+				go ask(first)
+				time.Sleep(time.Second) // until it has the lease
+				stop := carryOutOrders(t, second)
+				go ask(second)
+				one, two := <-answers, <-answers
+				stop()
+				w.must(cmp.Or(one.err, two.err))
+				if took := time.Since(began); took < 2*lease.DefaultTTL {
+					t.Fatalf("the order took only %v: it shows nothing about leases of %v", took, lease.DefaultTTL)
+				}
+				if one.a.ID != two.a.ID || !slices.Equal(one.a.Agents, bulkIDs) {
+					t.Errorf("the two calls made %s and %s, for %v", one.a.ID, two.a.ID, one.a.Agents)
+				}
+				if n := other.count(); n > 1 { // it has tried to accept the order
+					t.Errorf("the other server made %d writes", n)
+				}
+			})
+		})
 	}
 }
