@@ -236,9 +236,16 @@ health: {wait: 2s}
 	}
 }
 
-// A cancel during a download: whatever the host does with it, the server says what the host is.
+// A cancel while one host downloads and another one watches the version: whatever a host does with
+// it, the server says what the host is, and a rollback afterwards brings back exactly those that
+// have committed the version.
 func TestCancelDuringADownloadEndsAsItsHost(t *testing.T) {
-	w := newWorld(t, slow, "web-01", "web-02")
+	w := newWorld(t, harness.HostOptions{DownloadRate: 1 << 20}, "web-01")
+	quick, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-02", harness.HostOptions{})
+	check(t, err)
+	w.hosts = append(w.hosts, quick)
+	check(t, quick.Start())
+	w.online(quick)
 	w.publish("1.1.0", w.Programs.Agent)
 	if code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", `
 select: {all: true}
@@ -247,12 +254,12 @@ health: {wait: 2s}
 `), "--start", "--yes"); code != 0 {
 		t.Fatal(said)
 	}
-	w.waitPhase(w.hosts[0], adminapi.UpgradeDownloading)
+	w.waitPhase(quick, adminapi.UpgradeWatching)
 	id := w.newestRollout().Id
 	if code, said := w.command("rollouts", "cancel", id, "--wait", "--timeout", "3m"); code != 5 {
 		t.Fatalf("the cancelled rollout ended with %d:\n%s", code, said)
 	}
-	ran := 0
+	var ran []*harness.Host
 	for _, h := range w.hosts {
 		a := w.wait(h, "to be idle", func(a adminapi.Agent) bool { return a.UpgradeStartedAt == nil })
 		targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+id+"/targets?agent="+h.ID)
@@ -260,14 +267,28 @@ health: {wait: 2s}
 		_, why := w.command("agents", "why", h.ID, "--rollout", id)
 		runs := a.Agent.Version == "1.1.0"
 		if runs {
-			ran++
+			ran = append(ran, h)
 		}
 		if said := string(targets.Items[0].State); (said == "succeeded") != runs || runs == strings.Contains(why, "was not brought to 1.1.0") {
 			t.Errorf("%s runs %s, its target is %s, and why says:\n%s", h.Name, a.Agent.Version, said, why)
 		}
 		w.onDisk(h, a.Agent.Version)
 	}
-	if r := w.rollout(id); r.State != "cancelled" || r.Counts.Succeeded != ran {
-		t.Errorf("the rollout is %s with %+v, %d hosts run the version", r.State, r.Counts, ran)
+	if r := w.rollout(id); r.State != "cancelled" || r.Counts.Succeeded != len(ran) {
+		t.Errorf("the rollout is %s with %+v, %d hosts run the version", r.State, r.Counts, len(ran))
+	}
+	if !slices.Contains(ran, quick) { // its watcher had the version before the cancel
+		t.Fatalf("%s does not run the version that it watched", quick.Name)
+	}
+
+	if code, said := w.command("rollouts", "rollback", id, "--scope", "all", "--why", "1.1.0 is bad", "--wait", "--timeout", "3m"); code != exitCompleted {
+		t.Fatalf("the rollback after the cancel ended with %d:\n%s", code, said)
+	}
+	if back := w.newestRollout(); back.RollbackOf == nil || *back.RollbackOf != id || back.Counts.Succeeded != len(ran) {
+		t.Errorf("%d hosts ran the version, the rollback is %+v", len(ran), back)
+	}
+	for _, h := range w.hosts {
+		w.wait(h, "runs 1.0.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil })
+		w.onDisk(h, "1.0.0")
 	}
 }
