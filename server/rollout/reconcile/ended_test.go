@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
@@ -327,5 +330,42 @@ func TestCancelAtOnceWaitsForNoHealth(t *testing.T) {
 		if r, target := w.rollout("r"), w.target("r", h.id); target.State != fleet.TargetRolledBack || r.Counts.RolledBack != 1 {
 			t.Errorf("after its watcher rolled it back it is %s with %+v, the target %+v", r.State, r.Counts, target)
 		}
+	}
+}
+
+// A host goes on after a cancel and commits the version, before or after the end of the rollout. The
+// rollback that an operator then orders brings it back with the others.
+func TestRollbackAfterACancelBringsBackWhatWasCommittedAllTheSame(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("late %v", late), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 2)
+			w.listen()
+			h := w.downloads(nil)
+			h.stubborn = true
+			w.change("r", cancelled)
+			if late {
+				w.until("r", time.Hour, over)
+			} else {
+				w.pass(time.Minute)
+			}
+			h.slow = false
+			r := w.until("r", time.Hour, func(r fleet.Rollout) bool { return over(r) && w.target("r", h.id).State == fleet.TargetSucceeded })
+			ran := w.running("1.1.0")
+			if r.State != fleet.RolloutCancelled || !slices.Contains(ran, h.id) {
+				t.Fatalf("it is %s, and %v run 1.1.0", r.State, ran)
+			}
+			log := slog.New(slog.DiscardHandler)
+			service := &rollout.Service{
+				Store: w.store, Actions: w.server.actions, Events: &event.Stream{Store: w.store.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now },
+			}
+			back, err := service.Rollback(t.Context(), "r", rollout.ScopeAll, rollout.Request{Actor: "kim", Why: "1.1.0 is bad"})
+			w.must(err)
+			back = w.until(back.ID, time.Hour, over)
+			if back.State != fleet.RolloutCompleted || back.Counts.Total != len(ran) || back.Counts.Succeeded != len(ran) || len(w.running("1.0.0")) != len(w.order) {
+				t.Errorf("%v ran 1.1.0, the rollback ended %s with %+v, and %v run 1.0.0", ran, back.State, back.Counts, w.running("1.0.0"))
+			}
+		})
 	}
 }
