@@ -141,7 +141,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: wake.Signal, Log: log, Now: now}
 	owners := declare.NewOwners(declarations)
 	var orders *lease.Holder
-	if db.PackageData() != nil { // else the store belongs to this server
+	var connections fleet.Connections
+	if db.PackageData() == nil { // the store belongs to this server, which all agents poll
+		connections = (&checkin.Connections{Parker: parker, Health: health, Since: now.UTC(), Now: now}).Of
+	} else {
 		orders = &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
 	}
 	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
@@ -161,10 +164,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
 	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
-		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
+		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Connections: connections, Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners,
+		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections,
 		Events: events, Log: log, Now: now,
 	}
 	declarations.Rollouts = rollouts

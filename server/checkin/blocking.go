@@ -16,6 +16,7 @@ import (
 type Blocking struct {
 	mu     sync.Mutex
 	polls  map[string]*waiting
+	ended  ended
 	inside int // calls of Park, those of superseded polls among them
 	closed bool
 	idle   chan struct{} // closed when the last of them leaves after Close
@@ -100,8 +101,14 @@ func (b *Blocking) Release(agentID string) {
 	defer b.mu.Unlock()
 	if w := b.polls[agentID]; w != nil && !b.closed { // Close has ended it
 		close(w.supersede)
-		delete(b.polls, agentID)
+		b.remove(agentID)
 	}
+}
+
+// remove must be called with mu locked.
+func (b *Blocking) remove(agentID string) {
+	delete(b.polls, agentID)
+	b.ended.add(agentID, time.Now())
 }
 
 func (w *waiting) superseded() bool {
@@ -119,7 +126,7 @@ func (b *Blocking) leave(agentID string, w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.polls[agentID] == w {
-		delete(b.polls, agentID)
+		b.remove(agentID)
 	}
 	if b.inside--; b.idle != nil && b.inside == 0 {
 		close(b.idle)
@@ -149,6 +156,12 @@ func (b *Blocking) Parked(f func(agentID string, has fleet.PolicyAt)) {
 	for id, w := range b.polls {
 		f(id, w.policy)
 	}
+}
+
+func (b *Blocking) Connected(agentID string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.polls[agentID] != nil || b.ended.has(agentID, time.Now())
 }
 
 func (b *Blocking) Count() int {

@@ -169,6 +169,17 @@ func (sh *shard) each(f func(agentID string, has fleet.PolicyAt)) {
 	}
 }
 
+// Connected implements Parker.
+func (p *EpollParker) Connected(agentID string) bool {
+	return p.shard(agentID).connected(agentID, time.Now()) || p.blocking.Connected(agentID)
+}
+
+func (sh *shard) connected(agentID string, now time.Time) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.polls[agentID] != nil || sh.ended.has(agentID, now)
+}
+
 // Count returns the number of polls here.
 func (p *EpollParker) Count() int {
 	n := p.blocking.Count()

@@ -3,6 +3,7 @@ package checkin
 import (
 	"net"
 	"sync"
+	"time"
 )
 
 // connState is the state of a connection; DESIGN.md has the table.
@@ -73,11 +74,13 @@ const shardCount = 64
 type shard struct {
 	mu    sync.Mutex
 	polls map[string]*parkedConn // new, parked, queued or being checked
+	ended ended
 }
 
 // remove takes c out of the map, unless a newer poll has replaced it.
 func (sh *shard) remove(c *parkedConn) {
 	if sh.polls[c.wait.AgentID] == c {
 		delete(sh.polls, c.wait.AgentID)
+		sh.ended.add(c.wait.AgentID, time.Now())
 	}
 }

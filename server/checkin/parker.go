@@ -89,6 +89,9 @@ type Parker interface {
 	// Parked calls f for each agent with a poll here and the revision of its policy that it
 	// has, in no order. f must not call the parker.
 	Parked(f func(agentID string, has fleet.PolicyAt))
+	// Connected reports whether the agent has a poll here, or had one that has ended within
+	// fleet.ReconnectWithin, however it ended.
+	Connected(agentID string) bool
 	// Count is the number of polls here.
 	Count() int
 	// Close answers every poll Empty, and every later one at once. It returns

@@ -34,6 +34,34 @@ const OfflineAfter = 5 * time.Minute
 // rollout in lockstep, does not wait until the agent counts as offline.
 const ConnectedWithin = 3 * OfflineAfter / 10
 
+// ReconnectWithin is how long after its last poll an agent still counts as connected where the server
+// knows its connection. Between two polls an agent waits for 1.5 seconds at most, and makes four tries
+// in the first ten seconds after its connection was lost, so one that is running is back by then.
+const ReconnectWithin = 10 * time.Second
+
+// Connection is what a server knows of the connection of an agent.
+type Connection uint8
+
+const (
+	// ConnectionUnknown means that only when the agent was seen is known: several servers share the
+	// store, or the server has just begun.
+	ConnectionUnknown Connection = iota
+	// ConnectionOpen means that the agent has a poll, or had one within ReconnectWithin.
+	ConnectionOpen
+	ConnectionClosed
+)
+
+// Connections returns what is known of the connection of an agent. Nil: nothing is known of any.
+type Connections func(agentID string) Connection
+
+// Of is Connections of an agent, and may be called on nil.
+func (f Connections) Of(agentID string) Connection {
+	if f == nil {
+		return ConnectionUnknown
+	}
+	return f(agentID)
+}
+
 // StatusFacts are the inputs of an agent's status. Stores can read them without the
 // whole document.
 type StatusFacts struct {

@@ -54,6 +54,7 @@ func (s *Service) refuseStarting(ctx context.Context, r *fleet.Rollout, pre *fle
 // itself, or by the one that it rolls back, count as free.
 func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time) (f preview.Fleet, err error) {
 	component := r.Plan.Component
+	f.Connections = s.Connections
 	if f.Catalog, err = s.Actions.CatalogOf(ctx, component); err != nil {
 		return f, err
 	}

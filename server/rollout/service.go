@@ -41,6 +41,8 @@ type Service struct {
 	Renderer Renderer
 	// Owners may be nil; then no agent belongs to a declared fleet.
 	Owners action.Owners
+	// Connections are those of the agents, as far as this server knows them; nil: not at all.
+	Connections fleet.Connections
 }
 
 // Reconciler executes the documents of rollouts.

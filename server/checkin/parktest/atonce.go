@@ -32,6 +32,9 @@ func (AtOnce) Release(string) {}
 // Parked does not call f.
 func (AtOnce) Parked(func(string, fleet.PolicyAt)) {}
 
+// Connected returns false: no poll is parked.
+func (AtOnce) Connected(string) bool { return false }
+
 // Count returns 0.
 func (AtOnce) Count() int { return 0 }
 

@@ -139,6 +139,11 @@ func disconnect(t *testing.T, s *server) {
 	s.wantCount(2)
 	p.hangUp()
 	s.wantCount(1)
+	for id, want := range map[string]bool{"a": true, "b": true, "c": false} { // a may be on its way back
+		if got := s.parker.Connected(id); got != want {
+			t.Errorf("agent %s is connected: %v, want %v", id, got, want)
+		}
+	}
 	s.parker.Wake("a") // its poll is gone
 	s.staysParked(other)
 	var box mailbox

@@ -50,8 +50,8 @@ func ReachedNumber(p agentapi.LockstepPhase) uint8 {
 
 // Verdict returns why a target cannot go in lockstep, and what the code does not say of it; both
 // are empty if it can. The catalog has the packages of the component. Of a target that is under
-// way only matters whether it is still there and online.
-func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, now time.Time) (code fleet.ReasonCode, text string) {
+// way only matters whether it is still there and online. link is what is known of its connection.
+func Verdict(p *fleet.Plan, state State, a *fleet.Agent, link fleet.Connection, catalog fleet.Catalog, now time.Time) (code fleet.ReasonCode, text string) {
 	if Gone(a) != "" || a.UnenrollmentStartedAt != nil {
 		return fleet.WhyGone, ""
 	}
@@ -59,7 +59,7 @@ func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, 
 	switch {
 	case !s.Reported:
 		return fleet.WhyNoComponent, ""
-	case Disconnected(a, !state.Waits(), now):
+	case Disconnected(a, link, !state.Waits(), now):
 		return fleet.WhyAway, ""
 	case !state.Waits():
 		return "", ""
@@ -81,12 +81,18 @@ func Verdict(p *fleet.Plan, state State, a *fleet.Agent, catalog fleet.Catalog, 
 }
 
 // Disconnected reports whether an agent is away for a rollout in lockstep: before it begins an agent
-// whose connection is closed, and once targets are under way one that is offline. A server that
-// restarts must not undo what all targets have stopped for.
-func Disconnected(a *fleet.Agent, underWay bool, now time.Time) bool {
+// whose connection is closed, which shows only by when it was seen if the server does not know its
+// connection, and once targets are under way one that is offline. A server that restarts must not undo
+// what all targets have stopped for.
+func Disconnected(a *fleet.Agent, link fleet.Connection, underWay bool, now time.Time) bool {
 	limit := fleet.ConnectedWithin
-	if underWay {
+	switch {
+	case underWay:
 		limit = fleet.OfflineAfter
+	case link == fleet.ConnectionOpen:
+		return false
+	case link == fleet.ConnectionClosed: // its last check-in may have been answered without a poll
+		limit = fleet.ReconnectWithin
 	}
 	return now.Sub(a.LastActivity()) > limit
 }

@@ -349,12 +349,45 @@ func TestVerdictsOfTargetsInLockstep(t *testing.T) {
 	} {
 		a := fleet.Agent{ID: "a", Active: true, StagedVersions: []string{"web 2.0.0"}, Components: reportsWeb("1.0.0", `,"lockstep":true`), Last: fleet.LastSeen{At: &afternoon}}
 		c.change(&a)
-		if got, _ := Verdict(&p, c.state, &a, nil, afternoon.Add(time.Minute)); got != c.want {
+		if got, _ := Verdict(&p, c.state, &a, fleet.ConnectionUnknown, nil, afternoon.Add(time.Minute)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got, _ := Verdict(&p, Pending, nil, nil, afternoon); got != fleet.WhyGone {
+	if got, _ := Verdict(&p, Pending, nil, fleet.ConnectionUnknown, nil, afternoon); got != fleet.WhyGone {
 		t.Errorf("without a document: %q", got)
+	}
+}
+
+// Before a rollout in lockstep begins, a closed connection decides where the server knows it, and when
+// the agent was seen where it does not. Once targets are under way neither does.
+func TestTargetWhoseConnectionIsClosedIsAwayBeforeLockstepBegins(t *testing.T) {
+	p := inLockstep(func(p *fleet.Plan) { p.SourceURI = "https://mirror.example.com/muster" })
+	const unknown, open, closed = fleet.ConnectionUnknown, fleet.ConnectionOpen, fleet.ConnectionClosed
+	for _, c := range []struct {
+		link   fleet.Connection
+		state  State
+		silent time.Duration
+		away   bool
+	}{
+		{closed, Pending, time.Second, false}, // its last check-in was answered at once
+		{closed, Pending, fleet.ReconnectWithin, false},
+		{closed, Pending, fleet.ReconnectWithin + time.Second, true},
+		{unknown, Pending, fleet.ReconnectWithin + time.Second, false},
+		{unknown, Pending, fleet.ConnectedWithin, false},
+		{unknown, Pending, fleet.ConnectedWithin + time.Second, true},
+		{open, Pending, fleet.ConnectedWithin + time.Second, false},
+		{closed, Upgrading, fleet.OfflineAfter, false}, // a server that restarts undoes nothing
+		{closed, Upgrading, fleet.OfflineAfter + time.Second, true},
+		{open, Upgrading, fleet.OfflineAfter + time.Second, true},
+	} {
+		a := fleet.Agent{ID: "a", Active: true, StagedVersions: []string{"web 2.0.0"}, Components: reportsWeb("1.0.0", `,"lockstep":true`), Last: fleet.LastSeen{At: new(afternoon.Add(-c.silent))}}
+		want := fleet.ReasonCode("")
+		if c.away {
+			want = fleet.WhyAway
+		}
+		if got, _ := Verdict(&p, c.state, &a, c.link, nil, afternoon); got != want {
+			t.Errorf("connection %d, %s, seen %s ago: %q, want %q", c.link, c.state.Name(), c.silent, got, want)
+		}
 	}
 }
 

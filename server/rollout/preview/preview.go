@@ -36,7 +36,9 @@ type Fleet struct {
 	Locked map[string]Holder
 	// Timeouts are the inactivity timeouts by policy.
 	Timeouts map[string]time.Duration
-	Freezes  []fleet.Freeze
+	// Connections are those of the agents, for a rollout in lockstep.
+	Connections fleet.Connections
+	Freezes     []fleet.Freeze
 	// Room is what the exposure budget leaves for the plan's version, nil without a
 	// rule.
 	Room *plan.Room
@@ -453,7 +455,7 @@ const siteLabel = "site"
 
 // online reports whether the agent could take an offer now.
 func (s *builder) online(a *fleet.Agent) bool {
-	if s.plan.Strategy.Kind == fleet.LockstepStrategy && plan.Disconnected(a, false, s.now) {
+	if s.plan.Strategy.Kind == fleet.LockstepStrategy && s.disconnected(a) {
 		return false
 	}
 	switch a.Facts().StatusAt(s.now, s.fleet.Timeouts[a.PolicyID]) {
@@ -461,6 +463,11 @@ func (s *builder) online(a *fleet.Agent) bool {
 		return true
 	}
 	return false
+}
+
+// disconnected reports whether the agent is away for a rollout in lockstep, which has not begun.
+func (s *builder) disconnected(a *fleet.Agent) bool {
+	return plan.Disconnected(a, s.fleet.Connections.Of(a.ID), false, s.now)
 }
 
 // describe lists the batches and their targets.

@@ -60,7 +60,7 @@ func (s *builder) notTogether(picks []*pick) []fleet.StartRefusal {
 	for _, t := range picks {
 		targets[t.ID], policies[t.PolicyID] = true, true
 		subject := t.Of(p.Component)
-		code, text := plan.Verdict(p, plan.Pending, t.Agent, s.between(subject.Version), s.now)
+		code, text := plan.Verdict(p, plan.Pending, t.Agent, s.fleet.Connections.Of(t.ID), s.between(subject.Version), s.now)
 		switch {
 		case code == "", code == fleet.WhySame:
 			continue
@@ -90,7 +90,7 @@ func (s *builder) notTogether(picks []*pick) []fleet.StartRefusal {
 		}
 		subject := a.Of(p.Component)
 		// Those that match and are no targets are left out by the preview.
-		if plan.Apart(p, &c, &subject, policies[a.PolicyID], true, plan.Disconnected(a, false, s.now), nil) && !subject.HeldBy(c) {
+		if plan.Apart(p, &c, &subject, policies[a.PolicyID], true, s.disconnected(a), nil) && !subject.HeldBy(c) {
 			apart = append(apart, a.Hostname())
 		}
 	}

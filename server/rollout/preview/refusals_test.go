@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -51,7 +52,7 @@ func TestWhatTheStateOfAComponentForbidsIsInThePreview(t *testing.T) {
 			}
 			// What would be verified after the start is what the preview has found.
 			for i := range f.Agents {
-				code, text := plan.Verdict(&r.Plan, plan.Pending, &f.Agents[i], f.Catalog, rollouttest.Noon)
+				code, text := plan.Verdict(&r.Plan, plan.Pending, &f.Agents[i], fleet.ConnectionUnknown, f.Catalog, rollouttest.Noon)
 				if (code != "") != (c.says != "") || !strings.Contains(text, c.says) {
 					t.Errorf("%s: the verdict is %s %q", name, code, text)
 				}
@@ -97,6 +98,50 @@ func TestACompatibleMigrationWithoutCanariesIsWarnedOf(t *testing.T) {
 		pre := compute(t, draft(t, func(p *fleet.Plan) { p.Migration.Type, p.Strategy.Kind = c.migration, c.kind }), rollouttest.Many(30, rollouttest.Host{}), nil)
 		if hasWarning(pre, "the migration is compatible, and no canary shows first") != c.want {
 			t.Errorf("%+v: it warns %q", c, pre.Warnings)
+		}
+	}
+}
+
+// The connection of an agent, where the server knows it, decides whether it is away.
+func TestLockstepIsRefusedWhileTheConnectionOfATargetIsClosed(t *testing.T) {
+	seen := rollouttest.Noon.Add(-time.Minute) // so it is neither offline nor away by when it was seen
+	for _, c := range []struct {
+		link fleet.Connection
+		away fleet.AwayMode
+		// refused and offline are what the preview says of the second of two targets.
+		refused, offline bool
+	}{
+		{fleet.ConnectionUnknown, fleet.AwayRefuse, false, false},
+		{fleet.ConnectionOpen, fleet.AwayRefuse, false, false},
+		{fleet.ConnectionClosed, fleet.AwayRefuse, true, true},
+		{fleet.ConnectionClosed, fleet.AwayExclude, false, true},
+	} {
+		r := webDraft(func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.LockstepStrategy, Away: c.away} })
+		f := Fleet{Agents: webHosts(t, 2)}
+		web(agentapi.ComponentHealth{})(&f)
+		for i := range f.Agents {
+			f.Agents[i].StagedVersions, f.Agents[i].Last.At = []string{"web 2.0.0"}, &seen
+		}
+		second := &f.Agents[1]
+		f.Connections = func(id string) fleet.Connection {
+			if id == second.ID {
+				return c.link
+			}
+			return fleet.ConnectionOpen
+		}
+		pre, err := Compute(r, f, rollouttest.Noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says := second.Hostname() + " (the agent is not connected)"
+		if refused := len(pre.Refusals) == 1 && strings.Contains(pre.Refusals[0].Text, says); refused != c.refused || !refused && len(pre.Refusals) > 0 {
+			t.Errorf("connection %d, %s: refused by %+v", c.link, c.away, pre.Refusals)
+		}
+		if offline := pre.Offline == 1; offline != c.offline || len(pre.Targets) != 2 {
+			t.Errorf("connection %d, %s: %d of %d targets are offline", c.link, c.away, pre.Offline, len(pre.Targets))
+		}
+		if hasWarning(pre, "1 of 2 targets are not connected: those that still are not when it begins are left out") != (c.offline && c.away == fleet.AwayExclude) {
+			t.Errorf("connection %d, %s: it warns %q", c.link, c.away, pre.Warnings)
 		}
 	}
 }

@@ -73,19 +73,22 @@ type Config struct {
 	// Health reports whether the store has been available for long enough to judge
 	// agents by what it has of them.
 	Health *storehealth.Monitor
+	// Connections are those of the agents, as far as this server knows them; nil: not at all.
+	Connections fleet.Connections
 }
 
 // Reconciler works on the rollouts whose leases it holds.
 type Reconciler struct {
-	store     store.Store
-	actions   *action.Service
-	events    *event.Stream
-	log       *slog.Logger
-	now       clock.Clock
-	policies  Policies
-	incidents IncidentReporter
-	renderer  Renderer
-	health    *storehealth.Monitor
+	store       store.Store
+	actions     *action.Service
+	events      *event.Stream
+	log         *slog.Logger
+	now         clock.Clock
+	policies    Policies
+	incidents   IncidentReporter
+	renderer    Renderer
+	health      *storehealth.Monitor
+	connections fleet.Connections
 
 	signal   chan struct{}
 	leases   *lease.Holder
@@ -109,7 +112,7 @@ type Reconciler struct {
 // New returns a reconciler; Run must follow.
 func New(c Config) *Reconciler {
 	return &Reconciler{
-		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health,
+		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health, connections: c.Connections,
 		signal: make(chan struct{}, 1), runs: map[string]*runState{}, newer: map[string]bool{}, late: late{},
 		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
 	}
