@@ -6296,6 +6296,14 @@ type UpdatePolicyRequest struct {
 	UpgradeWindows *[]Window `json:"upgrade_windows,omitempty"`
 }
 
+// UpdatedAgent defines model for UpdatedAgent.
+type UpdatedAgent struct {
+	Item Agent `json:"item"`
+
+	// Warnings Muster only: the active rollouts that the agent is a target of, which go on with it; only if tags were set
+	Warnings *[]string `json:"warnings,omitempty"`
+}
+
 // UpgradeDetails defines model for UpgradeDetails.
 type UpgradeDetails struct {
 	ActionId      string           `json:"action_id"`

@@ -41,7 +41,19 @@ func (h *Handlers) updateAgent(c *gin.Context) error {
 	if _, err := h.Actions.Describe(c.Request.Context(), id, req.Tags, deref(req.UserProvidedMetadata), actor(c)); err != nil {
 		return agentNotFound(err, id)
 	}
-	return h.getAgent(c)
+	var notices []string
+	if req.Tags != nil { // nothing is chosen by metadata
+		var err error
+		if notices, err = h.Rollouts.Notices(c.Request.Context(), []string{id}); err != nil {
+			return err
+		}
+	}
+	item, err := h.agentItem(c)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.UpdatedAgent{Item: item, Warnings: filled(notices)})
+	return nil
 }
 
 // deleteAgent unenrols the agent, as Kibana does: its document stays.

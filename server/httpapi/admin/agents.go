@@ -118,30 +118,39 @@ func (h *Handlers) getAgent(c *gin.Context) error {
 	if _, err := queryBool(c, "withMetrics"); err != nil { // there are none
 		return err
 	}
+	item, err := h.agentItem(c)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.AgentItem{Item: item})
+	return nil
+}
+
+// agentItem returns the agent that the path names, with what can be ordered of it.
+func (h *Handlers) agentItem(c *gin.Context) (adminapi.Agent, error) {
 	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
 	if err != nil {
-		return agentNotFound(err, c.Param("agentId"))
+		return adminapi.Agent{}, agentNotFound(err, c.Param("agentId"))
 	}
 	timeouts, err := h.Policies.Timeouts(c.Request.Context())
 	if err != nil {
-		return err
+		return adminapi.Agent{}, err
 	}
 	out := []adminapi.Agent{renderAgent(&a, timeouts, h.Now.UTC())}
 	if err := h.addVersions(c.Request.Context(), []fleet.Agent{a}, out); err != nil {
-		return err
+		return adminapi.Agent{}, err
 	}
 	commands, err := h.agentCommands(c.Request.Context(), &a)
 	if err != nil {
-		return err
+		return adminapi.Agent{}, err
 	}
 	out[0].Commands = &commands
 	for i := range out[0].Components {
 		if err := h.addComponentCommands(c.Request.Context(), &a, &out[0].Components[i]); err != nil {
-			return err
+			return adminapi.Agent{}, err
 		}
 	}
-	c.JSON(http.StatusOK, adminapi.AgentItem{Item: out[0]})
-	return nil
+	return out[0], nil
 }
 
 // agentCommands returns which orders the agent could follow now, and why not the others.

@@ -193,6 +193,22 @@ func TestReassignAndTagSayWhichRolloutsGoOn(t *testing.T) {
 	if said := tag(false, free.ID); said != nil {
 		t.Errorf("of another agent it says %q", said)
 	}
+	for _, c := range []struct {
+		id   string
+		body map[string]any
+		want int
+	}{
+		{target.ID, map[string]any{"tags": []string{"y"}}, 1},
+		{target.ID, map[string]any{"tags": []string{}}, 1},
+		{target.ID, map[string]any{"user_provided_metadata": map[string]any{"rack": "1"}}, 0},
+		{free.ID, map[string]any{"tags": []string{"y"}}, 0},
+	} {
+		got := apptest.Decode[adminapi.UpdatedAgent](t, s.Admin("PUT", "/api/fleet/agents/"+c.id, c.body))
+		said := orNone(got.Warnings)
+		if got.Item.Id != c.id || len(said) != c.want || c.want > 0 && !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.Id+")") {
+			t.Errorf("changed by %v, %s has the warnings %q", c.body, got.Item.Id, said)
+		}
+	}
 	policy := made[adminapi.Policy](t, s.Admin("POST", "/api/fleet/agent_policies", map[string]any{"name": "Lab", "namespace": "default"})).Id
 	for id, want := range map[string]int{target.ID: 1, free.ID: 0} {
 		got := apptest.Decode[adminapi.Reassigned](t, s.Admin("POST", "/api/fleet/agents/"+id+"/reassign", map[string]any{"policy_id": policy}))

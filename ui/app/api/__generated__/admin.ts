@@ -3309,6 +3309,11 @@ export interface components {
         AgentItem: {
             item: components["schemas"]["Agent"];
         };
+        UpdatedAgent: {
+            item: components["schemas"]["Agent"];
+            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it; only if tags were set */
+            warnings?: string[];
+        };
         /**
          * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
          * @enum {string}
@@ -7044,7 +7049,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AgentItem"];
+                    "application/json": components["schemas"]["UpdatedAgent"];
                 };
             };
             default: components["responses"]["Error"];
