@@ -1175,6 +1175,33 @@ func (e StrategyKind) Valid() bool {
 	}
 }
 
+// Defines values for TargetHostPhase.
+const (
+	TargetIsVerified TargetHostPhase = "verifying"
+	TargetMutating   TargetHostPhase = "mutating"
+	TargetPreparing  TargetHostPhase = "preparing"
+	TargetStarting   TargetHostPhase = "starting"
+	TargetStopped    TargetHostPhase = "stopped"
+)
+
+// Valid indicates whether the value is a known member of the TargetHostPhase enum.
+func (e TargetHostPhase) Valid() bool {
+	switch e {
+	case TargetIsVerified:
+		return true
+	case TargetMutating:
+		return true
+	case TargetPreparing:
+		return true
+	case TargetStarting:
+		return true
+	case TargetStopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TargetReached.
 const (
 	ReachedBackup TargetReached = "backup"
@@ -5933,8 +5960,11 @@ type Target struct {
 	From      string     `json:"from"`
 
 	// History Oldest first
-	History  *[]TargetChange `json:"history,omitempty"`
-	Hostname string          `json:"hostname"`
+	History *[]TargetChange `json:"history,omitempty"`
+
+	// HostPhase What is done on the host, by the report that phase is from
+	HostPhase *TargetHostPhase `json:"host_phase,omitempty"`
+	Hostname  string           `json:"hostname"`
 
 	// Observes How long the host observes the new version of the component before it reports it as installed
 	//
@@ -5947,6 +5977,9 @@ type Target struct {
 
 	// Phase Example: UPG_DOWNLOADING
 	Phase *string `json:"phase,omitempty"`
+
+	// Policy The id of the policy that the agent had when it became a target
+	Policy *string `json:"policy,omitempty"`
 
 	// Progress How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
 	Progress *ProgressState `json:"progress,omitempty"`
@@ -5974,6 +6007,9 @@ type Target struct {
 	// Values Values of the labels in limits.per, in that order
 	Values *[]string `json:"values,omitempty"`
 }
+
+// TargetHostPhase What is done on the host, by the report that phase is from
+type TargetHostPhase string
 
 // TargetReached The last phase that the host has reached in lockstep
 type TargetReached string

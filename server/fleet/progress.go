@@ -70,20 +70,30 @@ type Progress struct {
 	Phase string
 }
 
+// HostPhase returns what is done on a host that reports d, in the words of Progress.Phase; empty if
+// that is not known.
+func HostPhase(d *agentapi.UpgradeDetails) string {
+	if d == nil || d.State.Ended() {
+		return ""
+	}
+	return hostPhase(underWay(time.Time{}, d, time.Time{}), d)
+}
+
 // hostPhase returns Progress.Phase of an upgrade in the state s. A component's agent reports it.
+// One that is none of ours is ignored, because the phase is a label of metrics too.
 func hostPhase(s ProgressState, d *agentapi.UpgradeDetails) string {
-	if d != nil && d.Metadata.Phase != "" && !s.Ended() && s != ProgressWaitingForHost {
+	if d != nil && slices.Contains(componentPhases, d.Metadata.Phase) && !s.Ended() && s != ProgressWaitingForHost {
 		return strings.ToLower(d.Metadata.Phase)
 	}
 	switch s {
 	case ProgressAccepted, ProgressDownloading:
-		return strings.ToLower(agentapi.PhasePreparing)
+		return preparing
 	case ProgressInstalling:
-		return strings.ToLower(agentapi.PhaseMutating)
+		return mutating
 	case ProgressRestarting:
-		return strings.ToLower(agentapi.PhaseStarting)
+		return starting
 	case ProgressWatching:
-		return strings.ToLower(agentapi.PhaseVerifying)
+		return verifying
 	}
 	return ""
 }

@@ -301,6 +301,40 @@ func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	}
 }
 
+// What a host reports is a label of metrics, so no more than the five phases comes of it.
+func TestHostPhase(t *testing.T) {
+	for _, c := range []struct {
+		state       agentapi.UpgradeState
+		phase, want string
+	}{
+		{agentapi.UpgradeRequested, "", "preparing"},
+		{agentapi.UpgradeScheduled, "", ""},
+		{agentapi.UpgradeReplacing, "", "mutating"},
+		{agentapi.UpgradeReplacing, "STOPPED", "stopped"},
+		{agentapi.UpgradeReplacing, "odd", "mutating"},
+		{agentapi.UpgradeRestarting, "MUTATING", "mutating"},
+		{agentapi.UpgradeRestarting, "", "starting"},
+		{agentapi.UpgradeWatching, "", "verifying"},
+		{agentapi.UpgradeRollback, "STOPPED", ""},
+		{agentapi.UpgradeFailed, "", ""},
+		{"", "", ""},
+	} {
+		if got := HostPhase(&agentapi.UpgradeDetails{State: c.state, Metadata: agentapi.UpgradeMetadata{Phase: c.phase}}); got != c.want {
+			t.Errorf("a host that reports %s and phase %q is in phase %q, want %q", c.state, c.phase, got, c.want)
+		}
+	}
+	if got := HostPhase(nil); got != "" {
+		t.Errorf("a host that reports nothing is in phase %q", got)
+	}
+	var all []string
+	for _, p := range componentPhases {
+		all = append(all, strings.ToLower(p))
+	}
+	if !slices.Equal(all, TargetPhases) {
+		t.Errorf("the phases of targets are %v, those of components %v", TargetPhases, all)
+	}
+}
+
 // A phase is one of the five of components, and only while something is done on the host.
 func TestPhaseOfAnUpgrade(t *testing.T) {
 	reported := func(phase string) *agentapi.UpgradeDetails {

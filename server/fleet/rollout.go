@@ -345,11 +345,15 @@ type Target struct {
 	// Values are the agent's values of the labels in Limits.Per, in the same order.
 	Values []string `json:"values,omitempty"`
 	Site   string   `json:"site,omitempty"` // the value of the label site
+	// Policy is the id of the policy that the agent had when it became a target.
+	Policy string `json:"policy,omitempty"`
 
 	ActionID string `json:"action_id,omitempty"` // the current or last offer's
 	// ActionIDs are the action ids of all earlier offers.
 	ActionIDs []string `json:"action_ids,omitempty"`
 	Phase     string   `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
+	// HostPhase is what is done on the host by the report that Phase is from; see HostPhase.
+	HostPhase string `json:"host_phase,omitempty"`
 	// Reached is the last phase that its host has reached in lockstep by the current offer. Hosts
 	// never report less, except right after a start.
 	Reached  agentapi.LockstepPhase `json:"reached,omitempty"`

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -38,7 +39,10 @@ type TargetEventData struct {
 	From        string      `json:"from"`
 	To          string      `json:"to"`
 	Batch       int         `json:"batch"`
-	State       TargetState `json:"state"`
+	// Policy and Site are those of the target: they are labels of metrics.
+	Policy string      `json:"policy,omitempty"`
+	Site   string      `json:"site,omitempty"`
+	State  TargetState `json:"state"`
 	// Phase is what happens on the host in this state: see TargetPhase.
 	Phase string `json:"phase"`
 	// Reported is the phase in the agent's own terms, such as UPG_DOWNLOADING.
@@ -72,24 +76,37 @@ func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 func TargetEvent(typ string, r *Rollout, t *Target, now time.Time) Event {
 	return Event{At: now, Type: typ, Subject: t.AgentID, Data: eventData(TargetEventData{
 		RolloutID: r.ID, RolloutName: r.Plan.Name, Component: r.Plan.Component, Hostname: t.Hostname, From: t.From, To: t.To, Batch: t.Batch,
-		State: t.State, Phase: TargetPhase(t.State), Reported: t.Phase, Code: t.Code, Error: t.Error,
+		Policy: t.Policy, Site: t.Site, State: t.State, Phase: TargetPhase(t), Reported: t.Phase, Code: t.Code, Error: t.Error,
 		Seconds: secondsBetween(t.OfferedAt, t.EndedAt, now), Attempt: t.Attempts,
 	})}
 }
 
-// TargetPhase maps a state to what happens on the host: preparing, mutating or
-// verifying; empty if nothing does. The terms are the same for every kind of agent.
-func TargetPhase(s TargetState) string {
-	switch s {
+// TargetPhase returns what happens on the host of a target: one of TargetPhases, or nothing. It
+// is what the host reports, and until it reports that, what the state says.
+func TargetPhase(t *Target) string {
+	switch t.State {
 	case TargetOffered:
-		return "preparing"
+		return cmp.Or(t.HostPhase, preparing)
 	case TargetUpgrading:
-		return "mutating"
+		return cmp.Or(t.HostPhase, mutating)
 	case TargetVerifying:
-		return "verifying"
+		return verifying
 	}
 	return ""
 }
+
+// TargetPhases are the values of TargetPhase in their order. They are the same for every kind of
+// agent.
+var TargetPhases = []string{preparing, stopped, mutating, starting, verifying}
+
+// Values of Progress.Phase and TargetPhase: those of agentapi, in small letters.
+const (
+	preparing = "preparing"
+	stopped   = "stopped"
+	mutating  = "mutating"
+	starting  = "starting"
+	verifying = "verifying"
+)
 
 // secondsBetween returns 0 without a beginning, and never less than 0: a target that is
 // offered again keeps the end of its previous attempt for a moment.

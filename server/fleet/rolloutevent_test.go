@@ -52,14 +52,20 @@ func TestTargetEventData(t *testing.T) {
 		{"one that was not offered anything", Target{State: TargetPending}, "", 0},
 		{"one that downloads", Target{State: TargetOffered, OfferedAt: &offered, Phase: "UPG_DOWNLOADING"}, "preparing", 60},
 		{"one that tries again, with the end of before", Target{State: TargetUpgrading, OfferedAt: &offered, EndedAt: &before}, "mutating", 60},
+		{"one whose host has stopped the component", Target{State: TargetUpgrading, OfferedAt: &offered, Phase: "UPG_REPLACING", HostPhase: "stopped"}, "stopped", 60},
+		{"one that has made it", Target{State: TargetVerifying, OfferedAt: &offered, HostPhase: "starting"}, "verifying", 60},
+		{"one that failed while it was stopped", Target{State: TargetFailed, OfferedAt: &before, EndedAt: &offered, HostPhase: "stopped"}, "", 3600},
 		{"one that is done", Target{State: TargetSucceeded, OfferedAt: &before, EndedAt: &offered}, "", 3600},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.target.AgentID = "a1"
+			c.target.AgentID, c.target.Policy, c.target.Site = "a1", "p", "fra"
 			e := TargetEvent(EventTargetPhase, r, &c.target, now)
 			var d TargetEventData
 			if err := json.Unmarshal(e.Data, &d); err != nil || e.Subject != "a1" || d.RolloutID != "r1" || d.RolloutName != "spring" {
 				t.Fatalf("event is %+v, %v", e, err)
+			}
+			if d.Policy != "p" || d.Site != "fra" {
+				t.Errorf("the place is %s in %s", d.Policy, d.Site)
 			}
 			if d.Phase != c.phase || d.Seconds != c.secs || d.Reported != c.target.Phase {
 				t.Errorf("data are %+v, want phase %q after %v s", d, c.phase, c.secs)

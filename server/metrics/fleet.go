@@ -27,13 +27,18 @@ const (
 	// MaxGroups bounds the groups with series of their own, and the latest groups that are
 	// read. Retention keeps as many.
 	MaxGroups = 100
+	// MaxInFlight bounds the targets in flight that one read takes, of all active rollouts. To
+	// read so many takes a part of a second, and it is twenty times what one rollout upgrades at
+	// a time by default. The targets of a rollout beyond it are counted by their state, with the
+	// policy and the site other.
+	MaxInFlight = 20 * fleet.DefaultMaxParallel
 )
 
 var (
 	storeUp  = prometheus.NewDesc("muster_store_up", "Whether the store answered: if 0, series that are read from it are absent.", nil, nil)
 	active   = prometheus.NewDesc("muster_rollout_active", "Rollouts that are running, paused or being cancelled.", nil, nil)
 	progress = prometheus.NewDesc("muster_rollout_progress", "Share of the targets of an active rollout that are done, 0 to 1.", []string{"rollout", "component"}, nil)
-	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase.", []string{"rollout", "component", "phase"}, nil)
+	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase, the id of their policy and their label site; phases without any have no series.", []string{"rollout", "component", "phase", "policy", "site"}, nil)
 	groups   = prometheus.NewDesc("muster_rollout_group_active", "Groups of rollouts that have something left to do.", nil, nil)
 	stopped  = prometheus.NewDesc("muster_rollout_group_paused", "Active groups of rollouts that are paused.", nil, nil)
 	done     = prometheus.NewDesc("muster_rollout_group_progress", "Share of the members of an active group that are done, 0 to 1.", []string{"group"}, nil)
@@ -54,6 +59,8 @@ type fleetCollector struct {
 	// counts caches the counts of active rollouts by revision, because their documents
 	// are large.
 	counts map[string]rolloutCounts
+	// policies and sites are those with series of their own.
+	policies, sites labelValues
 }
 
 type rolloutCounts struct {
@@ -159,6 +166,7 @@ func (s *fleetCollector) rollouts(ctx context.Context, _ time.Time) ([]prometheu
 	}
 	out := []prometheus.Metric{gauge(active, float64(len(heads)))}
 	known := map[string]rolloutCounts{}
+	budget := MaxInFlight
 	for _, h := range heads[:min(len(heads), MaxRollouts)] {
 		c, ok := s.counts[h.ID]
 		if !ok || c.revision != h.Revision {
@@ -177,12 +185,48 @@ func (s *fleetCollector) rollouts(ctx context.Context, _ time.Time) ([]prometheu
 			done = 1 - float64(c.Pending+c.Held+c.InFlight())/float64(c.Total)
 		}
 		out = append(out, gauge(progress, done, h.ID, c.component))
-		for _, state := range []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying} {
-			out = append(out, gauge(phase, float64(*c.Of(state)), h.ID, c.component, fleet.TargetPhase(state)))
+		places, err := s.places(ctx, h.ID, c, &budget)
+		if err != nil {
+			return nil, err
+		}
+		for at, n := range places {
+			out = append(out, gauge(phase, float64(n), h.ID, c.component, at.phase, at.policy, at.site))
 		}
 	}
 	s.counts = known
 	return out, nil
+}
+
+// place has the labels of targets in flight.
+type place struct{ phase, policy, site string }
+
+// inFlight are the states of targets that are being upgraded.
+var inFlight = []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying}
+
+// places counts the targets of a rollout that are in flight. It reads them as far as the budget
+// goes, which it lowers: their phase may change while the rollout's counts do not.
+func (s *fleetCollector) places(ctx context.Context, id string, c rolloutCounts, budget *int) (map[place]int, error) {
+	counts := map[place]int{}
+	if c.InFlight() == 0 {
+		return counts, nil
+	}
+	if c.InFlight() > *budget {
+		for _, state := range inFlight {
+			if n := *c.Of(state); n > 0 {
+				counts[place{fleet.TargetPhase(&fleet.Target{State: state}), other, other}] += n
+			}
+		}
+		return counts, nil
+	}
+	list, _, err := s.store.Targets().List(ctx, store.TargetQuery{RolloutID: id, States: inFlight, Limit: *budget})
+	if err != nil {
+		return nil, err
+	}
+	*budget -= len(list)
+	for i := range list {
+		counts[place{fleet.TargetPhase(&list[i]), s.policies.of(list[i].Policy), s.sites.of(list[i].Site)}]++
+	}
+	return counts, nil
 }
 
 func (s *fleetCollector) servers(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {

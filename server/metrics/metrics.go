@@ -39,19 +39,52 @@ type Metrics struct {
 	groupSeconds   *prometheus.HistogramVec
 	targets        *prometheus.CounterVec
 	targetSeconds  *prometheus.HistogramVec
-	// components are those with series of their own. Only count uses it.
-	components map[string]bool
+	// components, policies and sites are those with series of their own. Only count uses them.
+	components, policies, sites labelValues
 }
 
 // maxComponents bounds the components with series of their own: as many as one agent runs.
 // Further ones are counted as other.
 const maxComponents = agentapi.MaxComponents
 
+// Bounds of the policies and of the sites with series of their own; further ones are counted as
+// other. Most sites have hosts of few policies, and even all pairs are 10,000 series of each phase
+// or status, which one Prometheus keeps with ease.
+const (
+	MaxPolicies = 50
+	MaxSites    = 200
+)
+
+// other is the value of a label for what has no series of its own.
+const other = "other"
+
+// labelValues bounds the values of a label: the first that come have series of their own.
+type labelValues struct {
+	most  int
+	known map[string]bool
+}
+
+// of returns the value of the label for name. An empty one is the same to Prometheus as none.
+func (v *labelValues) of(name string) string {
+	if name == "" || v.known[name] {
+		return name
+	}
+	if len(v.known) >= v.most {
+		return other
+	}
+	if v.known == nil {
+		v.known = map[string]bool{}
+	}
+	v.known[name] = true
+	return name
+}
+
 // New returns the metrics of a server, including the collectors in more. Counters
 // advance only while Run is running.
 func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
-		events: events, components: map[string]bool{},
+		events:     events,
+		components: labelValues{most: maxComponents}, policies: labelValues{most: MaxPolicies}, sites: labelValues{most: MaxSites},
 		registry: prometheus.NewRegistry(),
 		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_rollout_total", Help: "Rollouts that ended.",
@@ -66,15 +99,15 @@ func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheu
 			Name: "muster_rollout_group_duration_seconds", Help: "How long groups of rollouts took from their start to their end.", Buckets: rolloutBuckets,
 		}, []string{"failure_policy", "status"}),
 		targets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_rollout_target_upgrades_total", Help: "Upgrades of single agents in rollouts that ended.",
-		}, []string{"component", "status"}),
+			Name: "muster_rollout_target_upgrades_total", Help: "Upgrades of single agents in rollouts that ended, by the id of their policy and their label site.",
+		}, []string{"component", "policy", "site", "status"}),
 		targetSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_rollout_target_upgrade_duration_seconds", Help: "How long upgrades of single agents took from the offer to the verdict.", Buckets: targetBuckets,
 		}, []string{"component", "status"}),
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.rollouts, m.rolloutSeconds, m.groups, m.groupSeconds, m.targets, m.targetSeconds, &fleetCollector{store: s, now: now},
+		m.rollouts, m.rolloutSeconds, m.groups, m.groupSeconds, m.targets, m.targetSeconds, &fleetCollector{store: s, now: now, policies: labelValues{most: MaxPolicies}, sites: labelValues{most: MaxSites}},
 	)
 	m.registry.MustRegister(more...)
 	return m
@@ -101,7 +134,7 @@ func (m *Metrics) count(e *fleet.Event) {
 		if json.Unmarshal(e.Data, &d) != nil {
 			return // without its labels the count would mislead
 		}
-		component, strategy, status := m.componentLabel(d.Component), strategyLabel(d.Strategy), stateLabel(d.State)
+		component, strategy, status := m.components.of(d.Component), strategyLabel(d.Strategy), stateLabel(d.State)
 		m.rollouts.WithLabelValues(component, strategy, status).Inc()
 		m.rolloutSeconds.WithLabelValues(component, strategy, status).Observe(d.Seconds)
 	case fleet.EventGroupCompleted, fleet.EventGroupPartial, fleet.EventGroupFailed, fleet.EventGroupCancelled, fleet.EventGroupRolledBack:
@@ -117,27 +150,15 @@ func (m *Metrics) count(e *fleet.Event) {
 		if json.Unmarshal(e.Data, &d) != nil {
 			return
 		}
-		status := "other"
+		status := other
 		if new(fleet.Counts).Of(d.State) != nil {
 			status = string(d.State)
 		}
-		component := m.componentLabel(d.Component)
-		m.targets.WithLabelValues(component, status).Inc()
+		component := m.components.of(d.Component)
+		m.targets.WithLabelValues(component, m.policies.of(d.Policy), m.sites.of(d.Site), status).Inc()
+		// Without policy and site: each pair would have as many series as there are buckets.
 		m.targetSeconds.WithLabelValues(component, status).Observe(d.Seconds)
 	}
-}
-
-// componentLabel bounds the label's values. Rollouts of agents have an empty one, which is the
-// same to Prometheus as none.
-func (m *Metrics) componentLabel(name string) string {
-	if name == "" || m.components[name] {
-		return name
-	}
-	if len(m.components) >= maxComponents {
-		return "other"
-	}
-	m.components[name] = true
-	return name
 }
 
 // strategyLabel bounds the label's values, whatever an event of a newer server
@@ -146,7 +167,7 @@ func strategyLabel(k fleet.StrategyKind) string {
 	if k.Known() {
 		return string(k)
 	}
-	return "other"
+	return other
 }
 
 func policyLabel(p fleet.FailurePolicy) string {
@@ -154,7 +175,7 @@ func policyLabel(p fleet.FailurePolicy) string {
 	case fleet.PartialOK, fleet.RollbackAll, fleet.ManualPolicy:
 		return string(p)
 	}
-	return "other"
+	return other
 }
 
 func groupLabel(s fleet.GroupState) string {
@@ -162,7 +183,7 @@ func groupLabel(s fleet.GroupState) string {
 	case fleet.GroupCompleted, fleet.GroupPartial, fleet.GroupFailed, fleet.GroupCancelled, fleet.GroupRolledBack:
 		return string(s)
 	}
-	return "other"
+	return other
 }
 
 func stateLabel(s fleet.RolloutState) string {
@@ -170,5 +191,5 @@ func stateLabel(s fleet.RolloutState) string {
 	case fleet.RolloutCompleted, fleet.RolloutFailed, fleet.RolloutCancelled, fleet.RolloutRolledBack:
 		return string(s)
 	}
-	return "other"
+	return other
 }

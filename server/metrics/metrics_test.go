@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestEventsAreCounted(t *testing.T) {
 		failed := *r
 		failed.State, failed.Plan.Strategy.Kind = fleet.RolloutFailed, "odd"
 		target := func(s fleet.TargetState) fleet.Event {
-			return fleet.TargetEvent(fleet.EventTargetCompleted, r, &fleet.Target{AgentID: "a", State: s, OfferedAt: &start, EndedAt: &later}, later)
+			return fleet.TargetEvent(fleet.EventTargetCompleted, r, &fleet.Target{AgentID: "a", Policy: "p", Site: "fra", State: s, OfferedAt: &start, EndedAt: &later}, later)
 		}
 		component := func(name string) *fleet.Rollout {
 			of := *r
@@ -110,7 +111,8 @@ func TestEventsAreCounted(t *testing.T) {
 			`_count{component="",status="completed",strategy="canary"} 2`, `_sum{component="",status="completed",strategy="canary"} 180`,
 			`_count{component="",status="failed",strategy="other"} 1`, `_sum{component="",status="failed",strategy="other"} 90`,
 			`_count{component="web",status="completed",strategy="canary"} 1`, `_sum{component="web",status="completed",strategy="canary"} 90`)
-		w.scrapes("muster_rollout_target_upgrades_total", `{component="",status="other"} 1`, `{component="",status="rolled_back"} 1`, `{component="",status="succeeded"} 2`)
+		w.scrapes("muster_rollout_target_upgrades_total", `{component="",policy="p",site="fra",status="other"} 1`,
+			`{component="",policy="p",site="fra",status="rolled_back"} 1`, `{component="",policy="p",site="fra",status="succeeded"} 2`)
 		if got := w.scrape("muster_rollout_target_upgrade_duration_seconds"); !strings.Contains(got, `_sum{component="",status="succeeded"} 180`) {
 			t.Errorf("durations are %s", got)
 		}
@@ -132,15 +134,45 @@ func TestEventsAreCounted(t *testing.T) {
 func TestActiveRolloutsHaveSeries(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.scrapes("muster_rollout_active", "0")
-		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Plan: fleet.Plan{Component: "web"}, Counts: fleet.Counts{Total: 8, Pending: 3, Held: 1, Offered: 1, Verifying: 1, Succeeded: 2}}
+		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Plan: fleet.Plan{Component: "web"}, Counts: fleet.Counts{Total: 8, Pending: 1, Held: 1, Offered: 1, Upgrading: 2, Verifying: 1, Succeeded: 2}}
 		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
 			t.Fatal(err)
+		}
+		for i, target := range []fleet.Target{
+			{State: fleet.TargetPending},
+			{State: fleet.TargetOffered},
+			{State: fleet.TargetUpgrading, HostPhase: "stopped"},
+			{State: fleet.TargetUpgrading, HostPhase: "stopped", Site: "ber"},
+			{State: fleet.TargetVerifying, HostPhase: "starting"},
+			{State: fleet.TargetSucceeded},
+		} {
+			target.RolloutID, target.AgentID, target.Order, target.Policy = "r1", fmt.Sprint("a", i), i, "p"
+			if target.Site == "" {
+				target.Site = "fra"
+			}
+			if err := w.s.Targets().Create(t.Context(), []fleet.Target{target}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		w.scrapes("muster_rollout_active", "0") // cached for ten seconds
 		time.Sleep(metrics.FreshFor)
 		w.scrapes("muster_rollout_active", "1")
 		w.scrapes("muster_rollout_progress", `{component="web",rollout="r1"} 0.25`)
-		w.scrapes("muster_rollout_target_phase", `{component="web",phase="mutating",rollout="r1"} 0`, `{component="web",phase="preparing",rollout="r1"} 1`, `{component="web",phase="verifying",rollout="r1"} 1`)
+		w.scrapes("muster_rollout_target_phase", `{component="web",phase="preparing",policy="p",rollout="r1",site="fra"} 1`,
+			`{component="web",phase="stopped",policy="p",rollout="r1",site="ber"} 1`, `{component="web",phase="stopped",policy="p",rollout="r1",site="fra"} 1`,
+			`{component="web",phase="verifying",policy="p",rollout="r1",site="fra"} 1`)
+
+		// The host goes on, which changes no count of the rollout.
+		moved, err := w.s.Targets().Get(t.Context(), "r1", "a2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved.HostPhase = "mutating"
+		if _, _, err := w.s.Targets().UpdateMany(t.Context(), []fleet.Target{moved}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(metrics.FreshFor)
+		w.scrapes(`muster_rollout_target_phase{component="web",phase="mutating"`, `,policy="p",rollout="r1",site="fra"} 1`)
 
 		stored, err := w.s.Rollouts().Get(t.Context(), "r1")
 		if err != nil {
@@ -164,6 +196,71 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 		w.scrapes("muster_rollout_active", "0")
 		w.scrapes("muster_rollout_progress")
 		w.scrapes("muster_rollout_target_phase")
+	})
+}
+
+// Sites and policies beyond the bounds are counted as other, and none is lost.
+func TestSeriesOfSitesAreBounded(t *testing.T) {
+	const sites, policies = metrics.MaxSites + 5, metrics.MaxPolicies + 3
+	bubble(t, func(t *testing.T, w *world) {
+		now := time.Now().UTC()
+		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: sites, Upgrading: sites}}
+		var targets []fleet.Target
+		var events []fleet.Event
+		for i := range sites {
+			target := fleet.Target{
+				RolloutID: "r1", AgentID: fmt.Sprint("a", i), Order: i, State: fleet.TargetUpgrading, Site: fmt.Sprint("s", i), Policy: fmt.Sprint("p", i%policies), OfferedAt: &now,
+			}
+			targets = append(targets, target)
+			target.State = fleet.TargetSucceeded
+			events = append(events, fleet.TargetEvent(fleet.EventTargetCompleted, &r, &target, now))
+		}
+		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.s.Targets().Create(t.Context(), targets); err != nil {
+			t.Fatal(err)
+		}
+		w.events.Publish(t.Context(), events...)
+		time.Sleep(time.Second) // the stream pauses between reads
+		for _, name := range []string{"muster_rollout_target_phase", "muster_rollout_target_upgrades_total"} {
+			for label, most := range map[string]int{"site": metrics.MaxSites, "policy": metrics.MaxPolicies} {
+				seen, sum := w.valuesOf(name, label)
+				if len(seen) != most+1 || seen["other"] == 0 || sum != sites {
+					t.Errorf("%s has %d values of %s (%d of other) for %d targets, want %d and other for %d", name, len(seen), label, seen["other"], sum, most, sites)
+				}
+			}
+		}
+	})
+}
+
+// valuesOf returns the sum of a metric by the values of a label, and in all.
+func (w *world) valuesOf(name, label string) (seen map[string]int, sum int) {
+	w.t.Helper()
+	seen = map[string]int{}
+	for line := range strings.SplitSeq(w.scrape(name), "\n") {
+		_, after, _ := strings.Cut(line, label+`="`)
+		value, _, _ := strings.Cut(after, `"`)
+		_, count, _ := strings.Cut(line, "} ")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			w.t.Fatalf("%s%s: %s", name, line, err)
+		}
+		seen[value] += n
+		sum += n
+	}
+	return seen, sum
+}
+
+// The targets of a rollout that upgrades more than one read takes are not read; its counts are shown.
+func TestTargetsBeyondTheBoundAreCountedByState(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: 99_999, Offered: 3, Upgrading: metrics.MaxInFlight}}
+		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		w.scrapes("muster_rollout_target_phase", `{component="",phase="preparing",policy="other",rollout="r1",site="other"} 3`,
+			fmt.Sprintf(`{component="",phase="mutating",policy="other",rollout="r1",site="other"} %d`, metrics.MaxInFlight))
 	})
 }
 

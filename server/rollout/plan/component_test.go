@@ -333,3 +333,23 @@ func TestAssessOfComponentsIsStable(t *testing.T) {
 		}
 	})
 }
+
+// What the host says of its phase goes to the target, also while the state of its upgrade stays.
+func TestTargetHasThePhaseOfItsHost(t *testing.T) {
+	p := offeredComponent(func(err error) { t.Fatal(err) })
+	for _, c := range []struct {
+		state       agentapi.UpgradeState
+		phase, want string
+	}{
+		{agentapi.UpgradeDownloading, agentapi.PhasePreparing, "preparing"},
+		{agentapi.UpgradeReplacing, agentapi.PhaseStopped, "stopped"},
+		{agentapi.UpgradeReplacing, agentapi.PhaseMutating, "mutating"},
+		{agentapi.UpgradeRestarting, agentapi.PhaseStarting, "starting"},
+		{agentapi.UpgradeWatching, agentapi.PhaseVerifying, "verifying"},
+	} {
+		p.phase(c.state, agentapi.UpgradeMetadata{Phase: c.phase})
+		if got := fleet.TargetPhase(&p.target); got != c.want {
+			t.Errorf("the host reports %s and %s, and the target is in phase %q (%+v)", c.state, c.phase, got, p.target)
+		}
+	}
+}

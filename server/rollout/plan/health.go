@@ -212,6 +212,9 @@ func (c *assessment) begin() {
 		c.Phase, c.changed = phase, true
 		remember(&c.Target, c.now)
 	}
+	if is := fleet.HostPhase(d); d != nil && is != c.HostPhase {
+		c.HostPhase, c.changed = is, true
+	}
 	sign := c.sign()
 	if c.changed {
 		c.SignAt = &sign
@@ -555,7 +558,7 @@ func (c *assessment) wentOn() {
 		c.reach()
 		c.inFlight()
 	case d != nil && !d.State.Ended() && (fleet.HostChanging(d.State) && c.Code != fleet.WhyNoProgress && c.heardSince() || c.movedSince()):
-		c.Phase = string(d.State)
+		c.Phase, c.HostPhase = string(d.State), fleet.HostPhase(d)
 		at := c.now
 		c.SignAt = &at
 		c.move(fleet.TargetUpgrading, "", "")

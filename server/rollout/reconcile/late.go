@@ -114,7 +114,7 @@ func (r *Reconciler) selector(ctx context.Context, p *fleet.Plan) (s plan.Select
 func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
 	return fleet.Target{
 		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.RingOfAgent(&r.Plan, a),
-		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label("site"), Values: limitValues(&r.Plan, a),
+		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label(fleet.SiteLabel), Policy: a.PolicyID, Values: limitValues(&r.Plan, a),
 	}
 }
 

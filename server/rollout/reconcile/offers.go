@@ -63,7 +63,7 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 				if t.ActionID != "" {
 					t.ActionIDs = append(slices.Clip(t.ActionIDs), t.ActionID)
 				}
-				t.ActionID, t.Phase, t.Reached, t.OfferedAt, t.ReachedAt, t.SignAt = id, "", "", &now, nil, nil
+				t.ActionID, t.Phase, t.HostPhase, t.Reached, t.OfferedAt, t.ReachedAt, t.SignAt = id, "", "", "", &now, nil, nil
 				t.Attempts++
 				plan.ChangeState(t, fleet.TargetOffered, "", "", now)
 				run.pendingOffers[id] = append(run.pendingOffers[id], part[i].index)

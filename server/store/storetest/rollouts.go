@@ -111,7 +111,7 @@ func target(rolloutID, agentID string, order int) fleet.Target {
 func fullTarget(rolloutID, agentID string) fleet.Target {
 	v := target(rolloutID, agentID, 12)
 	v.Ring, v.State, v.Rollback = 2, fleet.TargetUpgrading, true
-	v.Values, v.Site = []string{"berlin", ""}, "berlin"
+	v.Values, v.Site, v.Policy, v.HostPhase = []string{"berlin", ""}, "berlin", "default", "preparing"
 	v.ActionID, v.ActionIDs, v.Phase, v.Attempts = "act-2", []string{"act-1"}, "UPG_DOWNLOADING", 2
 	v.Code, v.Error = fleet.WhyStale, "half of it <&> äöü"
 	v.OfferedAt, v.ReachedAt, v.SignAt, v.ExpiresAt, v.EndedAt = atPtr(1), atPtr(2), atPtr(3), atPtr(4), atPtr(5)

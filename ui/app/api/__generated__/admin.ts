@@ -5670,10 +5670,17 @@ export interface components {
             /** @description Values of the labels in limits.per, in that order */
             values?: string[];
             site?: string;
+            /** @description The id of the policy that the agent had when it became a target */
+            policy?: string;
             action_id?: string;
             action_ids?: string[];
             /** @example UPG_DOWNLOADING */
             phase?: string;
+            /**
+             * @description What is done on the host, by the report that phase is from
+             * @enum {string}
+             */
+            host_phase?: "preparing" | "stopped" | "mutating" | "starting" | "verifying";
             /**
              * @description The last phase that the host has reached in lockstep
              * @enum {string}
