@@ -815,11 +815,11 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	return a.checkSpace(w.Version, host, fitting)
 }
 
-// runsBuildOf reports whether the agent runs what each of the packages holds, and is not being
-// upgraded from it. Builds of one version differ in their hash, and hosts refuse only their own;
+// runsBuildOf reports whether the agent runs what each of the packages holds, is not being upgraded
+// from it, and does not carry out an upgrade that was called off, as far as is known. Builds of one version differ in their hash, and hosts refuse only their own;
 // one that does not report it runs the release, but any build of a snapshot.
 func (a *Agent) runsBuildOf(version string, fitting Catalog) bool {
-	if a.Version != version || a.Upgrading() || len(fitting) == 0 {
+	if s := a.Of(""); a.Version != version || a.Upgrading() || s.Unconfirmed() || len(fitting) == 0 {
 		return false
 	}
 	build := a.Host().Elastic.Agent.Build.Original
