@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -66,5 +68,69 @@ func TestVersionsFindThePointerOfTheInstallation(t *testing.T) {
 	}
 	if _, err := serverlayout.SysConfDirOf(disk.OS{}, top); !os.IsNotExist(err) && err == nil {
 		t.Errorf("a folder without an installation: %v", err)
+	}
+}
+
+// Without --sysconfdir the commands about versions find the current one, and so refuse what cannot
+// follow it. They once looked for the pointer in /etc, found none, and made one there.
+func TestVersionsSwitchRefusesAnotherMajorVersionOfAnInstallationElsewhere(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, etc := filepath.Join(top, "opt"), filepath.Join(top, "conf")
+	build := func(version string) string {
+		t.Helper()
+		path := filepath.Join(top, "muster-"+version)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho muster version "+version+"\n"), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		return path
+	}
+	l := &serverlayout.Layout{Disk: disk.OS{}, Prefix: prefix, SysConfDir: etc, Version: programVersion}
+	for _, version := range []string{"1.1.0", "1.2.0", "2.0.0"} {
+		if _, err := l.Install(t.Context(), version, build(version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd := New("1.1.0")
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs(append([]string{"server", "versions"}, append(args, "--prefix", prefix)...))
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	current := func(want string) {
+		t.Helper()
+		if got, err := l.Current(); err != nil || got != want {
+			t.Errorf("the pointer leads to %s, %v, want %s", got, err, want)
+		}
+		if out, err := run("list"); err != nil || !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(want)+` +current `).MatchString(out) {
+			t.Fatalf("current is not %s: %v\n%s", want, err, out)
+		}
+	}
+	current("1.1.0") // else the test ends here: a switch would write to the /etc of this machine
+	for _, c := range []struct {
+		args []string
+		says string // empty: it succeeds
+		then string
+	}{
+		{[]string{"switch", "2.0.0"}, "version 2.0.0 cannot follow 1.1.0: their major versions differ", "1.1.0"},
+		{[]string{"switch", "2.0.0", "--sysconfdir", filepath.Join(top, "other")}, "has its pointer in " + etc, "1.1.0"},
+		{[]string{"switch", "1.2.0"}, "", "1.2.0"},
+		{[]string{"switch", "2.0.0"}, "version 2.0.0 cannot follow 1.2.0", "1.2.0"},
+		{[]string{"switch", "2.0.0", "--force"}, "", "2.0.0"},
+		{[]string{"switch", "1.2.0"}, "version 1.2.0 cannot follow 2.0.0", "2.0.0"},
+	} {
+		out, err := run(c.args...)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v, want %q\n%s", c.args, err, c.says, out)
+		}
+		current(c.then)
+	}
+	if _, err := os.Lstat(filepath.Join(top, "other")); !os.IsNotExist(err) {
+		t.Errorf("it wrote beside the installation: %v", err)
 	}
 }
