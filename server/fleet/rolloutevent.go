@@ -32,13 +32,13 @@ type RolloutEventData struct {
 
 // TargetEventData is the data of an event about one agent of a rollout.
 type TargetEventData struct {
-	RolloutID   string      `json:"rollout_id"`
-	RolloutName string      `json:"rollout_name"`
-	Component   string      `json:"component,omitempty"`
-	Hostname    string      `json:"hostname"`
-	From        string      `json:"from"`
-	To          string      `json:"to"`
-	Batch       int         `json:"batch"`
+	RolloutID   string `json:"rollout_id"`
+	RolloutName string `json:"rollout_name"`
+	Component   string `json:"component,omitempty"`
+	Hostname    string `json:"hostname"`
+	From        string `json:"from"`
+	To          string `json:"to"`
+	Batch       int    `json:"batch"`
 	// Policy and Site are those of the target: they are labels of metrics.
 	Policy string      `json:"policy,omitempty"`
 	Site   string      `json:"site,omitempty"`

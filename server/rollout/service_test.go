@@ -45,6 +45,11 @@ func TestARolloutIsPreviewedAndStarted(t *testing.T) {
 	if got := d.locks(); !slices.Equal(got, []string{"default=" + r.ID, "lab=" + r.ID}) {
 		t.Errorf("locks are %v", got)
 	}
+	for _, want := range pre.Targets {
+		if got, err := d.service.TargetOf(t.Context(), r.ID, want.AgentID); err != nil || len(got) != 1 || got[0].Policy != want.Policy || got[0].Policy == "" || got[0].Site != want.Site {
+			t.Errorf("the target of %+v is %+v, %v", want, got, err)
+		}
+	}
 	if got := d.trail(r.ID); !slices.Equal(got, []string{"rollout.create", "rollout.start"}) {
 		t.Errorf("the trail is %v", got)
 	}
