@@ -487,16 +487,19 @@ func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 	}
 }
 
-// killIn kills the server when it says that a phase has begun.
-func (m *serverMachine) killIn(phase fleet.ServerPhase) {
+// log returns what the servers of the machine have logged.
+func (m *serverMachine) log() string {
 	m.t.Helper()
-	path := filepath.Join(m.dir, "log")
-	before, err := os.ReadFile(path)
+	b, err := os.ReadFile(filepath.Join(m.dir, "log"))
 	check(m.t, err)
+	return string(b)
+}
+
+// killIn kills the server when its log says, after the first bytes, that a phase has begun.
+func (m *serverMachine) killIn(phase fleet.ServerPhase, since int) {
+	m.t.Helper()
 	for deadline := time.Now().Add(upgradeTime); ; time.Sleep(5 * time.Millisecond) {
-		now, err := os.ReadFile(path)
-		check(m.t, err)
-		if strings.Contains(string(now[len(before):]), `msg="upgrade of the servers" phase=`+string(phase)+" ") {
+		if strings.Contains(m.log()[since:], `msg="upgrade of the servers" phase=`+string(phase)+" ") {
 			m.kill()
 			return
 		}
@@ -546,8 +549,9 @@ func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	h := newSimulatedFleet(t, agents, m)
 	to := newServer
 	for i, phase := range serverPhases {
+		since := len(m.log())
 		m.begin(to)
-		m.killIn(phase)
+		m.killIn(phase, since)
 		u := m.untilEnded()
 		if u.Phase != fleet.ServerDone || u.To != to {
 			t.Fatalf("killed in the phase %s, the upgrade to %s ended %s: %s", phase, to, u.Phase, u.Problem)
@@ -577,8 +581,9 @@ func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	to := newServer
 	for i, phase := range serverPhases {
 		victim := []*serverMachine{first, second}[i%2]
+		since := len(victim.log())
 		first.begin(to)
-		victim.killIn(phase)
+		victim.killIn(phase, since)
 		u := first.untilEnded()
 		if u.Phase != fleet.ServerDone || u.To != to || len(u.Servers) != 2 {
 			t.Fatalf("killed in the phase %s, the upgrade to %s ended %s: %s", phase, to, u.Phase, u.Problem)
