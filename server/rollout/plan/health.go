@@ -550,8 +550,9 @@ func (c *assessment) wentOn() {
 	switch {
 	case status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed:
 		// For a target that waits for a retry this is its known failure. A withdrawn
-		// target that failed without harm shows nothing about the version.
-		if CalledOff(c.State) && (stuck || status == fleet.UpgradeRolledBack) {
+		// target that failed without harm shows nothing about the version. An operator who has
+		// skipped a failed target has decided about this failure.
+		if CalledOff(c.State) && (stuck || status == fleet.UpgradeRolledBack) && !c.failedBefore(stuck) {
 			c.endedBadly()
 		}
 	case c.runs():
@@ -564,6 +565,20 @@ func (c *assessment) wentOn() {
 		c.move(fleet.TargetUpgrading, "", "")
 		c.inFlight()
 	}
+}
+
+// failedBefore reports whether the failure of the offer was known before the target was called off.
+// stuck is whether its host could not be put back either, which may have become known since.
+func (c *assessment) failedBefore(stuck bool) bool {
+	for _, h := range slices.Backward(c.History) {
+		switch {
+		case h.State.InFlight():
+			return false
+		case (h.State == fleet.TargetRolledBack || h.State == fleet.TargetFailed) && (h.Code == fleet.WhyStuck) == stuck:
+			return true
+		}
+	}
+	return false
 }
 
 // heardSince reports whether the agent or its watcher has reported since the target

@@ -391,6 +391,21 @@ func TestAssess(t *testing.T) {
 			}, verifying},
 		},
 		{
+			name: "rolled back, and skipped by an operator then", state: fleet.TargetSkipped, code: fleet.WhyOperator,
+			happen: []func(p *patient){verifying, func(p *patient) {
+				p.watched(agentapi.BeaconRolledBack, 2, 0)
+				p.assess()
+				plan.ChangeState(&p.target, fleet.TargetSkipped, fleet.WhyOperator, "", p.now)
+			}},
+		},
+		{
+			name: "skipped by an operator, and rolled back then", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
+			happen: []func(p *patient){func(p *patient) {
+				plan.ChangeState(&p.target, fleet.TargetSkipped, fleet.WhyOperator, "", p.now)
+				p.agent.CancelUpgrade("r-g1-1", p.now)
+			}, verifying, func(p *patient) { p.watched(agentapi.BeaconRolledBack, 2, 0) }},
+		},
+		{
 			name: "stale, and it comes back with the version", state: fleet.TargetVerifying,
 			happen: []func(p *patient){func(p *patient) {
 				p.says(agentapi.UpgradeRestarting, agentapi.UpgradeMetadata{})

@@ -43,13 +43,13 @@ test("the facets are the server's, and no page asks for all hosts", async ({ pag
 test("a preview groups who would refuse by cause, with the choice to include them", async ({ page }) => {
   const kuery = 'policy: "db" and tag: "ring=main"';
   const { total } = await find(page, kuery, 1);
-  const preview = await send<{ will: number; causes: { choice?: string; count: number; text: string; will: boolean }[] }>(page, "POST", "/api/v1/upgrade_preview", { agents: kuery, version: "2.5.0", max_items: 0 });
+  const preview = await send<{ will: number; causes: { choice?: string; count: number; text: string; will: boolean }[] }>(page, "POST", "/api/v1/upgrade_preview", { agents: kuery, version: "2.4.1", max_items: 0 });
   const cause = preview.causes.find((c) => c.choice === "force" && !c.will)!;
   await open(page, q(kuery));
   await bulk(page).getByRole("button", { name: `Select all ${count(total)} that match` }).click();
   await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
   const dialog = page.getByRole("dialog");
-  await chooseVersion(dialog, "2.5.0");
+  await chooseVersion(dialog, "2.4.1");
   await expect(dialog.getByText(`${count(preview.will)} of ${hosts(total)} will be upgraded`)).toBeVisible();
   await expect(dialog.getByText(cause.text)).toBeVisible();
   await dialog.getByRole("checkbox", { name: /^Include (this host|these .* hosts) anyway$/ }).first().click();
