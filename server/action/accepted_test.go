@@ -64,6 +64,7 @@ func (m *mortalStore) Audit() store.Audit     { return mortalAudit{m.Store.Audit
 func (m *mortalStore) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
 	return mortalOrders{m.Store.AcceptedOrders(), m}
 }
+
 func (m *mortalStore) Leases() store.Collection[fleet.Lease] {
 	return mortalLeases{m.Store.Leases(), m}
 }

@@ -79,7 +79,7 @@ func (w *world) killedDuringOrder(version string) string {
 		case err != nil: // it is not accepted yet
 		case st.Preparing == nil:
 			giveUp()
-			<-answered
+			_ = <-answered // the client gave up, so its error says nothing
 			return ""
 		default:
 			giveUp()
