@@ -55,7 +55,8 @@ func callsOf(t testing.TB, s *apptest.Server) (calls []call) {
 	agents("GET", "/api/agents/upgrades/8.15.5/pgp-public-key", "", "", 404)
 	agents("POST", "/api/fleet/agents/enroll", s.Token, `{"type":"PERMANENT","enrollment_id":"NEW","replace_token":"0123456789abcdef","metadata":{"local":{"elastic":{"agent":{"version":"9.0.0","build.original":"9.0.0"}}},"user_provided":{"a":{"b":1}},"tags":["x"]}}`, 200)
 	agents("POST", a.Path("acks"), a.Key, `{"events":[{"type":"ACTION_RESULT","subtype":"ACKNOWLEDGED","agent_id":"`+a.ID+`","action_id":"policy:default:1","timestamp":"2026-01-31T12:00:00Z","payload":{"retry":false}}]}`, 200)
-	agents("POST", a.Path("audit/unenroll"), a.Key, `{"reason":"uninstall","timestamp":"2026-01-31T12:00:00Z"}`, 200)
+	gone := s.Enroll("web-02", "9.3.0") // nobody can order anything of it afterwards
+	agents("POST", gone.Path("audit/unenroll"), gone.Key, `{"reason":"uninstall","timestamp":"2026-01-31T12:00:00Z"}`, 200)
 
 	admin := func(method, path, body string) {
 		calls = append(calls, call{method, s.AdminURL + "/api/fleet/" + path, apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "kbn-xsrf", "test"), body, 200})
