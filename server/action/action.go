@@ -1089,19 +1089,20 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 	return c, nil
 }
 
-// waitUntilCreated waits while the order of an action is being carried out.
+// waitUntilCreated waits while the order of an action is being carried out. If no server carries it
+// out, this one does.
 func (s *Service) waitUntilCreated(ctx context.Context, actionID string) error {
-	for {
-		prepared, err := s.preparingAction(ctx, actionID)
-		if err != nil || prepared == nil {
+	orders, _, err := s.Store.AcceptedOrders().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, o := range orders {
+		if o.Kind != cancelKind && o.Action.ID == actionID {
+			_, err := s.join(ctx, o.ID)
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(joinInterval):
-		}
 	}
+	return nil
 }
 
 // updateEach changes the agents that change reports true for, in one write, and again those that
