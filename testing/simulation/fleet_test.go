@@ -215,6 +215,7 @@ func (a *Agent) checkin(ctx context.Context) error {
 		return err
 	}
 	req := agentapi.CheckinRequest{Status: a.status, Message: a.message, AckToken: a.token, LocalMeta: a.metadata(), UpgradeDetails: a.details, Upgrade: &agentapi.CheckinUpgrade{}, Components: a.reportComponents(), StagedVersions: a.staged}
+	req.UpgradesIdle = a.job == nil && a.details == nil && a.watch == nil && len(a.steps) == 0
 	if a.kept != "" {
 		req.Upgrade.Rollbacks = []agentapi.Rollback{{Version: a.kept, ValidUntil: a.keptUntil}}
 	}
