@@ -25,12 +25,12 @@ func TestSharedIdentityIsAnIncidentWhileItLasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.follow(t)
-	w.Events.Publish(t.Context(), a.SharedEvent())
 	id := incident.ID(fleet.IncidentSharedIdentity, "", "web-1")
 	state := func(want fleet.IncidentState) fleet.Incident {
 		t.Helper()
 		var i fleet.Incident
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			w.Events.Publish(t.Context(), a.SharedEvent()) // check-ins repeat it, since a reader may miss one
 			var err error
 			if i, err = w.Get(t.Context(), id); err == nil && i.State == want {
 				return i
@@ -43,11 +43,11 @@ func TestSharedIdentityIsAnIncidentWhileItLasts(t *testing.T) {
 	if i := state(fleet.IncidentOpen); !strings.Contains(i.Text, "web-1 and web-1-clone") || !strings.Contains(i.Text, "muster-agent enroll") || i.Severity != "critical" {
 		t.Errorf("the incident is %+v", i)
 	}
-	a, err := store.UpdateAgent(t.Context(), w.store.Agents(), "web-1", func(a *fleet.Agent) bool { a.SharedSince = nil; return true })
+	var err error
+	a, err = store.UpdateAgent(t.Context(), w.store.Agents(), "web-1", func(a *fleet.Agent) bool { a.SharedSince = nil; return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Events.Publish(t.Context(), a.SharedEvent())
 	if i := state(fleet.IncidentResolved); i.Resolved.By != incident.System || i.Resolved.Why == "" {
 		t.Errorf("it was resolved by %+v", i.Resolved)
 	}
