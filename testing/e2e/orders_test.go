@@ -79,7 +79,9 @@ func (w *world) killedDuringOrder(version string) string {
 		case err != nil: // it is not accepted yet
 		case st.Preparing == nil:
 			giveUp()
-			_ = <-answered // the client gave up, so its error says nothing
+			if err := <-answered; err != nil {
+				w.t.Logf("the order was too quick, and its client has %v", err)
+			}
 			return ""
 		default:
 			giveUp()
