@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,9 @@ type script struct {
 	answer func(ctx context.Context, n int) (agentapi.CheckinResponse, error)
 	// delaySent delays the sending of the request.
 	delaySent time.Duration
-	begun     time.Time
+	// random is the jitter of every wait, in (0, 1); zero means 0.5.
+	random float64
+	begun  time.Time
 }
 
 type call struct {
@@ -113,7 +116,7 @@ func inBubbleOf(t *testing.T, muster bool, s *script, test func(l *Loop, p *phas
 		s.begun = time.Now()
 		p := &phases{}
 		l := &Loop{
-			Server: s, Muster: muster, URL: func() string { return "" }, Report: p.report, Changes: &p.changes, Rand: func() float64 { return 0.5 },
+			Server: s, Muster: muster, URL: func() string { return "" }, Report: p.report, Changes: &p.changes, Rand: func() float64 { return cmp.Or(s.random, 0.5) },
 			Deliver: func(agentapi.CheckinResponse) error { return nil }, Answered: func() { p.answered.Add(1) },
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -375,14 +378,13 @@ func TestCutPollDoesNotGrowTheBackoff(t *testing.T) {
 		{"no answer at all", time.Minute, late, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &script{answer: func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
+			s := &script{random: 0.99, answer: func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
 				if err := backoff.Sleep(ctx, c.held); err != nil {
 					return agentapi.CheckinResponse{}, err
 				}
 				return agentapi.CheckinResponse{}, c.err
 			}}
 			inBubble(t, s, func(l *Loop, _ *phases) {
-				l.Rand = func() float64 { return 0.99 }
 				time.Sleep(30*time.Second + 12*(c.held+2*time.Second))
 				pauses := make([]time.Duration, 0, 4)
 				for n := 1; n < min(5, s.count()); n++ {
