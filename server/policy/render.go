@@ -146,6 +146,13 @@ func (p renderer) render() (json.RawMessage, error) {
 		}
 		merge(whole, overrides)
 	}
+	// Elastic Agents from 8.18.4 on fail with an empty object in one of these places
+	// ("unsupported type for SkipKeys option outputs"), and need none of them.
+	for _, name := range []string{"inputs", "outputs"} {
+		if d, ok := whole[name].(doc); whole[name] == nil || ok && len(d) == 0 {
+			delete(whole, name)
+		}
+	}
 	return json.Marshal(whole)
 }
 

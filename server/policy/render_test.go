@@ -79,8 +79,8 @@ func TestAgentWithoutOutputsIsSentToThisServer(t *testing.T) {
 	s := renderingService(t)
 	stored(t, s, fleet.Policy{ID: "web", MonitoringEnabled: []string{"logs"}})
 	got := render(t, s, "web")
-	if len(got.Inputs) != 0 || got.Inputs == nil || got.Outputs == nil || len(got.Outputs) != 0 {
-		t.Errorf("inputs are %v and outputs %v, want empty ones", got.Inputs, got.Outputs)
+	if len(got.Inputs) != 0 || got.Inputs == nil || got.Outputs != nil {
+		t.Errorf("inputs are %v and outputs %v, want empty inputs and no outputs", got.Inputs, got.Outputs)
 	}
 	if m := got.Agent.Monitoring; m["enabled"] != false || m["use_output"] != nil {
 		t.Errorf("monitoring is %v, want it disabled: there is no output", m)
@@ -93,6 +93,37 @@ func TestAgentWithoutOutputsIsSentToThisServer(t *testing.T) {
 	}
 	if p := got.Agent.Protection; p["enabled"] != false || p["uninstall_token_hash"] != s.Objects.Tokens.Hash("web") || p["signing_key"] != "" {
 		t.Errorf("protection is %v", p)
+	}
+}
+
+// Elastic Agents from 8.18.4 on fail with an empty object in either place.
+func TestPolicyHasNoEmptyObjectWhereElasticAgentsFailWithIt(t *testing.T) {
+	for what, c := range map[string]struct {
+		overrides string
+		want      map[string]string
+	}{
+		"without overrides":          {"", map[string]string{"inputs": "[]", "outputs": ""}},
+		"empty objects":              {`{"inputs":{},"outputs":{}}`, map[string]string{"inputs": "", "outputs": ""}},
+		"null":                       {`{"inputs":null,"outputs":null}`, map[string]string{"inputs": "", "outputs": ""}},
+		"an output of the overrides": {`{"outputs":{"x":{}}}`, map[string]string{"inputs": "[]", "outputs": `{"x":{}}`}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := renderingService(t)
+			stored(t, s, fleet.Policy{ID: "web", Overrides: json.RawMessage(c.overrides)})
+			r, err := s.Render(t.Context(), "web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]json.RawMessage
+			if err := json.Unmarshal(r.Body, &got); err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range c.want {
+				if string(got[name]) != want {
+					t.Errorf("%s is %q, want %q", name, got[name], want)
+				}
+			}
+		})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
@@ -92,7 +93,8 @@ func (a *Agent) Enroll(ctx context.Context, token string) error {
 	return nil
 }
 
-// Checkin sends a long poll, and returns the actions it brings. It applies policies itself.
+// Checkin sends a long poll, and returns the actions it brings. It applies policies itself,
+// or fails with them: then its Status is error and Message says why, as the next check-in does.
 func (a *Agent) Checkin(ctx context.Context) ([]agentapi.Action, error) {
 	body := map[string]any{
 		"status": a.Status, "message": a.Message, "ack_token": a.token, "local_metadata": a.Metadata(), "poll_timeout": "5m0s",
@@ -129,8 +131,21 @@ func (a *Agent) Checkin(ctx context.Context) ([]agentapi.Action, error) {
 	return others, nil
 }
 
-// apply applies and acknowledges a policy.
+// apply applies and acknowledges a policy. A policy that it fails with is not acknowledged.
 func (a *Agent) apply(ctx context.Context, action agentapi.Action) error {
+	var raw struct {
+		Policy map[string]json.RawMessage `json:"policy"`
+	}
+	if err := json.Unmarshal(action.Data, &raw); err != nil {
+		return fmt.Errorf("%s: %w", action.ID, err)
+	}
+	if why := a.refuses(raw.Policy); why != "" {
+		a.Status, a.Message = "error", why
+		return nil
+	}
+	if a.Status == "error" {
+		a.Status, a.Message = "online", "Running"
+	}
 	var data struct {
 		Policy struct {
 			ID       string `json:"id"`
@@ -150,6 +165,29 @@ func (a *Agent) apply(ctx context.Context, action agentapi.Action) error {
 		a.Source = uri
 	}
 	return a.Ack(ctx, action.ID)
+}
+
+// refuses returns the error with which the agent fails if it applies the policy, or "". From
+// 8.18.4 on, inputs and outputs may be lists, and objects that have a field, and nothing else.
+func (a *Agent) refuses(policy map[string]json.RawMessage) string {
+	if c, err := manifest.CompareVersions(a.Version, "8.18.4"); err != nil || c < 0 {
+		return ""
+	}
+	for _, key := range []string{"inputs", "outputs"} {
+		raw, has := policy[key]
+		if !has {
+			continue
+		}
+		var value any
+		if err := json.Unmarshal(raw, &value); err != nil {
+			return err.Error()
+		}
+		object, isObject := value.(map[string]any)
+		if _, isList := value.([]any); !isList && (!isObject || len(object) == 0) {
+			return "unsupported type for SkipKeys option " + key
+		}
+	}
+	return ""
 }
 
 // Ack acknowledges an action. It never has an error, also if the action failed.

@@ -196,6 +196,26 @@ func TestElasticAgentIsUpgradedFromTheServer(t *testing.T) {
 	}
 }
 
+func TestElasticAgentsApplyThePolicyOfAFreshInstallation(t *testing.T) {
+	w := newWorld(t)
+	for _, version := range []string{"8.16.6", "8.18.3", "8.18.4", "9.1.0", "9.5.2"} {
+		a := elasticagent.New(w.AgentURL, w.Client, "db-"+version, version)
+		a.SendsRevision = true
+		if err := a.Enroll(t.Context(), w.Token); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), apptest.WaitLimit)
+		_, err := a.Checkin(ctx) // it brings the policy
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Status != "online" || a.PolicyRevision == 0 {
+			t.Errorf("%s is %s with revision %d of its policy: %s", version, a.Status, a.PolicyRevision, a.Message)
+		}
+	}
+}
+
 func TestAcknowledgementReleasesThePollOfAnElasticAgent(t *testing.T) {
 	w := newWorld(t)
 	w.published("8.16.0")

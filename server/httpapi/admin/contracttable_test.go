@@ -14,7 +14,7 @@ var shapes = map[string]string{
 	"Policy":     "agents PolicyRest",
 	"PolicyRest": "id inactivity_timeout is_managed is_protected monitoring_enabled[] name namespace package_policies[] revision status updated_at updated_by",
 	"FullPolicy": "agent{download{sourceURI ssl{certificate_authorities[]}} features{} monitoring{enabled logs metrics traces} protection{enabled signing_key uninstall_token_hash}} " +
-		"id inputs[] output_permissions{} outputs{} revision secret_paths[] signed{data signature}",
+		"id inputs[] output_permissions{} revision secret_paths[] signed{data signature}",
 	"Outputs": "data{integrations[] output{id name}} monitoring{output{id name}}",
 	"Key":     "active api_key api_key_id created_at id name policy_id",
 	"ActionHead": "actionId causes[code count state text] commands[allowed danger name reason] completionTime created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] " +
