@@ -46,8 +46,10 @@ type Options struct {
 	// Adapters are the runtimes of this host, by name.
 	Adapters map[string]runtime.Adapter
 	Packages primitive.Packages
-	// Check runs a health check in the folder of a version.
-	Check func(ctx context.Context, home string, c manifest.Check) error
+	// Check runs a health check of a package in the folder of its version, PolicyCheck one that
+	// a policy adds.
+	Check       func(ctx context.Context, home string, c manifest.Check) error
+	PolicyCheck func(ctx context.Context, c manifest.Check) error
 	// Execute runs a hook of a package.
 	Execute func(context.Context, check.Program) (status int, err error)
 	// Account returns the numbers of a user and a group.
@@ -219,6 +221,9 @@ func (u *unit) follow(p agentapi.PolicyComponent) {
 	u.policy, u.problem = p, ""
 	if u.m.Adapters[p.Runtime] == nil {
 		u.problem = fmt.Sprintf("this agent has no runtime %q: it has %s", p.Runtime, strings.Join(slices.Sorted(maps.Keys(u.m.Adapters)), ", "))
+	}
+	if err := checkHealth(p.Health); err != nil {
+		u.problem, u.policy.Health = "the policy is refused: "+err.Error(), agentapi.ComponentHealth{}
 	}
 	u.observeAs()
 }

@@ -31,11 +31,15 @@ type Rules struct {
 	Wait        time.Duration
 	MaxRestarts int
 	Checks      []manifest.Check // with defaults
+	// Signed is how many of Checks, from the first on, are those of the package. The others are
+	// the policy's, and are run as such.
+	Signed int
 }
 
-// newRules joins the checks of a package with what the policy adds.
+// newRules joins the checks of a package with what the policy adds, which checkHealth has
+// accepted.
 func newRules(checks []manifest.Check, h agentapi.ComponentHealth) Rules {
-	r := Rules{Wait: h.Wait(), MaxRestarts: DefaultMaxRestarts}
+	r := Rules{Wait: h.Wait(), MaxRestarts: DefaultMaxRestarts, Signed: len(checks)}
 	if h.MaxRestarts != nil {
 		r.MaxRestarts = *h.MaxRestarts
 	}
@@ -43,10 +47,35 @@ func newRules(checks []manifest.Check, h agentapi.ComponentHealth) Rules {
 		r.Checks = append(r.Checks, c.WithDefaults())
 	}
 	for _, c := range h.Checks {
-		check := manifest.Check{Name: c.Name, HTTP: c.HTTP, TCP: c.TCP, Timeout: time.Duration(c.TimeoutSeconds) * time.Second, Threshold: c.Threshold}
-		r.Checks = append(r.Checks, check.WithDefaults())
+		r.Checks = append(r.Checks, policyCheck(c).WithDefaults())
 	}
 	return r
+}
+
+func policyCheck(c agentapi.ComponentCheck) manifest.Check {
+	return manifest.Check{Name: c.Name, HTTP: c.HTTP, TCP: c.TCP, Timeout: time.Duration(c.TimeoutSeconds) * time.Second, Threshold: c.Threshold}
+}
+
+// checkHealth returns an error if a policy, alone or with what an action adds, asks for more than
+// the server accepts from its operators: a host does not count on its server having checked.
+func checkHealth(h agentapi.ComponentHealth) error {
+	switch limit := int(agentapi.MaxComponentWait / time.Second); {
+	case h.WaitSeconds < 0 || h.WaitSeconds > limit:
+		return fmt.Errorf("health.wait_seconds is %d, want 0 to %d", h.WaitSeconds, limit)
+	case h.MaxRestarts != nil && (*h.MaxRestarts < 0 || *h.MaxRestarts > agentapi.MaxComponentRestarts):
+		return fmt.Errorf("health.max_restarts is %d, want 0 to %d", *h.MaxRestarts, agentapi.MaxComponentRestarts)
+	case len(h.Checks) > manifest.MaxChecks:
+		return fmt.Errorf("health.checks are %d, want at most %d", len(h.Checks), manifest.MaxChecks)
+	}
+	for i, c := range h.Checks {
+		if limit := int(manifest.MaxCheckTimeout / time.Second); c.TimeoutSeconds < 0 || c.TimeoutSeconds > limit { // before it overflows
+			return fmt.Errorf("health.checks[%d].timeout_seconds is %d, want 0 to %d", i, c.TimeoutSeconds, limit)
+		}
+		if err := policyCheck(c).Validate(); err != nil {
+			return fmt.Errorf("health.checks[%d]: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // sample is one look at a component.

@@ -1,13 +1,16 @@
 package component
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -44,6 +47,31 @@ func every(from, to time.Duration, l look) []look {
 		out = append(out, l)
 	}
 	return out
+}
+
+// always is a runtime whose components run.
+type always struct{ runtime.Adapter }
+
+func (always) Status(context.Context, *runtime.Release) (runtime.Status, error) {
+	return runtime.Status{Running: true, Ready: true}, nil
+}
+
+// Nobody has signed the checks of a policy, so they have rules of their own.
+func TestChecksOfThePolicyAreRunAsSuch(t *testing.T) {
+	signed, policys := errors.New("as the package's"), errors.New("as the policy's")
+	m := &Manager{Options: Options{
+		Check:       func(context.Context, string, manifest.Check) error { return signed },
+		PolicyCheck: func(context.Context, manifest.Check) error { return policys },
+	}}
+	policy := agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "p", TCP: ":1"}}}
+	action := agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "a", TCP: ":2"}}}
+	for _, of := range [][]manifest.Check{nil, {{Name: "s", TCP: ":3"}}} {
+		rules := newRules(of, merged(policy, action))
+		s := m.sample(t.Context(), always{}, &runtime.Release{}, &rules)
+		if want := append(slices.Repeat([]error{signed}, len(of)), policys, policys); !slices.Equal(s.checks, want) {
+			t.Errorf("with %d checks of the package they are run %v, want %v", len(of), s.checks, want)
+		}
+	}
 }
 
 func TestVerdictOnANewVersion(t *testing.T) {

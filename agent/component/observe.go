@@ -120,7 +120,11 @@ func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Rele
 		tries.Go(func() {
 			limited, cancel := context.WithTimeout(ctx, c.Timeout)
 			defer cancel()
-			s.checks[i] = m.Check(limited, r.Home, c)
+			if i < rules.Signed {
+				s.checks[i] = m.Check(limited, r.Home, c)
+			} else {
+				s.checks[i] = m.PolicyCheck(limited, c)
+			}
 		})
 	}
 	tries.Wait()

@@ -210,9 +210,16 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		r.Order.Runtime = policy.Runtime
 	}
 	r.Order.ServerConfig, r.Order.HeldAtBoot = policy.ServerConfig, policy.Lockstep
+	health := policy.Health
+	if r.Health != nil {
+		health = merged(health, *r.Health)
+	}
+	wrong := checkHealth(health)
 	switch {
 	case problem != "":
 		return refused(errors.New(problem))
+	case wrong != nil:
+		return refused(fmt.Errorf("the upgrade of %s is refused: with the policy, %w", u.name, wrong))
 	case r.Order.Runtime != policy.Runtime:
 		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", u.name, policy.Runtime, r.Order.Runtime))
 	case s.Installed != nil && s.Runtime != "" && s.Runtime != r.Order.Runtime:
@@ -236,10 +243,6 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 		if r.Lockstep != nil {
 			j.Lockstep = &agentapi.LockstepReport{Until: r.Lockstep.Until}
 		}
-	}
-	health := policy.Health
-	if r.Health != nil {
-		health = merged(health, *r.Health)
 	}
 	w := u.newWork(j, r, health)
 	if j.Undoing {

@@ -223,9 +223,10 @@ func (w *world) start(a *agent) *Manager {
 		Disk: w.disk.View(a.call), Top: top, Links: links, GOOS: goos, GOARCH: goarch,
 		Adapters: map[string]runtime.Adapter{"model": model{w.machine, a, w.look()}},
 		Packages: source{w}, Check: func(context.Context, string, manifest.Check) error { return nil },
-		Execute: hooks{w.machine, a, w.look()}.execute,
-		Account: func(string, string) (disk.Owner, error) { return disk.Own, nil },
-		Keep:    keep, Changed: func(bool) {
+		PolicyCheck: func(context.Context, manifest.Check) error { return nil },
+		Execute:     hooks{w.machine, a, w.look()}.execute,
+		Account:     func(string, string) (disk.Owner, error) { return disk.Own, nil },
+		Keep:        keep, Changed: func(bool) {
 			if a.changed != nil {
 				a.changed()
 			}

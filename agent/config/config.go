@@ -22,6 +22,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -57,6 +58,7 @@ type Config struct {
 	Log     Log     `yaml:"log"`
 	Upgrade Upgrade `yaml:"upgrade"`
 	Checkin Checkin `yaml:"checkin"`
+	Checks  Checks  `yaml:"checks"`
 }
 
 // Server overrides what enrolment stored.
@@ -153,6 +155,23 @@ type Checkin struct {
 	PollTimeout time.Duration `yaml:"poll_timeout"`
 }
 
+// Checks holds the settings of the checks in policies.
+type Checks struct {
+	// Allow lists the addresses besides loopback that checks of a policy may reach.
+	Allow []string `yaml:"allow"`
+}
+
+// Policy returns what runs checks of a policy.
+func (c Checks) Policy() check.Policy {
+	var p check.Policy
+	for _, entry := range c.Allow {
+		if in, err := check.ParseAllowed(entry); err == nil { // Parse has checked it
+			p.Allow = append(p.Allow, in)
+		}
+	}
+	return p
+}
+
 // Default returns the configuration of an empty file.
 func Default() Config {
 	keep := handoff.DefaultLimits()
@@ -172,6 +191,7 @@ func Default() Config {
 			Download: Download{Sources: []string{}, AllowHTTP: []string{}},
 		},
 		Checkin: Checkin{PollTimeout: DefaultPollTimeout},
+		Checks:  Checks{Allow: []string{}},
 	}
 }
 
@@ -269,6 +289,11 @@ func (c Config) problems() map[string]string {
 	for _, entry := range c.Upgrade.Download.AllowHTTP {
 		if err := download.CheckAllowed(entry); err != nil {
 			p["upgrade.download.allow_http"] = "holds " + err.Error()
+		}
+	}
+	for _, entry := range c.Checks.Allow {
+		if _, err := check.ParseAllowed(entry); err != nil {
+			p["checks.allow"] = "holds " + err.Error()
 		}
 	}
 	if c.Upgrade.Download.RateLimit < 0 {

@@ -55,6 +55,7 @@ func TestErrorsNameFileLineAndKey(t *testing.T) {
 		"upgrade:\n  keep:\n    size: 99999999TB\n":     "upgrade.keep.size: is \"99999999TB\"",
 		"upgrade:\n  keep:\n    size: -1\n":             "upgrade.keep.size: is \"-1\"",
 		"upgrade:\n  keep: {staged: -1}\n":              "upgrade.keep.staged: is -1",
+		"checks:\n  allow: [db.example.com]\n":          "agent.yml: line 2: checks.allow: holds \"db.example.com\": want an address",
 		"log: [":                                        "agent.yml: line 1",
 	} {
 		_, err := Parse("agent.yml", []byte(text))

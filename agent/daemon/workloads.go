@@ -30,7 +30,7 @@ import (
 func (d *daemon) buildWorkloads() {
 	d.workloads = component.New(component.Options{
 		Disk: d.Disk, Top: d.Top, Links: d.Links, GOOS: d.GOOS, GOARCH: d.GOARCH, Adapters: d.Runtimes,
-		Packages: packages{d}, Check: check.Run, Execute: check.Execute, Account: account, Keep: d.Config.Upgrade.Limits(),
+		Packages: packages{d}, Check: check.Run, PolicyCheck: d.Config.Checks.Policy().Run, Execute: check.Execute, Account: account, Keep: d.Config.Upgrade.Limits(),
 		Changed: func(progress bool) {
 			if progress {
 				d.changes.Progress()

@@ -39,30 +39,50 @@ func Run(ctx context.Context, home string, c manifest.Check) error {
 		_, err := Execute(ctx, Program{Home: home, Exec: c.Exec, As: disk.Own})
 		return err
 	case c.HTTP != "":
-		return httpCheck(ctx, c.HTTP)
+		return httpCheck(ctx, c.HTTP, new(net.Dialer))
 	}
-	return tcpCheck(ctx, c.TCP)
+	return tcpCheck(ctx, c.TCP, new(net.Dialer))
 }
 
-var errOffHost = errors.New("redirects to another host")
+var (
+	errOffHost   = errors.New("redirects to another host")
+	errRedirects = fmt.Errorf("redirects more than %d times", maxRedirects)
+)
+
+// statusError is an answer that is not 2xx.
+type statusError struct {
+	url, status string // status as the answer has it
+	code        int
+	body        []byte // its beginning
+}
+
+func (e statusError) Error() string {
+	if len(e.body) > 0 {
+		return fmt.Sprintf("GET %s answered %s, saying %q", e.url, e.status, e.body)
+	}
+	return fmt.Sprintf("GET %s answered %s", e.url, e.status)
+}
 
 // httpCheck requests a URL, without a proxy.
-func httpCheck(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+func httpCheck(ctx context.Context, address string, dialer *net.Dialer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return err
 	}
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialTLSContext:    dialTLS,
+			DialContext:       dialer.DialContext,
+			DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return dialTLS(ctx, dialer, network, addr)
+			},
 		},
 		CheckRedirect: func(next *http.Request, before []*http.Request) error {
 			if next.URL.Hostname() != before[0].URL.Hostname() {
 				return fmt.Errorf("%w, %s", errOffHost, next.URL.Host)
 			}
 			if len(before) > maxRedirects {
-				return fmt.Errorf("redirects more than %d times", maxRedirects)
+				return errRedirects
 			}
 			return nil
 		},
@@ -77,20 +97,17 @@ func httpCheck(ctx context.Context, url string) error {
 	}
 	// The body is only for the message, so its errors are ignored.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxCheckOutput))
-	if body = bytes.TrimSpace(bytes.ToValidUTF8(body, nil)); len(body) > 0 {
-		return fmt.Errorf("GET %s answered %s, saying %q", url, resp.Status, body)
-	}
-	return fmt.Errorf("GET %s answered %s", url, resp.Status)
+	return statusError{address, resp.Status, resp.StatusCode, bytes.TrimSpace(bytes.ToValidUTF8(body, nil))}
 }
 
 // dialTLS verifies the certificate unless the connection stays on this host: services rarely
 // have one for 127.0.0.1. Elsewhere another host could answer in the place of the service.
-func dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialTLS(ctx context.Context, dialer *net.Dialer, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +125,8 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-func tcpCheck(ctx context.Context, addr string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+func tcpCheck(ctx context.Context, addr string, dialer *net.Dialer) error {
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err // names the address
 	}

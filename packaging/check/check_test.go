@@ -191,7 +191,7 @@ func TestHTTPCheckVerifiesCertificatesOfOtherHosts(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	addr := server.Listener.Addr().String()
-	conn, err := dialTLS(t.Context(), "tcp", addr)
+	conn, err := dialTLS(t.Context(), new(net.Dialer), "tcp", addr)
 	if err != nil {
 		t.Fatalf("on this host: %v", err)
 	}

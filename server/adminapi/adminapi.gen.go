@@ -2636,11 +2636,14 @@ type ComponentUpgradeStatus string
 
 // ComponentCheck Exactly one of http and tcp is given
 type ComponentCheck struct {
-	// Http A URL on the host, which has to answer with a 2xx status
+	// Http A URL on the host, which has to answer with a 2xx status; agents report that status and nothing else of the answer
 	//
 	// Example: http://127.0.0.1:8080/health
 	Http *string `json:"http,omitempty"`
 	Name string  `json:"name"`
+
+	// Remote The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused
+	Remote *bool `json:"remote,omitempty"`
 
 	// Tcp host:port, which has to accept a connection
 	//

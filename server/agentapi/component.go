@@ -67,6 +67,11 @@ const (
 	// DefaultComponentWait shows most crashes at the start, and lasts for a load balancer's
 	// checks.
 	DefaultComponentWait = time.Minute
+	// MaxComponentWait is the longest observation after an upgrade. Its component counts as
+	// being upgraded that long, and no further version can follow.
+	MaxComponentWait = time.Hour
+	// MaxComponentRestarts catches mistakes: a component that restarts more often never settles.
+	MaxComponentRestarts = 100
 	// ComponentWaitSlack is how much longer than the wait the observation may take: one round
 	// of checks, each with its timeout.
 	ComponentWaitSlack = 2 * time.Minute
@@ -83,11 +88,14 @@ func (h ComponentHealth) Wait() time.Duration {
 // ComponentCheck is a check in a policy. A policy has no exec checks: what runs on a host is
 // signed by the publishers.
 type ComponentCheck struct {
-	Name           string `json:"name"`
-	HTTP           string `json:"http,omitempty"`
-	TCP            string `json:"tcp,omitempty"`
-	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
-	Threshold      int    `json:"threshold,omitempty"`
+	Name string `json:"name"`
+	HTTP string `json:"http,omitempty"`
+	TCP  string `json:"tcp,omitempty"`
+	// Remote says that the check asks another address than the host's loopback ones. The server
+	// asks its operators for it; a host goes by its own configuration.
+	Remote         bool `json:"remote,omitempty"`
+	TimeoutSeconds int  `json:"timeout_seconds,omitempty"`
+	Threshold      int  `json:"threshold,omitempty"`
 }
 
 // ComponentData is the part of UpgradeData that makes an UPGRADE that of a component.

@@ -3,6 +3,9 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,15 +13,6 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
-)
-
-// Bounds of the components of a policy.
-const (
-	// MaxComponentWait is the longest observation after an upgrade. Its component counts as
-	// being upgraded that long, and no further version can follow.
-	MaxComponentWait = time.Hour
-	// maxRestarts catches mistakes: a component that restarts more often never settles.
-	maxRestarts = 100
 )
 
 // imageForm is that of a reference by digest: a tag can be moved to other code.
@@ -84,11 +78,11 @@ func CheckPin(c agentapi.PolicyComponent, version, image string) error {
 }
 
 func checkHealth(at string, h agentapi.ComponentHealth) error {
-	if limit := int(MaxComponentWait / time.Second); h.WaitSeconds < 0 || h.WaitSeconds > limit {
+	if limit := int(agentapi.MaxComponentWait / time.Second); h.WaitSeconds < 0 || h.WaitSeconds > limit {
 		return FieldError(at+".wait_seconds", "is %d, want 0 to %d", h.WaitSeconds, limit)
 	}
-	if n := h.MaxRestarts; n != nil && (*n < 0 || *n > maxRestarts) {
-		return FieldError(at+".max_restarts", "is %d, want 0 to %d", *n, maxRestarts)
+	if n := h.MaxRestarts; n != nil && (*n < 0 || *n > agentapi.MaxComponentRestarts) {
+		return FieldError(at+".max_restarts", "is %d, want 0 to %d", *n, agentapi.MaxComponentRestarts)
 	}
 	if len(h.Checks) > manifest.MaxChecks {
 		return FieldError(at+".checks", "are %d, want at most %d", len(h.Checks), manifest.MaxChecks)
@@ -108,10 +102,34 @@ func checkHealth(at string, h agentapi.ComponentHealth) error {
 			return FieldError(field+".name", "is %q, as is that of another check", c.Name)
 		case strings.Contains(c.Name+c.HTTP+c.TCP, "${"):
 			return FieldError(field, "has ${, which Elastic Agents of the policy would take for a variable, and refuse the whole policy")
+		case !c.Remote && !loopbackOnly(c):
+			return FieldError(field, "asks another place than the host's loopback addresses, which hosts refuse: ask 127.0.0.1 or localhost, or say remote: true if checks.allow in the agent.yml of each host lists the address")
 		}
 		seen[c.Name] = true
 	}
 	return nil
+}
+
+// loopbackOnly reports whether a valid check asks the host itself. Only addresses and localhost
+// show that: any other name is resolved on the host.
+func loopbackOnly(c agentapi.ComponentCheck) bool {
+	host := ""
+	if c.HTTP != "" {
+		u, err := url.Parse(c.HTTP)
+		if err != nil {
+			return false
+		}
+		host = u.Hostname()
+	} else if name, _, err := net.SplitHostPort(c.TCP); err == nil {
+		host = name
+	} else {
+		return false
+	}
+	if host == "" && c.TCP != "" || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && (addr.Unmap().IsLoopback() || addr.IsUnspecified())
 }
 
 // KeepInForce returns a new list of a policy's components. Which version of a component is in

@@ -243,7 +243,7 @@ func policyComponent(c agentapi.PolicyComponent, variables map[string]string) ad
 	}
 	out.Artifact = ptr(adminapi.PolicyArtifact{Image: ptr(c.Artifact.Image)})
 	checks := each(c.Health.Checks, func(c agentapi.ComponentCheck) adminapi.ComponentCheck {
-		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
+		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), Remote: ptr(c.Remote), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
 	})
 	out.Health = ptr(adminapi.ComponentHealth{WaitSeconds: ptr(c.Health.WaitSeconds), MaxRestarts: c.Health.MaxRestarts, Checks: filled(checks)})
 	return out

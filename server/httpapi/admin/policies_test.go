@@ -163,7 +163,8 @@ func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
 		check(`{"name":"x","http":"http://a","tcp":"a:1"}`):                                       `components[1].health.checks[0]]: wants exactly one of http and tcp`,
 		check(`{"name":"x","http":"file:///etc/passwd"}`):                                         `components[1].health.checks[0]]: http is "file:///etc/passwd"`,
 		check(`{"name":"x","tcp":"a:1","timeout_seconds":9223372036854775807}`):                   `components[1].health.checks[0].timeout_seconds]: `,
-		check(`{"name":"x","tcp":"a:1"},{"name":"x","tcp":"a:2"}`):                                `components[1].health.checks[1].name]: is "x", as is that of another check`,
+		check(`{"name":"x","tcp":":1"},{"name":"x","tcp":":2"}`):                                  `components[1].health.checks[1].name]: is "x", as is that of another check`,
+		check(`{"name":"x","http":"http://169.254.169.254/latest/"}`):                             `components[1].health.checks[0]]: asks another place than the host's loopback addresses`,
 		check(`{"name":"x","http":"http://${host.name}/"}`):                                       `components[1].health.checks[0]]: has ${`,
 	} {
 		body := `{"name":"x","namespace":"default","components":[` + web + "," + component + `]}`
