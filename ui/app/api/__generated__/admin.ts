@@ -4433,7 +4433,7 @@ export interface components {
         ComponentCheck: {
             name: string;
             /**
-             * @description A URL on the host, which has to answer with a 2xx status
+             * @description A URL on the host, which has to answer with a 2xx status; agents report that status and nothing else of the answer
              * @example http://127.0.0.1:8080/health
              */
             http?: string;
@@ -4442,6 +4442,8 @@ export interface components {
              * @example 127.0.0.1:8080
              */
             tcp?: string;
+            /** @description The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused */
+            remote?: boolean;
             /** @description Of one attempt; default: 5 */
             timeout_seconds?: number;
             /** @description How many attempts in a row have to fail; default: 3 */
