@@ -2034,6 +2034,9 @@ type Agent struct {
 	// LocalMetadata host.hostname, os.*, elastic.agent.* as the agent sent them
 	LocalMetadata map[string]interface{} `json:"local_metadata"`
 
+	// Maker Whose agent it is, or whose agents it is for; absent for Muster's
+	Maker *Maker `json:"maker,omitempty"`
+
 	// Namespaces The spaces that the agent is in: default
 	Namespaces     *[]string `json:"namespaces,omitempty"`
 	Packages       []string  `json:"packages"`
@@ -4439,7 +4442,7 @@ type LogInRequest struct {
 	ApiKey string `json:"api_key"`
 }
 
-// Maker Whose agents it is for; absent for Muster's
+// Maker Whose agent it is, or whose agents it is for; absent for Muster's
 type Maker string
 
 // MigrateRequest defines model for MigrateRequest.
@@ -4630,7 +4633,7 @@ type Package struct {
 	// KeyId The publisher key that signed it; empty if it has no signature of its own
 	KeyId string `json:"key_id"`
 
-	// Maker Whose agents it is for; absent for Muster's
+	// Maker Whose agent it is, or whose agents it is for; absent for Muster's
 	Maker    *Maker    `json:"maker,omitempty"`
 	Os       string    `json:"os"`
 	PushedAt time.Time `json:"pushed_at"`
@@ -5133,7 +5136,7 @@ type PublisherKey struct {
 	// Id 16 hexadecimal digits
 	Id string `json:"id"`
 
-	// Maker Whose agents it is for; absent for Muster's
+	// Maker Whose agent it is, or whose agents it is for; absent for Muster's
 	Maker *Maker `json:"maker,omitempty"`
 	Name  string `json:"name"`
 

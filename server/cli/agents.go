@@ -64,7 +64,11 @@ func (a *client) newAgentsList() *cobra.Command {
 				now := time.Now()
 				table(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
 					for _, g := range all.Items {
-						add(g.Id, hostname(g), healthOf(g), g.Agent.Version, progressOf(g), ago(g.LastCheckin, now))
+						version := g.Agent.Version
+						if g.Maker != nil {
+							version += ", Elastic"
+						}
+						add(g.Id, hostname(g), healthOf(g), version, progressOf(g), ago(g.LastCheckin, now))
 					}
 				})
 				if all.Total > len(all.Items) {

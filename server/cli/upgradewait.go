@@ -138,7 +138,28 @@ type upgradeEnd struct {
 
 // agentEnd is that of an upgrade or a rollback of agents.
 func agentEnd(failed string) upgradeEnd {
-	return upgradeEnd{outcome: upgradeOutcome, failed: failed, see: "`muster agents list`", seeFailed: "`muster actions list`"}
+	unexplained := map[string]time.Time{} // agents that were rolled back, since when no reason is known
+	outcome := func(g adminapi.Agent, target string) (phase string, over, good bool) {
+		phase, over, good = upgradeOutcome(g, target)
+		if reasonFollows(g) {
+			if unexplained[g.Id].IsZero() {
+				unexplained[g.Id] = time.Now()
+			}
+			over = time.Since(unexplained[g.Id]) >= reasonGrace
+		}
+		return phase, over, good
+	}
+	return upgradeEnd{outcome: outcome, failed: failed, see: "`muster agents list`", seeFailed: "`muster actions list`"}
+}
+
+// reasonGrace is how long --wait waits for the reason of a rollback that has ended: the host's
+// watcher reports it within seconds, unless it cannot reach the server.
+const reasonGrace = 15 * time.Second
+
+// reasonFollows reports whether an agent was rolled back for a reason that is not known yet, though
+// its watcher reports one. That of an Elastic Agent reports nothing.
+func reasonFollows(g adminapi.Agent) bool {
+	return g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "" && g.Maker == nil
 }
 
 // waitFor waits for all agents, and returns an error unless each reaches its target.
@@ -250,9 +271,6 @@ const watching = "watching "
 func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
 	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
 	switch {
-	case g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "":
-		// The old version runs again; the watcher reports the reason a moment later.
-		return phase, false, false
 	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
 		return phase, true, false
 	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:

@@ -54,13 +54,24 @@ func (k Maker) SendsDiagnostics(version string) bool {
 }
 
 // Details returns what an agent of the maker means by d. Elastic's agents send
-// download_percent as 0 to 100 during a download, and as 0 to 1 at its end.
+// download_percent as 0 to 100 during a download, and as 0 to 1 at its end. They have no
+// reason_code, and say in the reason that somebody asked for a rollback.
 func (k Maker) Details(d agentapi.UpgradeDetails) *agentapi.UpgradeDetails {
-	if p := &d.Metadata.DownloadPercent; k == MakerElastic && *p <= 1 {
+	if k != MakerElastic {
+		return &d
+	}
+	if p := &d.Metadata.DownloadPercent; *p <= 1 {
 		*p *= 100
+	}
+	if m := &d.Metadata; m.ReasonCode == "" && strings.HasPrefix(m.Reason, elasticManualRollback) {
+		m.ReasonCode = agentapi.ReasonManual
 	}
 	return &d
 }
+
+// elasticManualRollback begins the reason that Elastic's agents give for a rollback that
+// somebody asked for, on the host or from a server.
+const elasticManualRollback = "manual rollback requested"
 
 // ReportsLate reports whether the agent has begun an upgrade, and reports its progress
 // only at the start of its polls, as Elastic's agents do.

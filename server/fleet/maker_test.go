@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,131 @@ func TestUpgradesOfElasticAgentsEndAsTheyReportThem(t *testing.T) {
 				t.Errorf("the result says %q, want %q", failed, c.err)
 			}
 		})
+	}
+}
+
+// An Elastic Agent reports a rollback that was ordered as ROLLBACK of the rollback's own action,
+// before it goes back and after.
+func TestOrderedRollbackOfAnElasticAgentIsDoneWhenItsVersionRuns(t *testing.T) {
+	const from, to = "9.5.2", "9.5.0"
+	details := func(action, target string, s agentapi.UpgradeState, reason string) *agentapi.UpgradeDetails {
+		return &agentapi.UpgradeDetails{ActionID: action, TargetVersion: target, State: s, Metadata: agentapi.UpgradeMetadata{Reason: reason}}
+	}
+	const reason = "manual rollback requested to version " + to
+	for name, c := range map[string]struct {
+		watched bool // the upgrade to from is being watched when the rollback is ordered
+		reports []elasticReport
+		status  UpgradeStatus
+		done    bool
+		results []string // errors of the results, by action
+	}{
+		"after the watch": {false, []elasticReport{
+			{version: from, details: details("back", to, agentapi.UpgradeRequested, "")},
+			{version: from, details: details("back", from, agentapi.UpgradeRequested, ""), ack: true},
+			{version: from, details: details("back", from, agentapi.UpgradeRollback, reason)},
+			{version: to, details: details("back", from, agentapi.UpgradeRollback, reason)},
+			{version: to, details: details("back", from, agentapi.UpgradeRollback, reason)},
+			{version: to},
+		}, UpgradeNone, true, []string{"back: "}},
+		"after the watch, seen only at the end": {false, []elasticReport{
+			{version: to, details: details("back", from, agentapi.UpgradeRollback, reason)},
+		}, UpgradeNone, true, []string{"back: "}},
+		"delivered again to the version that it is for": {false, []elasticReport{
+			{version: to, details: details("back", from, agentapi.UpgradeRollback, reason)},
+			{version: to, details: details("back", to, agentapi.UpgradeRollback, ""), ack: true},
+		}, UpgradeNone, true, []string{"back: "}},
+		"during the watch": {true, []elasticReport{
+			{version: from, details: details("up", from, agentapi.UpgradeWatching, ""), ack: true},
+			{version: from, details: details("up", from, agentapi.UpgradeRollback, reason)},
+			{version: to, details: details("up", from, agentapi.UpgradeRollback, reason)},
+			{version: to, details: details("back", to, agentapi.UpgradeRollback, ""), ack: true},
+		}, UpgradeNone, true, []string{"back: ", "up: " + reason}},
+		"reported as failed by the version that it is for": {false, []elasticReport{
+			{version: from, details: details("back", from, agentapi.UpgradeFailed, "the watcher did not answer")},
+			{version: to, details: details("back", from, agentapi.UpgradeFailed, "the watcher did not answer")},
+		}, UpgradeNone, true, []string{"back: the watcher did not answer", "back: "}},
+		"not yet there": {false, []elasticReport{
+			{version: from, details: details("back", from, agentapi.UpgradeRollback, reason)},
+		}, UpgradeStarted, false, nil},
+		"it keeps no such version": {false, []elasticReport{
+			{version: from, details: details("back", to, agentapi.UpgradeFailed, "no rollbacks available"), ack: true},
+		}, UpgradeFailed, false, []string{"back: no rollbacks available"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+			a := elasticAgent(to)
+			a.BeginUpgrade("up", from, now)
+			a.ObserveUpgrade(from, details("up", from, agentapi.UpgradeWatching, ""), now)
+			if !c.watched {
+				a.ObserveUpgrade(from, nil, now)
+			}
+			a.LocalMetadata = elasticMetadata(from)
+			a.BeginRollback("back", to, now)
+			var results []string
+			for _, r := range c.reports {
+				now = now.Add(30 * time.Second)
+				if r.ack {
+					a.ObserveAck("back", "", false, now)
+				}
+				d := r.details
+				if d != nil {
+					d = MakerElastic.Details(*d)
+				}
+				if a.ObserveUpgrade(r.version, d, now) {
+					for _, r := range a.UpgradeResults(now) {
+						results = append(results, r.ActionID+": "+r.Error)
+					}
+				}
+				a.LocalMetadata = elasticMetadata(r.version)
+			}
+			if a.UpgradeStatus != c.status || (a.UpgradedAt != nil) != c.done {
+				t.Errorf("status %q, upgraded at %v; want %q, done %v", a.UpgradeStatus, a.UpgradedAt, c.status, c.done)
+			}
+			if len(a.FailedVersions) > 0 {
+				t.Errorf("failed are %+v", a.FailedVersions)
+			}
+			if !slices.Equal(results, c.results) {
+				t.Errorf("the results are %q, want %q", results, c.results)
+			}
+			if d := a.UpgradeDetails; c.done && d != nil || d != nil && d.TargetVersion != to {
+				t.Errorf("the details are %+v", d)
+			}
+		})
+	}
+}
+
+// A server before this rule recorded the success as a rollback of the target.
+func TestOrderedRollbackThatWasRecordedAsFailedIsCorrected(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	a := elasticAgent("9.5.2")
+	a.BeginRollback("back", "9.5.0", now)
+	d := &agentapi.UpgradeDetails{ActionID: "back", TargetVersion: "9.5.2", State: agentapi.UpgradeRollback}
+	a.Version, a.UpgradeDetails, a.UpgradeEndReported = "9.5.0", d, true
+	a.endBadly(UpgradeRolledBack)
+	a.FailedVersions = []FailedVersion{{Version: "9.4.0", ActionID: "other"}, {Version: "9.5.0", ActionID: "back"}}
+	if !a.ObserveUpgrade("9.5.0", d, now) {
+		t.Error("nothing changed")
+	}
+	if a.UpgradedAt == nil || a.UpgradeStatus != UpgradeNone || len(a.FailedVersions) != 1 || a.FailedVersions[0].Version != "9.4.0" {
+		t.Errorf("status %q, upgraded at %v, failed %+v", a.UpgradeStatus, a.UpgradedAt, a.FailedVersions)
+	}
+	if a.ObserveUpgrade("9.5.0", d, now.Add(time.Minute)) {
+		t.Error("the same report changed it again")
+	}
+}
+
+// A rollback that somebody asked for on the host is no failure of the version.
+func TestRollbackAskedForOnTheHostOfAnElasticAgentCondemnsNoVersion(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	a := elasticAgent("9.5.0")
+	a.BeginUpgrade("up", "9.5.2", now)
+	a.ObserveUpgrade("9.5.2", &agentapi.UpgradeDetails{ActionID: "up", TargetVersion: "9.5.2", State: agentapi.UpgradeWatching}, now)
+	a.ObserveUpgrade("9.5.0", MakerElastic.Details(agentapi.UpgradeDetails{
+		ActionID: "up", TargetVersion: "9.5.2", State: agentapi.UpgradeRollback,
+		Metadata: agentapi.UpgradeMetadata{Reason: "manual rollback requested to version 9.5.0"},
+	}), now)
+	if a.UpgradeStatus != UpgradeRolledBack || len(a.FailedVersions) > 0 {
+		t.Errorf("status %q, failed %+v", a.UpgradeStatus, a.FailedVersions)
 	}
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -13,6 +14,10 @@ import (
 // An operator may ask for it while an upgrade is still being watched. The agent then
 // has nothing to switch: its watcher undoes the upgrade, and the agent reports ROLLBACK
 // of that upgrade. So the rollback records which upgrade it undoes.
+
+// An Elastic Agent reports each rollback as ROLLBACK, also the one that was ordered: with
+// the rollback's own action, and the version that is left as target_version. It does not
+// watch the version that it goes back to. See goingBack.
 
 // UndoneUpgrade is an upgrade that was being watched when its rollback was asked for,
 // with what is needed to resume it should the rollback fail.
@@ -133,6 +138,39 @@ func (a *Agent) observeUndone(d *agentapi.UpgradeDetails, now time.Time) bool {
 	}
 	noted := a.noteUndone(cause(d))
 	return a.reached(now) || noted
+}
+
+// goingBack returns what an Elastic Agent means by the details of the rollback that was
+// ordered; there is true if it has succeeded. The version that runs decides: the agent
+// reports ROLLBACK before it has gone back, and again when it is there.
+func (a *Agent) goingBack(d *agentapi.UpgradeDetails) (meant *agentapi.UpgradeDetails, there bool) {
+	if !a.UpgradeRollback || d.ActionID == "" || d.ActionID != a.UpgradeActionID || a.Host().Maker != MakerElastic {
+		return d, false
+	}
+	if d.State.Ended() && a.runsTarget() {
+		return nil, true
+	}
+	going := *d
+	going.TargetVersion = a.UpgradeTarget
+	if going.State == agentapi.UpgradeRollback {
+		going.State = agentapi.UpgradeRestarting
+	}
+	return &going, false
+}
+
+// wentBack ends the rollback that was ordered as done. It replaces a bad end that was recorded
+// before, with the version that counted as failed by it. It reports whether the document changed.
+func (a *Agent) wentBack(now time.Time) bool {
+	if a.UpgradedAt != nil && a.UpgradeDetails == nil {
+		return false
+	}
+	if a.UpgradedAt == nil {
+		a.UpgradedAt = &now
+	}
+	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails = nil, UpgradeNone, nil
+	a.UpgradeEndReported, a.UpgradePresumed = false, false
+	a.FailedVersions = slices.DeleteFunc(slices.Clone(a.FailedVersions), func(f FailedVersion) bool { return f.ActionID == a.UpgradeActionID })
+	return true
 }
 
 func (a *Agent) noteUndone(reason string) bool {

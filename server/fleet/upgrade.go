@@ -73,6 +73,10 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 	if details == nil {
 		return a.observeNoDetails(now) || changed
 	}
+	details, there := a.goingBack(details)
+	if there {
+		return a.wentBack(now) || changed
+	}
 	changed = a.observeUndone(details, now) || changed
 	if a.beganOnHost(details) {
 		a.BeginUpgrade("", details.TargetVersion, now)

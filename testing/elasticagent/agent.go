@@ -38,7 +38,9 @@ type Agent struct {
 	// Details are those of its upgrade, nil for none.
 	Details *agentapi.UpgradeDetails
 	// SendsRevision: it sends the revision of its policy, as 9.x does.
-	SendsRevision  bool
+	SendsRevision bool
+	// Keeps are the versions that it can go back to, which 9.3 and later report.
+	Keeps          []agentapi.Rollback
 	PolicyID       string
 	PolicyRevision int64
 
@@ -105,6 +107,9 @@ func (a *Agent) Checkin(ctx context.Context) ([]agentapi.Action, error) {
 	}
 	if a.Details != nil {
 		body["upgrade_details"] = a.Details
+	}
+	if len(a.Keeps) > 0 {
+		body["upgrade"] = map[string]any{"rollbacks": a.Keeps}
 	}
 	if a.SendsRevision {
 		body["agent_policy_id"], body["policy_revision_idx"] = a.PolicyID, a.PolicyRevision
@@ -205,6 +210,17 @@ func (a *Agent) Phase(action agentapi.Action, state agentapi.UpgradeState, metad
 	var data agentapi.UpgradeData
 	_ = json.Unmarshal(action.Data, &data) // a test compares the version
 	a.Details = &agentapi.UpgradeDetails{ActionID: action.ID, TargetVersion: data.Version, State: state, Metadata: metadata}
+}
+
+// GoingBack sets what it reports of a rollback that was ordered after a watch, before it goes
+// back and when it runs that version: the version that it leaves, and the rollback's action.
+func (a *Agent) GoingBack(action agentapi.Action, from string) {
+	var data agentapi.UpgradeData
+	_ = json.Unmarshal(action.Data, &data)
+	a.Details = &agentapi.UpgradeDetails{
+		ActionID: action.ID, TargetVersion: from, State: agentapi.UpgradeRollback,
+		Metadata: agentapi.UpgradeMetadata{Reason: "manual rollback requested to version " + data.Version},
+	}
 }
 
 // Download downloads the package of a version, and verifies it with the key that the

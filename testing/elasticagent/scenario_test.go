@@ -120,6 +120,12 @@ func (w *world) order(a *elasticagent.Agent, version string) agentapi.Action {
 	if got := w.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/upgrade", map[string]any{"version": version}); got.Status != http.StatusOK {
 		w.t.Fatalf("the order: %s", got.Body)
 	}
+	return w.ordered(a)
+}
+
+// ordered returns the UPGRADE that the agent receives.
+func (w *world) ordered(a *elasticagent.Agent) agentapi.Action {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), apptest.WaitLimit)
 	defer cancel()
 	for {
@@ -282,6 +288,45 @@ func TestElasticAgentRollbackWithoutAReasonIsAFailure(t *testing.T) {
 	s := w.action(action.ID)
 	if s.NbAgentsFailed != 1 || s.NbAgentsDone != 0 || len(s.LatestErrors) != 1 || !strings.Contains(s.LatestErrors[0].Error, "gave no reason") {
 		t.Errorf("%d failed, %d are done: %+v", s.NbAgentsFailed, s.NbAgentsDone, s.LatestErrors)
+	}
+}
+
+func TestOrderedRollbackOfAnElasticAgentIsItsSuccess(t *testing.T) {
+	w := newWorld(t)
+	w.published("9.5.2")
+	a := w.enrolled("db-1", "9.5.0")
+	up := w.order(a, "9.5.2")
+	a.Version, a.Keeps = "9.5.2", []agentapi.Rollback{{Version: "9.5.0", ValidUntil: time.Now().Add(168 * time.Hour)}}
+	a.Phase(up, agentapi.UpgradeWatching, agentapi.UpgradeMetadata{})
+	w.report(a)
+	a.Details = nil
+	w.report(a)
+	if got := w.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/rollback", nil); got.Status != http.StatusOK {
+		t.Fatalf("the order: %s", got.Body)
+	}
+	back := w.ordered(a)
+	if back.ID == up.ID || !strings.Contains(string(back.Data), `"rollback":true`) {
+		t.Fatalf("the action is %s %s", back.ID, back.Data)
+	}
+	if err := a.Ack(t.Context(), back.ID); err != nil {
+		t.Fatal(err)
+	}
+	a.GoingBack(back, a.Version)
+	w.report(a)
+	if got := w.agent(a.ID); got.Status != adminapi.StatusUpdating {
+		t.Errorf("before it has gone back it is %s", got.Status)
+	}
+	a.Version, a.Keeps = "9.5.0", nil
+	w.report(a)
+	w.report(a) // the report stays until the next upgrade
+	if got := w.agent(a.ID); got.UpgradedAt == nil || got.UpgradeStatus != nil || got.FailedVersions != nil || got.Agent.Version != "9.5.0" {
+		t.Errorf("it runs %s, upgraded at %v, status %v, failed %v", got.Agent.Version, got.UpgradedAt, got.UpgradeStatus, got.FailedVersions)
+	}
+	if s := w.action(back.ID); s.NbAgentsDone != 1 || s.NbAgentsFailed != 0 || s.Outcome != adminapi.COMPLETE {
+		t.Errorf("%d are done, %d failed, outcome %s: %+v", s.NbAgentsDone, s.NbAgentsFailed, s.Outcome, s.LatestErrors)
+	}
+	if got := w.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/upgrade", map[string]any{"version": "9.5.2"}); got.Status != http.StatusOK {
+		t.Errorf("the next upgrade is refused: %s", got.Body)
 	}
 }
 

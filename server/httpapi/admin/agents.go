@@ -423,7 +423,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		Status:     adminapi.AgentStatus(a.Facts().StatusAt(now, timeouts[a.PolicyID])),
 		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
 		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
-		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
+		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, Maker: (*adminapi.Maker)(ptr(string(a.Host().Maker))), AccessApiKeyId: &a.AccessKeyID,
 		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a, now),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
