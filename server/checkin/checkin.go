@@ -36,7 +36,8 @@ const (
 	pollMargin = 2 * time.Minute
 	minPoll    = time.Minute
 	maxPoll    = time.Hour
-	// shortPoll is how long an Elastic Agent is parked while its upgrade is under way. It
+	// shortPoll is how long an agent is parked that is to check in again soon: a new host, and an
+	// Elastic Agent while its upgrade is under way. That
 	// reports a phase only at the start of a poll. An upgrade takes a minute or more, so
 	// most phases show, and 100,000 agents send 3,300 check-ins a second, of which one
 	// core handles 18,000.
@@ -202,6 +203,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		if is := a.SharedSince != nil; is != wasShared || is && borne {
 			r.Events = append(r.Events, a.SharedEvent())
 		}
+		short = a.NewHostSince != nil // so that it gets its orders as soon as it was alone for long enough
 		if !follows {
 			// The document is that of another host. What this one says of itself is in its entry.
 			seen.Status, seen.Message = "", ""
@@ -216,7 +218,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		upgradeChanged = upgradeChanged || missing
 		changed = changed || borne || missing || len(gone) > 0
 		news, ended := componentNews(a, newly, append(upgraded, gone...), now)
-		short = a.ReportsLate(now)
+		short = short || a.ReportsLate(now)
 		if changed {
 			r.Agent = a
 		}

@@ -51,9 +51,12 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 	for id, a := range l.actions {
 		a.err = s.Health.Call(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
 	}
+	unsure, err := s.unsure(ctx, &l)
 	for i, ids := range l.todo {
 		if len(ids) > 0 && out[i].Err == nil {
-			out[i] = l.answer(i, ids)
+			if out[i].Err = err; err == nil {
+				out[i] = l.answer(i, l.deliverable(i, ids, unsure[waits[i].AgentID]))
+			}
 		}
 	}
 	for i, w := range waits {
@@ -62,6 +65,51 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 		}
 	}
 	return out
+}
+
+// unsure returns the agents to which not everything is delivered that is pending, since it is not clear
+// which host has their identity; see fleet.Agent.Holds. It reads the documents, because another server
+// may have the poll of the other host. Those of agents that are known to be stable are not read.
+func (s *Service) unsure(ctx context.Context, l *check) (map[string]*fleet.Agent, error) {
+	var ids []string
+	for i, w := range l.waits {
+		if len(l.todo[i]) == 0 {
+			continue
+		}
+		if _, ok := s.Cache.Stable(w.AgentID); !ok {
+			ids = append(ids, w.AgentID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var agents []fleet.Agent
+	err := s.Health.Call(ctx, func(ctx context.Context) (err error) {
+		agents, err = s.Agents.GetMany(ctx, ids)
+		return err
+	})
+	unsure := map[string]*fleet.Agent{}
+	for i := range agents {
+		if agents[i].SharedSince != nil || agents[i].NewHostSince != nil {
+			unsure[agents[i].ID] = &agents[i]
+		}
+	}
+	return unsure, err
+}
+
+// deliverable returns which of the actions are delivered now: none after the first one that the agent
+// holds, since the ack token would say that it has that one.
+func (l *check) deliverable(wait int, ids []string, unsure *fleet.Agent) []string {
+	if unsure == nil {
+		return ids
+	}
+	for n, id := range ids {
+		a := l.actions[id]
+		if a.err == nil && a.is[0].CancelledAt == nil && !a.answered[l.waits[wait].AgentID] && unsure.Holds(a.is[0].Type) {
+			return ids[:n]
+		}
+	}
+	return ids
 }
 
 // policyChange returns the answer to an agent whose policy has a newer revision, or nothing.
@@ -180,6 +228,9 @@ const notOpened = "not delivered: the server lacks the key that encrypted the se
 
 // answer returns the answer to the agent of a wait, with the actions of ids.
 func (l *check) answer(wait int, ids []string) Pending {
+	if len(ids) == 0 {
+		return Pending{}
+	}
 	agentID := l.waits[wait].AgentID
 	var deliver []*actionForWaits
 	var last *fleet.Action

@@ -101,6 +101,9 @@ type Agent struct {
 	Bearers []Bearer `json:"bearers,omitempty"`
 	// SharedSince is since when several of them check in side by side, nil while there is one.
 	SharedSince *time.Time `json:"shared_since,omitempty"`
+	// NewHostSince is since when a machine with another id than the document's checks in. It is nil
+	// again when one of the two was alone for a minute, or both count as sharing the identity.
+	NewHostSince *time.Time `json:"new_host_since,omitempty"`
 	// Watch is the last beacon of the host's watcher, nil before the first.
 	Watch *Watch `json:"watch,omitempty"`
 

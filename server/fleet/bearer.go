@@ -17,7 +17,8 @@ const (
 	// overlap is for how long two programs must check in side by side before they count as two. One
 	// program follows another at a restart, an upgrade and a rollback, and requests that the first
 	// has sent may arrive after those of the second; the server has handled all of them within the
-	// 30 seconds in which an agent gives up a request. Twice that is left for slow networks.
+	// 30 seconds in which an agent gives up a request. Twice that is left for slow networks. For as
+	// long a new host must check in alone until it counts as the one that has the identity now.
 	overlap = time.Minute
 	// sharedFor is how long an agent counts as shared after one of the two was last seen beside the
 	// other: twice the default time of a poll, after which each of them comes again.
@@ -106,12 +107,13 @@ func SharedBy(bearers []Bearer, now time.Time) []Bearer {
 	return out
 }
 
-// ObserveBearer records who has checked in, and sets SharedSince. follows reports whether the
-// document follows what the check-in says: of several that share an identity, it follows the host
-// that was there first, so that it does not change with each check-in.
+// ObserveBearer records who has checked in, and sets SharedSince and NewHostSince. follows reports
+// whether the document follows what the check-in says: of several that share an identity, it follows
+// the host that was there first, so that it does not change with each check-in, and a new host once
+// that has replaced it.
 func (a *Agent) ObserveBearer(b Bearer, now time.Time) (changed, follows bool) {
 	if b.MachineID == "" && b.ProcessID == "" {
-		return false, true
+		return a.observeNewHost("", now)
 	}
 	last := -1 // the one that came last before
 	for i := range a.Bearers {
@@ -144,7 +146,84 @@ func (a *Agent) ObserveBearer(b Bearer, now time.Time) (changed, follows bool) {
 			a.SharedSince = &now
 		}
 	}
-	return changed, shared == nil || a.Bearers[i].onHostOf(&shared[0])
+	if shared != nil {
+		changed, a.NewHostSince = changed || a.NewHostSince != nil, nil
+		return changed, a.Bearers[i].onHostOf(&shared[0])
+	}
+	is, follows := a.observeNewHost(a.Bearers[i].MachineID, now)
+	return changed || is, follows
+}
+
+// observeNewHost sets NewHostSince after a check-in of a machine, whose id is empty if it is not
+// known. Machines are told apart by their ids alone: one that restarts or reboots keeps it, and is
+// not delayed.
+func (a *Agent) observeNewHost(machine string, now time.Time) (changed, follows bool) {
+	since, others := aloneSince(a.Bearers, machine, now)
+	is, follows := false, true
+	switch recent := now.Sub(since) < overlap; {
+	case !recent:
+	case machine == "":
+		is = a.NewHostSince != nil
+	default: // the metadata are decoded within a minute of a start only
+		documents := a.Host().Host.ID
+		follows = documents == "" || documents == machine
+		is = !follows || documents != "" && now.Sub(others) < overlap
+	}
+	if is != (a.NewHostSince != nil) {
+		a.NewHostSince, changed = nil, true
+		if is {
+			a.NewHostSince = &now
+		}
+	}
+	return changed, follows
+}
+
+// aloneSince returns since when no other machine than this one has checked in, as exactly as the
+// bearers show it, and when the last other one came, zero if there is none. It is now if the last to
+// come is not known to be this one.
+func aloneSince(bearers []Bearer, machine string, now time.Time) (since, others time.Time) {
+	for i := range bearers {
+		if b := &bearers[i]; b.MachineID != "" && b.MachineID != machine {
+			others = later(others, b.Again)
+		}
+	}
+	if machine == "" {
+		return others, others
+	}
+	since = now
+	for i := range bearers {
+		if b := &bearers[i]; b.MachineID == machine && !b.Again.Before(others) {
+			since = earlier(since, b.Again)
+		}
+	}
+	return since, others
+}
+
+// Holds reports whether an action of this type is not delivered to the agent at the moment, since it
+// is not clear which host would follow it. What ends the identity or calls something off is right for
+// each of them, and what a shared identity can be ordered all the same is delivered to it.
+func (a *Agent) Holds(t agentapi.ActionType) bool {
+	switch t {
+	case agentapi.ActionCancel, agentapi.ActionUnenroll:
+		return false
+	case agentapi.ActionSettings, agentapi.ActionPolicyReassign:
+		return a.NewHostSince != nil
+	}
+	return a.NewHostSince != nil || a.SharedSince != nil
+}
+
+// NewHostText says that a new host has come and what it waits for; empty if there is none.
+func (a *Agent) NewHostText() string {
+	if a.NewHostSince == nil || len(a.Bearers) == 0 {
+		return ""
+	}
+	documents := a.Host().Host.ID
+	for i := len(a.Bearers) - 1; i >= 0; i-- {
+		if b := &a.Bearers[i]; b.MachineID != "" && b.MachineID != documents {
+			return fmt.Sprintf("another machine checks in with its identity: %s (machine %s). Orders wait until that one was alone for a minute, or the two count as a shared identity", cmp.Or(b.Hostname, "a host without a name"), short(b.MachineID))
+		}
+	}
+	return ""
 }
 
 // keptBearers returns the bearers that are kept when another one appears: the last one before it,

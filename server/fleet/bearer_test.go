@@ -49,6 +49,14 @@ func TestSharedBy(t *testing.T) {
 // machine is a host in the tests: what it reports at a check-in.
 type machine struct{ id, boot, process, name, version string }
 
+// checksIn is a check-in of the machine, whose metadata the document takes over if it follows it.
+func (m machine) checksIn(a *Agent, now time.Time) (changed, follows bool) {
+	if changed, follows = a.ObserveBearer(m.bearer(), now); follows {
+		a.LocalMetadata = fmt.Appendf(nil, `{"elastic":{"agent":{"upgradeable":true}},"host":{"id":%q}}`, m.id)
+	}
+	return changed, follows
+}
+
 func (m machine) bearer() Bearer {
 	h := HostMetadata{}
 	h.Host.ID, h.Host.Hostname, h.Elastic.Agent.Version = m.id, m.name, m.version
@@ -59,7 +67,8 @@ func (m machine) bearer() Bearer {
 }
 
 // One host that restarts, reboots, is renamed, is upgraded and rolled back, with requests of an ended
-// process that arrive late, is never two.
+// process that arrive late, is never two, and none of that delays its orders. Only a new id of its
+// machine does, until it was alone with it for a minute.
 func TestOneHostIsNeverTwoBearers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		elastic := rapid.Bool().Draw(t, "elastic")
@@ -73,9 +82,10 @@ func TestOneHostIsNeverTwoBearers(t *testing.T) {
 		}
 		m := machine{"m", id("boot"), id("process"), "web-1", "1.0.0"}
 		now, a := bearersAt, Agent{ID: "a"}
+		moved := false // to a machine with another id
 		observe := func(m machine) {
-			_, follows := a.ObserveBearer(m.bearer(), now)
-			if a.SharedSince != nil || !follows {
+			_, follows := m.checksIn(&a, now)
+			if a.SharedSince != nil || (!follows || a.Holds(agentapi.ActionUpgrade)) && !moved {
 				t.Fatalf("one host is taken for several: %s", a.SharedText())
 			}
 		}
@@ -94,7 +104,7 @@ func TestOneHostIsNeverTwoBearers(t *testing.T) {
 				m.version, m.process = "1.0.0", id("process")
 			case "new machine id":
 				next++
-				m.id = fmt.Sprint("m", next)
+				m.id, m.process, moved = fmt.Sprint("m", next), id("process"), true
 			}
 			observe(m)
 			for range rapid.IntRange(0, 3).Draw(t, "late") { // what the server has of the process before
@@ -104,6 +114,12 @@ func TestOneHostIsNeverTwoBearers(t *testing.T) {
 			}
 			now = now.Add(time.Duration(rapid.IntRange(1, 900).Draw(t, "pause")) * time.Second)
 			observe(m)
+			if moved { // and a late request of the other machine may have begun the minute anew
+				now = now.Add(overlap)
+				observe(m)
+				now, moved = now.Add(overlap), false
+				observe(m)
+			}
 		}
 	})
 }
@@ -126,10 +142,10 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		case "containers": // on one kernel
 			second.boot = first.boot
 		}
-		now, a := bearersAt, Agent{ID: "a", Active: true, LocalMetadata: []byte(`{"elastic":{"agent":{"upgradeable":true}}}`)}
+		now, a := bearersAt, Agent{ID: "a", Active: true}
 		writes := 0
 		for range rapid.IntRange(1, 20).Draw(t, "alone") {
-			changed, _ := a.ObserveBearer(first.bearer(), now)
+			changed, _ := first.checksIn(&a, now)
 			if changed {
 				writes++
 			}
@@ -138,11 +154,14 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		if writes != 1 {
 			t.Fatalf("a host alone has %d writes", writes)
 		}
-		longest := rapid.IntRange(1, 300).Draw(t, "longest pause")
+		longest := rapid.IntRange(1, 280).Draw(t, "longest pause") // two of them are within sharedFor
 		began := now
 		for a.SharedSince == nil {
 			for _, m := range []machine{second, first} {
-				a.ObserveBearer(m.bearer(), now)
+				_, follows := m.checksIn(&a, now)
+				if first.id != second.id && longest < 30 && (!a.Holds(agentapi.ActionUpgrade) || follows != (m == first)) {
+					t.Fatalf("after %s of two machines, orders are delivered or the document follows %s: %v", now.Sub(began), m.name, follows)
+				}
 				now = now.Add(time.Duration(rapid.IntRange(1, longest).Draw(t, "pause")) * time.Second)
 			}
 			if now.Sub(began) > 2*time.Minute+4*time.Duration(longest)*time.Second {
@@ -152,7 +171,7 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		writes, began = 0, now
 		for now.Sub(began) < time.Hour {
 			for _, m := range []machine{second, first} {
-				changed, follows := a.ObserveBearer(m.bearer(), now)
+				changed, follows := m.checksIn(&a, now)
 				if changed {
 					writes++
 				}
@@ -173,12 +192,63 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		}
 		for range 5 { // the first has enrolled again, or has gone
 			now = now.Add(5 * time.Minute)
-			a.ObserveBearer(second.bearer(), now)
+			second.checksIn(&a, now)
 		}
-		if _, follows := a.ObserveBearer(second.bearer(), now); a.SharedSince != nil || !follows || a.checkAble() != nil {
+		if _, follows := second.checksIn(&a, now); a.SharedSince != nil || !follows || a.checkAble() != nil {
 			t.Fatalf("the host that is left is still one of several: %s", a.SharedText())
 		}
 	})
+}
+
+// From the first check-in of another machine on, nothing is delivered to the agent, and its document
+// stays that of the machine that was there first. A machine that was alone for a minute is the one.
+func TestNewMachineGetsOrdersOnceItIsAlone(t *testing.T) {
+	a1, b1 := machine{"m1", "boot-1", "p1", "web-1", "1.0.0"}, machine{"m2", "boot-2", "p2", "web-1", "1.0.0"}
+	b2 := b1
+	b2.process = "p3" // restarted
+	elasticA, elasticB := machine{id: "m1", name: "web-1", version: "9.0.0"}, machine{id: "m2", name: "web-1", version: "9.0.0"}
+	unknown := machine{boot: "boot-1", process: "p4", name: "web-1", version: "1.0.0"}
+	type step struct {
+		at      int // seconds
+		m       machine
+		follows bool
+		holds   bool
+	}
+	for name, c := range map[string]struct {
+		enrolled string // the machine's id
+		steps    []step
+	}{
+		"reinstalled, with its state":       {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {630, b1, false, true}, {660, b1, true, false}, {661, b1, true, false}}},
+		"restarted meanwhile":               {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {630, b2, false, true}, {661, b2, true, false}}},
+		"a late request of the other":       {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {605, a1, true, true}, {635, b1, false, true}, {690, b1, false, true}, {695, b1, true, false}}},
+		"away for a day":                    {"m1", []step{{0, a1, true, false}, {86400, b1, false, true}, {2 * 86400, b1, true, false}}},
+		"and back":                          {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {700, b1, true, false}, {800, a1, false, true}, {860, a1, true, false}}},
+		"the second goes at once":           {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {601, a1, true, true}, {659, a1, true, true}, {661, a1, true, false}}},
+		"an image that was enrolled":        {"image", []step{{0, a1, false, true}, {59, a1, false, true}, {60, a1, true, false}}},
+		"the first check-in":                {"m1", []step{{0, a1, true, false}}},
+		"a machine without an id":           {"m1", []step{{0, a1, true, false}, {600, unknown, true, false}}},
+		"enrolled before it had an id":      {"", []step{{0, b1, true, false}}},
+		"Elastic's agent on a new machine":  {"m1", []step{{0, elasticA, true, false}, {600, elasticB, false, true}, {660, elasticB, true, false}}},
+		"two of Elastic's":                  {"m1", []step{{0, elasticA, true, false}, {600, elasticB, false, true}, {630, elasticA, true, true}, {660, elasticB, false, true}, {690, elasticA, true, true}}},
+		"one of Elastic's without metadata": {"m1", []step{{0, elasticA, true, false}, {600, elasticB, false, true}, {601, machine{}, true, true}, {661, machine{}, true, false}}},
+	} {
+		a := Agent{ID: "a", Active: true, LocalMetadata: fmt.Appendf(nil, `{"host":{"id":%q}}`, c.enrolled)}
+		for n, s := range c.steps {
+			_, follows := s.m.checksIn(&a, bearersAt.Add(time.Duration(s.at)*time.Second))
+			if follows != s.follows || a.Holds(agentapi.ActionUpgrade) != s.holds {
+				t.Errorf("%s: at step %d, after %d s, the document follows: %v, orders wait: %v", name, n, s.at, follows, a.Holds(agentapi.ActionUpgrade))
+			}
+			if a.Holds(agentapi.ActionCancel) || a.Holds(agentapi.ActionUnenroll) {
+				t.Errorf("%s: at step %d a cancellation or the end of the identity waits", name, n)
+			}
+			if (a.NewHostSince != nil) != (a.NewHostText() != "") {
+				t.Errorf("%s: at step %d it says %q", name, n, a.NewHostText())
+			}
+			if a.NewHostSince != nil && a.Stable() {
+				t.Errorf("%s: at step %d its check-ins are taken for duplicates", name, n)
+			}
+		}
+	}
 }
 
 func TestBearersOfADocumentAreBounded(t *testing.T) {

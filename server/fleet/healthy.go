@@ -68,7 +68,7 @@ func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (
 // an error does not change the document either.
 func (a *Agent) Stable() bool {
 	switch {
-	case a.UpgradeDetails != nil, a.SharedSince != nil: // the next check-in may be that of another host
+	case a.UpgradeDetails != nil, a.SharedSince != nil, a.NewHostSince != nil: // the next check-in may be that of another host
 		return false
 	case a.Upgrading():
 		return !a.runsTarget()

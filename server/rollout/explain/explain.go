@@ -420,6 +420,9 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	if text := a.SharedText(); text != "" {
 		add(a.SharedSince, "%s. %s", text, fleet.SharedRemedy)
 	}
+	if text := a.NewHostText(); text != "" {
+		add(a.NewHostSince, "%s", text)
+	}
 	s := a.Of(component)
 	if component != "" {
 		add(nil, "%s", componentWords(&s))

@@ -156,7 +156,8 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
 		case !run.mayGoOn(&subject, now) && has(&subject, t):
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
-		case run.busy(&subject, now), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
+		case run.busy(&subject, now), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Unavailable,
+			fleet.KindOf(why) == fleet.Conflict && !isShared(why): // the hosts of one identity do not become one by another try
 			// The offer did not reach the agent, so the attempt does not count.
 			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
 			if n := len(t.ActionIDs); n > 0 {
@@ -173,6 +174,12 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 	}
 	r.Signal() // other targets may be offered instead
 	return r.write(ctx, run, changes)
+}
+
+// isShared reports whether an agent is refused since several hosts have its identity.
+func isShared(err error) bool {
+	var refused *fleet.Error
+	return errors.As(err, &refused) && refused.Cause == fleet.CauseShared
 }
 
 // withdrawal is why offers are withdrawn, and the states of their targets afterwards.

@@ -54,7 +54,7 @@ func fullAgent(id string) fleet.Agent {
 	a.VersionSince, a.HealthySince = atPtr(5*time.Minute), atPtr(6*time.Minute)
 	a.LastHealthyVersion, a.UsualGap = "0.9.0", fleet.Duration(90*time.Second)
 	a.Bearers = []fleet.Bearer{{MachineID: "machine", BootID: "boot", ProcessID: "process", Hostname: "db-1", Version: "1.0.0", Since: at(time.Minute), Again: at(time.Hour)}}
-	a.SharedSince = atPtr(time.Hour)
+	a.SharedSince, a.NewHostSince = atPtr(time.Hour), atPtr(2*time.Hour)
 	a.Watch = &fleet.Watch{ReceivedAt: at(7 * time.Minute)}
 	a.UpgradeDetails = &agentapi.UpgradeDetails{
 		TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeDownloading,
