@@ -48,7 +48,9 @@ func newAdminServer(o Options, s *services, admission *limit.Admission, config *
 	}
 	server := httpapi.NewServer(routes.Handler(), o.Log)
 	server.TLSConfig = config
-	server.ConnContext = httpapi.ConnContext
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return limit.ConnContext(httpapi.ConnContext(ctx, c), c)
+	}
 	return server
 }
 

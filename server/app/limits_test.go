@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -65,15 +66,18 @@ func ask(ctx context.Context, t *testing.T, c *http.Client, method, url, key, bo
 func TestAllAgentsReturnAfterAStorm(t *testing.T) {
 	const storm = 300
 	s := apptest.Start(t, limited(limit.Config{MaxHandshakes: 8, MaxReports: 16}))
-	a := s.Enroll("web-01", "1.0.0")
+	var agents []*apptest.Agent // of whose connections each may have a few
+	for i := range storm / 15 {
+		agents = append(agents, s.Enroll(fmt.Sprintf("web-%02d", i), "1.0.0"))
+	}
 	s.Client.CloseIdleConnections()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*apptest.WaitLimit)
 	defer cancel()
 	var fleetOf sync.WaitGroup
-	for range storm {
+	for i := range storm {
 		fleetOf.Go(func() {
-			c := alone(s)
+			c, a := alone(s), agents[i%len(agents)]
 			defer c.CloseIdleConnections()
 			resp, text, err := ask(ctx, t, c, http.MethodPost, s.AgentURL+a.Path("acks"), a.Key, `{"events":[]}`)
 			switch {

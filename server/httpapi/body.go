@@ -50,6 +50,34 @@ func ReadAll(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
+const (
+	// bodyPatience is how long a body may take besides what its length takes: the round trips
+	// of a slow link, with lost packets.
+	bodyPatience = 5 * time.Second
+	// bodyPace is the slowest link, in bytes a second: 4 MiB in four minutes.
+	bodyPace = 18_000
+)
+
+// PaceBody bounds how slowly the body of a request may arrive, where it keeps others waiting
+// or its sender is not known. One that stops is given up after seconds.
+func PaceBody(c *gin.Context) {
+	c.Request.Body = &paced{ReadCloser: c.Request.Body, control: http.NewResponseController(c.Writer), begun: time.Now()}
+}
+
+type paced struct {
+	io.ReadCloser
+	control *http.ResponseController
+	begun   time.Time
+	read    int64
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(p.begun.Add(bodyPatience + time.Duration(p.read)*time.Second/bodyPace))
+	n, err := p.ReadCloser.Read(b)
+	p.read += int64(n)
+	return n, err
+}
+
 // UnmarshalJSON reads a single JSON value into v. It uses the coming version of
 // encoding/json, which takes a third of the time.
 func UnmarshalJSON(b []byte, v any) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -51,9 +52,21 @@ const (
 	// adminWaiting is how many more may be queued: a browser opens six connections.
 	adminWaiting = 128
 
+	// adminTransfers bounds the event streams and the transfers of packages and files, which
+	// last for minutes: as many as there are connections.
+	adminTransfers = adminConnections
+
 	// uploadBytes is the memory of one chunk of an upload. Uploads get half of the memory
 	// for bodies.
 	uploadBytes = 4 << 20
+	// strangerBytes is the memory for the bodies of clients of the admin API that have no key:
+	// two reviews of the maximum length, or a thousand logins.
+	strangerBytes = 16 << 20
+	// operatorBytes is the memory for the bodies of those that have a key: one for each request
+	// in progress, of the usual maximum length. It is none of the agents'.
+	operatorBytes = 32 << 20
+	// adminChunk is bodyChunk for both, as much as a goroutine and its buffers take.
+	adminChunk = 16 << 10
 
 	// bodyChunk is how much memory a body reserves at a time while it arrives, so that a
 	// request that announces a megabyte and sends nothing holds only this much.
@@ -78,10 +91,13 @@ type pool struct {
 	used    atomic.Int64
 	waiting atomic.Int64
 	limited atomic.Uint64
+	leave   func() // releases one slot
 }
 
 func newPool(size, queue int64, spread time.Duration) *pool {
-	return &pool{Weighted: semaphore.NewWeighted(size), max: size, queue: queue, spread: spread}
+	p := &pool{Weighted: semaphore.NewWeighted(size), max: size, queue: queue, spread: spread}
+	p.leave = func() { p.release(1) }
+	return p
 }
 
 func (p *pool) tryAcquire(n int64) bool {
@@ -146,16 +162,25 @@ type Admission struct {
 	Limits Limits
 
 	requests  map[Kind]*pool
-	bodies    *pool   // bytes
-	strange   *places // for AsStranger; the share of one source is Limits.Checkins
-	anonymous *places // for Anonymous; with half of Limits.Downloads
-	reviews   *places // for Review
+	bodies    *pool                          // bytes
+	memory    budget                         // of bodies
+	strange   map[Kind]*places[netip.Prefix] // for AsStranger; of other kinds than these, that of the empty kind
+	anonymous *places[netip.Prefix]          // for Anonymous; with half of Limits.Downloads
+	reviews   *places[netip.Prefix]          // for Review
+	unknown   *places[netip.Prefix]          // for EnterStranger, each of adminChunk
+	operators *places[string]                // for the bodies of EnterAdmin, by key, each of adminChunk
+	keyed     map[Kind]*places[string]       // for EnterAdmin and EnterUpload, by key; requests counts their refusals
+	transfers *places[string]                // for EnterTransfer, by key
 	connections
 }
 
 // NewAdmission returns an Admission with the limits l.
 func NewAdmission(l Limits) *Admission {
 	requests := func(n, waiting int, spread time.Duration) *pool { return newPool(int64(n), int64(waiting), spread) }
+	uploads := newPlaces[string](int(max(1, l.BodyBytes/2/uploadBytes)), adminWaiting)
+	uploads.most = 1
+	lookups := func(n, waiting int) *places[netip.Prefix] { return newPlaces[netip.Prefix](n, waiting) }
+	bodies := newPool(l.BodyBytes, 0, retrySpread)
 	return &Admission{
 		Limits: l,
 		requests: map[Kind]*pool{
@@ -163,28 +188,75 @@ func NewAdmission(l Limits) *Admission {
 			Report:   requests(l.Reports, l.Waiting, retrySpread),
 			Enroll:   requests(l.Enrollments, l.Waiting, retrySpread),
 			Download: requests(l.Downloads, l.Downloads, downloadSpread),
-			Admin:    requests(adminRequests, adminWaiting, retrySpread),
-			Upload:   requests(int(max(1, l.BodyBytes/2/uploadBytes)), adminWaiting, retrySpread),
+			Admin:    requests(0, 0, retrySpread),
+			Upload:   requests(0, 0, retrySpread),
 		},
-		bodies:      newPool(l.BodyBytes, 0, retrySpread),
-		strange:     newPlaces(8*l.Checkins/7+1, l.Waiting),
-		anonymous:   newPlaces((l.Downloads+1)/2, 0),
-		reviews:     newPlaces(maxReviews, maxReviews),
+		bodies: bodies,
+		memory: budget{
+			chunk: bodyChunk, take: func() bool { return bodies.tryAcquire(bodyChunk) },
+			put: func(chunks int) { bodies.release(int64(chunks) * bodyChunk) }, refuse: bodies.refuse,
+		},
+		strange: map[Kind]*places[netip.Prefix]{
+			"":       lookups(8*l.Checkins/7+1, l.Waiting), // the share of one source is Limits.Checkins
+			Download: lookups(8*l.Checkins/7+1, l.Waiting), // apart, since a slow client holds one while it reads a trust file
+			Admin:    lookups(adminRequests, adminWaiting),
+		},
+		anonymous:   newPlaces[netip.Prefix]((l.Downloads+1)/2, 0),
+		reviews:     newPlaces[netip.Prefix](maxReviews, maxReviews),
+		unknown:     newPlaces[netip.Prefix](strangerBytes/adminChunk, 0),
+		operators:   newPlaces[string](operatorBytes/adminChunk, 0),
+		keyed:       map[Kind]*places[string]{Admin: newPlaces[string](adminRequests, adminWaiting), Upload: uploads},
+		transfers:   newPlaces[string](adminTransfers, 0),
 		connections: newConnections(l),
 	}
 }
 
 // Use returns how much of a kind's limit is in use.
-func (a *Admission) Use(k Kind) Use { return a.requests[k].use() }
+func (a *Admission) Use(k Kind) Use {
+	p, shared := a.keyed[k]
+	if !shared {
+		return a.requests[k].use()
+	}
+	use := p.use()
+	use.Limited = a.requests[k].limited.Load()
+	return use
+}
 
 // Bodies returns how much of the memory for bodies is in use, in bytes.
 func (a *Admission) Bodies() Use { return a.bodies.use() }
 
 // ticket is what one admitted request holds.
 type ticket struct {
-	requests, bodies *pool
-	bytes            int64 // reserved in bodies
-	done             atomic.Bool
+	leave  func() // releases its slot
+	memory *budget
+	chunks int // reserved in memory
+	done   atomic.Bool
+}
+
+// budget is memory for bodies, in chunks.
+type budget struct {
+	chunk  int64
+	take   func() bool
+	put    func(chunks int)
+	refuse func() error
+}
+
+// sharedMemory is memory of which each source gets a share. The places are its chunks.
+func sharedMemory[K comparable](p *places[K], from K, refuse func() error) *budget {
+	return &budget{
+		chunk: adminChunk, take: func() bool { return p.tryAcquire(from) },
+		put: func(chunks int) {
+			for range chunks {
+				p.release(from)
+			}
+		},
+		refuse: refuse,
+	}
+}
+
+func (t *ticket) release() {
+	t.memory.put(t.chunks)
+	t.leave()
 }
 
 type ticketKey struct{}
@@ -198,14 +270,17 @@ type ticketKey struct{}
 func (a *Admission) AsStranger(ctx context.Context, remoteAddr string, k Kind, f func() error) error {
 	inTime, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	from := sourceOfText(remoteAddr)
-	if err := a.strange.acquire(inTime, from); err != nil {
+	from, strange := sourceOfText(remoteAddr), a.strange[k]
+	if strange == nil {
+		strange = a.strange[""]
+	}
+	if err := strange.acquire(inTime, from); err != nil {
 		if ctx.Err() == nil { // otherwise the client has disconnected
 			err = a.requests[k].refuse()
 		}
 		return err
 	}
-	defer a.strange.release(from)
+	defer strange.release(from)
 	return f()
 }
 
@@ -224,8 +299,8 @@ func (a *Admission) Anonymous(ctx context.Context, remoteAddr string, f func() e
 // to 8 MiB, which are in memory several times while it is converted.
 const maxReviews = 8
 
-// Review calls f, which reads and converts objects for a client that has no credentials. It takes no
-// slot of operators, and each source gets its share.
+// Review calls f, which converts objects for a client that has no credentials, from a body that
+// EnterStranger has read. It takes no slot of operators, and each source gets its share.
 func (a *Admission) Review(ctx context.Context, remoteAddr string, f func() error) error {
 	inTime, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -254,39 +329,73 @@ func (a *Admission) RefuseFull(ctx context.Context) error {
 // Of a body longer than maxBody it reads one byte more than maxBody, so that the handler
 // notices. A refusal is a *fleet.Error of kind TooMany with RetryAfter.
 func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
-	t := &ticket{requests: a.requests[k], bodies: a.bodies}
+	p := a.requests[k]
+	return enter(ctx, r, maxBody, &ticket{memory: &a.memory, leave: p.leave}, p.enter)
+}
+
+// EnterAdmin is Enter for a request of the admin API. Each key gets a share of the slots and of
+// the memory, which is none of the agents', and keys take turns.
+func (a *Admission) EnterAdmin(ctx context.Context, r *http.Request, key string, maxBody int64) (*http.Request, error) {
+	t := &ticket{memory: sharedMemory(a.operators, key, a.requests[Admin].refuse), leave: func() { a.keyed[Admin].release(key) }}
+	return enter(ctx, r, maxBody, t, func(ctx context.Context) error { return a.wait(ctx, Admin, key) })
+}
+
+// EnterUpload waits for a slot for a chunk of an agent's file, before its body is read: a chunk
+// takes as much memory as a hundred messages, so of a thousand that begin at once a few are to
+// end. An agent holds one slot. The caller bounds how slowly the body arrives. leave releases
+// the slot.
+func (a *Admission) EnterUpload(ctx context.Context, agent string) (leave func(), err error) {
+	return func() { a.keyed[Upload].release(agent) }, a.wait(ctx, Upload, agent)
+}
+
+// wait acquires a slot of a kind whose slots keys share.
+func (a *Admission) wait(ctx context.Context, k Kind, key string) error {
+	inTime, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	err := a.keyed[k].acquire(inTime, key)
+	if err != nil && ctx.Err() == nil { // otherwise the client has disconnected
+		err = a.requests[k].refuse()
+	}
+	return err
+}
+
+// EnterStranger reads the body of a request of a client that has no key, within the memory for
+// those, of which each source gets a share. It takes no slot: [Admission.AsStranger] or
+// [Admission.Review] do. The caller sets a deadline of some seconds for the body. [Done] must
+// be called with the context of the returned request.
+func (a *Admission) EnterStranger(r *http.Request, maxBody int64) (*http.Request, error) {
+	t := &ticket{memory: sharedMemory(a.unknown, sourceOfText(r.RemoteAddr), a.requests[Admin].refuse), leave: func() {}}
+	return enter(r.Context(), r, maxBody, t, func(context.Context) error { return nil })
+}
+
+// EnterTransfer admits an event stream, or the transfer of a package or a file, of the admin
+// API. It waits for nothing, and each key gets a share. leave releases the slot.
+func (a *Admission) EnterTransfer(ctx context.Context, key string) (leave func(), err error) {
+	if !a.transfers.tryAcquire(key) {
+		return nil, a.requests[Admin].refuse()
+	}
+	return func() { a.transfers.release(key) }, nil
+}
+
+// enter reads the body of r into the memory of t, and then acquires a slot.
+func enter(ctx context.Context, r *http.Request, maxBody int64, t *ticket, acquire func(context.Context) error) (*http.Request, error) {
 	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
 	err := t.readBody(r, maxBody)
 	if err == nil {
-		err = t.requests.enter(ctx)
+		err = acquire(ctx)
 	}
 	if err != nil {
-		t.bodies.release(t.bytes)
+		t.memory.put(t.chunks)
 		return nil, err
 	}
 	return r, nil
-}
-
-// EnterAdmin waits for a slot for a request of the admin API, whose handler reads the
-// body. leave releases the slot.
-func (a *Admission) EnterAdmin(ctx context.Context) (leave func(), err error) {
-	p := a.requests[Admin]
-	return func() { p.release(1) }, p.enter(ctx)
-}
-
-// EnterUpload waits for a slot for a chunk of an upload, before its body is read. leave
-// releases the slot.
-func (a *Admission) EnterUpload(ctx context.Context) (leave func(), err error) {
-	p := a.requests[Upload]
-	return func() { p.release(1) }, p.enter(ctx)
 }
 
 // Done releases what the request of ctx holds, when it is answered or parked. Later calls
 // do nothing.
 func Done(ctx context.Context) {
 	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok && !t.done.Swap(true) {
-		t.bodies.release(t.bytes)
-		t.requests.release(1)
+		t.release()
 	}
 }
 
@@ -326,11 +435,11 @@ type counted struct {
 
 func (c *counted) Read(p []byte) (int, error) {
 	if t := c.ticket; c.left == 0 {
-		if !t.bodies.tryAcquire(bodyChunk) {
-			return 0, t.bodies.refuse()
+		if !t.memory.take() {
+			return 0, t.memory.refuse()
 		}
-		t.bytes += bodyChunk
-		c.left = bodyChunk
+		t.chunks++
+		c.left = t.memory.chunk
 	}
 	n, err := c.Reader.Read(p[:min(int64(len(p)), c.left)])
 	c.left -= int64(n)

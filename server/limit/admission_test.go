@@ -365,34 +365,130 @@ func TestReviewsOfStrangersTakeNothingFromOperators(t *testing.T) {
 		if err := a.Review(t.Context(), "10.0.0.2:1", func() error { return nil }); err != nil {
 			t.Errorf("another source: %v", err)
 		}
-		if leave, err := a.EnterAdmin(t.Context()); err != nil {
+		if r, err := a.EnterAdmin(t.Context(), request(t.Context(), nil), "an operator", maxBody); err != nil {
 			t.Errorf("an operator: %v", err)
 		} else {
-			leave()
+			limit.Done(r.Context())
 		}
 		close(end)
 	})
 }
 
-func TestAdminAPIHasABudgetOfItsOwn(t *testing.T) {
+func TestOneKeyLeavesSlotsOfTheAdminAPIToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := limit.NewAdmission(small())
-		var leaves []func()
-		for range a.Use(limit.Admin).Max {
-			leave, err := a.EnterAdmin(t.Context())
+		admin := func(key string) (*http.Request, error) {
+			return a.EnterAdmin(t.Context(), request(t.Context(), nil), key, maxBody)
+		}
+		var held []*http.Request
+		for {
+			r, err := admin("a script")
 			if err != nil {
-				t.Fatal(err)
+				limited(t, err)
+				break
 			}
-			leaves = append(leaves, leave)
+			held = append(held, r)
+		}
+		if len(held) != 28 || a.Use(limit.Admin).Max != 32 {
+			t.Errorf("one key holds %d of %d slots, want seven eighths", len(held), a.Use(limit.Admin).Max)
 		}
 		mustEnter(t, a, limit.Checkin)()
-		_, err := a.EnterAdmin(t.Context())
-		limited(t, err)
-		for _, leave := range leaves {
-			leave()
+		r, err := admin("a person")
+		if err != nil {
+			t.Fatalf("another key: %v", err)
+		}
+		for _, r := range append(held, r) {
+			limit.Done(r.Context())
 		}
 		if got := a.Use(limit.Admin); got.Used != 0 || got.Limited != 1 {
 			t.Errorf("then it is %+v", got)
 		}
 	})
+}
+
+// Bodies that never end hold memory of their senders' share, and no slot, whether the senders
+// have a key or not. Another sender is served all the time.
+func TestUnfinishedBodiesOfTheAdminAPIHoldNoSlot(t *testing.T) {
+	const unfinished = 2_000
+	for who, enter := range map[string]func(a *limit.Admission, r *http.Request, from string) (*http.Request, error){
+		"strangers": func(a *limit.Admission, r *http.Request, from string) (*http.Request, error) {
+			r.RemoteAddr = from
+			return a.EnterStranger(r, maxBody)
+		},
+		"operators": func(a *limit.Admission, r *http.Request, from string) (*http.Request, error) {
+			return a.EnterAdmin(r.Context(), r, from, maxBody)
+		},
+	} {
+		t.Run(who, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := limit.NewAdmission(small())
+				refused := 0
+				ends := make(chan error, unfinished)
+				for range unfinished {
+					body, sender := io.Pipe()
+					defer sender.Close()
+					go func() {
+						_, err := enter(a, request(t.Context(), body), "10.0.0.1:1")
+						ends <- err
+					}()
+				}
+				synctest.Wait()
+				for len(ends) > 0 {
+					limited(t, <-ends)
+					refused++
+				}
+				if refused == 0 {
+					t.Error("one sender begins as many as it wants")
+				}
+				if got := a.Use(limit.Admin); got.Used != 0 || got.Waiting != 0 {
+					t.Errorf("they hold slots: %+v", got)
+				}
+				r, err := enter(a, request(t.Context(), strings.NewReader("{}")), "10.0.0.2:1")
+				if err != nil {
+					t.Fatalf("another sender: %v", err)
+				}
+				limit.Done(r.Context())
+			})
+		})
+	}
+}
+
+func TestAgentSendsOneChunkAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := small()
+		l.BodyBytes = 64 << 20
+		a := limit.NewAdmission(l)
+		leave, err := a.EnterUpload(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.EnterUpload(t.Context(), "one")
+		limited(t, err)
+		other, err := a.EnterUpload(t.Context(), "another")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other()
+		leave()
+		if got := a.Use(limit.Upload); got.Used != 0 || got.Limited != 1 {
+			t.Errorf("then it is %+v", got)
+		}
+	})
+}
+
+func TestEventStreamsOfOneKeyLeaveSomeToOthers(t *testing.T) {
+	a := limit.NewAdmission(small())
+	held := 0
+	for ; held <= 1_000; held++ {
+		if _, err := a.EnterTransfer(t.Context(), "one"); err != nil {
+			limited(t, err)
+			break
+		}
+	}
+	if held == 0 || held > 1_000 {
+		t.Errorf("one key has %d streams", held)
+	}
+	if _, err := a.EnterTransfer(t.Context(), "another"); err != nil {
+		t.Error(err)
+	}
 }

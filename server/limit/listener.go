@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -36,16 +38,21 @@ const (
 	// more are closed without a handshake, so that they cannot use up the descriptors that
 	// the store and the admin API need.
 	Overflow = 64
+	// agentConnections is how many connections one agent's key may have: an agent has one for
+	// its check-ins, and a few for what it reports and downloads. The rest is for those of a
+	// host whose network breaks again and again, until the kernel has found them dead.
+	agentConnections = 32
 )
 
 // connections counts the agents' connections and their handshakes.
 type connections struct {
 	open, overflow *pool
-	handshakes     *places
+	handshakes     *places[netip.Prefix]
 	// newcomers are connections from their handshake to the first authenticated request.
 	// Each costs a goroutine and buffers, as no parked connection does.
-	newcomers *places
-	strangers strangers
+	newcomers *places[netip.Prefix]
+	strangers counts[netip.Prefix]
+	owners    counts[string]
 
 	full, resumed, failed atomic.Uint64
 }
@@ -53,9 +60,8 @@ type connections struct {
 func newConnections(l Limits) connections {
 	return connections{
 		open: newPool(int64(l.Agents), 0, 0), overflow: newPool(Overflow, 0, 0),
-		handshakes: newPlaces(l.Handshakes, l.Agents+Overflow), // all that are open may wait
-		newcomers:  newPlaces(max(minNewcomers, int(l.BodyBytes/requestMemory)), l.Agents+Overflow),
-		strangers:  strangers{open: map[netip.Prefix]int64{}},
+		handshakes: newPlaces[netip.Prefix](l.Handshakes, l.Agents+Overflow), // all that are open may wait
+		newcomers:  newPlaces[netip.Prefix](max(minNewcomers, int(l.BodyBytes/requestMemory)), l.Agents+Overflow),
 	}
 }
 
@@ -222,12 +228,17 @@ type conn struct {
 	net.Conn
 	source    netip.Prefix
 	pool      *pool
-	strangers *strangers // nil if it is not counted there
-	newcomers *places    // nil before it is one
-	over      bool       // beyond Limits.Agents: requests are refused, and it is closed
+	strangers *counts[netip.Prefix] // nil if it is not counted there
+	always    bool                  // whether it is counted there until it is closed
+	owners    *counts[string]       // nil if it is not counted there
+	newcomers *places[netip.Prefix] // nil before it is one
+	over      bool                  // beyond Limits.Agents: requests are refused, and it is closed
 	http2     bool
 	closed    atomic.Bool
-	known     atomic.Bool // a request was authenticated
+
+	owning sync.Mutex
+	known  atomic.Bool // a request was authenticated
+	owner  string      // the key of that request
 
 	first   [1]byte
 	waiting bool // first was read from Conn, and not yet by Read
@@ -257,26 +268,29 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n + 1, err
 }
 
-// strangers counts the connections of each source of which no request has been
-// authenticated, so that one host without a key cannot take the agents' connections.
-type strangers struct {
+// counts are the open connections of each source, or of each key. Those of a source are its
+// connections of which no request has been authenticated, so that one host without a key
+// cannot take the agents' connections; those of a key keep one key from the same.
+type counts[K comparable] struct {
 	mu   sync.Mutex
-	open map[netip.Prefix]int64
+	open map[K]int64
 }
 
-// enter counts a connection, unless its source has its share of the connections that were
-// free before it.
-func (s *strangers) enter(from netip.Prefix, free int64) bool {
+// enter counts a connection, unless there are as many already as there may be.
+func (s *counts[K]) enter(from K, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[from] >= share*free {
+	if s.open[from] >= most {
 		return false
+	}
+	if s.open == nil {
+		s.open = map[K]int64{}
 	}
 	s.open[from]++
 	return true
 }
 
-func (s *strangers) leave(from netip.Prefix) {
+func (s *counts[K]) leave(from K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[from]--; s.open[from] == 0 {
@@ -285,20 +299,25 @@ func (s *strangers) leave(from netip.Prefix) {
 }
 
 // own returns c with the slot of p that the caller has acquired for it. If its source has
-// its share, own releases the slot and returns nil.
-func (s *strangers) own(c net.Conn, p *pool) *conn {
+// its share of the connections that were free before it, own releases the slot and returns
+// nil.
+func own(c net.Conn, p *pool, strangers *counts[netip.Prefix], owners *counts[string]) *conn {
 	from := sourceOf(c.RemoteAddr())
-	if !s.enter(from, p.max-p.used.Load()+1) {
+	if !strangers.enter(from, shareOf(p)) {
 		p.release(1)
 		return nil
 	}
-	return &conn{Conn: c, source: from, pool: p, strangers: s}
+	return &conn{Conn: c, source: from, pool: p, strangers: strangers, owners: owners}
 }
+
+// shareOf is how many connections one source or key may have, for a connection that has its
+// slot of p already.
+func shareOf(p *pool) int64 { return share * (p.max - p.used.Load() + 1) }
 
 // count acquires a slot for c, or closes c if there are too many connections.
 func (a *Admission) count(c net.Conn) *conn {
 	if a.open.tryAcquire(1) {
-		if own := a.strangers.own(c, a.open); own != nil {
+		if own := own(c, a.open, &a.strangers, &a.owners); own != nil {
 			return own
 		}
 		a.open.limited.Add(1)
@@ -332,13 +351,14 @@ const adminConnections = 256
 type adminListener struct {
 	net.Listener
 	open      *pool
-	strangers *strangers // all, since operators are few
+	strangers counts[netip.Prefix] // all, since operators are few
+	owners    counts[string]
 }
 
 // AdminListener returns a listener of the admin API. It closes connections beyond its
 // limit, and those of one source beyond its share.
 func AdminListener(inner net.Listener) net.Listener {
-	return &adminListener{inner, newPool(adminConnections, 0, 0), &strangers{open: map[netip.Prefix]int64{}}}
+	return &adminListener{Listener: inner, open: newPool(adminConnections, 0, 0)}
 }
 
 // Accept implements net.Listener.
@@ -349,7 +369,8 @@ func (l *adminListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.open.tryAcquire(1) {
-			if own := l.strangers.own(c, l.open); own != nil {
+			if own := own(c, l.open, &l.strangers, &l.owners); own != nil {
+				own.always = true
 				return own, nil
 			}
 		}
@@ -357,22 +378,39 @@ func (l *adminListener) Accept() (net.Conn, error) {
 	}
 }
 
-// recognise stops to count c as a stranger's.
-func (c *conn) recognise() {
-	if c.known.Swap(true) {
-		return
+// recognise counts c as a connection of owner, and no longer as a stranger's. It reports false,
+// and changes nothing, if owner has as many as it may.
+func (c *conn) recognise(owner string, most int64) bool {
+	c.owning.Lock()
+	defer c.owning.Unlock()
+	if c.known.Load() {
+		return true
 	}
-	if c.strangers != nil {
+	if owner != "" && c.owners != nil {
+		if !c.owners.enter(owner, most) {
+			return false
+		}
+		c.owner = owner
+	}
+	c.known.Store(true)
+	if c.strangers != nil && !c.always {
 		c.strangers.leave(c.source)
 	}
 	if c.newcomers != nil {
 		c.newcomers.release(c.source)
 	}
+	return true
 }
 
 func (c *conn) Close() error {
 	if !c.closed.Swap(true) {
-		c.recognise()
+		c.recognise("", 0) // no later request gives it an owner
+		if c.strangers != nil && c.always {
+			c.strangers.leave(c.source)
+		}
+		if c.owner != "" {
+			c.owners.leave(c.owner)
+		}
 		c.pool.release(1)
 	}
 	return c.Conn.Close()
@@ -420,11 +458,20 @@ func Refused(ctx context.Context) bool {
 	return ok && c.over
 }
 
-// Known says that the request of ctx was authenticated.
-func Known(ctx context.Context) {
-	if c, ok := stranger(ctx); ok {
-		c.recognise()
+// Known says that the request of ctx was authenticated by the key with the id owner. A key
+// has its share of the connections: for one beyond it Known returns a refusal of kind TooMany,
+// after whose answer the connection must be closed.
+func Known(ctx context.Context, owner string) error { return known(ctx, owner, math.MaxInt64) }
+
+// KnownAgent is Known for the key of an agent, of whose connections there are few.
+func KnownAgent(ctx context.Context, id string) error { return known(ctx, id, agentConnections) }
+
+func known(ctx context.Context, owner string, most int64) error {
+	c, ok := stranger(ctx)
+	if !ok || c.recognise(owner, min(most, shareOf(c.pool))) {
+		return nil
 	}
+	return tooMany(time.Second+rand.N(retrySpread), "too many connections with this key are open: use those again, or close some")
 }
 
 // Stranger reports whether no request of the connection has been authenticated.

@@ -207,7 +207,7 @@ func TestSlowHandshakesOfOneHostLeavePlacesToOthers(t *testing.T) {
 func TestOneHostCannotTakeAllConnections(t *testing.T) {
 	l := small()
 	l.Agents = 40
-	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = limit.Known(r.Context(), r.RemoteAddr) }))
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
 	for range 2 * l.Agents {
 		c, err := d.DialContext(t.Context(), "tcp", s.addr)
@@ -242,10 +242,64 @@ func TestOneHostCannotTakeAllConnections(t *testing.T) {
 	}
 }
 
+// A key has its share of the connections, and the key of an agent a few. What is beyond them is
+// answered, so that the client knows why.
+func TestOneKeyCannotTakeAllConnections(t *testing.T) {
+	for name, row := range map[string]struct {
+		known func(context.Context, string) error
+		want  int
+	}{
+		"a key of many agents": {limit.Known, 70},
+		"the key of an agent":  {limit.KnownAgent, 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := small()
+			l.Agents, l.Handshakes = 80, 40
+			s := serve(t, l, serverTLS(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if err := row.known(r.Context(), r.URL.Path); err != nil {
+					w.Header().Set("Connection", "close")
+					http.Error(w, err.Error(), http.StatusTooManyRequests)
+				}
+			}))
+			served := 0
+			ask := func(key string) string {
+				c, err := s.dial(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				if _, err := io.WriteString(c, "GET /"+key+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				answer := make([]byte, 400)
+				if _, err := io.ReadAtLeast(c, answer, 15); err != nil {
+					t.Fatal(err)
+				}
+				return string(answer[len("HTTP/1.1 "):][:3])
+			}
+			for range 78 {
+				switch got := ask("one"); got {
+				case "200":
+					served++
+				case "429":
+				default:
+					t.Fatalf("it is answered %s", got)
+				}
+			}
+			if served != row.want {
+				t.Errorf("one key has %d of %d connections, want %d", served, l.Agents, row.want)
+			}
+			if got := ask("another"); got != "200" {
+				t.Errorf("another key is answered %s", got)
+			}
+		})
+	}
+}
+
 func TestStrangersWithTLSAreBoundedByMemory(t *testing.T) {
 	l := small()
 	l.Agents, l.Handshakes = 400, 40
-	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { limit.Known(r.Context()) }))
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = limit.Known(r.Context(), r.RemoteAddr) }))
 	var secured atomic.Int64
 	for range 80 {
 		c := tls.Client(s.dialPlain(t, "127.0.0.2", ""), &tls.Config{InsecureSkipVerify: true})

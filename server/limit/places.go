@@ -49,17 +49,18 @@ func sourceOfIP(ip netip.Addr) netip.Prefix {
 // errQueueFull means that a source has more callers waiting than its share.
 var errQueueFull = errors.New("too many wait from one address")
 
-// places are a semaphore whose callers have sources. A source holds at most its share of
-// the places, and sources with waiting callers take turns, so that none waits behind the
-// crowd of another.
-type places struct {
+// places are a semaphore whose callers have sources: the network of an address, or the id of
+// a key. A source holds at most its share of the places, and sources with waiting callers
+// take turns, so that none waits behind the crowd of another.
+type places[K comparable] struct {
 	max, queue int
+	most       int // that one source may hold; 0: its share alone decides
 
 	mu      sync.Mutex
 	free    int
 	waiting int
-	sources map[netip.Prefix]*source // those that hold or wait
-	turns   list.List                // of *source with waiting callers, the next one first
+	sources map[K]*source // those that hold or wait
+	turns   list.List     // of *source with waiting callers, the next one first
 }
 
 type source struct {
@@ -69,12 +70,12 @@ type source struct {
 }
 
 // newPlaces returns n places for which at most queue callers wait.
-func newPlaces(n, queue int) *places {
-	return &places{max: n, queue: queue, free: n, sources: map[netip.Prefix]*source{}}
+func newPlaces[K comparable](n, queue int) *places[K] {
+	return &places[K]{max: n, queue: queue, free: n, sources: map[K]*source{}}
 }
 
 // acquire waits for a place until ctx ends. It fails at once if too many wait.
-func (p *places) acquire(ctx context.Context, from netip.Prefix) error {
+func (p *places[K]) acquire(ctx context.Context, from K) error {
 	p.mu.Lock()
 	s := p.sources[from]
 	if s == nil {
@@ -115,14 +116,31 @@ func (p *places) acquire(ctx context.Context, from netip.Prefix) error {
 	return ctx.Err()
 }
 
+// tryAcquire acquires a place if that needs no wait.
+func (p *places[K]) tryAcquire(from K) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sources[from]
+	if s == nil {
+		s = &source{}
+		p.sources[from] = s
+	}
+	if s.turn == nil && p.room(s) {
+		p.take(s)
+		return true
+	}
+	p.forget(from, s)
+	return false
+}
+
 // release returns a place of a source.
-func (p *places) release(from netip.Prefix) {
+func (p *places[K]) release(from K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.put(from, p.sources[from])
 }
 
-func (p *places) use() Use {
+func (p *places[K]) use() Use {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Use{Max: int64(p.max), Used: int64(p.max - p.free), Waiting: p.waiting}
@@ -131,15 +149,17 @@ func (p *places) use() Use {
 // The caller of these holds the lock.
 
 // room reports whether a source may have one more place.
-func (p *places) room(s *source) bool { return s.held < share*p.free }
+func (p *places[K]) room(s *source) bool {
+	return s.held < share*p.free && (p.most == 0 || s.held < p.most)
+}
 
-func (p *places) take(s *source) {
+func (p *places[K]) take(s *source) {
 	s.held++
 	p.free--
 }
 
 // put frees a place and gives out what is free then.
-func (p *places) put(from netip.Prefix, s *source) {
+func (p *places[K]) put(from K, s *source) {
 	s.held--
 	p.free++
 	p.forget(from, s)
@@ -158,7 +178,7 @@ func (p *places) put(from netip.Prefix, s *source) {
 	}
 }
 
-func (p *places) leaveQueue(s *source, place *list.Element) {
+func (p *places[K]) leaveQueue(s *source, place *list.Element) {
 	s.waiting.Remove(place)
 	p.waiting--
 	if s.waiting.Len() == 0 {
@@ -167,7 +187,7 @@ func (p *places) leaveQueue(s *source, place *list.Element) {
 	}
 }
 
-func (p *places) forget(from netip.Prefix, s *source) {
+func (p *places[K]) forget(from K, s *source) {
 	if s.held == 0 && s.turn == nil {
 		delete(p.sources, from)
 	}

@@ -32,7 +32,7 @@ func host(i int) netip.Prefix {
 }
 
 // hold acquires a place at once, or reports that it would have to wait.
-func hold(p *places, i int) bool {
+func hold(p *places[netip.Prefix], i int) bool {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	return p.acquire(ended, host(i)) == nil
@@ -40,7 +40,7 @@ func hold(p *places, i int) bool {
 
 func TestLoneSourceHasSevenEighthsAndLeavesTheRest(t *testing.T) {
 	t.Parallel()
-	p := newPlaces(64, 100)
+	p := newPlaces[netip.Prefix](64, 100)
 	held := 0
 	for hold(p, 1) {
 		held++
@@ -57,7 +57,7 @@ func TestLoneSourceHasSevenEighthsAndLeavesTheRest(t *testing.T) {
 
 func TestSourcesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(1, 100)
+		p := newPlaces[netip.Prefix](1, 100)
 		if !hold(p, 1) {
 			t.Fatal("the first place is not free")
 		}
@@ -83,7 +83,7 @@ func TestSourcesTakeTurns(t *testing.T) {
 
 func TestQueueIsSharedAmongSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(1, 8)
+		p := newPlaces[netip.Prefix](1, 8)
 		if !hold(p, 1) {
 			t.Fatal("the first place is not free")
 		}
@@ -123,7 +123,7 @@ func TestPlacesAreGivenToWhoeverHasRoom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {
 			n := rapid.IntRange(1, 9).Draw(rt, "places")
-			p := newPlaces(n, 1000)
+			p := newPlaces[netip.Prefix](n, 1000)
 			type caller struct {
 				from   int
 				cancel context.CancelFunc

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -36,6 +37,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/series"
+	"github.com/muster-fleet/muster/server/spec"
 	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -130,9 +132,9 @@ func (h *Handlers) routes() *gin.Engine {
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
 	e.GET(httpapi.PathReady, on(h.readyz))
-	e.POST("/api/v1/session", h.limited, h.apiVersion, on(h.logIn))
+	e.POST("/api/v1/session", h.apiVersion, on(h.logIn))
 
-	authed := e.Group("/", h.limited, h.authenticate, h.apiVersion, h.orders, h.audited)
+	authed := e.Group("/", h.authenticate, h.limited, h.apiVersion, h.orders, h.audited)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.DELETE("/api/v1/session", on(h.logOut))
@@ -179,7 +181,7 @@ func (h *Handlers) routes() *gin.Engine {
 	h.routeComponents(authed.Group("/api/v1"))
 
 	// The checks are in the order of Kibana.
-	fl := e.Group("/api/fleet", h.limited, h.authenticate, h.xsrf, h.apiVersion, h.orders, h.audited, h.checkQuery)
+	fl := e.Group("/api/fleet", h.authenticate, h.limited, h.xsrf, h.apiVersion, h.orders, h.audited, h.checkQuery)
 	h.routeInfra(fl)
 	h.routeSetup(fl)
 	fl.GET("/agent_status", on(h.agentStatus))
@@ -294,51 +296,93 @@ const (
 	expiresKey    = "expires"
 )
 
-// authenticate checks the Authorization header or, without one, the session cookie.
+// strangersBody is how long the server waits for the rest of a request that it has refused
+// and whose sender has no key.
+const strangersBody = time.Second
+
+// authenticate checks the Authorization header or, without one, the session cookie, before
+// anything else of the request is read.
 func (h *Handlers) authenticate(c *gin.Context) {
-	if headers := c.Request.Header.Values("Authorization"); len(headers) == 0 || len(headers) == 1 && headers[0] == "" {
-		if value, err := c.Cookie(sessionCookie); err == nil {
-			key, expires, err := h.Access.Session(c.Request.Context(), value)
-			if err != nil {
-				h.API.Fail(c, err)
-				return
-			}
-			c.Set(actorKey, key.Name)
-			c.Set(adminKeyKey, key)
-			c.Set(expiresKey, expires)
-			if err := checkXSRF(c); err != nil {
-				h.API.Fail(c, err)
-			}
-			return
-		}
-	}
-	cred, err := credential(c)
-	if err == nil {
-		var key fleet.AdminKey
-		key, err = h.Access.Authenticate(c.Request.Context(), cred, c.Request.RemoteAddr)
-		c.Set(actorKey, key.Name)
-		c.Set(adminKeyKey, key)
+	ctx := c.Request.Context()
+	err := h.Limits.AsStranger(ctx, c.Request.RemoteAddr, limit.Admin, func() error { return h.caller(c) })
+	if err != nil {
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(strangersBody))
+	} else if err = limit.Known(ctx, callersKey(c).ID); err != nil {
+		c.Header("Connection", "close")
+	} else if _, ok := c.Get(expiresKey); ok {
+		err = checkXSRF(c)
 	}
 	if err != nil {
 		h.API.Fail(c, err)
 	}
 }
 
-// unlimited are the routes whose requests last for minutes and mostly wait.
-var unlimited = []string{"/api/v1/events", "/api/v1/packages/:file", "/api/fleet/agents/files/:fileId/:fileName"}
+// caller finds out whose request it is.
+func (h *Handlers) caller(c *gin.Context) error {
+	ctx := c.Request.Context()
+	if headers := c.Request.Header.Values("Authorization"); len(headers) == 0 || len(headers) == 1 && headers[0] == "" {
+		if value, err := c.Cookie(sessionCookie); err == nil {
+			key, expires, err := h.Access.Session(ctx, value)
+			if err == nil {
+				c.Set(actorKey, key.Name)
+				c.Set(adminKeyKey, key)
+				c.Set(expiresKey, expires)
+			}
+			return err
+		}
+	}
+	cred, err := credential(c)
+	if err != nil {
+		return err
+	}
+	key, err := h.Access.Authenticate(ctx, cred, c.Request.RemoteAddr)
+	if err == nil {
+		c.Set(actorKey, key.Name)
+		c.Set(adminKeyKey, key)
+	}
+	return err
+}
 
-// limited bounds how many requests run at the same time, authenticated or not.
+// transfers are the routes whose requests last for minutes and mostly wait. Their handlers read
+// the body, if there is one.
+var transfers = []string{"/api/v1/events", "/api/v1/packages/:file", "/api/fleet/agents/files/:fileId/:fileName"}
+
+// limited admits a request that is authenticated: it reads the body, and then bounds how many
+// requests run at the same time.
 func (h *Handlers) limited(c *gin.Context) {
-	if slices.Contains(unlimited, c.FullPath()) {
+	ctx, key := c.Request.Context(), callersKey(c).ID
+	if slices.Contains(transfers, c.FullPath()) {
+		leave, err := h.Limits.EnterTransfer(ctx, key)
+		if err != nil {
+			h.API.Fail(c, err)
+			return
+		}
+		defer leave()
+		c.Next()
 		return
 	}
-	leave, err := h.Limits.EnterAdmin(c.Request.Context())
+	r, err := h.Limits.EnterAdmin(ctx, c.Request, key, longestBody)
 	if err != nil {
 		h.API.Fail(c, err)
 		return
 	}
-	defer leave()
+	c.Request = r
+	defer limit.Done(r.Context())
 	c.Next()
+}
+
+// stranger reads the body of a request whose sender has no key, and calls f with it.
+func (h *Handlers) stranger(c *gin.Context, maxBody int64, f func() error) error {
+	httpapi.PaceBody(c)
+	r, err := h.Limits.EnterStranger(c.Request, maxBody)
+	if err != nil {
+		c.Header("Connection", "close")
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(strangersBody))
+		return err
+	}
+	c.Request = r
+	defer limit.Done(r.Context())
+	return f()
 }
 
 // xsrf requires the header that Kibana requires: a page of another origin cannot set it.
@@ -379,8 +423,12 @@ func callersKey(c *gin.Context) fleet.AdminKey {
 	return k.(fleet.AdminKey)
 }
 
-// maxBody bounds a JSON request: 10,000 agent ids of 40 bytes fit twice.
-const maxBody = 1 << 20
+const (
+	// maxBody bounds a JSON request: 10,000 agent ids of 40 bytes fit twice.
+	maxBody = 1 << 20
+	// longestBody is that of the route with the longest.
+	longestBody = max(maxBody, maxTrustUpload, maxPolicyBody, spec.MaxDocument)
+)
 
 // decode refuses unknown keys, as Kibana does: one that is ignored changes what is done.
 func decode(c *gin.Context, v any) error { return httpapi.DecodeStrict(c, maxBody, v) }
@@ -398,6 +446,12 @@ func decodeOptional(c *gin.Context, v any) error {
 const maxLogIn = 4 << 10
 
 func (h *Handlers) logIn(c *gin.Context) error {
+	return h.stranger(c, maxLogIn, func() error {
+		return h.Limits.AsStranger(c.Request.Context(), c.Request.RemoteAddr, limit.Admin, func() error { return h.openSession(c) })
+	})
+}
+
+func (h *Handlers) openSession(c *gin.Context) error {
 	var req adminapi.LogInRequest
 	if err := httpapi.Decode(c, maxLogIn, &req); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -55,6 +56,8 @@ const (
 	// maxReview bounds a ConversionReview, which is read before its sender is known. An API server
 	// sends up to 500 objects of a list at once, which have some kilobytes each.
 	maxReview = 8 << 20
+	// reviewTimeout bounds the answer: a Kubernetes API server waits for half a minute at most.
+	reviewTimeout = 30 * time.Second
 )
 
 // apiVersionOf reads in which version of the API the answer is to be.
@@ -291,15 +294,21 @@ func (h *Handlers) exportFleets(c *gin.Context) error {
 }
 
 func (h *Handlers) convertFleets(c *gin.Context) error {
-	return h.Limits.Review(c.Request.Context(), c.Request.RemoteAddr, func() error {
+	return h.stranger(c, maxReview, func() error {
 		body, err := httpapi.ReadBody(c, maxReview)
 		if err != nil {
 			return err
 		}
-		answer, err := conversion.Convert(body)
+		var answer []byte
+		err = h.Limits.Review(c.Request.Context(), c.Request.RemoteAddr, func() (err error) {
+			answer, err = conversion.Convert(body)
+			return err
+		})
 		if err != nil {
 			return err
 		}
+		// After the place is free again: a slow reader keeps only its share of the memory.
+		_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(reviewTimeout))
 		c.Data(http.StatusOK, "application/json", answer)
 		return nil
 	})

@@ -100,13 +100,22 @@ func (h *Handlers) limited(f func(*gin.Context) error) gin.HandlerFunc {
 	})
 }
 
-// authenticate calls check, which looks up the request's credential in the store, and
-// remembers its connection if that is valid.
+// authenticate calls check, which looks up the request's credential in the store.
 func (h *Handlers) authenticate(c *gin.Context, k limit.Kind, check func(context.Context) error) error {
 	ctx := c.Request.Context()
-	err := h.Limits.AsStranger(ctx, c.Request.RemoteAddr, k, func() error { return check(ctx) })
-	if err == nil {
-		limit.Known(ctx)
+	return h.Limits.AsStranger(ctx, c.Request.RemoteAddr, k, func() error { return check(ctx) })
+}
+
+// knownAgent says that the request was authenticated as that of an agent. It closes the
+// connection if the agent has too many.
+func knownAgent(c *gin.Context, id string) error {
+	return closing(c, limit.KnownAgent(c.Request.Context(), id))
+}
+
+// closing closes the connection of a request with the answer, if err is not nil.
+func closing(c *gin.Context, err error) error {
+	if err != nil {
+		c.Header("Connection", "close")
 	}
 	return err
 }
@@ -162,8 +171,9 @@ func (h *Handlers) enrollmentKey(c *gin.Context, k limit.Kind) (key fleet.Enroll
 	})
 	if err != nil {
 		h.Health.Failed(err)
+		return key, err
 	}
-	return key, err
+	return key, closing(c, limit.Known(c.Request.Context(), key.ID))
 }
 
 func (h *Handlers) enroll(c *gin.Context) error {
@@ -220,6 +230,9 @@ func (h *Handlers) agent(c *gin.Context, k limit.Kind) (a fleet.Agent, err error
 		a, err = h.readAgent(ctx, cred, c.Param("id"))
 		return err
 	})
+	if err == nil {
+		err = knownAgent(c, a.ID)
+	}
 	return a, err
 }
 
@@ -250,10 +263,7 @@ func (h *Handlers) readAgent(ctx context.Context, cred fleet.Credential, id stri
 // cached reports whether the key is that of the agent in the path, without the store.
 func (h *Handlers) cached(c *gin.Context, key fleet.Credential) bool {
 	id, ok := h.Cache.Authenticated(key)
-	if ok = ok && id == c.Param("id"); ok {
-		limit.Known(c.Request.Context())
-	}
-	return ok
+	return ok && id == c.Param("id") && limit.KnownAgent(c.Request.Context(), id) == nil
 }
 
 func (h *Handlers) checkin(c *gin.Context) error {
@@ -477,6 +487,9 @@ func (h *Handlers) watcher(c *gin.Context) (a fleet.Agent, err error) {
 		a, err = h.readWatched(ctx, cred, c.Param("id"))
 		return err
 	})
+	if err == nil {
+		err = knownAgent(c, a.ID)
+	}
 	return a, err
 }
 
@@ -546,9 +559,12 @@ func (h *Handlers) artifact(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := h.Cache.Authenticated(key); ok {
-		limit.Known(c.Request.Context())
-	} else if _, err := h.agent(c, limit.Download); err != nil {
+	if id, ok := h.Cache.Authenticated(key); ok {
+		err = knownAgent(c, id)
+	} else {
+		_, err = h.agent(c, limit.Download)
+	}
+	if err != nil {
 		return err
 	}
 	if err := h.enter(c, limit.Download, 0); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -82,9 +81,6 @@ func (h *Handlers) beginUpload(c *gin.Context) error {
 	return nil
 }
 
-// chunkTimeout bounds the transfer of one chunk: 4 MiB at 18 kB/s.
-const chunkTimeout = 4 * time.Minute
-
 func (h *Handlers) uploadChunk(c *gin.Context) error {
 	a, err := h.agent(c, limit.Report)
 	if err != nil {
@@ -111,12 +107,12 @@ func (h *Handlers) uploadChunk(c *gin.Context) error {
 		return err
 	}
 	// Before the body is read, so that chunks leave memory for check-ins.
-	leave, err := h.Limits.EnterUpload(ctx)
+	leave, err := h.Limits.EnterUpload(ctx, a.ID)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(chunkTimeout))
+	httpapi.PaceBody(c)
 	if err := h.enter(c, limit.Report, agentapi.ChunkSize); err != nil {
 		return err
 	}
