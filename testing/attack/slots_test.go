@@ -147,7 +147,7 @@ func TestUnfinishedRequestsOfOperatorsHoldNoSlot(t *testing.T) {
 
 // An agent begins to send chunks on many connections, and stops. Another agent can send its file.
 func TestUnfinishedChunksOfOneAgentLeaveOthersSlots(t *testing.T) {
-	s := apptest.Start(t)
+	s := apptest.Start(t, func(o *app.Options) { o.Config.Limits.MemoryBytes = 256 << 20 })
 	chunk := []byte("PK\x03\x04 not a whole archive")
 	sum := sha256.Sum256(chunk)
 	digest := hex.EncodeToString(sum[:])
