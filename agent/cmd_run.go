@@ -52,6 +52,7 @@ func run(ctx context.Context, top string) error {
 	if err != nil {
 		return err
 	}
+	defer daemon.LogCrashes(top)()
 	err = daemon.Agent{Options: options}.Run(ctx)
 	return errors.Join(err, log.Close())
 }

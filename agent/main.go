@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(installCommand(), enrollCommand(), runCommand(), containerCommand(), unitsCommand(), statusCommand(), doctorCommand(), componentsCommand(), diagnosticsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(), uninstallCommand(), versionCommand())
+	root.AddCommand(installCommand(), enrollCommand(), runCommand(), checkStartCommand(), containerCommand(), unitsCommand(), statusCommand(), doctorCommand(), componentsCommand(), diagnosticsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(), uninstallCommand(), versionCommand())
 	return root
 }
 

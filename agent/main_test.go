@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/testing/flaghelp"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -74,5 +76,36 @@ func TestUpgradeOfAComponentIsSaidInWords(t *testing.T) {
 	}
 	if got := workloadUpgrade(nil); got != "" {
 		t.Errorf("without an upgrade a list says %q", got)
+	}
+}
+
+// The agent that upgrades to this version, and a watcher, tell by the exit status what the host has to
+// mend.
+func TestCheckStartNamesFileAndLine(t *testing.T) {
+	for text, row := range map[string]struct {
+		code int
+		says string
+	}{
+		"":                           {0, ""},
+		"log: {level: debug}\n":      {0, ""},
+		"log:\n\tlevel: debug\n":     {probe.ExitSettings, "agent.yml: line 2: "},
+		"log: {}\ncolour: red\n":     {probe.ExitSettings, "agent.yml: line 2: key colour is not known"},
+		"upgrade: {keep: {staged: 0": {probe.ExitSettings, "agent.yml: line 1: "},
+	} {
+		top := t.TempDir()
+		if err := os.WriteFile(filepath.Join(top, layout.ConfigFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out := runCommandLine(t, probe.CheckStartCommand, "--top", top)
+		if code != row.code || !strings.Contains(out, row.says) || row.says == "" && out != "" {
+			t.Errorf("%q: exits with %d, says %q; want %d, %q", text, code, out, row.code, row.says)
+		}
+	}
+	top := t.TempDir()
+	if err := os.WriteFile(filepath.Join(top, layout.IdentityFile), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := runCommandLine(t, probe.CheckStartCommand, "--top", top); code != probe.ExitSettings || !strings.Contains(out, "enrol this host again") {
+		t.Errorf("a damaged identity: exits with %d, says %q", code, out)
 	}
 }

@@ -195,10 +195,15 @@ func Default() Config {
 	}
 }
 
+const opConfig = "configuration"
+
 // Load reads the configuration of the host under top. A missing file means the defaults.
 func Load(d disk.Disk, top string) (Config, error) {
-	path := layout.Path(top, layout.ConfigFile)
-	data, err := d.ReadFile("configuration", path)
+	return load(d, layout.Path(top, layout.ConfigFile))
+}
+
+func load(d disk.Disk, path string) (Config, error) {
+	data, err := d.ReadFile(opConfig, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Default(), nil
 	}
@@ -206,6 +211,40 @@ func Load(d disk.Disk, top string) (Config, error) {
 		return Config{}, err
 	}
 	return Parse(path, data)
+}
+
+// Effective returns the configuration that an agent runs with: that of the file or, if the file is
+// not valid, the last one that [KeepGood] has kept, or else the defaults. problem is why the file is not
+// used, or nil. A host must not leave the fleet because of a typing error.
+func Effective(d disk.Disk, top string) (c Config, problem error) {
+	c, problem = Load(d, top)
+	if problem == nil {
+		return c, nil
+	}
+	c, err := load(d, layout.Path(top, layout.GoodConfigFile))
+	if err != nil { // another version has kept it
+		c = Default()
+	}
+	return c, problem
+}
+
+// KeepGood keeps the file for [Effective] if it is valid.
+func KeepGood(d disk.Disk, top string) error {
+	path, good := layout.Path(top, layout.ConfigFile), layout.Path(top, layout.GoodConfigFile)
+	data, err := d.ReadFile(opConfig, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.Remove(opConfig, good)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := Parse(path, data); err != nil {
+		return nil //nolint:nilerror // the last valid one stays
+	}
+	if kept, err := d.ReadFile(opConfig, good); err == nil && bytes.Equal(kept, data) {
+		return nil
+	}
+	return disk.WriteFile(d, opConfig, good, data, 0o600)
 }
 
 // Parse parses data over the defaults. name is the file's name for errors, which name

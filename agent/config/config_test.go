@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -71,5 +73,55 @@ func TestSizesHaveUnits(t *testing.T) {
 		if got := c.Upgrade.Limits().Bytes; err != nil || got != want {
 			t.Errorf("%s is %d bytes, %v; want %d", text, got, err, want)
 		}
+	}
+}
+
+// A host whose file is broken goes on with what it has read last, and says what is wrong.
+func TestEffectiveConfigurationOfABrokenFile(t *testing.T) {
+	const good, broken = "log: {level: debug}\n", "log:\n\tlevel: info\n"
+	debug := Default()
+	debug.Log.Level = -4
+	for _, row := range []struct {
+		name  string
+		files []string // in the order in which agents start with them
+		want  Config
+		says  string
+	}{
+		{"no file", nil, Default(), ""},
+		{"a valid file", []string{good}, debug, ""},
+		{"a tab, after a valid file", []string{good, broken}, debug, "agent.yml: line 2: "},
+		{"an unknown key, after a valid file", []string{good, "log: {level: debug}\ncolour: red\n"}, debug, "agent.yml: line 2: key colour is not known"},
+		{"a value out of range, after a valid file", []string{good, "checkin: {poll_timeout: 1s}\n"}, debug, "agent.yml: line 1: checkin.poll_timeout"},
+		{"broken from the first start on", []string{broken}, Default(), "agent.yml: line 2: "},
+		{"broken twice", []string{good, broken, "colour: red\n"}, debug, "agent.yml: line 1: key colour"},
+		{"corrected", []string{good, broken, "\n"}, Default(), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			top := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(top, "data"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var got Config
+			var problem error
+			start := func() {
+				got, problem = Effective(disk.OS{}, top)
+				if err := KeepGood(disk.OS{}, top); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start()
+			for _, text := range row.files {
+				if err := os.WriteFile(filepath.Join(top, "agent.yml"), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				start()
+			}
+			if !reflect.DeepEqual(got, row.want) {
+				t.Errorf("it runs with %+v, want %+v", got, row.want)
+			}
+			if (problem != nil) != (row.says != "") || problem != nil && !strings.Contains(problem.Error(), row.says) {
+				t.Errorf("the problem is %v, want %q", problem, row.says)
+			}
+		})
 	}
 }

@@ -88,6 +88,9 @@ type Options struct {
 	// Startable returns an error if an agent's program does not start; nil skips
 	// the check.
 	Startable func(ctx context.Context, program string) error
+	// CheckStart asks an agent's program whether it would start under Top; nil skips the check.
+	// See [upgrade.Programs.CheckStart].
+	CheckStart func(ctx context.Context, program, top string) error
 	// Exec replaces this process by the version the pointer leads to. It returns
 	// only if that fails. A test's Exec returns nil; then Run returns ErrReplaced.
 	Exec func() error
@@ -149,6 +152,9 @@ type daemon struct {
 	versions  []probe.Version
 	rollbacks []probe.Rollback
 
+	// settings is whether the configuration on the disk is valid; see checkSettings.
+	settings settingsCheck
+
 	// stages has the stage that was accepted and does not run yet.
 	stages chan upgrade.Request
 	// componentStages are those of components, likewise.
@@ -199,6 +205,7 @@ func (a Agent) build() (*daemon, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	d.versions = []probe.Version{d.runningVersion()}
+	d.checkSettings()
 	agentID := ""
 	if o.Identity != nil {
 		agentID = o.Identity.AgentID
@@ -271,6 +278,7 @@ func (d *daemon) buildExecutor() {
 	d.executor = &upgrade.Executor{
 		Disk: d.Disk, Top: d.Top, Links: d.Links, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
+		CheckStart: d.CheckStart, ReadsStart: func() error { return CheckStart(d.Disk, d.Top) },
 		Sources: d.sources(), Keep: d.Config.Upgrade.Limits(),
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
 		PolicySource: func() string { return d.queue.Settings().SourceURI },

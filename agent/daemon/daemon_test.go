@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -363,7 +364,21 @@ func TestRollbackIsReportedUntilTheNextUpgrade(t *testing.T) {
 	if a := m.ack("a2"); !strings.Contains(a.Error, "failed here before") {
 		t.Errorf("ack %+v", a)
 	}
+
 	m.lastIs("the refusal is reported", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeFailed })
+
+	// A version that the host itself has kept from running may be tried again.
+	m.publish("1.3.0")
+	for i, code := range []handoff.ReasonCode{handoff.ReasonSettings, handoff.ReasonUnwritable, handoff.ReasonManual} {
+		m.server.Upgrade(fmt.Sprint("b", i), "1.3.0")
+		m.lastIs("1.3.0 is watched", func(c fakeserver.Checkin) bool {
+			return c.UserAgent == "Elastic Agent v1.3.0" && state(c) == agentapi.UpgradeWatching
+		})
+		m.end(handoff.RolledBack, &handoff.Reason{Code: code, Text: "The host."})
+		m.lastIs("the rollback is reported", func(c fakeserver.Checkin) bool {
+			return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeRollback && c.UpgradeDetails.Metadata.ReasonCode == string(code)
+		})
+	}
 }
 
 func TestAgentContinuesIfReexecFails(t *testing.T) {
@@ -536,4 +551,40 @@ func TestAgentIsNotIdleBeforeTheServerHasAnsweredItsResults(t *testing.T) {
 	}
 	close(refuse)
 	m.ack("a1")
+}
+
+// A file that is broken while the agent runs, or when it starts, is named in the next check-in, and no
+// longer once it is corrected.
+func TestBrokenConfigurationIsReported(t *testing.T) {
+	m := newMachine(t)
+	file := layout.Path(m.top, layout.ConfigFile)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkin := func(what, status, says string) {
+		t.Helper()
+		m.stop() // which makes the agent check in again
+		m.start()
+		m.lastIs(what, func(c fakeserver.Checkin) bool { return c.Status == status && strings.Contains(c.Message, says) })
+	}
+	m.publish("1.1.0")
+	m.start()
+	m.lastIs("it is healthy", func(c fakeserver.Checkin) bool { return c.Status == "online" })
+	write("log: {level: info}\ncolour: red\n")
+	m.server.Upgrade("a1", "1.1.0")
+	if a := m.ack("a1"); !strings.Contains(a.Error, "agent.yml: line 2: key colour is not known") {
+		t.Errorf("the upgrade ends with %q", a.Error)
+	}
+	m.lastIs("the running agent names file and line", func(c fakeserver.Checkin) bool {
+		return c.Status == "degraded" && strings.Contains(c.Message, "agent.yml: line 2: key colour is not known") &&
+			c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.ReasonSettings
+	})
+	checkin("so it does after a restart", "degraded", "agent.yml: line 2: key colour is not known")
+	write("log: {level: info}\n")
+	checkin("it is well again", "online", "")
+	m.server.Upgrade("a2", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeWatching })
 }

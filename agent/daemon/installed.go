@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -87,15 +89,17 @@ func developmentVersion(compiled string) handoff.Install {
 // returned log after Run.
 func Installed(top, compiled string) (Options, io.Closer, error) {
 	d := disk.OS{}
-	cfg, err := config.Load(d, top)
-	if err != nil {
-		return Options{}, nil, err
-	}
+	cfg, problem := config.Effective(d, top)
 	level := &slog.LevelVar{}
 	level.Set(cfg.Log.Level)
 	log, closer, err := openLog(d, top, level)
 	if err != nil {
 		return Options{}, nil, err
+	}
+	if problem != nil {
+		log.Error("the configuration is not valid: the agent runs with the last valid one, or the defaults", "error", problem)
+	} else if err := config.KeepGood(d, top); err != nil {
+		log.Warn("the configuration was not kept for a start at which it is not valid", "error", err)
 	}
 	o, err := installed(d, top, compiled, cfg, log)
 	o.Level = level
@@ -124,7 +128,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	o := Options{
 		Top: top, Links: roots.Links, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
-		Lock: FileLock, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
+		Lock: FileLock, Startable: upgrade.Programs{}.Startable, CheckStart: upgrade.Programs{}.CheckStart, Reap: upgrade.Reap, Log: log,
 		Exec: func() error { return reexec(layout.Path(top, layout.AgentLink)) },
 	}
 	if cfg.Host.Name != "" {
@@ -144,38 +148,67 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	return o, err
 }
 
-// enrolled fills in the fields that depend on the enrolment, if the host is enrolled.
-func (o *Options) enrolled() error {
-	id, err := identity.Load(o.Disk, o.Top)
-	if errors.Is(err, identity.ErrNotEnrolled) {
-		return nil
-	}
+// CheckStart reads what an agent of this version reads when it starts, and returns an error if it
+// would not start, or would not use the configuration.
+func CheckStart(d disk.Disk, top string) error {
+	cfg, err := config.Load(d, top)
 	if err != nil {
 		return err
 	}
-	o.Identity = id
-	server := id.ServerURL
-	if o.Config.Server.URL != "" {
-		server = o.Config.Server.URL
+	e, err := readEnrolment(d, top, cfg)
+	if e != nil {
+		e.link.Client().CloseIdleConnections()
 	}
-	if o.Switch, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(server); err != nil {
-		return err
+	return err
+}
+
+// enrolment is what the agent reads of its enrolment.
+type enrolment struct {
+	id     *identity.Identity
+	server string
+	link   *gateway.Switch
+	pinned bool
+	ring   trust.Keyring // if no root is pinned
+}
+
+// readEnrolment returns nil if the host is not enrolled.
+func readEnrolment(d disk.Disk, top string, cfg config.Config) (*enrolment, error) {
+	id, err := identity.Load(d, top)
+	if errors.Is(err, identity.ErrNotEnrolled) {
+		return nil, nil
 	}
-	o.HTTP = o.Switch.Client()
-	o.Muster = followServer(o.Disk, o.Top, server, o.Log)
-	dir := layout.Path(o.Top, layout.TrustDir)
+	if err != nil {
+		return nil, err
+	}
+	e := &enrolment{id: id, server: cmp.Or(cfg.Server.URL, id.ServerURL)}
+	if e.link, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(e.server); err != nil {
+		return nil, err
+	}
 	// A pinned root that cannot be read takes precedence too: it refuses upgrades
 	// with that error, and the keys do not replace it.
-	if pinned, err := tuf.Pinned(o.Disk, dir); pinned || err != nil {
-		o.Trust = PinnedTrust(o.Disk, dir, &gateway.Client{HTTP: o.HTTP, URL: server}, o.Log)
-		return nil
+	if e.pinned, err = tuf.Pinned(d, layout.Path(top, layout.TrustDir)); e.pinned || err != nil {
+		e.pinned = true
+		return e, nil
 	}
-	ring, err := trust.ParseKeyring(id.TrustedKeys)
-	if err != nil {
-		return fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-root", err)
+	if e.ring, err = trust.ParseKeyring(id.TrustedKeys); err != nil {
+		return nil, fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-root", err)
 	}
-	if len(ring) > 0 {
-		o.Trust = ring
+	return e, nil
+}
+
+// enrolled fills in the fields that depend on the enrolment, if the host is enrolled.
+func (o *Options) enrolled() error {
+	e, err := readEnrolment(o.Disk, o.Top, o.Config)
+	if e == nil || err != nil {
+		return err
+	}
+	o.Identity, o.Switch, o.HTTP = e.id, e.link, e.link.Client()
+	o.Muster = followServer(o.Disk, o.Top, e.server, o.Log)
+	switch {
+	case e.pinned:
+		o.Trust = PinnedTrust(o.Disk, layout.Path(o.Top, layout.TrustDir), &gateway.Client{HTTP: o.HTTP, URL: e.server}, o.Log)
+	case len(e.ring) > 0:
+		o.Trust = e.ring
 	}
 	return nil
 }
@@ -230,6 +263,25 @@ func openLog(d disk.Disk, top string, level slog.Leveler) (*slog.Logger, io.Clos
 		out = io.MultiWriter(ignoreErrors{os.Stderr}, file)
 	}
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), file, nil
+}
+
+// LogCrashes also writes the trace of a panic to the log until undo is called. The watcher quotes it,
+// and not every service manager keeps standard error.
+func LogCrashes(top string) (undo func()) {
+	name := layout.Path(top, layout.AgentLogFile)
+	undo = func() {}
+	if sameFile(os.Stderr, name) {
+		return undo
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return undo // it is on standard error
+	}
+	defer f.Close() // the runtime has its own copy
+	if debug.SetCrashOutput(f, debug.CrashOptions{}) == nil {
+		undo = func() { _ = debug.SetCrashOutput(nil, debug.CrashOptions{}) }
+	}
+	return undo
 }
 
 // ignoreErrors ignores write errors, so that a closed standard error does not stop the

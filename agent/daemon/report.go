@@ -3,13 +3,17 @@ package daemon
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -99,16 +103,58 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 // self returns the state of the agent without its components. A server that cannot be
 // reached does not change it, since that is no fault of this version.
 func (d *daemon) self() (probe.State, string) {
+	d.mu.Lock()
+	problem := d.settings.problem
+	d.mu.Unlock()
 	switch {
 	case d.Identity == nil:
 		return probe.Degraded, "this host is not enrolled"
 	case d.queue.Unenrolled():
 		return probe.Degraded, "the server has unenrolled this agent"
+	case problem != nil:
+		return probe.Degraded, fmt.Sprintf("%.*s: the agent goes on with the configuration that it read last; correct the file and restart the agent", maxProblem, problem.Error())
 	case d.Identity.EnrolledElsewhere(d.Host.ID):
 		// Not degraded: a machine that has got a new id is well.
 		return probe.Healthy, "this machine has another id than the one it was enrolled on: if it is a copy, run muster-agent enroll and restart the agent; otherwise set host.on_new_machine_id: accept in agent.yml"
 	}
 	return probe.Healthy, ""
+}
+
+// maxProblem bounds what a message quotes of an error, in bytes: a file may have many errors.
+const maxProblem = 500
+
+// settingsCheck is the last check of the configuration on the disk.
+type settingsCheck struct {
+	file    fs.FileInfo // nil: there was none
+	problem error
+}
+
+// checkSettings reads the configuration again if its file has changed. It takes effect at the next
+// start; until then somebody can correct it.
+func (d *daemon) checkSettings() {
+	file, err := disk.Stat(d.Disk, opReport, layout.Path(d.Top, layout.ConfigFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return // nothing new is known
+	}
+	d.mu.Lock()
+	last := d.settings.file
+	d.mu.Unlock()
+	if err != nil {
+		file = nil
+	}
+	if file != nil && last != nil && file.ModTime().Equal(last.ModTime()) && file.Size() == last.Size() {
+		return
+	}
+	check := settingsCheck{file: file}
+	if file != nil {
+		_, check.problem = config.Load(d.Disk, d.Top)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if check.problem != nil && (d.settings.problem == nil || check.problem.Error() != d.settings.problem.Error()) {
+		d.log.Error("the configuration on the disk is not valid; the agent goes on with the one that it read last", "error", check.problem)
+	}
+	d.settings = check
 }
 
 // rank orders states from good to bad.
@@ -138,6 +184,7 @@ func worst(state probe.State, message string, components []probe.Component) (pro
 
 // report returns the next check-in.
 func (d *daemon) report() agentapi.CheckinRequest {
+	d.checkSettings()
 	h, components := d.health(), d.workloads.Reports()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),

@@ -172,7 +172,7 @@ func (d *daemon) recoverRollback(o *handoff.Outcome) bool {
 		text = "version " + version + " failed, and the rollback failed too: " + reason.Text
 		state = agentapi.UpgradeFailed
 	}
-	if reason.Code != handoff.ReasonManual {
+	if agentapi.IsFault(string(reason.Code)) {
 		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Archive: o.Archive, Reason: reason.Text, At: o.At})
 		if err != nil {
 			d.log.Warn("a version that failed here was not remembered", "version", version, "error", err)

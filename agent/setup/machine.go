@@ -36,10 +36,7 @@ func (m Machine) Follow(ctx context.Context) error {
 		id.MachineID = m.Host.ID
 		return identity.Save(m.Disk, m.Top, *id)
 	}
-	cfg, err := config.Load(m.Disk, m.Top)
-	if err != nil {
-		return nil //nolint:nilerror // as above
-	}
+	cfg, _ := config.Effective(m.Disk, m.Top) // the daemon reports the problem
 	switch cfg.Host.OnNewMachineID {
 	case config.AcceptNewMachine:
 		m.Log.Info("this machine has another id than the one it was enrolled on; it is taken for the same", "enrolled_on", id.MachineID, "machine", m.Host.ID)

@@ -62,6 +62,13 @@ func (w *work) refuse() error {
 	if w.Running.Home == "" {
 		return errors.New("this is a development build, not an installed version: run muster-agent install first")
 	}
+	if !r.Stage && w.ReadsStart != nil {
+		// A running agent does not notice a file that was changed. The new version would, and after
+		// it the one that is put back.
+		if err := w.ReadsStart(); err != nil {
+			return fmt.Errorf("%w: %w", ErrSettings, err)
+		}
+	}
 	if r.Rollback {
 		return nil
 	}

@@ -3,10 +3,12 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -347,4 +349,76 @@ func (c cancelling) MarkerVersion(ctx context.Context, _ string) (int, error) {
 
 func (c cancelling) Start(context.Context, string, string) (Watcher, error) {
 	return nil, errors.New("never asked")
+}
+
+// What the next start reads is checked before anything is downloaded, by this version, and before
+// anything is switched, by the version that would start.
+func TestUpgradeIsRefusedWhileTheNextStartWouldFail(t *testing.T) {
+	const tab = "/opt/muster/agent.yml: line 2: found character that cannot start any token"
+	for _, row := range []struct {
+		name       string
+		own, other error // what this version and the new one say
+		request    func(*Request)
+		refused    bool
+		downloads  bool
+	}{
+		{name: "both can read it", downloads: true},
+		{name: "this version cannot", own: errors.New(tab), refused: true},
+		{name: "this version cannot, and the order is forced", own: errors.New(tab), request: func(r *Request) { r.Force = true }, refused: true},
+		{name: "this version cannot, and the order is a rollback", own: errors.New(tab), request: func(r *Request) { r.Rollback, r.Version = true, "0.9.0" }, refused: true},
+		{name: "the new version cannot", other: fmt.Errorf("%w: %s", ErrSettings, tab), refused: true, downloads: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newSource(t)
+			s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+			h := newHost(t, s, disk.OS{})
+			h.keep(t, s, "0.9.0", "cccccc")
+			h.executor.ReadsStart = func() error { return row.own }
+			asked := ""
+			h.executor.CheckStart = func(_ context.Context, program, top string) error {
+				asked = program
+				if top != h.top {
+					t.Errorf("the program is asked about %s", top)
+				}
+				return row.other
+			}
+			before := h.tree(t)
+			r := wanted
+			if row.request != nil {
+				row.request(&r)
+			}
+			err := h.executor.Upgrade(context.Background(), r)
+			downloaded := slices.ContainsFunc(h.reports, func(u agentapi.UpgradeDetails) bool { return u.State == agentapi.UpgradeDownloading })
+			if downloaded != row.downloads {
+				t.Errorf("downloaded: %v, want %v", downloaded, row.downloads)
+			}
+			if !row.refused {
+				if err != nil || !strings.Contains(asked, "data/muster-agent-1.1.0-bbbbbb/") {
+					t.Errorf("error %v; asked was %q, want the new version's program", err, asked)
+				}
+				return
+			}
+			var f *Failure
+			if !errors.As(err, &f) || !errors.Is(err, ErrSettings) || f.Transient || reasonCode(f.Err) != agentapi.ReasonSettings || !strings.Contains(err.Error(), tab) {
+				t.Errorf("the refusal is %v, transient %v, code %q", err, f != nil && f.Transient, reasonCode(err))
+			}
+			if !row.downloads {
+				sameTree(t, before, h.tree(t))
+			}
+			if h.watchers.started != h.watchers.stopped {
+				t.Errorf("%d watchers were started, %d stopped", h.watchers.started, h.watchers.stopped)
+			}
+		})
+	}
+	t.Run("a stage starts nothing", func(t *testing.T) {
+		s := newSource(t)
+		s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+		h := newHost(t, s, disk.OS{})
+		h.executor.ReadsStart = func() error { return errors.New(tab) }
+		r := wanted
+		r.Stage = true
+		if err := h.executor.Stage(context.Background(), r); err != nil {
+			t.Error(err)
+		}
+	})
 }

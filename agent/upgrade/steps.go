@@ -432,6 +432,13 @@ func (w *work) startWatcher(ctx context.Context) error {
 	if err := w.executable(w.j.To.Home, agentName); err != nil {
 		return err
 	}
+	if w.CheckStart != nil {
+		check, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+		defer cancel()
+		if err := w.CheckStart(check, w.path(path.Join(w.j.To.Home, agentName)), w.Top); err != nil {
+			return fmt.Errorf("version %s: %w", w.j.Request.Version, err)
+		}
+	}
 	watcher, err := w.Watchers.Start(ctx, w.path(layout.WatcherLink), w.Top)
 	if err != nil {
 		return fmt.Errorf("watcher: %w", err)

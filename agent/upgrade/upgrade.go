@@ -88,6 +88,11 @@ type Executor struct {
 	// Startable returns an error if an agent's program does not start; nil skips
 	// the check.
 	Startable func(ctx context.Context, program string) error
+	// ReadsStart returns an error if this version would not start again, or not with the
+	// configuration that is on the disk; nil skips the check. CheckStart asks another version's
+	// program the same, which may know other keys, and returns an error that is [ErrSettings].
+	ReadsStart func() error
+	CheckStart func(ctx context.Context, program, top string) error
 	// Sources are base URLs of packages, in the order in which they are tried. The
 	// source that an action names comes first.
 	Sources []string
@@ -174,6 +179,9 @@ var (
 	ErrBusy = errors.New("the last upgrade is still being watched")
 	// ErrUnderWay is returned for what must wait for an upgrade or a stage to end.
 	ErrUnderWay = errors.New("a version is being installed on this host")
+	// ErrSettings is returned if an agent cannot read its configuration or its identity. Whoever
+	// administers the host must correct them: a retry would not help, and another version neither.
+	ErrSettings = errors.New("the settings of this host are not valid: correct them and upgrade again")
 	// ErrNoSpace is returned if the package does not fit on the disk.
 	ErrNoSpace = errors.New("not enough disk space")
 )
@@ -299,6 +307,8 @@ func reasonCode(err error) string {
 		return agentapi.ReasonNoSpace
 	case errors.Is(err, trust.ErrNoKeys), errors.Is(err, trust.ErrUntrustedKey), errors.Is(err, trust.ErrBadSignature):
 		return agentapi.ReasonUntrusted
+	case errors.Is(err, ErrSettings):
+		return agentapi.ReasonSettings
 	}
 	return ""
 }
@@ -309,7 +319,7 @@ func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
-	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
+	case errors.Is(err, ErrCancelled), errors.Is(err, ErrSettings), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
 		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
 		return false
 	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/packaging/detach"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
@@ -52,6 +53,14 @@ func (Programs) Startable(ctx context.Context, path string) error {
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s version: %w (%.200q)", path, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// CheckStart is [probe.CheckStart] with an error that is [ErrSettings].
+func (Programs) CheckStart(ctx context.Context, path, top string) error {
+	if err := probe.CheckStart(ctx, path, top); err != nil {
+		return fmt.Errorf("%w: %w", ErrSettings, err)
 	}
 	return nil
 }

@@ -41,7 +41,9 @@ const (
 	StageJournalFile   = "data/stage-journal" // of its own: an earlier release would switch to the version
 	FailureFile        = "data/upgrade-failure"
 	FailedVersionsFile = "data/failed-versions"
-	ServiceFile        = "data/service" // holds the name of the agent's service
+	ServiceFile        = "data/service"        // holds the name of the agent's service
+	GoodConfigFile     = "data/agent.yml.good" // the last valid ConfigFile that an agent has started with
+	WriteCheckFile     = "data/.write-check"   // is there for an instant
 	AgentLockFile      = "data/agent.lock"
 	WatcherLockFile    = "data/watcher.lock"
 	AgentLogFile       = "data/agent.log"

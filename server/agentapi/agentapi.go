@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -501,7 +502,18 @@ const FailedBefore = "failed here before"
 const (
 	ReasonNoSpace   = "no_space"  // the disk has too little room
 	ReasonUntrusted = "untrusted" // the host does not trust the publisher, or the signature is bad
+	ReasonSettings  = "settings"  // the host's configuration or identity is not valid; also of a rollback
 )
+
+// ReasonUnwritable is the reason_code of a rollback on a host that cannot write to its disk.
+const ReasonUnwritable = "unwritable"
+
+// NoFaults are the reason codes of rollbacks that say nothing of the version: somebody asked for the
+// rollback, or the host itself kept the version from running. It may be tried again.
+func NoFaults() []string { return []string{ReasonManual, ReasonSettings, ReasonUnwritable} }
+
+// IsFault reports whether a rollback with this reason_code says that the version is bad.
+func IsFault(reasonCode string) bool { return !slices.Contains(NoFaults(), reasonCode) }
 
 // ReasonManual is the reason_code of a rollback that somebody asked for.
 const ReasonManual = "manual"

@@ -67,10 +67,10 @@ func (a *Agent) CheckFailedBefore(version string, c Catalog) error {
 }
 
 // lastFailed returns the failure of the last upgrade, by the host's own rule: its watcher
-// gave the version up, and not because somebody asked for that.
+// gave the version up, and not because somebody asked for that or because of the host.
 func (a *Agent) lastFailed() (f FailedVersion, ok bool) {
 	d := a.UpgradeDetails
-	if d == nil || d.Metadata.ReasonCode == agentapi.ReasonManual {
+	if d == nil || !agentapi.IsFault(d.Metadata.ReasonCode) {
 		return f, false
 	}
 	switch {

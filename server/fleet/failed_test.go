@@ -31,6 +31,8 @@ func TestVersionThatFailedOnAHostIsRefusedForIt(t *testing.T) {
 		{"the watcher could not go back", beacon(agentapi.BeaconRollbackFailed, "crash_loop"), true},
 		{"the host refused it, since it remembers an earlier failure", report(agentapi.UpgradeFailed, agentapi.UpgradeMetadata{ErrorMsg: "version 1.1.0 " + agentapi.FailedBefore + ": it crashed"}), true},
 		{"somebody asked for the rollback", beacon(agentapi.BeaconRolledBack, agentapi.ReasonManual), false},
+		{"the host could not write", beacon(agentapi.BeaconRolledBack, agentapi.ReasonUnwritable), false},
+		{"the settings of the host were not valid", report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{Reason: "it crashed", ReasonCode: agentapi.ReasonSettings}), false},
 		{"it failed before it ran", report(agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeDownloading, ErrorMsg: "no space"}), false},
 		{"it was committed", func(a *Agent) { a.ObserveUpgrade("1.1.0", nil, now) }, false},
 	} {

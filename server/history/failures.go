@@ -147,6 +147,8 @@ var reasons = map[string]string{
 	agentapi.ReasonNotReady:   "The new version did not get ready",
 	agentapi.ReasonNoSpace:    "The disk had too little free space",
 	agentapi.ReasonUntrusted:  "The host did not trust the package",
+	agentapi.ReasonSettings:   "The settings of the host are not valid",
+	agentapi.ReasonUnwritable: "The host could not write to its disk",
 	agentapi.ReasonManual:     "Somebody asked to go back",
 	agentapi.FailedRollback:   "Going back failed",
 }

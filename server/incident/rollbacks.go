@@ -101,7 +101,7 @@ func (s *Service) attempt(ctx context.Context, what string, do func() error) {
 }
 
 // rolledBackFrom returns the release from which the event says a host was rolled back; ok
-// is false if it says no such thing, or if somebody asked for the rollback.
+// is false if it says no such thing, or if the rollback says nothing of the release.
 func rolledBackFrom(e fleet.Event) (r release, ok bool) {
 	if e.Type != fleet.EventAgentUpgrade && e.Type != fleet.EventAgentComponent || !bytes.Contains(e.Data, []byte(fleet.UpgradeRolledBack)) {
 		return r, false // most events
@@ -112,7 +112,7 @@ func rolledBackFrom(e fleet.Event) (r release, ok bool) {
 		Target    string                   `json:"target_version"`
 		Details   *agentapi.UpgradeDetails `json:"upgrade_details"`
 	}
-	if json.Unmarshal(e.Data, &d) != nil || d.Status != fleet.UpgradeRolledBack || d.Details == nil || d.Details.Metadata.ReasonCode == agentapi.ReasonManual {
+	if json.Unmarshal(e.Data, &d) != nil || d.Status != fleet.UpgradeRolledBack || d.Details == nil || !agentapi.IsFault(d.Details.Metadata.ReasonCode) {
 		return r, false
 	}
 	_, err := manifest.ParseVersion(d.Target)
@@ -224,8 +224,9 @@ func (s *Service) openRolledBack(ctx context.Context, r release, hosts []fleet.A
 
 // The queries of the agents that were rolled back, and of those of which a component may have
 // been: two conditions on components may match two of them.
-const (
-	agentsRolledBack     = "upgrade_details.state: " + string(agentapi.UpgradeRollback) + " and not upgrade_details.metadata.reason_code: " + agentapi.ReasonManual
+var (
+	agentsRolledBack = "upgrade_details.state: " + string(agentapi.UpgradeRollback) +
+		" and not upgrade_details.metadata.reason_code: (" + strings.Join(agentapi.NoFaults(), " or ") + ")"
 	componentsRolledBack = "components.upgrade_details.state: " + string(agentapi.UpgradeFailed) +
 		" and components.upgrade_details.metadata.failed_state: (" + string(agentapi.UpgradeRestarting) + " or " + string(agentapi.UpgradeWatching) + ")"
 )

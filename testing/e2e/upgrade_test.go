@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -42,8 +43,29 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.publish("1.2.0", w.Programs.Crasher)
+
+	// A key that somebody has added is not in effect yet, and would be at the start of the new version:
+	// the host says so, and downloads nothing.
+	file := layout.Path(h.Top, layout.ConfigFile)
+	settings, err := os.ReadFile(file)
+	check(t, err)
+	check(t, os.WriteFile(file, append(settings, "\ncolour: red\n"...), 0o600))
+	w.upgrade("1.2.0", h)
+	w.wait(h, "names the file", func(a adminapi.Agent) bool {
+		return a.Status == adminapi.StatusDegraded && a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, "key colour is not known") && reasonCode(a) == agentapi.ReasonSettings
+	})
+	w.onDisk(h, "1.0.0")
+	// With the broken file it starts as well, and with the settings that it had.
+	check(t, h.Stop())
+	check(t, h.Start())
+	w.wait(h, "still names the file", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusDegraded })
+	check(t, os.WriteFile(file, settings, 0o600))
+
 	w.upgrade("1.2.0", h)
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
+	w.wait(h, "has the last words of the version", func(a adminapi.Agent) bool {
+		return a.UpgradeDetails != nil && a.UpgradeDetails.Metadata.Reason != nil && strings.Contains(*a.UpgradeDetails.Metadata.Reason, "cannot load the module table")
+	})
 
 	// Both the server and the host remember the bad version.
 	out, err := w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.2.0", h.ID)

@@ -106,6 +106,8 @@ func (m machine) Agent() watch.Process {
 	return watch.Process{Alive: true, PID: h.agent.pid, Home: h.agent.program.home, Exits: exits}
 }
 
+func (machine) Diagnose(context.Context, string) watch.Diagnosis { return watch.Diagnosis{} }
+
 func (m machine) Health(ctx context.Context) (probe.Health, error) {
 	if !m.p.alive() {
 		return probe.Health{}, errDead

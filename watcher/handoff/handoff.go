@@ -143,6 +143,8 @@ const (
 	ReasonManual          ReasonCode = "manual"           // an operator requested it
 	ReasonCheckFailed     ReasonCode = "check_failed"     // a check of the package failed, for too long
 	ReasonCheckinLost     ReasonCode = "checkin_lost"     // it no longer reaches its server, but the watcher does
+	ReasonSettings        ReasonCode = "settings"         // it did not run, since the host's settings are not valid
+	ReasonUnwritable      ReasonCode = "unwritable"       // it did not run well, and the host cannot write to its disk
 )
 
 // WriteMarker stores the marker of the host under top.

@@ -63,6 +63,8 @@ type Host struct {
 	child    *child
 	exits    int
 	restarts restartCount
+	since    time.Time // when the watch began
+	logFrom  int64     // how long the agent's log was then
 }
 
 // child is an agent that was started here, whose exit only this process learns of.
@@ -91,6 +93,7 @@ func (h *Host) Agent() watch.Process {
 	p := findAgent(h.Top)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.begin()
 	if !p.Alive && h.child.running() {
 		p = watch.Process{Alive: true, PID: h.child.process.Pid}
 	}

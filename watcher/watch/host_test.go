@@ -64,6 +64,8 @@ type scriptedHost struct {
 	// check returns the result of the package's checks. It is called with the host's
 	// lock held; nil passes all checks.
 	check func(name string) error
+	// diagnosis is returned by Diagnose.
+	diagnosis Diagnosis
 
 	mu       sync.Mutex
 	home     string
@@ -166,6 +168,8 @@ func (h *scriptedHost) Restart() error {
 	h.begin(time.Now())
 	return nil
 }
+
+func (h *scriptedHost) Diagnose(context.Context, string) Diagnosis { return h.diagnosis }
 
 func (h *scriptedHost) Check(_ context.Context, home string, c manifest.Check) error {
 	h.mu.Lock()

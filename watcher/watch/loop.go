@@ -47,10 +47,21 @@ type Host interface {
 	// leads to. It returns within a bounded time, and does not wait until the agent
 	// answers.
 	Restart() error
+	// Diagnose says why the version in home does not run well, as far as the host shows it. It
+	// returns within seconds.
+	Diagnose(ctx context.Context, home string) Diagnosis
 	// Check runs a check of the package in home once and returns nil if it passes. It
 	// returns within a second of ctx's end and leaves no process running. It may be
 	// called concurrently.
 	Check(ctx context.Context, home string, c manifest.Check) error
+}
+
+// Diagnosis is what a host shows of a version that does not run well.
+type Diagnosis struct {
+	// Output is the end of what its process has written since the watch began; empty if unknown.
+	Output string
+	// Own is what keeps every version from running well here, or nil.
+	Own *handoff.Reason
 }
 
 // Process is the agent's process.
@@ -296,7 +307,7 @@ func (w *Watch) step(ctx context.Context, m handoff.Marker, s *watchState) plan 
 		w.Log.Info("the new version is good", "waiting", Waiting(m, s.history))
 		return plan{do: keepNew}
 	case RollBack:
-		return plan{do: restorePrevious, reason: v.Reason, keep: keepHome(s.history.untried())}
+		return plan{do: restorePrevious, reason: explain(v.Reason, w.Host.Diagnose(ctx, m.To.Home)), keep: keepHome(s.history.untried())}
 	}
 	w.reportStatus(m, s)
 	w.supervise(m, s.history)

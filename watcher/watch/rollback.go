@@ -75,7 +75,8 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 			return outcome(), err
 		}
 		result = handoff.RollbackFailed
-		reason.Text += fmt.Sprintf(" %s was restored but did not start: %s.", m.From, cause(err))
+		reason = explain(handoff.Reason{Code: reason.Code, Text: reason.Text + fmt.Sprintf(" %s was restored but did not start: %s.", m.From, cause(err))},
+			w.Host.Diagnose(ctx, m.From.Home))
 		// Neither version runs. Both stay for the repair.
 		keep = keepBad
 	}

@@ -21,6 +21,21 @@ func (s *site) crashing() {
 }
 
 func TestRollback(t *testing.T) {
+	inTime(t, "the reason has what the host shows of the version", func(t *testing.T, s *site) {
+		s.crashing()
+		s.host.diagnosis = Diagnosis{Output: "panic: oops", Own: &handoff.Reason{Code: handoff.ReasonSettings, Text: "The settings of the host are not valid: agent.yml: line 3."}}
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonSettings {
+			t.Fatalf("outcome %+v, %v", o, err)
+		}
+		for _, want := range []string{"ended 3 times", `Its last output: "panic: oops"`, "agent.yml: line 3"} {
+			if !strings.Contains(o.Reason.Text, want) {
+				t.Errorf("reason %q lacks %q", o.Reason.Text, want)
+			}
+		}
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
+	})
+
 	inTime(t, "a previous version that is missing is not pointed to", func(t *testing.T, s *site) {
 		s.crashing()
 		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.AgentLink)))

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +138,21 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 	return nil
 }
 
+// explain adds what the host shows to the reason of a verdict. If the host itself keeps versions from
+// running, its code replaces that of the symptom, and the version does not count as bad.
+func explain(r handoff.Reason, d Diagnosis) handoff.Reason {
+	switch r.Code {
+	case handoff.ReasonCrashLoop, handoff.ReasonNotStarted, handoff.ReasonControlLost:
+		if output := quoted(d.Output); output != "" {
+			r.Text += " Its last output: " + output + "."
+		}
+	}
+	if d.Own != nil && r.Code != handoff.ReasonManual && !strings.Contains(r.Text, d.Own.Text) {
+		r.Code, r.Text = d.Own.Code, r.Text+" "+d.Own.Text
+	}
+	return r
+}
+
 // blame returns a reason according to the last condition of the agent.
 func blame(h History, what string) handoff.Reason {
 	c := h.cond
@@ -190,6 +206,14 @@ func Waiting(m handoff.Marker, h History) string {
 const maxQuote = 300
 
 func quote(message string) string {
+	if message = quoted(message); message == "" {
+		return ""
+	}
+	return " (" + message + ")"
+}
+
+// quoted returns "" for an empty message.
+func quoted(message string) string {
 	message = strings.TrimSpace(message)
 	if message == "" {
 		return ""
@@ -197,7 +221,7 @@ func quote(message string) string {
 	if len(message) > maxQuote {
 		message = strings.ToValidUTF8(message[:maxQuote], "") + "…"
 	}
-	return fmt.Sprintf(" (%q)", message)
+	return strconv.Quote(message)
 }
 
 func cause(err error) string {

@@ -421,3 +421,35 @@ func TestHistoriesShareNoMemory(t *testing.T) {
 		t.Errorf("sums are %s, want each history to keep its own", got)
 	}
 }
+
+// The reason of a version that died has its last words, and the host's own trouble takes the blame off
+// the version. Nothing that was known before is lost.
+func TestReasonHasWhatTheHostShows(t *testing.T) {
+	own := &handoff.Reason{Code: handoff.ReasonUnwritable, Text: "The host cannot write to its disk: no space left on device."}
+	for _, row := range []struct {
+		name string
+		r    handoff.ReasonCode
+		d    Diagnosis
+		code handoff.ReasonCode
+		says string
+	}{
+		{"nothing is known", handoff.ReasonCrashLoop, Diagnosis{}, handoff.ReasonCrashLoop, "It ended."},
+		{"the output of one that crashed", handoff.ReasonCrashLoop, Diagnosis{Output: "panic: (oops)\n"}, handoff.ReasonCrashLoop, `It ended. Its last output: "panic: (oops)".`},
+		{"the output of one that never ran", handoff.ReasonNotStarted, Diagnosis{Output: "exec format error"}, handoff.ReasonNotStarted, `It ended. Its last output: "exec format error".`},
+		{"the output of one that runs", handoff.ReasonAgentFailed, Diagnosis{Output: "all is well"}, handoff.ReasonAgentFailed, "It ended."},
+		{"a full disk", handoff.ReasonCrashLoop, Diagnosis{Output: "oops", Own: own}, handoff.ReasonUnwritable, `It ended. Its last output: "oops". ` + own.Text},
+		{"a full disk, and a component that fails", handoff.ReasonComponentFailed, Diagnosis{Own: own}, handoff.ReasonUnwritable, "It ended. " + own.Text},
+		{"a full disk, and somebody who asked", handoff.ReasonManual, Diagnosis{Own: own}, handoff.ReasonManual, "It ended."},
+	} {
+		got := explain(handoff.Reason{Code: row.r, Text: "It ended."}, row.d)
+		if got.Code != row.code || got.Text != row.says {
+			t.Errorf("%s: %s: %s", row.name, got.Code, got.Text)
+		}
+		if again := explain(got, Diagnosis{Own: row.d.Own}); again != got {
+			t.Errorf("%s: said twice: %s", row.name, again.Text)
+		}
+	}
+	if got := explain(handoff.Reason{Code: handoff.ReasonCrashLoop}, Diagnosis{Output: strings.Repeat("x", 1<<20)}); len(got.Text) > maxQuote+100 {
+		t.Errorf("a reason has %d bytes", len(got.Text))
+	}
+}
