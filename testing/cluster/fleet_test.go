@@ -157,7 +157,11 @@ func number(token string) int64 {
 	if token == "" {
 		return 0
 	}
-	n, err := strconv.ParseInt(token[strings.LastIndexByte(token, '-')+1:], 10, 64)
+	parts := strings.Split(token, "-") // the store's generation, the number, a digest of the action's id
+	if len(parts) != 3 {
+		return -1
+	}
+	n, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil {
 		return -1
 	}
