@@ -4729,6 +4729,11 @@ type Plan struct {
 	// Select Selects the agents that match every given field. An empty selector is refused: use all.
 	Select *Selector `json:"select,omitempty"`
 
+	// ServerDefaults Fields whose values are the server's defaults (rollouts.defaults in its configuration). The server writes it
+	//
+	// Example: ["limits.max_parallel"]
+	ServerDefaults *[]string `json:"server_defaults,omitempty"`
+
 	// SourceUri URL that hosts download packages from instead of this server
 	SourceUri *string `json:"source_uri,omitempty"`
 
@@ -5580,8 +5585,13 @@ type RolloutPreview struct {
 	Refusals *[]StartRefusal `json:"refusals,omitempty"`
 
 	// RolloutId Empty if the preview is not stored
-	RolloutId string      `json:"rollout_id"`
-	Sites     []SiteBytes `json:"sites"`
+	RolloutId string `json:"rollout_id"`
+
+	// ServerDefaults Fields of the plan with the server's default, and their values
+	//
+	// Example: ["limits.max_parallel: 50"]
+	ServerDefaults *[]string   `json:"server_defaults,omitempty"`
+	Sites          []SiteBytes `json:"sites"`
 
 	// Skipped Agents that match but are left out
 	Skipped []SkippedAgent `json:"skipped"`

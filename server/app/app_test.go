@@ -274,6 +274,15 @@ func TestConfigurationErrorNamesTheKey(t *testing.T) {
 		{"data: [\n", "not YAML, line 1: did not find"},
 		{"checkin: {poll: 5ms}\n", "checkin.poll: is 5ms"},
 		{"checkin: {poll: 5s, poll_jitter: 5s}\n", "checkin.poll_jitter: is 5s"},
+		{"rollouts: {default: {}}\n", "line 1: there is no key default"},
+		{"rollouts:\n  defaults:\n    limits: {max_paralel: 5}\n", "line 3: rollouts.defaults.limits.max_paralel is not a known key, want one of max_parallel, per"},
+		{"rollouts: {defaults: {version: 1.0.0}}\n", "rollouts.defaults.version is not a known key"},
+		{"rollouts: {defaults: {limits: {max_parallel: many}}}\n", "rollouts.defaults.limits.max_parallel"},
+		{"rollouts: {defaults: {limits: {max_parallel: 0}}}\n", "rollouts.defaults.limits.max_parallel is 0, want more than that"},
+		{"rollouts: {defaults: {health: {wait: 20}}}\n", "rollouts.defaults.health.wait"},
+		{"rollouts: {defaults: 5}\n", "rollouts.defaults"},
+		{"rollouts: {defaults: {health: {wait: 5000h}}}\n", "rollouts.defaults.health.wait: is 5000h, want 0 to 2208h"},
+		{"rollouts: {defaults: {pace: {soak: 5m}}}\n", "rollouts.defaults.pace.soak: cannot have a default"},
 	} {
 		path := filepath.Join(t.TempDir(), "server.yml")
 		if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
@@ -298,6 +307,33 @@ func TestConfigurationErrorNamesTheKey(t *testing.T) {
 	}
 	if got, err := app.Load(empty); err != nil || text(t, got) != text(t, app.Defaults()) {
 		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func TestRolloutDefaultsAreReadAsAPlanIs(t *testing.T) {
+	c := load(t, `
+rollouts:
+  defaults:
+    strategy: {canary: {percent: 2.5, over: [site]}}
+    limits: {max_parallel: 50, per: [{label: Site, max: 2}]}
+    failure: {count: 5}
+    health: {wait: 20m}
+    pace: {windows: [{days: [mon], from: 22:00, to: 04:00, zone: Europe/Berlin}]}
+`)
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	d := c.Rollouts.Defaults
+	if d.Strategy.Canary.Percent != 2.5 || d.Limits.Per[0].Max != 2 || *d.Failure.Count != 5 || d.Health.Wait.D() != 20*time.Minute || d.Pace.Windows[0].From != "22:00" {
+		t.Errorf("they are %s", d)
+	}
+	const want = `strategy.canary.percent: 2.5, strategy.canary.over: ["site"], limits.max_parallel: 50, limits.per: [{"label":"Site","max":2}], failure.count: 5, health.wait: 20m, ` +
+		`pace.windows: [{"days":["mon"],"from":"22:00","to":"04:00","zone":"Europe/Berlin"}]`
+	if s := settingsOf(c)["rollouts.defaults"]; s.Value != want || s.Origin != adminapi.OriginFile || s.Description == "" {
+		t.Errorf("the setting is %q, %+v", s.Value, s)
+	}
+	if s := settingsOf(app.Defaults())["rollouts.defaults"]; s.Value != "" || s.Origin != adminapi.OriginDefault {
+		t.Errorf("without the key the setting is %+v", s)
 	}
 }
 

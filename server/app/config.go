@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,10 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/debug"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/webhook"
 )
 
@@ -39,6 +43,7 @@ type Config struct {
 	TLS        TLSConfig        `yaml:"tls"`
 	Check      CheckinConfig    `yaml:"checkin"`
 	Enrollment EnrollmentConfig `yaml:"enrollment"`
+	Rollouts   RolloutsConfig   `yaml:"rollouts"`
 	Webhooks   WebhooksConfig   `yaml:"webhooks"`
 	Limits     limit.Config     `yaml:"limits"`
 	Debug      DebugConfig      `yaml:"debug"`
@@ -156,6 +161,49 @@ type EnrollmentConfig struct {
 	ReadableKeys bool `yaml:"readable_keys"`
 }
 
+// RolloutsConfig is about rollouts.
+type RolloutsConfig struct {
+	Defaults RolloutDefaults `yaml:"defaults"`
+}
+
+// RolloutDefaults are for fields that the plans of rollouts leave out.
+type RolloutDefaults struct{ plan.Defaults }
+
+// rolloutDefaults is their key.
+const rolloutDefaults = "rollouts.defaults"
+
+// UnmarshalYAML reads them by the names and the types of a plan in JSON, as requests are read.
+func (d *RolloutDefaults) UnmarshalYAML(n *yaml.Node) error {
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = httpapi.DecodeStrictJSON(bytes.NewReader(text), &d.Defaults)
+	}
+	if err == nil {
+		return nil
+	}
+	problem := fmt.Sprintf("line %d: %s %s", n.Line, rolloutDefaults, err)
+	var refused *fleet.Error
+	if errors.As(err, &refused) {
+		problem = fmt.Sprintf("line %d: %s%s %s", n.Line, rolloutDefaults, strings.TrimPrefix(refused.Field, "body"), refused.Message)
+	}
+	return &yaml.TypeError{Errors: []string{problem}}
+}
+
+func (d RolloutDefaults) check(bad func(key, format string, args ...any)) {
+	err := d.Check()
+	var refused *fleet.Error
+	switch {
+	case errors.As(err, &refused):
+		bad(rolloutDefaults+"."+refused.Field, "%s", refused.Message)
+	case err != nil:
+		bad(rolloutDefaults, "%s", err)
+	}
+}
+
 // WebhooksConfig is what webhooks may reach.
 type WebhooksConfig struct {
 	// Allow are networks, addresses and names of hosts inside the network; addresses of
@@ -223,6 +271,11 @@ checkin:
 enrollment:
   readable_keys: true       # operators can read an enrollment key's token again, as in Kibana: the store keeps it encrypted, under
                             # the key in trust/encryption-key. false: no token is shown again, and of new keys only a hash is kept
+rollouts:
+  defaults: {}              # values of fields that the plan of a rollout leaves out, by the names of the plan, such as
+                            # {limits: {max_parallel: 50}, health: {wait: 20m}, failure: {count: 5}, strategy: {canary: {size: 5}}}.
+                            # A field that the rollout's strategy does not have is left out for it. Fleets that are declared keep
+                            # their own defaults. All servers of a store need the same
 webhooks:
   allow: []                 # networks (10.0.0.0/8), addresses and names of hosts (chat.corp.example) inside the network that webhooks
                             # may reach. Without it they reach the internet only: not loopback, link-local, private and shared
@@ -369,6 +422,7 @@ func (c Config) Validate() error {
 	if _, err := c.Webhooks.allowed(); err != nil {
 		errs = append(errs, err)
 	}
+	c.Rollouts.Defaults.check(bad)
 	c.Limits.Check(bad)
 	if c.Debug.Listen != "" {
 		if err := debug.Check(c.Debug.Listen); err != nil {

@@ -168,7 +168,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	})
 	rollouts := &rollout.Service{
 		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections,
-		Events: events, Log: log, Now: now,
+		Defaults: o.Config.Rollouts.Defaults.Defaults, Events: events, Log: log, Now: now,
 	}
 	declarations.Rollouts = rollouts
 	declared := declare.New(declarations)

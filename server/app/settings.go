@@ -69,6 +69,9 @@ func (c Config) Settings(effective map[string]string) []adminapi.Setting {
 	out := []adminapi.Setting{}
 	add := func(key, value string) {
 		origin := c.Origins[key]
+		if key == rolloutDefaults && value != "" { // the keys are those below it
+			origin = FromFile
+		}
 		if value == "" && secretKeys[key] && os.Getenv(environmentOf(key)) != "" && c.Origins[key+"_file"] == "" {
 			value, origin = hidden, FromEnvironment
 		}
@@ -107,7 +110,7 @@ func eachKey(prefix string, v reflect.Value, f func(key string, v reflect.Value)
 		if field.Kind() == reflect.Pointer && !field.IsNil() {
 			field = field.Elem()
 		}
-		if field.Kind() == reflect.Struct {
+		if _, one := field.Interface().(RolloutDefaults); !one && field.Kind() == reflect.Struct {
 			eachKey(prefix+name+".", field, f)
 			continue
 		}
@@ -126,6 +129,8 @@ func settingText(v reflect.Value) string {
 			shown[i] = withoutPassword(s)
 		}
 		return strings.Join(shown, ", ")
+	case RolloutDefaults:
+		return value.String()
 	case fmt.Stringer:
 		return strings.ToLower(value.String()) // the level of the log
 	}

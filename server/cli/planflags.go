@@ -79,7 +79,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
 	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once, rings or lockstep (default: the one that other flags imply, else rolling)")
 	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
-	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default 10)")
+	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default: the server's, usually 10)")
 	f.StringVar(&p.canary, "canary", "", "number or share of agents to upgrade and watch first, such as 5 or 2%")
 	f.StringVar(&p.canaryPick, "canary-pick", "", "how to pick canaries: random, or stratified to cover the fleet's variety")
 	f.StringSliceVar(&p.canaryOver, "canary-over", nil, "labels whose combinations stratified covers (default os,arch,version)")
@@ -100,12 +100,12 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 
 // registerRules registers the flags of what may change while a rollout is under way.
 func (p *planFlags) registerRules(f *pflag.FlagSet) {
-	f.IntVar(&p.maxParallel, "max-parallel", 0, "maximum number of agents upgrading at one time (default 500)")
+	f.IntVar(&p.maxParallel, "max-parallel", 0, "maximum number of agents upgrading at one time (default: the server's, usually 500)")
 	f.StringArrayVar(&p.per, "max-per", nil, "maximum number for each value of a label, such as site=5")
-	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default 3); 0 disables the limit")
+	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default: the server's, usually 3)")
 	f.Float64Var(&p.maxFailurePct, "max-failure-percent", 0, "pause above this percentage of failures")
 	f.IntVar(&p.retries, "retries", 0, "how often to retry an agent whose upgrade failed without harm")
-	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must stay healthy (default 10m)")
+	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must stay healthy (default: the server's, usually 10m)")
 	f.DurationVar(&p.soak, "soak", 0, "time to wait between batches")
 	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
 	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")

@@ -129,6 +129,9 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 	}
 	row("version", "%s", firstOf(targetVersion(r), "-"))
 	row("strategy", "%s", spaced(string(r.Plan.Strategy.Kind)))
+	if defaults := deref(r.Plan.ServerDefaults); len(defaults) > 0 {
+		row("defaults", "%s: as the server's configuration says", strings.Join(defaults, ", "))
+	}
 	row("created", "%s by %s", ago(&r.CreatedAt, now), r.CreatedBy)
 	if r.StartedAt != nil {
 		row("started", "%s by %s", ago(r.StartedAt, now), deref(r.StartedBy))
@@ -347,6 +350,9 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 		fmt.Fprintf(w, "First the version is staged on %s, in about %s (%d have it); then they switch to it.\n", counted(st.Load, "agent"), describeDuration(st.Estimate), st.Staged)
 	}
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
+	if defaults := deref(p.ServerDefaults); len(defaults) > 0 {
+		fmt.Fprintf(w, "By the server's configuration: %s.\n", strings.Join(defaults, ", "))
+	}
 	if p.Component != nil {
 		fmt.Fprintln(w, "Hosts observe the component, for a minute unless their policy says otherwise, and then report the new version.")
 		if slices.ContainsFunc(p.Targets, func(t adminapi.PreviewTarget) bool { return t.Config != nil }) {

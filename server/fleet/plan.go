@@ -53,6 +53,10 @@ type Plan struct {
 	Failure  FailureRule `json:"failure,omitzero"`
 	Health   HealthRule  `json:"health,omitzero"`
 	Pace     Pace        `json:"pace,omitzero"`
+
+	// ServerDefaults are the fields whose values are the server's defaults (rollouts.defaults in
+	// its configuration), such as limits.max_parallel. The server writes it.
+	ServerDefaults []string `json:"server_defaults,omitempty"`
 }
 
 // Artifact pins the bytes for one platform.

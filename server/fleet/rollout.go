@@ -497,6 +497,9 @@ type Preview struct {
 	RolloutID string    `json:"rollout_id"`
 	Component string    `json:"component,omitempty"` // the plan's
 	At        time.Time `json:"at"`
+	// ServerDefaults are the fields of the plan with the server's default, and their values, such
+	// as “limits.max_parallel: 50”.
+	ServerDefaults []string `json:"server_defaults,omitempty"`
 	// Targets are in order of upgrade. Skipped are agents that match but are left out.
 	Targets  []PreviewTarget `json:"targets"`
 	Skipped  []SkippedAgent  `json:"skipped"`

@@ -142,6 +142,7 @@ func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet
 	p.Force = true    // every target goes to a lower version
 	p.LateJoiners, p.Stage = fleet.LateIgnore, ""
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
+	p.ServerDefaults = nil
 	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}
 	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, Group: r.Group, CreatedAt: now, CreatedBy: req.Actor}
 }

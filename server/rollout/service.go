@@ -43,6 +43,9 @@ type Service struct {
 	Owners action.Owners
 	// Connections are those of the agents, as far as this server knows them; nil: not at all.
 	Connections fleet.Connections
+	// Defaults are for fields that the plans of operators, and those of automatic upgrades, leave
+	// out. Plans of declared fleets do not get them, since an object means the same on every server.
+	Defaults plan.Defaults
 }
 
 // Reconciler executes the documents of rollouts.
@@ -117,11 +120,12 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
-	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: p, Automatic: req.Automatic}, req)
+	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: s.Defaults.Apply(p), Automatic: req.Automatic}, req)
 }
 
 // CreateMember creates the draft of a member of a group under an id that the group has
-// chosen. A repeated call returns the same rollout.
+// chosen. Its plan was resolved when the group was created. A repeated call returns the same
+// rollout.
 func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Plan, req Request) (fleet.Rollout, error) {
 	return s.createAs(ctx, fleet.Rollout{ID: id, Group: group, Plan: p}, req)
 }
@@ -155,6 +159,11 @@ func (s *Service) createAs(ctx context.Context, r fleet.Rollout, req Request) (f
 
 // Resolve returns the plan complete and checked, as a rollout of it would be stored.
 func (s *Service) Resolve(ctx context.Context, p fleet.Plan) (fleet.Plan, error) {
+	return s.ResolveDeclared(ctx, s.Defaults.Apply(p))
+}
+
+// ResolveDeclared is Resolve for the plan of a declared fleet.
+func (s *Service) ResolveDeclared(ctx context.Context, p fleet.Plan) (fleet.Plan, error) {
 	err := s.complete(ctx, &p)
 	return p, err
 }
@@ -309,6 +318,12 @@ const errActiveRollout = "rollout_policy_locked"
 // DryRun previews a plan without storing anything. What would refuse to create a draft is among
 // the refusals.
 func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, error) {
+	return s.DryRunMember(ctx, s.Defaults.Apply(p))
+}
+
+// DryRunMember is DryRun of the plan of a group's member, which was resolved when the group was
+// created.
+func (s *Service) DryRunMember(ctx context.Context, p fleet.Plan) (fleet.Preview, error) {
 	return s.dryRun(ctx, fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
 }
 

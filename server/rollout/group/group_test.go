@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/group"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -255,6 +256,25 @@ func TestPlanMayAcceptDriftOfLaterMembers(t *testing.T) {
 	w.Enrol("app", "a3")
 	if g = w.until(g.ID, over); g.State != fleet.GroupCompleted || w.Hosts["a3"].Version != "1.1.0" {
 		t.Errorf("it ended %s, stopped by %+v; a3 runs %s", g.State, g.Stop, w.Hosts["a3"].Version)
+	}
+}
+
+// The plans of a group's members are complete once it is created.
+func TestServerDefaultsOfAGroupAreThoseOfItsCreation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fourHosts...)
+	w.rollouts.Defaults = plan.Defaults{Limits: fleet.Limits{MaxParallel: 50}}
+	g := w.start(dbThenApp(fleet.RollbackAll))
+	w.rollouts.Defaults = plan.Defaults{Limits: fleet.Limits{MaxParallel: 3}, Pace: fleet.Pace{WaitFor: fleet.Duration(time.Hour)}}
+	if g = w.until(g.ID, over); g.State != fleet.GroupCompleted {
+		t.Fatalf("it ended %s, stopped by %+v", g.State, g.Stop)
+	}
+	for i, m := range g.Plan.Members {
+		r, err := w.db.Rollouts().Get(t.Context(), group.RolloutID(g.ID, i))
+		w.must(err)
+		if r.Plan.Limits.MaxParallel != 50 || r.Plan.Pace.WaitFor.D() != fleet.DefaultWaitFor || !slices.Equal(r.Plan.ServerDefaults, []string{"limits.max_parallel"}) {
+			t.Errorf("%s has %+v, %+v by the defaults of %v", m.Name, r.Plan.Limits, r.Plan.Pace, r.Plan.ServerDefaults)
+		}
 	}
 }
 

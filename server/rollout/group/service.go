@@ -219,7 +219,7 @@ func (s *Service) preview(ctx context.Context, g *fleet.RolloutGroup) (fleet.Gro
 	fmt.Fprintf(sum, "group of rollouts\n%s\n%t\n", g.Plan.FailurePolicy, g.Plan.AcceptDrift)
 	for i := range g.Plan.Members {
 		m := &g.Plan.Members[i]
-		pre, err := s.Rollouts.DryRun(ctx, m.Plan)
+		pre, err := s.Rollouts.DryRunMember(ctx, m.Plan)
 		if err != nil {
 			return out, inMember(err, i)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ func Adjust(p fleet.Plan, limits fleet.Limits, failure fleet.FailureRule, health
 	p.Limits, p.Failure, p.Health, p.Pace = limits, failure, health, pace
 	p.Limits.Per = slices.Clone(limits.Per)
 	p = WithDefaults(p)
-	for _, check := range []func(*fleet.Plan) error{checkLockstep, checkLimits, checkFailure, checkHealth, checkPace} {
+	for _, check := range []func(*fleet.Plan) error{checkStrategyFields, checkLimits, checkFailure, checkHealth, checkPace} {
 		if err := check(&p); err != nil {
 			return p, nil, err
 		}
@@ -33,6 +34,9 @@ func Adjust(p fleet.Plan, limits fleet.Limits, failure fleet.FailureRule, health
 	}{{"limits", before.Limits, p.Limits}, {"failure", before.Failure, p.Failure}, {"health", before.Health, p.Health}, {"pace", before.Pace, p.Pace}} {
 		changes = append(changes, differences(part.name, part.was, part.now)...)
 	}
+	p.ServerDefaults = slices.DeleteFunc(slices.Clone(p.ServerDefaults), func(path string) bool {
+		return !reflect.DeepEqual(valueAt(before, path), valueAt(p, path))
+	})
 	return p, changes, nil
 }
 

@@ -178,7 +178,7 @@ func WouldStop(r *fleet.Rollout) string {
 		return "No number of failures pauses it, by its plan."
 	}
 	at := CurrentBatch(r)
-	if at < len(r.Batches) && r.Batches[at].Kind == fleet.BatchCanary && r.Batches[at].ClearedAt == nil && r.Promoted == nil && !toleratesCanaries(rule) {
+	if at < len(r.Batches) && r.Batches[at].Kind == fleet.BatchCanary && r.Batches[at].ClearedAt == nil && r.Promoted == nil && !toleratesCanaries(&r.Plan) {
 		return "One canary that fails pauses it."
 	}
 	if limit, counted := failureCount(rule); counted {

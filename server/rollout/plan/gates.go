@@ -59,7 +59,7 @@ func (d *decision) failed() stopped {
 	if d.out.Forgiven > 0 {
 		count = fmt.Sprintf("%d of %d failed besides the %d that were forgiven", failures, attempted, d.out.Forgiven)
 	}
-	if n := d.failedCanaries(); n > 0 && !toleratesCanaries(rule) {
+	if n := d.failedCanaries(); n > 0 && !toleratesCanaries(d.plan) {
 		return stopped{kind: fleet.StopCanary, text: fmt.Sprintf("%d of %d canaries failed", n, d.counts[d.at].counts().Total)}
 	}
 	if limit, counted := failureCount(rule); counted && failures >= limit {
@@ -96,7 +96,7 @@ func Tolerated(r *fleet.Rollout) bool {
 		return false // a small rollout can fail as a whole below any count
 	}
 	for i := range r.Batches {
-		if b := &r.Batches[i]; b.Kind == fleet.BatchCanary && b.Counts.Bad() > r.Forgiven && !toleratesCanaries(rule) && r.Promoted == nil {
+		if b := &r.Batches[i]; b.Kind == fleet.BatchCanary && b.Counts.Bad() > r.Forgiven && !toleratesCanaries(&r.Plan) && r.Promoted == nil {
 			return false
 		}
 	}
@@ -107,10 +107,10 @@ func Tolerated(r *fleet.Rollout) bool {
 }
 
 // toleratesCanaries reports whether the plan's failure count applies to canaries. It
-// does only if the plan gives one, since canaries exist to stop a rollout at the first
-// failure.
-func toleratesCanaries(rule *fleet.FailureRule) bool {
-	return rule.Count != nil && *rule.Count > 1
+// does only if the plan itself gives one, since canaries exist to stop a rollout at the
+// first failure.
+func toleratesCanaries(p *fleet.Plan) bool {
+	return p.Failure.Count != nil && *p.Failure.Count > 1 && !isServerDefault(p, "failure.count")
 }
 
 // failureCount returns at how many failures the rule stops; counted is false if at no

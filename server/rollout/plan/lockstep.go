@@ -624,16 +624,10 @@ func sameLockstep(a, b *fleet.Lockstep) bool {
 		(a.Undo == nil) == (b.Undo == nil) && slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Failed, b.Failed)
 }
 
-// checkLockstep refuses what contradicts lockstep: everything that divides the targets.
+// checkLockstep refuses what contradicts lockstep. Fields that divide the targets are in strategyFields.
 func checkLockstep(p *fleet.Plan) error {
 	st := &p.Strategy
 	if st.Kind != fleet.LockstepStrategy {
-		switch {
-		case st.Away != "":
-			return fleet.FieldError(field("strategy.away"), "belongs to lockstep, the strategy is %s", st.Kind)
-		case st.Patience != 0:
-			return fleet.FieldError(field("strategy.patience"), "belongs to lockstep, the strategy is %s", st.Kind)
-		}
 		return nil
 	}
 	if p.Component == "" {
@@ -645,27 +639,8 @@ func checkLockstep(p *fleet.Plan) error {
 	if d := st.Patience.D(); d != 0 && (d < fleet.MinPatience || d > fleet.MaxPatience) {
 		return fleet.FieldError(field("strategy.patience"), "is %s, want %s to %s", Span(st.Patience), short(fleet.MinPatience), short(fleet.MaxPatience))
 	}
-	for _, no := range []struct {
-		name string
-		set  bool
-		why  string
-	}{
-		{"strategy.batch_size", st.BatchSize != 0, "there is one batch"},
-		{"strategy.batch_percent", st.BatchPercent != 0, "there is one batch"},
-		{"limits.max_parallel", p.Limits.MaxParallel != 0, "all targets go together"},
-		{"limits.per", len(p.Limits.Per) > 0, "all targets go together"},
-		{"failure.count", p.Failure.Count != nil, "the first failure undoes everything, or comes too late for that"},
-		{"failure.percent", p.Failure.Percent != nil, "the first failure undoes everything, or comes too late for that"},
-		{"failure.retries", p.Failure.Retries != 0, "a target cannot try again by itself"},
-		{"pace.soak", p.Pace.Soak != 0, "there is one batch"},
-		{"pace.pause_on_success", p.Pace.PauseOnSuccess, "there is one batch"},
-		{"pace.offer_for", p.Pace.OfferFor != 0, "targets that are away are refused or excluded (strategy.away)"},
-		{"pace.wait_for", p.Pace.WaitFor != 0, "strategy.patience bounds each phase"},
-		{"late_joiners", p.LateJoiners == fleet.LateJoin, "an agent that comes later would run another version beside the others"},
-	} {
-		if no.set {
-			return fleet.FieldError(field("%s", no.name), "does not go with lockstep, in which %s: leave it out", no.why)
-		}
+	if p.LateJoiners == fleet.LateJoin {
+		return fleet.FieldError(field("late_joiners"), "does not go with lockstep, in which an agent that comes later would run another version beside the others: leave it out")
 	}
 	return nil
 }

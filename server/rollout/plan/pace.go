@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -28,22 +29,77 @@ func checkStrategy(p *fleet.Plan) error {
 	if err := checkBatches(st); err != nil {
 		return err
 	}
-	if st.Kind != fleet.AllAtOnce {
-		for _, only := range []struct {
-			name string
-			set  bool
-		}{
-			{"force_continue", st.ForceContinue}, {"skip_validation", st.SkipValidation}, {"deadline", st.Deadline != nil},
-		} {
-			if only.set {
-				return fleet.FieldError(field("strategy.%s", only.name), "belongs to all_at_once, the strategy is %s", st.Kind)
-			}
-		}
+	if err := checkStrategyFields(p); err != nil {
+		return err
 	}
 	if err := checkCanary(st); err != nil {
 		return err
 	}
 	return checkRingRule(st)
+}
+
+// strategyField is a field of plans that not every strategy has.
+type strategyField struct {
+	path string // as in strategy.batch_size
+	only []fleet.StrategyKind
+	// not has the strategies that refuse the field, with the reason.
+	not map[fleet.StrategyKind]string
+}
+
+// strategyFields are all of them. Check refuses a plan that gives one that its strategy does not
+// have; the server's default of such a field is left out.
+var strategyFields = []strategyField{
+	{path: "strategy.force_continue", only: []fleet.StrategyKind{fleet.AllAtOnce}},
+	{path: "strategy.skip_validation", only: []fleet.StrategyKind{fleet.AllAtOnce}},
+	{path: "strategy.deadline", only: []fleet.StrategyKind{fleet.AllAtOnce}},
+	{path: "strategy.canary", only: []fleet.StrategyKind{fleet.Canary, fleet.Rings}},
+	{path: "strategy.rings", only: []fleet.StrategyKind{fleet.Rings}},
+	{path: "strategy.away", only: []fleet.StrategyKind{fleet.LockstepStrategy}},
+	{path: "strategy.patience", only: []fleet.StrategyKind{fleet.LockstepStrategy}},
+	notIn("strategy.batch_size", "there is one batch", fleet.AllAtOnce),
+	notIn("strategy.batch_percent", "there is one batch", fleet.AllAtOnce),
+	notIn("limits.max_parallel", "all targets go together"),
+	notIn("limits.per", "all targets go together"),
+	notIn("failure.count", "the first failure undoes everything, or comes too late for that"),
+	notIn("failure.percent", "the first failure undoes everything, or comes too late for that"),
+	notIn("failure.retries", "a target cannot try again by itself"),
+	notIn("pace.soak", "there is one batch"),
+	notIn("pace.pause_on_success", "there is one batch"),
+	notIn("pace.offer_for", "targets that are away are refused or excluded (strategy.away)"),
+	notIn("pace.wait_for", "strategy.patience bounds each phase"),
+}
+
+// notIn returns a field that lockstep does not have, and why, nor the other strategies.
+func notIn(path, lockstep string, others ...fleet.StrategyKind) strategyField {
+	f := strategyField{path: path, not: map[fleet.StrategyKind]string{
+		fleet.LockstepStrategy: "does not go with lockstep, in which " + lockstep + ": leave it out",
+	}}
+	for _, kind := range others {
+		f.not[kind] = fmt.Sprintf("does nothing in %s: leave it out, or bound max_parallel in limits", kind)
+	}
+	return f
+}
+
+// refusal returns why a strategy does not have the field; empty: it has it.
+func (f strategyField) refusal(kind fleet.StrategyKind) string {
+	if len(f.only) == 0 || slices.Contains(f.only, kind) {
+		return f.not[kind]
+	}
+	names := make([]string, len(f.only))
+	for i, k := range f.only {
+		names[i] = string(k)
+	}
+	return fmt.Sprintf("belongs to %s, the strategy is %s", strings.Join(names, " and "), kind)
+}
+
+// checkStrategyFields refuses fields that the plan's strategy does not have.
+func checkStrategyFields(p *fleet.Plan) error {
+	for _, f := range strategyFields {
+		if refusal := f.refusal(p.Strategy.Kind); refusal != "" && valueAt(p, f.path) != nil {
+			return fleet.FieldError(field("%s", f.path), "%s", refusal)
+		}
+	}
+	return nil
 }
 
 func checkBatches(st *fleet.Strategy) error {
@@ -54,10 +110,6 @@ func checkBatches(st *fleet.Strategy) error {
 		return fleet.FieldError(field("strategy.batch_percent"), "is %v, want more than 0 and at most 100", st.BatchPercent)
 	case st.BatchSize > 0 && st.BatchPercent > 0:
 		return fleet.FieldError(field("strategy.batch_percent"), "conflicts with batch_size: give only one of them")
-	case st.Kind == fleet.AllAtOnce && st.BatchSize > 0:
-		return fleet.FieldError(field("strategy.batch_size"), "does nothing in all_at_once: leave it out, or bound max_parallel in limits")
-	case st.Kind == fleet.AllAtOnce && st.BatchPercent > 0:
-		return fleet.FieldError(field("strategy.batch_percent"), "does nothing in all_at_once: leave it out, or bound max_parallel in limits")
 	}
 	return nil
 }
@@ -69,8 +121,6 @@ func checkCanary(st *fleet.Strategy) error {
 		return fleet.FieldError(field("strategy.canary"), "is missing: say how many canaries go first")
 	case c == nil:
 		return nil
-	case st.Kind != fleet.Canary && st.Kind != fleet.Rings:
-		return fleet.FieldError(field("strategy.canary"), "belongs to canary and rings, the strategy is %s", st.Kind)
 	case c.Size < 0:
 		return fleet.FieldError(field("strategy.canary.size"), "is %d, want 1 or more", c.Size)
 	case !isPercent(c.Percent):
@@ -94,8 +144,6 @@ func checkRingRule(st *fleet.Strategy) error {
 	switch {
 	case rule == nil:
 		return nil
-	case st.Kind != fleet.Rings:
-		return fleet.FieldError(field("strategy.rings"), "belongs to rings, the strategy is %s", st.Kind)
 	case rule.Default < 0 || rule.Default > MaxRing:
 		return fleet.FieldError(field("strategy.rings.default"), "is %d, want 0 to %d", rule.Default, MaxRing)
 	}

@@ -473,7 +473,7 @@ func (s *builder) disconnected(a *fleet.Agent) bool {
 // describe lists the batches and their targets.
 func (s *builder) describe(cuts []batchCut) fleet.Preview {
 	pre := fleet.Preview{
-		RolloutID: s.id, Component: s.plan.Component, At: s.now, Skipped: s.skipped,
+		RolloutID: s.id, Component: s.plan.Component, At: s.now, ServerDefaults: plan.DefaultsOf(s.plan), Skipped: s.skipped,
 		Targets: []fleet.PreviewTarget{}, Batches: []fleet.PreviewBatch{}, Sites: []fleet.SiteBytes{}, Warnings: []string{},
 	}
 	if pre.Skipped == nil {

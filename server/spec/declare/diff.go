@@ -130,7 +130,7 @@ func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, repla
 	out := PartPreview{Part: p.Name(), Version: p.Version}
 	plan := f.Plan(p)
 	plan.RetryFailed = retries
-	if resolved, err := s.Rollouts.Resolve(ctx, plan); err == nil {
+	if resolved, err := s.Rollouts.ResolveDeclared(ctx, plan); err == nil {
 		out.Version = resolved.Version
 	}
 	pre, err := s.Rollouts.DryRunDeclared(ctx, f.Metadata.Name, replaces, plan)

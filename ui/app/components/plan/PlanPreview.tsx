@@ -41,6 +41,7 @@ export function PlanPreview({ preview: p, onForce, forced, more }: Props) {
             {willOf(p) > 0 ? <span>To download <b>{size(bytesOf(p))}</b>{p.sites.length > 1 ? ` at ${plural(p.sites.length, "site")}` : ""}</span> : null}
             {p.coverage && p.coverage.cells > 0 ? <span>Canaries stand for <b>{p.coverage.covered.toLocaleString()} of {p.coverage.cells.toLocaleString()}</b> combinations of {p.coverage.over.join(", ")}</span> : null}
             {p.staging && p.staging.load > 0 ? <span>Staged first on <b>{plural(p.staging.load, "host")}</b> in about {durationText(p.staging.estimate)}</span> : null}
+            {p.server_defaults && p.server_defaults.length > 0 ? <span>By the server's configuration: {p.server_defaults.join(", ")}</span> : null}
             {more}
           </div>
           {p.exposure && p.exposure.needed_hours > 0 ? <Exposure preview={p} /> : null}
