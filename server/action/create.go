@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -218,10 +219,9 @@ func checkData(kind agentapi.ActionType, data json.RawMessage) (json.RawMessage,
 			if u, err := url.Parse(d.TargetURI); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 				return fleet.FieldError("body.action.data.target_uri", "is %q, want the URL of a server, such as https://fleet.example.com:8220", d.TargetURI)
 			}
-			if len(d.Settings) > 0 && !isObject(d.Settings) {
-				return fleet.FieldError("body.action.data.settings", "want a JSON object")
-			}
-			return nil
+			var err error
+			d.Settings, err = migrateSettings(d.Settings)
+			return err
 		})
 	case agentapi.ActionPrivilegeLevelChange:
 		return known(data, func(d *agentapi.PrivilegeLevelChangeData) error { return nil })
@@ -270,9 +270,49 @@ func hasSecrets(a *fleet.Action) bool {
 	return false
 }
 
-func isObject(b []byte) bool {
-	var m map[string]json.RawMessage
-	return json.Unmarshal(b, &m) == nil
+// migrateNames are the settings of a MIGRATE that Elastic Agents read under another name, or as a
+// list, than Kibana's API has.
+var migrateNames = []struct {
+	api, agent string
+	list       bool
+}{
+	{"certificate_authorities", "ca", true},
+	{"ca_sha256", "ca_sha256", true}, // the agent refuses the action if it is a text
+	{"elastic_agent_cert", "certificate", false},
+	{"elastic_agent_cert_key", "key", false},
+}
+
+// migrateSettings returns the settings of a MIGRATE with what agents read beside the names of
+// Kibana's API.
+func migrateSettings(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	var settings map[string]any
+	if err := json.Unmarshal(raw, &settings); err != nil {
+		return nil, fleet.FieldError("body.action.data.settings", "want a JSON object")
+	}
+	if settings == nil { // null
+		return nil, nil
+	}
+	for _, n := range migrateNames {
+		text, ok := settings[n.api].(string)
+		if ok && text == "" {
+			delete(settings, n.api)
+		}
+		if _, taken := settings[n.agent]; !ok || text == "" || taken && n.agent != n.api {
+			continue
+		}
+		settings[n.agent] = text
+		if n.list {
+			list := strings.Split(text, ",") // as on the agent's command line
+			for i := range list {
+				list[i] = strings.TrimSpace(list[i])
+			}
+			settings[n.agent] = list
+		}
+	}
+	return event.Data(settings), nil
 }
 
 // known decodes data as T, checks it, and returns it without unknown keys.

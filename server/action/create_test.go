@@ -2,6 +2,7 @@ package action_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,52 @@ func TestSecretsOfActionsNeedTheEncryptionKey(t *testing.T) {
 	w.must(err)
 	if string(a.Data) != open || len(a.Sealed) > 0 {
 		t.Errorf("an order without secrets is %+v", a)
+	}
+}
+
+// agentSettings is how elastic-agent 9.5 decodes the settings of a MIGRATE.
+type agentSettings struct {
+	CA          []string `json:"ca"`
+	CASHA256    []string `json:"ca_sha256"`
+	Certificate string   `json:"certificate"`
+	Key         string   `json:"key"`
+	ProxyURL    string   `json:"proxy_url"`
+	Insecure    bool     `json:"insecure"`
+}
+
+func TestMigrationHasTheSettingsUnderTheNamesThatAgentsRead(t *testing.T) {
+	w := newWorld(t)
+	w.enrol("a", "9.5.2")
+	for name, c := range map[string]struct {
+		settings string // of the order
+		want     agentSettings
+	}{
+		"none":             {`{}`, agentSettings{}},
+		"null":             {`null`, agentSettings{}},
+		"others stay":      {`{"proxy_url":"http://p","insecure":true}`, agentSettings{ProxyURL: "http://p", Insecure: true}},
+		"as in Kibana":     {`{"certificate_authorities":"/etc/ca.crt","ca_sha256":"ab","elastic_agent_cert":"/c","elastic_agent_cert_key":"/k"}`, agentSettings{CA: []string{"/etc/ca.crt"}, CASHA256: []string{"ab"}, Certificate: "/c", Key: "/k"}},
+		"several":          {`{"certificate_authorities":"/a.crt, /b.crt","ca_sha256":"ab,cd"}`, agentSettings{CA: []string{"/a.crt", "/b.crt"}, CASHA256: []string{"ab", "cd"}}},
+		"as agents read":   {`{"ca":["/a"],"certificate_authorities":"/b","ca_sha256":["ab"],"key":"/k"}`, agentSettings{CA: []string{"/a"}, CASHA256: []string{"ab"}, Key: "/k"}},
+		"empty is not set": {`{"certificate_authorities":"","ca_sha256":""}`, agentSettings{}},
+	} {
+		a, err := w.service.Create(t.Context(), action.Order{
+			Type: agentapi.ActionMigrate, AgentIDs: []string{"a"}, Data: json.RawMessage(`{"target_uri":"https://other","enrollment_token":"t","settings":` + c.settings + `}`),
+		})
+		w.must(err)
+		var data agentapi.MigrateData
+		w.must(json.Unmarshal(w.opened(a).Data, &data))
+		var got agentSettings
+		if len(data.Settings) > 0 {
+			if err := json.Unmarshal(data.Settings, &got); err != nil {
+				t.Errorf("%s: the agent refuses %s: %v", name, data.Settings, err)
+			}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: the agent reads %+v, want %+v", name, got, c.want)
+		}
+		if strings.Contains(c.settings, `"certificate_authorities":"/`) && !strings.Contains(string(data.Settings), `"certificate_authorities":"/`) {
+			t.Errorf("%s: certificate_authorities is not delivered: %s", name, data.Settings)
+		}
 	}
 }
 

@@ -2097,6 +2097,14 @@ type Agent struct {
 // AgentUpgradeStatus State of the last upgrade; null if it succeeded or there was none
 type AgentUpgradeStatus string
 
+// AgentData defines model for AgentData.
+type AgentData struct {
+	DataPreview []map[string]interface{} `json:"dataPreview"`
+
+	// Items One object for each agent: its id with {data: false}
+	Items []map[string]interface{} `json:"items"`
+}
+
 // AgentFeature defines model for AgentFeature.
 type AgentFeature struct {
 	Enabled bool   `json:"enabled"`
@@ -4341,6 +4349,12 @@ type IncidentNext struct {
 // IncidentState defines model for IncidentState.
 type IncidentState string
 
+// InstalledIntegrationList defines model for InstalledIntegrationList.
+type InstalledIntegrationList struct {
+	Items []map[string]interface{} `json:"items"`
+	Total int                      `json:"total"`
+}
+
 // IntegrationList defines model for IntegrationList.
 type IntegrationList struct {
 	Items []map[string]interface{} `json:"items"`
@@ -4564,6 +4578,17 @@ type OutputHash struct {
 type OutputHeader struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
+}
+
+// OutputHealth defines model for OutputHealth.
+type OutputHealth struct {
+	Message string `json:"message"`
+
+	// State Example: UNKNOWN
+	State string `json:"state"`
+
+	// Timestamp Empty without a report
+	Timestamp string `json:"timestamp"`
 }
 
 // OutputItem defines model for OutputItem.
@@ -6848,6 +6873,14 @@ type GetAgentStatusParams struct {
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
+// GetAgentDataParams defines parameters for GetAgentData.
+type GetAgentDataParams struct {
+	AgentsIds   []string `form:"agentsIds" json:"agentsIds"`
+	PkgName     *string  `form:"pkgName,omitempty" json:"pkgName,omitempty"`
+	PkgVersion  *string  `form:"pkgVersion,omitempty" json:"pkgVersion,omitempty"`
+	PreviewData *bool    `form:"previewData,omitempty" json:"previewData,omitempty"`
+}
+
 // ListAgentsParams defines parameters for ListAgents.
 type ListAgentsParams struct {
 	Page *int `form:"page,omitempty" json:"page,omitempty"`
@@ -6967,6 +7000,16 @@ type ListIntegrationsParams struct {
 	ExcludeInstallStatus     *bool   `form:"excludeInstallStatus,omitempty" json:"excludeInstallStatus,omitempty"`
 	WithPackagePoliciesCount *bool   `form:"withPackagePoliciesCount,omitempty" json:"withPackagePoliciesCount,omitempty"`
 	IncludePolicyTemplates   *bool   `form:"include_policy_templates,omitempty" json:"include_policy_templates,omitempty"`
+}
+
+// ListInstalledIntegrationsParams defines parameters for ListInstalledIntegrations.
+type ListInstalledIntegrationsParams struct {
+	DataStreamType            *string   `form:"dataStreamType,omitempty" json:"dataStreamType,omitempty"`
+	ShowOnlyActiveDataStreams *bool     `form:"showOnlyActiveDataStreams,omitempty" json:"showOnlyActiveDataStreams,omitempty"`
+	NameQuery                 *string   `form:"nameQuery,omitempty" json:"nameQuery,omitempty"`
+	SearchAfter               *[]string `form:"searchAfter,omitempty" json:"searchAfter,omitempty"`
+	PerPage                   *int      `form:"perPage,omitempty" json:"perPage,omitempty"`
+	SortOrder                 *string   `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
 }
 
 // ListPackagePoliciesParams defines parameters for ListPackagePolicies.
@@ -7350,6 +7393,9 @@ type UpdatePolicyJSONRequestBody = UpdatePolicyRequest
 
 // CopyPolicyJSONRequestBody defines body for CopyPolicy for application/json ContentType.
 type CopyPolicyJSONRequestBody = CopyPolicyRequest
+
+// GetAgentsByActionsJSONRequestBody defines body for GetAgentsByActions for application/json ContentType.
+type GetAgentsByActionsJSONRequestBody = AgentsOfActionsRequest
 
 // ListAgentsOfActionsJSONRequestBody defines body for ListAgentsOfActions for application/json ContentType.
 type ListAgentsOfActionsJSONRequestBody = AgentsOfActionsRequest

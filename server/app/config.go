@@ -159,6 +159,8 @@ type EnrollmentConfig struct {
 	// ReadableKeys keeps the secrets of new keys encrypted, so that operators can read them
 	// again; otherwise the store has only their hashes.
 	ReadableKeys bool `yaml:"readable_keys"`
+	// DefaultKeys gives each policy a key named Default, which clients of Kibana look for.
+	DefaultKeys bool `yaml:"default_keys"`
 }
 
 // RolloutsConfig is about rollouts.
@@ -271,6 +273,8 @@ checkin:
 enrollment:
   readable_keys: true       # operators can read an enrollment key's token again, as in Kibana: the store keeps it encrypted, under
                             # the key in trust/encryption-key. false: no token is shown again, and of new keys only a hash is kept
+  default_keys: false       # true: each policy has a key "Default", as in Kibana. Terraform's data source for enrollment tokens and
+                            # the container of Elastic's agent look for it. A token without an end that nobody asked for is a risk
 rollouts:
   defaults: {}              # values of fields that the plan of a rollout leaves out, by the names of the plan, such as
                             # {limits: {max_parallel: 50}, health: {wait: 20m}, failure: {count: 5}, strategy: {canary: {size: 5}}}.

@@ -112,7 +112,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	if o.Config.Enrollment.ReadableKeys {
 		readable = sealer
 	}
-	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: readable}
+	enrollments := &enrollment.Service{Store: db, Events: events, Now: now, Sealer: readable, DefaultKeys: o.Config.Enrollment.DefaultKeys}
 	policyFeed, err := policy.NewFeed(ctx, db.Policies(), parker.Parked, parker.Wake, health, log)
 	if err != nil {
 		return nil, err
@@ -120,6 +120,9 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	objects := infra.Objects{Store: db, Server: server, Sealer: sealer, Tokens: infra.NewUninstallTokens(sealer.Derive("uninstall tokens"))}
 	policies := &policy.Service{Store: db, Events: events, Keys: enrollments, Objects: objects, Changed: policyFeed.Signal, Now: now}
 	if err := policies.EnsureDefault(ctx); err != nil {
+		return nil, err
+	}
+	if err := enrollments.CreateDefaultKeys(ctx); err != nil {
 		return nil, err
 	}
 	policyChanges := &policy.Changes{Feed: policyFeed, Render: policies.Render, Now: now}

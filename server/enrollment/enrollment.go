@@ -32,6 +32,8 @@ type Service struct {
 	Now    clock.Clock
 	// Sealer encrypts the secrets of enrollment keys, so that they can be shown again.
 	Sealer keyfile.Sealer
+	// DefaultKeys: each policy has a key named Default, as in Kibana.
+	DefaultKeys bool
 }
 
 // errToken is returned for every token that does not match. It does not reveal which

@@ -149,6 +149,42 @@ func TestCreateKeyErrors(t *testing.T) {
 	w.wantKind(w.service.DeleteKey(t.Context(), "none", "ann"), fleet.NotFound, "Enrollment api key none not found")
 }
 
+func TestEachPolicyHasADefaultKeyIfThatIsConfigured(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	keys := func() (names []string) {
+		all, _, err := w.store.EnrollmentKeys().List(ctx, 0, 0)
+		w.must(err)
+		for _, k := range all {
+			names = append(names, k.PolicyID+": "+strings.Replace(k.Name, k.ID, "ID", 1))
+		}
+		slices.Sort(names)
+		return names
+	}
+	w.must(w.service.CreateDefaultKeys(ctx))
+	w.must(w.service.CreateDefaultKey(ctx, "web", "ann"))
+	if got := keys(); len(got) != 0 {
+		t.Errorf("without the option the keys are %q", got)
+	}
+	w.service.DefaultKeys = true
+	want := []string{"db: Default (ID)", "web: Default (ID)"}
+	w.must(w.service.CreateDefaultKey(ctx, "web", "ann"))
+	for range 2 { // at each start
+		w.must(w.service.CreateDefaultKeys(ctx))
+		if got := keys(); !slices.Equal(got, want) {
+			t.Errorf("the keys are %q, want %q", got, want)
+		}
+	}
+	// A key that was revoked does not come back.
+	all, _, err := w.store.EnrollmentKeys().List(ctx, 0, 0)
+	w.must(err)
+	w.must(w.service.RevokeKey(ctx, all[0].ID, "ann"))
+	w.must(w.service.CreateDefaultKeys(ctx))
+	if got := keys(); !slices.Equal(got, want) {
+		t.Errorf("after one was revoked the keys are %q, want %q", got, want)
+	}
+}
+
 func TestPolicyHasOneKeyOfAName(t *testing.T) {
 	w := newWorld(t)
 	create := func(name, policy string) (fleet.EnrollmentKey, error) {

@@ -2,6 +2,7 @@ package enrollment
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,6 +47,40 @@ func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime
 func (s *Service) FirstKey(ctx context.Context) (fleet.Credential, error) {
 	_, cred, err := s.create(ctx, "first key", fleet.DefaultPolicyID, 0, fleet.System)
 	return cred, err
+}
+
+// defaultKeyName is that of Kibana's. Terraform's data source and the container of Elastic's agent
+// look for the key of a policy by it.
+const defaultKeyName = "Default"
+
+// CreateDefaultKey makes the default key of a policy if DefaultKeys is set, unless the policy has
+// had one: a key that was revoked is not replaced.
+func (s *Service) CreateDefaultKey(ctx context.Context, policyID, actor string) error {
+	if !s.DefaultKeys {
+		return nil
+	}
+	_, _, err := s.CreateKey(ctx, defaultKeyName, policyID, 0, actor)
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return nil
+	}
+	return err
+}
+
+// CreateDefaultKeys makes the default keys of the policies that were created without one.
+func (s *Service) CreateDefaultKeys(ctx context.Context) error {
+	if !s.DefaultKeys {
+		return nil
+	}
+	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		if err := s.CreateDefaultKey(ctx, p.ID, fleet.System); err != nil && fleet.KindOf(err) != fleet.NotFound { // deleted meanwhile
+			return fmt.Errorf("the default enrollment key of the policy %s: %w", p.ID, err)
+		}
+	}
+	return nil
 }
 
 // fullName is the stored name of a key.

@@ -22,7 +22,8 @@ import (
 type Service struct {
 	Store  store.Store
 	Events *event.Stream
-	// Keys revokes the enrollment keys of a policy that is deleted.
+	// Keys makes the default enrollment key of a policy that is created, and revokes the keys of
+	// one that is deleted. It may be nil.
 	Keys Keys
 	// Objects are what agents' policies are made from besides themselves.
 	Objects infra.Objects
@@ -31,8 +32,10 @@ type Service struct {
 	Now     clock.Clock
 }
 
-// Keys revokes enrollment keys.
+// Keys makes and revokes enrollment keys.
 type Keys interface {
+	// CreateDefaultKey makes the default key of a policy if policies have one, unless it exists.
+	CreateDefaultKey(ctx context.Context, policyID, actor string) error
 	RevokeKey(ctx context.Context, id, actor string) error
 }
 
@@ -94,6 +97,11 @@ func (s *Service) create(ctx context.Context, p, base fleet.Policy, text, actor 
 		return p, err
 	}
 	s.publish(ctx, fleet.EventPolicyCreated, &p)
+	if s.Keys != nil {
+		if err := s.Keys.CreateDefaultKey(ctx, p.ID, actor); err != nil {
+			return p, fmt.Errorf("the policy %s was created, and its default enrollment key was not: %w", p.ID, err)
+		}
+	}
 	return p, nil
 }
 

@@ -1,9 +1,11 @@
 package policy_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +80,36 @@ func TestEnsureDefaultCreatesPolicyOnce(t *testing.T) {
 	}
 	if p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID); err != nil || p.Name != "Renamed" {
 		t.Errorf("after the second start the policies are %+v, %v", p, err)
+	}
+}
+
+// defaultKeys records the policies for which a default key was made.
+type defaultKeys struct {
+	policy.Keys
+	of []string
+}
+
+func (k *defaultKeys) CreateDefaultKey(_ context.Context, policyID, actor string) error {
+	k.of = append(k.of, policyID+" by "+actor)
+	return nil
+}
+
+func TestDefaultKeyComesWithEachPolicyThatIsCreated(t *testing.T) {
+	s := newService(t)
+	keys := &defaultKeys{}
+	s.Keys = keys
+	if _, err := s.Create(t.Context(), fleet.Policy{ID: "web", Name: "Web", Namespace: "default"}, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), fleet.Policy{ID: "web", Name: "Other", Namespace: "default"}, "ann"); err == nil {
+		t.Fatal("the same id was created twice")
+	}
+	copied, err := s.Copy(t.Context(), "web", "Copy", nil, "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"web by ann", copied.ID + " by bob"}; !slices.Equal(keys.of, want) {
+		t.Errorf("keys were made for %q, want %q", keys.of, want)
 	}
 }
 

@@ -186,6 +186,7 @@ func (h *Handlers) routes() *gin.Engine {
 	h.routeSetup(fl)
 	fl.GET("/agent_status", on(h.agentStatus))
 	fl.GET("/agents", on(h.listAgents))
+	fl.POST("/agents", on(h.agentsOfActions)) // as /agents/actions; both are in Kibana
 	fl.GET("/agents/tags", on(h.agentTags))
 	fl.GET("/agents/:agentId", on(h.getAgent))
 	fl.POST("/agents/:agentId/upgrade", on(h.upgradeAgent))

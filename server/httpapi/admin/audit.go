@@ -18,7 +18,7 @@ var unaudited = []string{
 	"/api/v1/upgrade_preview", "/api/v1/rollback_preview", "/api/v1/unenroll_preview", "/api/v1/components/:name/upgrade_preview", "/api/v1/rollout_preview", "/api/v1/rollouts/:rolloutId/preview", "/api/v1/rollout-groups/:groupId/preview",
 	"/api/v1/upgrade_manifests/:profile/:upgradeId/config_preview",
 	"/api/v1/fleets/:name/diff",
-	"/api/v1/webhooks/:webhookId/test", "/api/fleet/agent_policies/_bulk_get", "/api/fleet/agent_policies/outputs", "/api/fleet/agents/actions",
+	"/api/v1/webhooks/:webhookId/test", "/api/fleet/agent_policies/_bulk_get", "/api/fleet/agent_policies/outputs", "/api/fleet/agents", "/api/fleet/agents/actions",
 }
 
 // dryKey marks a call that turned out to change nothing.

@@ -80,6 +80,11 @@ var adminContract = []contract{
 		{"?policyId=a&policyId=b", "", 400, "[request query.policyId]: expected value of type [string] but got [Array]"},
 		{"?policy_id=a", "", 400, "[request query.policy_id]: definition for this key is missing"},
 	}},
+	{"GET /api/fleet/agent_status/data", []contractCase{
+		{"?agentsIds=web&agentsIds=x&pkgName=system&previewData=true", "", 200, "dataPreview[] items[web{data}]"},
+		{"?agentsIds=web&previewData=yes", "", 400, `[request query.previewData]: is "yes", want true or false`},
+		{"", "", 400, "[request query.agentsIds]: is missing: name the agents"},
+	}},
 	{"GET /api/fleet/agents/available_versions", []contractCase{
 		{"", "", 200, "items[]"},
 		{"?page=1", "", 400, "[request query.page]: definition for this key is missing"},
@@ -164,6 +169,10 @@ var adminContract = []contract{
 		{"nobody", `{"action":{"type":"SETTINGS","data":{"log_level":"debug"}}}`, 404, "Agent nobody not found"},
 		{"web", `{"action":{"type":"SETTINGS","data":{"log_level":"debug"},"ack_data":{"a":1}}}`, 200, "item{ack_data{a} agents[] created_at data{log_level} expiration id type}"},
 		{"reassigned", `{"action":{"type":"POLICY_REASSIGN","data":{"policy_id":"none"}}}`, 404, "Agent policy not found: none"},
+	}},
+	{"POST /api/fleet/agents", []contractCase{
+		{"", `{"actionIds":["ACTION","none"]}`, 200, "items[]"},
+		{"", `{}`, 400, "[request body.actionIds]: expected value of type [array] but got [undefined]"},
 	}},
 	{"POST /api/fleet/agents/actions", []contractCase{
 		{"", `{"actionIds":["ACTION","none"]}`, 200, "items[]"},
@@ -504,6 +513,10 @@ var adminContract = []contract{
 		{"o", "", 200, "item{Output}"},
 		{"none", "", 404, "Output none not found"},
 	}},
+	{"GET /api/fleet/outputs/{outputId}/health", []contractCase{
+		{"o", "", 200, "message state timestamp"},
+		{"none", "", 404, "Output none not found"},
+	}},
 	{"PUT /api/fleet/outputs/{outputId}", []contractCase{
 		{"o", `{"name":"Logs 2"}`, 200, "item{Output}"},
 		{"none", `{"name":"Logs 2"}`, 404, "Output none not found"},
@@ -543,6 +556,14 @@ var adminContract = []contract{
 		{"?fleetServerSetup=yes", "", 400, `[request query.fleetServerSetup]: is "yes", want true or false`},
 	}},
 	{"GET /api/fleet/epm/packages", []contractCase{
+		{"", "", 200, "items[]"},
+		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
+	}},
+	{"GET /api/fleet/epm/packages/installed", []contractCase{
+		{"?perPage=10&nameQuery=nginx", "", 200, "items[] total"},
+		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
+	}},
+	{"GET /api/fleet/epm/packages/limited", []contractCase{
 		{"", "", 200, "items[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},

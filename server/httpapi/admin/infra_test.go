@@ -35,6 +35,9 @@ func tryInfra(do func(call string, body any, params ...string) map[string]any) {
 		do("GET "+all, nil)
 		do("GET "+one, nil, "mine")
 		do("PUT "+one, k.change, "mine")
+		if k.path == "outputs" {
+			do("GET "+one+"/health", nil, "mine")
+		}
 		do("DELETE "+one, nil, "mine")
 	}
 	for _, path := range []string{"setup", "agents/setup"} {
@@ -43,7 +46,7 @@ func tryInfra(do func(call string, body any, params ...string) map[string]any) {
 	}
 	do("GET /api/fleet/settings", nil)
 	do("PUT /api/fleet/settings", `{"prerelease_integrations_enabled":false}`)
-	for _, path := range []string{"check-permissions", "epm/packages", "epm/categories", "package_policies"} {
+	for _, path := range []string{"check-permissions", "epm/packages", "epm/packages/installed", "epm/packages/limited", "epm/categories", "package_policies"} {
 		do("GET /api/fleet/"+path, nil)
 	}
 	token := do("GET /api/fleet/uninstall_tokens", nil)["items"].([]any)[0].(map[string]any)["id"].(string)

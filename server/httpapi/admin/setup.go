@@ -23,7 +23,11 @@ func (h *Handlers) routeSetup(fl *gin.RouterGroup) {
 	fl.PUT("/settings", on(h.putSettings))
 	fl.GET("/check-permissions", on(h.checkPermissions))
 	fl.GET("/epm/packages", on(h.listIntegrations))
+	fl.GET("/epm/packages/installed", on(h.listInstalledIntegrations))
+	fl.GET("/epm/packages/limited", on(h.listIntegrations))
 	fl.GET("/epm/categories", on(h.listIntegrations))
+	fl.GET("/agent_status/data", on(h.agentData))
+	fl.GET("/outputs/:outputId/health", on(h.outputHealth))
 	fl.GET("/package_policies", on(h.listPackagePolicies))
 	fl.GET("/uninstall_tokens", on(h.listUninstallTokens))
 	fl.GET("/uninstall_tokens/:uninstallTokenId", on(h.getUninstallToken))
@@ -150,6 +154,40 @@ func (h *Handlers) checkPermissions(c *gin.Context) error {
 
 func (h *Handlers) listIntegrations(c *gin.Context) error {
 	c.JSON(http.StatusOK, adminapi.IntegrationList{Items: []map[string]any{}})
+	return nil
+}
+
+func (h *Handlers) listInstalledIntegrations(c *gin.Context) error {
+	c.JSON(http.StatusOK, adminapi.InstalledIntegrationList{Items: []map[string]any{}})
+	return nil
+}
+
+// agentData answers for each agent that no data has arrived, which goes to outputs.
+func (h *Handlers) agentData(c *gin.Context) error {
+	ids := strings.FieldsFunc(strings.Join(c.QueryArray("agentsIds"), ","), func(r rune) bool { return r == ',' })
+	switch n := len(ids); {
+	case n == 0:
+		return fleet.FieldError("query.agentsIds", "is missing: name the agents")
+	case n > maxAgentsIDs:
+		return fleet.FieldError("query.agentsIds", "array size is [%d], but cannot be greater than [%d]", n, maxAgentsIDs)
+	}
+	if _, err := queryBool(c, "previewData"); err != nil {
+		return err
+	}
+	items := each(ids, func(id string) map[string]any { return map[string]any{id: map[string]bool{"data": false}} })
+	c.JSON(http.StatusOK, adminapi.AgentData{Items: items, DataPreview: []map[string]any{}})
+	return nil
+}
+
+// maxAgentsIDs bounds the agents of one agentData: Kibana's clients ask for the few that they wait for.
+const maxAgentsIDs = 1000
+
+// outputHealth answers as Kibana does of an output of which no agent has reported.
+func (h *Handlers) outputHealth(c *gin.Context) error {
+	if _, err := h.Infra.EditOutputs().Get(c.Request.Context(), c.Param("outputId")); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.OutputHealth{State: "UNKNOWN"})
 	return nil
 }
 

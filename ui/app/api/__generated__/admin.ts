@@ -31,7 +31,8 @@ export interface paths {
         /** List agents */
         get: operations["listAgents"];
         put?: never;
-        post?: never;
+        /** List the agents of actions, as /api/fleet/agents/actions does */
+        post: operations["getAgentsByActions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -547,6 +548,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/agent_status/data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Report whether data of agents has arrived; none comes here */
+        get: operations["getAgentData"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/fleet/enrollment_api_keys": {
         parameters: {
             query?: never;
@@ -928,6 +946,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/outputs/{outputId}/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        /** Get the health that agents report of an output; they report none here */
+        get: operations["getOutputHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/fleet/setup": {
         parameters: {
             query?: never;
@@ -1008,6 +1045,40 @@ export interface paths {
         };
         /** List integrations; there are none */
         get: operations["listIntegrations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/epm/packages/installed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List installed integrations; there are none */
+        get: operations["listInstalledIntegrations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/epm/packages/limited": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the integrations that a policy may have once; there are none */
+        get: operations["listLimitedIntegrations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3037,6 +3108,7 @@ export interface components {
             last_checkin_status?: string;
             last_checkin_message?: string;
             agent: components["schemas"]["AgentRef"];
+            maker?: components["schemas"]["Maker"];
             /** @description host.hostname, os.*, elastic.agent.* as the agent sent them */
             local_metadata: {
                 [key: string]: unknown;
@@ -4014,7 +4086,7 @@ export interface components {
             pushed_by?: string;
         };
         /**
-         * @description Whose agents it is for; absent for Muster's
+         * @description Whose agent it is, or whose agents it is for; absent for Muster's
          * @enum {string}
          */
         Maker: "elastic";
@@ -6854,6 +6926,28 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        InstalledIntegrationList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+            total: number;
+        };
+        OutputHealth: {
+            /** @example UNKNOWN */
+            state: string;
+            message: string;
+            /** @description Empty without a report */
+            timestamp: string;
+        };
+        AgentData: {
+            /** @description One object for each agent: its id with {data: false} */
+            items: {
+                [key: string]: unknown;
+            }[];
+            dataPreview: {
+                [key: string]: unknown;
+            }[];
+        };
         PackagePolicyList: {
             items: {
                 [key: string]: unknown;
@@ -6980,6 +7074,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAgentsByActions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgentsOfActionsRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsOfActions"];
                 };
             };
             default: components["responses"]["Error"];
@@ -7703,6 +7822,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentStatusResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAgentData: {
+        parameters: {
+            query: {
+                agentsIds: string[];
+                pkgName?: string;
+                pkgVersion?: string;
+                previewData?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agents */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentData"];
                 };
             };
             default: components["responses"]["Error"];
@@ -8619,6 +8764,29 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    getOutputHealth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                outputId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutputHealth"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     getSetup: {
         parameters: {
             query?: never;
@@ -8781,6 +8949,55 @@ export interface operations {
                 withPackagePoliciesCount?: boolean;
                 include_policy_templates?: boolean;
             };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IntegrationList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listInstalledIntegrations: {
+        parameters: {
+            query?: {
+                dataStreamType?: string;
+                showOnlyActiveDataStreams?: boolean;
+                nameQuery?: string;
+                searchAfter?: string[];
+                perPage?: number;
+                sortOrder?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InstalledIntegrationList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listLimitedIntegrations: {
+        parameters: {
+            query?: never;
             header?: never;
             path?: never;
             cookie?: never;
