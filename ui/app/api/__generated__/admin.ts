@@ -4707,6 +4707,13 @@ export interface components {
             failure?: components["schemas"]["FailureRule"];
             health?: components["schemas"]["HealthRule"];
             pace?: components["schemas"]["Pace"];
+            /**
+             * @description Fields whose values are the server's defaults (rollouts.defaults in its configuration). The server writes it
+             * @example [
+             *       "limits.max_parallel"
+             *     ]
+             */
+            server_defaults?: string[];
         };
         Artifact: {
             /** @description default: any */
@@ -5818,6 +5825,13 @@ export interface components {
             component?: string;
             /** Format: date-time */
             at: string;
+            /**
+             * @description Fields of the plan with the server's default, and their values
+             * @example [
+             *       "limits.max_parallel: 50"
+             *     ]
+             */
+            server_defaults?: string[];
             targets: components["schemas"]["PreviewTarget"][];
             /** @description Agents that match but are left out */
             skipped: components["schemas"]["SkippedAgent"][];
