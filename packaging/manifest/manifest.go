@@ -20,6 +20,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/yamltext"
 )
 
 const (
@@ -248,6 +249,9 @@ func Parse(r io.Reader) (*Manifest, error) {
 	}
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("%s: has more than %d bytes", FileName, MaxSize)
+	}
+	if err := yamltext.CheckText(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", FileName, err)
 	}
 	var m Manifest
 	dec := yaml.NewDecoder(bytes.NewReader(data))

@@ -8,8 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
+	"github.com/muster-fleet/muster/packaging/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -309,7 +308,7 @@ func checkOutput(v *fleet.Output) error {
 		}
 	}
 	var config map[string]any
-	if err := yaml.Unmarshal([]byte(v.ConfigYAML), &config); err != nil {
+	if err := yamltext.Unmarshal([]byte(v.ConfigYAML), &config); err != nil {
 		return fleet.FieldError("body.config_yaml", "is not YAML with a map: %s", err)
 	}
 	switch v.Type {
@@ -354,7 +353,7 @@ func checkOutput(v *fleet.Output) error {
 // output or of its authentication has no use for.
 func completeOutput(v *fleet.Output) {
 	var config map[string]any
-	_ = yaml.Unmarshal([]byte(v.ConfigYAML), &config) // checkOutput has checked it
+	_ = yamltext.Unmarshal([]byte(v.ConfigYAML), &config) // checkOutput has checked it
 	if shipper, _ := config["shipper"].(map[string]any); shipper == nil || shipper["enabled"] == false {
 		v.Shipper = nil
 	}

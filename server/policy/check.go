@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -303,7 +302,7 @@ var (
 func isYAML(raw json.RawMessage) bool {
 	text, ok := as[string](raw)
 	var m map[string]any
-	return ok && yaml.Unmarshal([]byte(text), &m) == nil
+	return ok && yamltext.Unmarshal([]byte(text), &m) == nil
 }
 
 func checkObjects(p *fleet.Policy) error {

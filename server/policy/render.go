@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
+	"github.com/muster-fleet/muster/packaging/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -249,7 +248,7 @@ func (p renderer) fleet() doc {
 func (p renderer) output(o *fleet.Output) (doc, error) {
 	out := doc{}
 	if o.ConfigYAML != "" {
-		if err := yaml.Unmarshal([]byte(o.ConfigYAML), &out); err != nil {
+		if err := yamltext.Unmarshal([]byte(o.ConfigYAML), &out); err != nil {
 			return nil, fmt.Errorf("config_yaml of the output %s: %w", o.ID, err)
 		}
 		if out == nil {
@@ -438,7 +437,7 @@ func (p renderer) advanced(whole doc) error {
 		}
 		if text, ok := value.(string); ok && name == "agent_internal" {
 			var internal doc
-			if err := yaml.Unmarshal([]byte(text), &internal); err != nil {
+			if err := yamltext.Unmarshal([]byte(text), &internal); err != nil {
 				return fmt.Errorf("agent_internal of the policy %s: %w", p.Policy.ID, err)
 			}
 			value = within(internal, "agent", "internal")

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/packaging/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 )
@@ -338,8 +339,10 @@ func parseYAML(text []byte) (*node, error) {
 	case !errors.Is(dec.Decode(&second), io.EOF):
 		return nil, errors.New("there is more than one YAML document: send one object")
 	}
-	y := yamlReader{left: maxValues}
-	n, err := y.read(doc.Content[0])
+	if err := yamltext.Check(&doc); err != nil {
+		return nil, fmt.Errorf("the object is not accepted: %w", err)
+	}
+	n, err := readYAML(doc.Content[0])
 	if err != nil {
 		return nil, fmt.Errorf("the object is not accepted: %w", err)
 	}
@@ -375,23 +378,15 @@ func parseJSON(dec *jsontext.Decoder) (*node, error) {
 	return &node{kind: kind, raw: raw.Clone()}, err
 }
 
-// maxValues bounds the values of a YAML text. Aliases of aliases can mean more values than memory
-// holds; without aliases no text of MaxDocument bytes has more.
-const maxValues = MaxDocument
-
-type yamlReader struct{ left int }
-
-func (y *yamlReader) read(n *yaml.Node) (*node, error) {
-	if y.left--; y.left < 0 {
-		return nil, errors.New("its aliases mean too many values")
-	}
+// readYAML follows aliases; yamltext.Check has bounded what they stand for.
+func readYAML(n *yaml.Node) (*node, error) {
 	switch n.Kind {
 	case yaml.AliasNode:
-		return y.read(n.Alias)
+		return readYAML(n.Alias)
 	case yaml.SequenceNode:
 		out := &node{kind: '['}
 		for _, child := range n.Content {
-			item, err := y.read(child)
+			item, err := readYAML(child)
 			if err != nil {
 				return nil, err
 			}
@@ -404,7 +399,7 @@ func (y *yamlReader) read(n *yaml.Node) (*node, error) {
 			if n.Content[i].Kind != yaml.ScalarNode {
 				return nil, fmt.Errorf("line %d: a key is not a string", n.Content[i].Line)
 			}
-			item, err := y.read(n.Content[i+1])
+			item, err := readYAML(n.Content[i+1])
 			if err != nil {
 				return nil, err
 			}

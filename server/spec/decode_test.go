@@ -116,7 +116,9 @@ func TestDocumentsAreBounded(t *testing.T) {
 	for i := range 8 {
 		bomb += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.Repeat(fmt.Sprintf("*%c, ", 'a'+i), 9)+fmt.Sprintf("*%c", 'a'+i))
 	}
-	for _, text := range []string{bomb, "a: &a [*a]"} {
+	// A few thousand values, which mean gigabytes.
+	long := "a: &a " + strings.Repeat("x", 100<<10) + "\nb: [" + strings.Repeat("*a,", 38_000) + "]\n"
+	for _, text := range []string{bomb, long, "a: &a [*a]"} {
 		if _, err := spec.Read([]byte(text)); fleet.KindOf(err) != fleet.Invalid {
 			t.Errorf("aliases of aliases: %v", err)
 		}

@@ -27,6 +27,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/yamltext"
 	"github.com/muster-fleet/muster/server/configfile"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
@@ -276,6 +277,9 @@ func parse(raw []byte) (plan.UpgradeManifest, error) {
 		none plan.UpgradeManifest
 		doc  document
 	)
+	if err := yamltext.CheckText(raw); err != nil {
+		return none, err
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	dec.KnownFields(true)
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
