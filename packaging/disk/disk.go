@@ -40,6 +40,8 @@ type Disk interface {
 	SyncDir(op, path string) error
 	// OpenRoot opens a folder that no name passed to the Root can leave.
 	OpenRoot(op, path string) (Root, error)
+	// OpenFolder opens a folder below which the caller goes down name by name.
+	OpenFolder(op, path string) (Folder, error)
 	// Free returns the number of bytes available to an unprivileged process on
 	// the file system that holds path.
 	Free(op, path string) (int64, error)

@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noWait has open return at once for a pipe without a writer.
+const noWait = syscall.O_NONBLOCK
+
 // syncDir syncs a folder. On macOS fsync stops at the drive's cache and only
 // F_FULLFSYNC reaches the medium; Go's Sync makes that call there.
 func syncDir(path string) error {

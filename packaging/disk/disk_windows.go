@@ -18,6 +18,9 @@ const (
 	openPause   = 50 * time.Millisecond
 )
 
+// noWait is nothing: pipes are not in folders here.
+const noWait = 0
+
 // rename replaces to atomically: os.Rename uses MOVEFILE_REPLACE_EXISTING, which NTFS
 // executes in one transaction of its journal. It replaces a link and not the link's
 // target. Unlike on Unix, replacing an open file fails until the file is closed, which Windows

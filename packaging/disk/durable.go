@@ -22,7 +22,8 @@ import (
 // new ones, also after a power cut. The temporary file is in the folder of path, since
 // a rename cannot cross file systems.
 func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
-	return replace(d, op, path, data, perm, func(File) error { return nil })
+	in := dir{d, op, filepath.Dir(path)}
+	return replace(in, op, filepath.Base(path), data, perm, func(File) error { return nil })
 }
 
 // Owner is whose a file is. A value of -1 means the account of the process.
@@ -34,27 +35,36 @@ type Owner struct {
 // Own is the owner of the files that a process makes.
 var Own = Owner{-1, -1}
 
-// WriteOwned is WriteFile with an owner, and with a mode that the umask does not change. The
-// file has both before it has its name.
-func WriteOwned(d Disk, op, path string, data []byte, perm fs.FileMode, owner Owner) error {
-	return replace(d, op, path, data, 0o600, func(f File) error {
-		if owner != Own {
-			if err := f.Chown(owner.UID, owner.GID); err != nil {
-				return err
-			}
-		}
-		return f.Chmod(perm)
-	})
+// place is the folder in which replace replaces a file.
+type place interface {
+	Remove(name string) error
+	Create(name string, perm fs.FileMode) (File, error)
+	Rename(from, to string) error
+	Sync() error
 }
 
-func replace(d Disk, op, path string, data []byte, perm fs.FileMode, prepare func(File) error) error {
-	tmp := path + layout.NewSuffix
+// dir is a place that is named by its path.
+type dir struct {
+	disk     Disk
+	op, path string
+}
+
+func (d dir) at(name string) string    { return filepath.Join(d.path, name) }
+func (d dir) Remove(name string) error { return d.disk.Remove(d.op, d.at(name)) }
+func (d dir) Create(name string, perm fs.FileMode) (File, error) {
+	return d.disk.OpenFile(d.op, d.at(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+}
+func (d dir) Rename(from, to string) error { return d.disk.Rename(d.op, d.at(from), d.at(to)) }
+func (d dir) Sync() error                  { return d.disk.SyncDir(d.op, d.path) }
+
+func replace(in place, op, name string, data []byte, perm fs.FileMode, prepare func(File) error) error {
+	tmp := name + layout.NewSuffix
 	// A temporary file left by a crash is removed and not truncated, since its
 	// mode may let others read the new content.
-	if err := d.Remove(op, tmp); err != nil {
+	if err := in.Remove(tmp); err != nil {
 		return err
 	}
-	f, err := d.OpenFile(op, tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	f, err := in.Create(tmp, perm)
 	if err != nil {
 		return err
 	}
@@ -69,12 +79,12 @@ func replace(d Disk, op, path string, data []byte, perm fs.FileMode, prepare fun
 		err = cerr
 	}
 	if err == nil {
-		err = d.Rename(op, tmp, path)
+		err = in.Rename(tmp, name)
 	}
 	if err != nil {
-		return errors.Join(wrapOnce(op, err), d.Remove(op, tmp))
+		return errors.Join(wrapOnce(op, err), in.Remove(tmp))
 	}
-	return d.SyncDir(op, filepath.Dir(path))
+	return in.Sync()
 }
 
 // Point atomically makes the symbolic link at link point to target, which is relative

@@ -60,7 +60,7 @@ func drawCall(rt *rapid.T) call {
 	return call{
 		name: rapid.SampledFrom([]string{
 			"write file", "append", "truncate", "exclusive", "mkdir", "rename", "remove", "remove all", "symlink", "point", "copy tree",
-			"read", "readlink", "readdir", "lstat", "syncdir", "root",
+			"read", "readlink", "readdir", "lstat", "syncdir", "root", "folder",
 		}).Draw(rt, "call"),
 		a: file.Draw(rt, "a"), b: file.Draw(rt, "b"), data: rapid.StringN(0, 6, 6).Draw(rt, "data"),
 	}
@@ -113,8 +113,50 @@ func (c call) do(s side) string {
 		return fmt.Sprint(fi.Name(), fi.Mode(), fi.IsDir(), !fi.Mode().IsRegular() || fi.Size() == int64(len(c.data)))
 	case "syncdir":
 		return kindOf(s.SyncDir("test", a))
+	case "folder":
+		return c.inFolder(s, a)
 	}
 	return c.inRoot(s, a)
+}
+
+// inFolder makes all calls of a folder that change it, and one of those that read it.
+func (c call) inFolder(s side, path string) string {
+	d, err := s.OpenFolder("test", path)
+	if err != nil {
+		return kindOf(err)
+	}
+	defer d.Close()
+	name := filepath.Base(c.b)
+	opened := func(f interface{ Close() error }, err error) string {
+		if err == nil {
+			err = f.Close()
+		}
+		return kindOf(err)
+	}
+	var out []string
+	switch len(c.data) {
+	case 0:
+		f, err := d.MakeFolder(name)
+		out = append(out, opened(f, err), kindOf(d.Remove("a")), kindOf(d.Sync()))
+	case 1:
+		f, err := d.Create(name, 0o600)
+		out = append(out, opened(f, err), kindOf(d.Chmod(0o700)))
+	case 2:
+		out = append(out, kindOf(d.Rename("a", name)), kindOf(d.Symlink("b", "a")))
+	case 3:
+		f, err := d.OpenFolder(name)
+		out = append(out, opened(f, err), kindOf(d.RemoveAll(name)))
+	case 4:
+		f, err := d.Open(name)
+		out = append(out, opened(f, err), kindOf(disk.WriteOwned(d, "test", name, []byte(c.data), 0o640, disk.Own)))
+	default:
+		target, err := d.Readlink(name)
+		out = append(out, target, kindOf(err))
+	}
+	names, err := d.Names()
+	slices.Sort(names)
+	fi, serr := d.Stat()
+	return fmt.Sprint(out, names, kindOf(err), serr == nil && fi.IsDir())
 }
 
 func (c call) write(s side, path string, flag int) string {

@@ -351,6 +351,120 @@ func (r root) SyncDir(name string) error {
 
 func (r root) Close() error { return nil }
 
+func (v view) OpenFolder(op, p string) (disk.Folder, error) { return v.openFolder(op, p, true) }
+
+func (v view) openFolder(op, p string, follow bool) (disk.Folder, error) {
+	err := v.do(Call{Op: op, Name: "open", Path: p}, func(f *FS) error {
+		n, err := f.stat(p, follow)
+		switch {
+		case err != nil:
+			return err
+		case n.isLink():
+			return disk.ErrLink
+		case !n.isDir():
+			return disk.ErrNotFolder
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, label(op, err)
+	}
+	return folder{v, op, p}, nil
+}
+
+// folder is an open folder. It goes by its path, since nobody here renames a folder that another
+// has open.
+type folder struct {
+	v    view
+	op   string
+	path string
+}
+
+func (d folder) Path() string             { return d.path }
+func (d folder) at(name string) string    { return path.Join(d.path, name) }
+func (d folder) Close() error             { return nil }
+func (d folder) Sync() error              { return d.v.SyncDir(d.op, d.path) }
+func (d folder) Remove(name string) error { return d.v.Remove(d.op, d.at(name)) }
+
+func (d folder) OpenFolder(name string) (disk.Folder, error) {
+	return d.v.openFolder(d.op, d.at(name), false)
+}
+
+func (d folder) MakeFolder(name string) (disk.Folder, error) {
+	p := d.at(name)
+	err := d.v.do(Call{Op: d.op, Name: "mkdir", Path: p, Kind: Change}, func(f *FS) error { return f.mkdir(p, 0o700) })
+	if err != nil {
+		return nil, label(d.op, err)
+	}
+	return d.OpenFolder(name)
+}
+
+func (d folder) Open(name string) (disk.File, error) {
+	fi, err := d.Lstat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case fi.Mode()&fs.ModeSymlink != 0:
+		err = disk.ErrLink
+	case !fi.Mode().IsRegular():
+		err = disk.ErrNotRegular
+	}
+	if err != nil {
+		return nil, label(d.op, &fs.PathError{Op: "open", Path: d.at(name), Err: err})
+	}
+	return d.v.OpenFile(d.op, d.at(name), os.O_RDONLY, 0)
+}
+
+func (d folder) Create(name string, perm fs.FileMode) (disk.File, error) {
+	return d.v.OpenFile(d.op, d.at(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+}
+
+func (d folder) Rename(from, to string) error {
+	return d.v.Rename(d.op, d.at(from), d.at(to))
+}
+
+func (d folder) RemoveAll(name string) error {
+	return d.v.RemoveAll(d.op, d.at(name))
+}
+
+func (d folder) Symlink(target, name string) error {
+	return d.v.Symlink(d.op, target, d.at(name))
+}
+
+func (d folder) Readlink(name string) (string, error)   { return d.v.Readlink(d.op, d.at(name)) }
+func (d folder) Lstat(name string) (fs.FileInfo, error) { return d.v.Lstat(d.op, d.at(name)) }
+
+// Stat follows a link by which the folder was opened.
+func (d folder) Stat() (fi fs.FileInfo, err error) {
+	err = d.self(func(f disk.File) error { fi, err = f.Stat(); return err })
+	return fi, err
+}
+
+func (d folder) Names() (names []string, err error) {
+	entries, err := d.v.ReadDir(d.op, d.path)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// self calls act with the folder as a file.
+func (d folder) self(act func(disk.File) error) error {
+	f, err := d.v.OpenFile(d.op, d.path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(act(f), f.Close())
+}
+
+func (d folder) Chmod(mode fs.FileMode) error {
+	return d.self(func(f disk.File) error { return f.Chmod(mode) })
+}
+
+func (d folder) Chown(uid, gid int) error {
+	return d.self(func(f disk.File) error { return f.Chown(uid, gid) })
+}
+
 // file is an open file. It remains usable after its name is removed.
 type file struct {
 	v      view
