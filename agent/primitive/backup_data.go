@@ -2,6 +2,7 @@ package primitive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -68,28 +69,36 @@ func (c *Change) doBackupData(ctx context.Context) error {
 // runBackup runs the hook backup with an empty folder of its own.
 func (c *Change) runBackup(ctx context.Context, from *runtime.Release) error {
 	folder := c.dataBackup()
-	if err := c.Disk.RemoveAll(BackupData, folder); err != nil {
-		return err
-	}
-	if err := c.Disk.MkdirAll(BackupData, folder, 0o700); err != nil {
-		return err
-	}
 	as, err := c.hookAccount(from)
 	if err != nil {
 		return err
 	}
-	if err := statecopy.Own(c.Disk, folder, 0o700, as); err != nil {
+	if err := c.makeBackupFolder(folder, as); err != nil {
 		return err
-	}
-	if as != disk.Own { // it has to pass the folder of all backups, which earlier agents have closed
-		if err := statecopy.Own(c.Disk, filepath.Dir(c.backup()), 0o711, disk.Own); err != nil {
-			return err
-		}
 	}
 	if _, err := c.hook(ctx, from, *from.Component.Hooks.Backup, "MUSTER_BACKUP="+folder); err != nil {
 		return fmt.Errorf("hook backup: %w", err)
 	}
 	return c.Disk.SyncDir(BackupData, c.backup())
+}
+
+// makeBackupFolder makes an empty folder for the hook backup, which belongs to its account.
+func (c *Change) makeBackupFolder(folder string, as disk.Owner) error {
+	err := c.inFolder(BackupData, folder, func(parent disk.Folder, name string) error {
+		if err := parent.RemoveAll(name); err != nil {
+			return err
+		}
+		made, err := parent.MakeFolder(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(disk.SetOwner(made, 0o700, as), made.Close())
+	})
+	if err != nil || as == disk.Own {
+		return err
+	}
+	// The account has to pass the folder of all backups, which earlier agents have closed.
+	return c.inFolder(BackupData, c.backup(), func(all disk.Folder, _ string) error { return all.Chmod(0o711) })
 }
 
 // howToRestore is for people whose agent cannot go back.

@@ -2,12 +2,13 @@ package primitive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -122,29 +123,11 @@ func (c *Change) checkState() error {
 		if err := c.checkApart(path); err != nil {
 			return err
 		}
-		fi, err := c.Disk.Lstat(VerifyArtifact, path)
-		switch {
-		case missing(err):
-			continue
-		case err != nil:
+		n, err := c.checkStatePath(path)
+		if err != nil {
 			return err
-		case fi.Mode()&fs.ModeSymlink != 0:
-			return fmt.Errorf("state path %s is a link: name what it leads to", path)
 		}
-		inside := path
-		if !fi.IsDir() {
-			need += fi.Size()
-		} else {
-			n, err := disk.Size(c.Disk, VerifyArtifact, path)
-			if err != nil {
-				return err
-			}
-			need += n
-			inside = filepath.Join(path, filepath.Base(path))
-		}
-		if err := c.checkCreate(inside); err != nil {
-			return fmt.Errorf("state path %s: %w", path, err)
-		}
+		need += n
 	}
 	if need == 0 || c.Journal.Extras.Saved {
 		return nil
@@ -157,6 +140,41 @@ func (c *Change) checkState() error {
 		return fmt.Errorf("%w: the copy of the component's state needs %d bytes in %s, and %d are free", install.ErrNoSpace, need, c.Dir, free)
 	}
 	return nil
+}
+
+// checkStatePath returns how many bytes are at a state path, if they can be replaced.
+func (c *Change) checkStatePath(path string) (need int64, err error) {
+	link := false
+	err = c.inFolder(VerifyArtifact, path, func(parent disk.Folder, name string) error {
+		fi, err := parent.Lstat(name)
+		switch {
+		case err != nil:
+			return err
+		case fi.Mode()&fs.ModeSymlink != 0:
+			link = true
+			return nil
+		case !fi.IsDir():
+			need = fi.Size()
+			return checkCreate(parent, name)
+		}
+		folder, err := parent.OpenFolder(name)
+		if err != nil {
+			return err
+		}
+		if need, err = foreign.Size(folder); err == nil {
+			err = checkCreate(folder, name)
+		}
+		return errors.Join(err, folder.Close())
+	})
+	switch {
+	case missing(err):
+		return 0, nil
+	case err == nil && link:
+		return 0, fmt.Errorf("state path %s is a link: name what it leads to", path)
+	case err != nil:
+		return 0, fmt.Errorf("state path %s: %w", path, err)
+	}
+	return need, nil
 }
 
 // checkApart refuses a state path that is in the agent's folder, or holds it.

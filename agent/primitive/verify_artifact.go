@@ -3,10 +3,10 @@ package primitive
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 )
 
@@ -58,39 +58,45 @@ func (c *Change) doVerify(ctx context.Context) error {
 const writeCheck = ".muster-write-check"
 
 func (c *Change) checkWritable(path string) error {
-	fi, err := c.Disk.Lstat(VerifyArtifact, path)
-	switch {
-	case missing(err):
-	case err != nil:
-		return err
-	case !fi.Mode().IsRegular():
-		return fmt.Errorf("is no regular file: it would be replaced, move it away")
-	case fi.Size() > maxConfigFile:
-		return fmt.Errorf("has %d bytes, and configuration has at most %d", fi.Size(), maxConfigFile)
+	err := c.inFolder(VerifyArtifact, path, func(folder disk.Folder, name string) error {
+		fi, err := folder.Lstat(name)
+		switch {
+		case missing(err):
+		case err != nil:
+			return err
+		case !fi.Mode().IsRegular():
+			return fmt.Errorf("is no regular file: it would be replaced, move it away")
+		case fi.Size() > maxConfigFile:
+			return fmt.Errorf("has %d bytes, and configuration has at most %d", fi.Size(), maxConfigFile)
+		}
+		return checkCreate(folder, name)
+	})
+	if missing(err) {
+		return noFolder(filepath.Dir(path))
 	}
-	return c.checkCreate(path)
+	return err
 }
 
-// checkCreate makes a file beside path and removes it.
-func (c *Change) checkCreate(path string) error {
-	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+writeCheck)
-	if err := c.Disk.Remove(VerifyArtifact, name); err != nil {
-		return notWritable(path, err)
+// checkCreate makes a file beside a name in a folder and removes it.
+func checkCreate(folder disk.Folder, name string) error {
+	name = "." + name + writeCheck
+	if err := folder.Remove(name); err != nil {
+		return notWritable(folder, err)
 	}
-	f, err := c.Disk.OpenFile(VerifyArtifact, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := folder.Create(name, 0o600)
 	if err != nil {
-		return notWritable(path, err)
+		return notWritable(folder, err)
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return c.Disk.Remove(VerifyArtifact, name)
+	return folder.Remove(name)
 }
 
-func notWritable(path string, err error) error {
-	folder := filepath.Dir(path)
-	if missing(err) {
-		return fmt.Errorf("the folder %s does not exist: create it, with the rights that the component needs", folder)
-	}
-	return fmt.Errorf("the agent may not write in %s: %w; if it runs under systemd allow it with a drop-in of its unit that says ReadWritePaths=%s", folder, err, folder)
+func noFolder(folder string) error {
+	return fmt.Errorf("the folder %s does not exist: create it, with the rights that the component needs", folder)
+}
+
+func notWritable(folder disk.Folder, err error) error {
+	return fmt.Errorf("the agent may not write in %s: %w; if it runs under systemd allow it with a drop-in of its unit that says ReadWritePaths=%s", folder.Path(), err, folder.Path())
 }

@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -40,27 +40,52 @@ func (f *configFile) equals(is *configFile) bool {
 	return is != nil && bytes.Equal(f.content, is.content) && f.mode == is.mode && (f.owner == disk.Own || f.owner == is.owner)
 }
 
+// inFolder calls act with the folder that holds a path on the host, and the path's last name. Others may
+// write to that folder, and to those above it; see package foreign.
+func (c *Change) inFolder(op, path string, act func(folder disk.Folder, name string) error) error {
+	folder, name, err := foreign.Parent(c.Disk, op, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(act(folder, name), folder.Close())
+}
+
 // readConfig returns a configuration file of the host, nil if it does not exist.
-func (c *Change) readConfig(path string) (*configFile, error) {
-	f, err := c.Disk.OpenFile(WriteConfigs, path, os.O_RDONLY, 0)
+func (c *Change) readConfig(path string) (is *configFile, err error) {
+	err = c.inFolder(WriteConfigs, path, func(folder disk.Folder, name string) error {
+		f, err := folder.Open(name)
+		if err != nil {
+			return err
+		}
+		is, err = readFile(f, path)
+		return errors.Join(err, f.Close())
+	})
 	if missing(err) {
 		return nil, nil
 	}
+	return is, err
+}
+
+func readFile(f disk.File, path string) (*configFile, error) {
+	fi, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	fi, err := f.Stat()
-	var content []byte
-	if err == nil {
-		content, err = io.ReadAll(io.LimitReader(f, maxConfigFile+1))
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	content, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err != nil {
 		return nil, err
 	}
 	if len(content) > maxConfigFile {
 		return nil, fmt.Errorf("configuration file %s has more than %d bytes", path, maxConfigFile)
 	}
 	return &configFile{path, content, fi.Mode().Perm(), disk.OwnerOf(fi)}, nil
+}
+
+// writeConfig replaces a configuration file of the host.
+func (c *Change) writeConfig(f configFile) error {
+	return c.inFolder(WriteConfigs, f.path, func(folder disk.Folder, name string) error {
+		return disk.WriteOwned(folder, WriteConfigs, name, f.content, f.mode, f.owner)
+	})
 }
 
 // files returns the configuration files of a version, sorted by path: the package's own, and
@@ -298,7 +323,7 @@ func (c *Change) doWriteConfigs(ctx context.Context) error {
 		if f.equals(is) {
 			continue
 		}
-		if err := disk.WriteOwned(c.Disk, WriteConfigs, f.path, f.content, f.mode, f.owner); err != nil {
+		if err := c.writeConfig(f); err != nil {
 			return fmt.Errorf("configuration file %s: %w", f.path, err)
 		}
 	}
@@ -342,10 +367,12 @@ func (c *Change) backupOthers(files []configFile) error {
 }
 
 func (c *Change) removeConfig(path string) error {
-	if err := c.Disk.Remove(WriteConfigs, path); err != nil {
-		return err
-	}
-	return c.Disk.SyncDir(WriteConfigs, filepath.Dir(path))
+	return c.inFolder(WriteConfigs, path, func(folder disk.Folder, name string) error {
+		if err := folder.Remove(name); err != nil {
+			return err
+		}
+		return folder.Sync()
+	})
 }
 
 func (c *Change) undoWriteConfigs(context.Context) error {
@@ -366,13 +393,13 @@ func (c *Change) undoWriteConfigs(context.Context) error {
 		}
 		was := configFile{f.Path, content, fs.FileMode(f.Mode), f.Owner}
 		is, err := c.readConfig(f.Path)
-		if err != nil {
+		if err != nil && !errors.Is(err, disk.ErrLink) && !errors.Is(err, disk.ErrNotRegular) { // those are replaced
 			return err
 		}
 		if was.equals(is) {
 			continue
 		}
-		if err := disk.WriteOwned(c.Disk, WriteConfigs, f.Path, was.content, was.mode, was.owner); err != nil {
+		if err := c.writeConfig(was); err != nil {
 			return err
 		}
 	}

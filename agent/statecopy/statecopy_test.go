@@ -95,7 +95,7 @@ func TestWhatIsPutBackIsWhatWasCopied(t *testing.T) {
 			rt.Fatal(err)
 		}
 		for _, p := range paths[:2] {
-			if err := remove(disk.OS{}, p); err != nil {
+			if err := os.RemoveAll(p); err != nil {
 				rt.Fatal(err)
 			}
 			grow(rt, p, 2)

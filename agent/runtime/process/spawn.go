@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/agent/runtime"
 )
 
@@ -77,14 +78,23 @@ func (a *Adapter) spawn(r *runtime.Release, s settings, rec *record) (identity, 
 // the one of the agent: systemd removes that of a unit when the agent ends, and the
 // component runs on.
 func (a *Adapter) temporary(r *runtime.Release, owner account) (string, error) {
-	tmp := filepath.Join(r.Dir, temporaryDir)
-	if err := a.o.Disk.MkdirAll("temporary files", tmp, 0o700); err != nil {
+	path := filepath.Join(r.Dir, temporaryDir)
+	dir, name, err := foreign.Parent(a.o.Disk, "temporary files", path)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	tmp, err := dir.OpenFolder(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		tmp, err = dir.MakeFolder(name)
+	}
+	if err != nil {
 		return "", err
 	}
 	if owner.credential != nil {
-		return tmp, os.Lchown(tmp, int(owner.credential.Uid), int(owner.credential.Gid))
+		err = tmp.Chown(int(owner.credential.Uid), int(owner.credential.Gid))
 	}
-	return tmp, nil
+	return path, errors.Join(err, tmp.Close())
 }
 
 // environment returns what the program gets: the settings' variables after a few that do
