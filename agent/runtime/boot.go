@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
@@ -25,12 +26,31 @@ func (r *Release) StartedDir() string {
 	return filepath.Join(memoryDir, "muster-"+hex.EncodeToString(sum[:8]))
 }
 
-// LetStart makes the folder of a release that is HeldAtBoot.
+// LetStart makes the folder of a release that is HeldAtBoot. All accounts may make names beside it, so a
+// link or a file that has its name is removed.
 func (r *Release) LetStart(d disk.Disk) error {
 	if !r.HeldAtBoot {
 		return nil
 	}
-	return d.MkdirAll(opStarted, r.StartedDir(), 0o700)
+	memory, name, err := foreign.Parent(d, opStarted, r.StartedDir())
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	started, err := memory.OpenFolder(name)
+	switch {
+	case errors.Is(err, disk.ErrLink), errors.Is(err, disk.ErrNotFolder):
+		if err := memory.Remove(name); err != nil {
+			return err
+		}
+		started, err = memory.MakeFolder(name)
+	case errors.Is(err, fs.ErrNotExist):
+		started, err = memory.MakeFolder(name)
+	}
+	if err != nil {
+		return err
+	}
+	return started.Close()
 }
 
 // RemoveStarted removes the folder of a component that is removed.
