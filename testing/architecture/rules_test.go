@@ -221,6 +221,10 @@ var bans = []ban{
 		reason: "daemon assembles the parts; a part that imported it could not be tested alone",
 	},
 	{
+		from: []string{"agent/foreign"}, to: []string{"//..."}, only: []string{"//packaging/disk"},
+		reason: "it decides which names root may follow, for any part of the agent",
+	},
+	{
 		from: []string{"agent/steps"}, to: []string{"//..."}, only: []string{"//packaging/disk"},
 		reason: "it executes steps of any kind, for upgrades and components",
 	},
@@ -230,7 +234,7 @@ var bans = []ban{
 	},
 
 	{
-		from: []string{"agent/runtime/process"}, to: []string{"//agent/..."}, only: []string{"//agent/runtime", "//agent/backoff", "//agent/logfile"},
+		from: []string{"agent/runtime/process"}, to: []string{"//agent/..."}, only: []string{"//agent/runtime", "//agent/foreign", "//agent/backoff", "//agent/logfile"},
 		reason: "an adapter knows the interface of adapters, not who calls it nor the other ones",
 	},
 
