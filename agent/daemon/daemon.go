@@ -154,6 +154,8 @@ type daemon struct {
 
 	// settings is whether the configuration on the disk is valid; see checkSettings.
 	settings settingsCheck
+	// unwritable is why this host cannot write to its disk, or nil; see checkDisk.
+	unwritable error
 
 	// stages has the stage that was accepted and does not run yet.
 	stages chan upgrade.Request

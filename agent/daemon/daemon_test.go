@@ -7,12 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +59,7 @@ type machine struct {
 	level      slog.LevelVar
 	execErr    error
 	retry      []time.Duration // nil for the default
+	disk       disk.Disk
 
 	namedVersion string // server.user_agent_version
 
@@ -83,7 +87,7 @@ func newMachine(t *testing.T) *machine {
 	if top, err = filepath.EvalSymlinks(top); err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, top: top, server: fakeserver.New(t)}
+	m := &machine{t: t, top: top, server: fakeserver.New(t), disk: disk.OS{}}
 	pub, key, err := trust.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +167,7 @@ func (m *machine) options() Options {
 	return Options{
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
+		Host:     host.Info{Hostname: "h"}, Disk: m.disk, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
 		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
 	}
 }
@@ -587,4 +591,43 @@ func TestBrokenConfigurationIsReported(t *testing.T) {
 	checkin("it is well again", "online", "")
 	m.server.Upgrade("a2", "1.1.0")
 	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeWatching })
+}
+
+// A disk that takes no file any more is named in the next check-in, which stores nothing, and so is the
+// order that could not be stored. The order is done once the disk takes files again.
+func TestHostThatCannotWriteSaysSo(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	full := &fullDisk{}
+	m.disk = full
+	m.start()
+	m.lastIs("it is healthy", func(c fakeserver.Checkin) bool { return c.Status == "online" })
+	full.set(true)
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("it cannot write", func(c fakeserver.Checkin) bool {
+		return c.Status == "degraded" && strings.Contains(c.Message, agentapi.Unwritable) && strings.Contains(c.Message, syscall.ENOSPC.Error())
+	})
+	if acks := m.server.Acks(); len(acks) > 0 {
+		t.Errorf("acks %+v", acks)
+	}
+	full.set(false)
+	m.server.Wait(t, "1.1.0 is watched", 30*time.Second, func() bool {
+		all := m.server.Checkins()
+		return state(all[len(all)-1]) == agentapi.UpgradeWatching && all[len(all)-1].Status == "online"
+	})
+}
+
+// fullDisk is a disk that is full from time to time.
+type fullDisk struct {
+	disk.OS
+	full atomic.Bool
+}
+
+func (d *fullDisk) set(full bool) { d.full.Store(full) }
+
+func (d *fullDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if d.full.Load() && flag&os.O_CREATE != 0 {
+		return nil, &disk.Error{Op: op, Err: &os.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}}
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
 }

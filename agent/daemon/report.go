@@ -104,13 +104,15 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 // reached does not change it, since that is no fault of this version.
 func (d *daemon) self() (probe.State, string) {
 	d.mu.Lock()
-	problem := d.settings.problem
+	problem, unwritable := d.settings.problem, d.unwritable
 	d.mu.Unlock()
 	switch {
 	case d.Identity == nil:
 		return probe.Degraded, "this host is not enrolled"
 	case d.queue.Unenrolled():
 		return probe.Degraded, "the server has unenrolled this agent"
+	case unwritable != nil:
+		return probe.Degraded, fmt.Sprintf("this host %s, so it stores no order and begins no upgrade: %.*s", agentapi.Unwritable, maxProblem, unwritable.Error())
 	case problem != nil:
 		return probe.Degraded, fmt.Sprintf("%.*s: the agent goes on with the configuration that it read last; correct the file and restart the agent", maxProblem, problem.Error())
 	case d.Identity.EnrolledElsewhere(d.Host.ID):
@@ -157,6 +159,22 @@ func (d *daemon) checkSettings() {
 	d.settings = check
 }
 
+// checkDisk checks that this host can write to its disk, without which it cannot store what the next
+// answer orders. The check-in itself needs no disk. On every system the daemon's data folder is there.
+func (d *daemon) checkDisk() {
+	err := disk.CheckWritable(d.Disk, opReport, layout.Path(d.Top, layout.WriteCheckFile))
+	d.mu.Lock()
+	was := d.unwritable
+	d.unwritable = err
+	d.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		d.log.Error("this host cannot write to its disk", "error", err)
+	case err == nil && was != nil:
+		d.log.Info("this host can write to its disk again")
+	}
+}
+
 // rank orders states from good to bad.
 func rank(s probe.State) int {
 	switch s {
@@ -185,6 +203,7 @@ func worst(state probe.State, message string, components []probe.Component) (pro
 // report returns the next check-in.
 func (d *daemon) report() agentapi.CheckinRequest {
 	d.checkSettings()
+	d.checkDisk()
 	h, components := d.health(), d.workloads.Reports()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),

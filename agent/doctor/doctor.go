@@ -40,6 +40,9 @@ const op = "doctor"
 // the logs, each below 100 MiB.
 const firstNeed = 300 << 20
 
+// firstInodes is how many files an installation has: those of two versions, which are few, and records.
+const firstInodes = 500
+
 // expiryWarning is how long before the end of a signed file somebody is asked to act: people in several
 // places have to sign the next one.
 const expiryWarning = 30 * 24 * time.Hour
@@ -94,6 +97,7 @@ func (h Host) Checks() []doctor.Check {
 			doctor.Check{Name: "folder", Find: func(context.Context) doctor.Finding { return doctor.Folder(folder) }},
 			doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(folder) }},
 			doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.space(folder, firstNeed, "an agent") }},
+			doctor.Check{Name: "inodes", Find: func(context.Context) doctor.Finding { return h.inodes(folder, firstInodes, "an agent") }},
 			doctor.Check{Name: "service manager", Find: func(context.Context) doctor.Finding { return h.registers() }},
 		)
 		if h.URL == "" {
@@ -108,6 +112,7 @@ func (h Host) Checks() []doctor.Check {
 		doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(h.Top) }},
 		doctor.Check{Name: "version", Find: h.version},
 		doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.upgradeSpace() }},
+		doctor.Check{Name: "inodes", Find: func(context.Context) doctor.Finding { return h.upgradeInodes() }},
 		doctor.Check{Name: "settings", Find: func(context.Context) doctor.Finding { return h.settings() }},
 		doctor.Check{Name: "service", Find: func(context.Context) doctor.Finding { return h.service() }},
 		doctor.Check{Name: "agent", Find: h.agent},
@@ -151,6 +156,14 @@ func (h Host) space(folder string, need int64, what string) doctor.Finding {
 		return doctor.Doubt("df -h "+folder, "the free space is not known: %v", err)
 	}
 	return doctor.Space(folder, free, need, what)
+}
+
+func (h Host) inodes(folder string, need int64, what string) doctor.Finding {
+	free, known := disk.FreeInodes(h.Disk, op, folder)
+	if !known {
+		return doctor.Finding{} // the file system has no such number
+	}
+	return doctor.Inodes(folder, free, need, what)
 }
 
 func (h Host) registers() doctor.Finding {
@@ -214,6 +227,19 @@ func (h Host) upgradeSpace() doctor.Finding {
 		return doctor.Doubt("ls -l "+folder, "%v", err)
 	}
 	return h.space(h.Top, install.UpgradeNeed(unpacked/2, unpacked, 0), "an upgrade")
+}
+
+// upgradeInodes makes the check of an upgrade.
+func (h Host) upgradeInodes() doctor.Finding {
+	_, home, err := h.current()
+	if err != nil {
+		return doctor.Finding{} // the check of the version says it
+	}
+	n, err := disk.Inodes(h.Disk, op, layout.Path(h.Top, home))
+	if err != nil {
+		return doctor.Finding{} // the check of the space says it
+	}
+	return h.inodes(h.Top, install.UpgradeInodes(n), "an upgrade")
 }
 
 func (h Host) settings() doctor.Finding {

@@ -239,6 +239,11 @@ func TestFindingsOfAnInstalledHost(t *testing.T) {
 			"space", doctor.Problem,
 			[]string{"an upgrade needs", "df -h"},
 		},
+		"no inodes for an upgrade": {
+			func(t *testing.T, h *host) { h.Disk = fewInodes{} },
+			"inodes", doctor.Problem,
+			[]string{"has 7 inodes free, and an upgrade needs", "df -i"},
+		},
 		"an unknown setting": {
 			func(t *testing.T, h *host) { write(t, h.path(layout.ConfigFile), "colour: red\n") },
 			"settings", doctor.Problem,
@@ -427,3 +432,8 @@ type fullDisk struct {
 }
 
 func (d fullDisk) Free(string, string) (int64, error) { return d.free() }
+
+// fewInodes is the real disk with room for seven files.
+type fewInodes struct{ disk.OS }
+
+func (fewInodes) FreeInodes(string, string) (int64, bool) { return 7, true }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -248,10 +249,13 @@ func (e *Executor) highest() string {
 // checkSpace checks that the archive and its content fit on the disk, with a tenth to
 // spare.
 func (w *work) checkSpace(size, unpacked int64) error {
+	dir := w.path(layout.DataDir)
+	if err := w.checkInodes(dir); err != nil {
+		return err
+	}
 	if size < 0 {
 		return nil // the size is unknown; download and unpacking check again
 	}
-	dir := w.path(layout.DataDir)
 	free, err := w.Disk.Free(opPreflight, dir)
 	if err != nil {
 		return err
@@ -263,6 +267,23 @@ func (w *work) checkSpace(size, unpacked int64) error {
 	}
 	return fmt.Errorf("%w in %s: version %s needs %s (archive %s, unpacked %s, a tenth to spare), %s are free; free some and upgrade again",
 		ErrNoSpace, dir, w.j.Request.Version, megabytes(need), megabytes(size), megabytes(unpacked), megabytes(free))
+}
+
+// checkInodes checks that the file system can hold as many files as the version that runs has, again.
+func (w *work) checkInodes(dir string) error {
+	free, known := disk.FreeInodes(w.Disk, opPreflight, dir)
+	if !known {
+		return nil
+	}
+	home, err := disk.Inodes(w.Disk, opPreflight, w.path(w.Running.Home))
+	if err != nil {
+		return err
+	}
+	if need := install.UpgradeInodes(home); free < need {
+		return fmt.Errorf("%w in %s: version %s needs %d inodes, %d are free; remove files there and upgrade again",
+			ErrNoSpace, dir, w.j.Request.Version, need, free)
+	}
+	return nil
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

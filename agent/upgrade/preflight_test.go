@@ -43,6 +43,14 @@ type smallDisk struct {
 
 func (d smallDisk) Free(string, string) (int64, error) { return d.free, nil }
 
+// fewInodes is a disk that takes n more files.
+type fewInodes struct {
+	disk.OS
+	n int64
+}
+
+func (d fewInodes) FreeInodes(string, string) (int64, bool) { return d.n, true }
+
 // readOnly refuses to create files directly in the folder.
 type readOnly struct {
 	disk.OS
@@ -69,6 +77,7 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 	}{
 		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: ErrNoSpace, temporary: true},
 		{name: "no space for a package of unknown size", expect: trust.Expectation{Size: 40 * MB, Unpacked: -1}, disk: func(string) disk.Disk { return smallDisk{free: 150 * MB} }, is: ErrNoSpace, temporary: true},
+		{name: "no inodes", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(string) disk.Disk { return fewInodes{n: 60} }, want: "version 1.1.0 needs 71 inodes, 60 are free", is: ErrNoSpace, temporary: true},
 		{name: "below the signed floor", expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
 		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0"},
 		{name: "no right to move the pointer", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},

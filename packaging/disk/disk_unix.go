@@ -42,6 +42,14 @@ func free(path string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
+func freeInodes(path string) (int64, bool) {
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) != nil || st.Files == 0 {
+		return 0, false
+	}
+	return int64(st.Ffree), true //nolint:unconvert,gosec // the field types differ between Unix systems
+}
+
 // rename is atomic on every Unix file system.
 func rename(from, to string) error { return os.Rename(from, to) }
 

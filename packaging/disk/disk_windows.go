@@ -69,5 +69,7 @@ func free(path string) (int64, error) {
 	return int64(n), nil //nolint:gosec // no disk has 2^63 bytes
 }
 
+func freeInodes(string) (int64, bool) { return 0, false }
+
 // OwnerOf returns Own: files have no numbers of accounts here.
 func OwnerOf(fs.FileInfo) Owner { return Own }

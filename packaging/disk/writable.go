@@ -2,7 +2,9 @@ package disk
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // writeCheckBytes is more than the state of an agent grows by at once, which is a few actions of its
@@ -25,4 +27,38 @@ func CheckWritable(d Disk, op, path string) error {
 		err = cerr
 	}
 	return errors.Join(wrapOnce(op, err), d.Remove(op, path))
+}
+
+// FreeInodes returns how many files can still be made on the file system that holds path. known is
+// false if it has no such number, as btrfs, and on Windows.
+func FreeInodes(d Disk, op, path string) (n int64, known bool) {
+	c, ok := d.(interface {
+		FreeInodes(op, path string) (int64, bool)
+	})
+	if !ok {
+		return 0, false // a disk of a test
+	}
+	return c.FreeInodes(op, path)
+}
+
+// FreeInodes is for the function of that name.
+func (OS) FreeInodes(_, path string) (int64, bool) { return freeInodes(path) }
+
+// Inodes returns the number of files and folders in a folder, the folder itself included.
+func Inodes(d Disk, op, dir string) (n int64, err error) {
+	entries, err := d.ReadDir(op, dir)
+	if err != nil {
+		return 0, err
+	}
+	n = 1
+	for _, e := range entries {
+		below := int64(1)
+		if e.IsDir() {
+			if below, err = Inodes(d, op, filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return 0, err
+			}
+		}
+		n += below
+	}
+	return n, nil
 }

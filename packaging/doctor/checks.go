@@ -126,6 +126,14 @@ func Space(folder string, free, need int64, what string) Finding {
 	return Good("%s has %s free, and %s needs %s", folder, mebibytes(free), what, mebibytes(need))
 }
 
+// Inodes compares how many files can still be made with how many something makes.
+func Inodes(folder string, free, need int64, what string) Finding {
+	if free < need {
+		return Bad("df -i "+folder+"; then remove files that are not needed", "%s has %d inodes free, and %s needs %d", folder, free, what, need)
+	}
+	return Good("%s has %d inodes free, and %s needs %d", folder, free, what, need)
+}
+
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
 // Clock compares this machine's clock with another's.

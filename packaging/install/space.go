@@ -58,3 +58,11 @@ func outOfSpace(d disk.Disk, err error, p manifest.Package, dir string, unpacked
 	}
 	return fmt.Errorf("%w (%w)", noSpace(p, dir, unpacked, free), err)
 }
+
+// inodesMargin is how many files an upgrade makes beside those of the version: the archive and its parts,
+// records with their previous copies and temporary files, links, and the state of the version.
+const inodesMargin = 64
+
+// UpgradeInodes returns how many files an upgrade makes. home is the number of those in the home of the
+// version that runs, since that of the next one is not known before it is downloaded.
+func UpgradeInodes(home int64) int64 { return home + home/10 + inodesMargin }

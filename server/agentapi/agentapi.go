@@ -505,6 +505,9 @@ const (
 	ReasonSettings  = "settings"  // the host's configuration or identity is not valid; also of a rollback
 )
 
+// Unwritable occurs in the message of a DEGRADED host that cannot write to its disk.
+const Unwritable = "cannot write to its disk"
+
 // ReasonUnwritable is the reason_code of a rollback on a host that cannot write to its disk.
 const ReasonUnwritable = "unwritable"
 

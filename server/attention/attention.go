@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -82,6 +83,8 @@ type Facts struct {
 	// Stalled is how many agents are online, and their upgrade has not moved for
 	// fleet.DefaultStall.
 	Stalled int
+	// Unwritable is how many agents report that their host cannot write to its disk.
+	Unwritable int
 	// TrustProblem is why the server cannot sign; empty while it can.
 	TrustProblem string
 	Expiries     []Expiry
@@ -189,6 +192,13 @@ func List(f Facts, now time.Time) []Item {
 			Kind: Upgrade, Severity: Warning, Count: f.Stalled,
 			Text: fmt.Sprintf("%s no progress for %d minutes.", hosts(f.Stalled, "is online, and its upgrade has made", "are online, and their upgrades have made"), fleet.DefaultStall/time.Minute),
 			Next: "Look at the agents' logs and at their source of packages; `muster agents why HOST` says where one stands.",
+		})
+	}
+	if f.Unwritable > 0 {
+		out = append(out, Item{
+			Kind: Upgrade, Severity: Warning, Count: f.Unwritable,
+			Text: hosts(f.Unwritable, "cannot write to its disk and begins", "cannot write to their disks and begin") + " no upgrade.",
+			Next: "Free space or inodes on them, or mount their disks read-write: `muster agents list --query 'last_checkin_message: \"" + agentapi.Unwritable + "\"'`.",
 		})
 	}
 	for _, s := range f.Suspended {

@@ -66,6 +66,8 @@ func TestListNamesWhatWaitsForAPerson(t *testing.T) {
 		{name: "many failures", facts: attention.Facts{FailuresUnseen: 12345}, want: "failures warning 12345 12,345 hosts have failed their upgrades or were rolled back since you last looked.", next: "causes"},
 		{name: "silent hosts", facts: attention.Facts{Silent: 2}, want: "upgrade warning 2 2 hosts have been silent since the upgrade replaced the version.", next: "watchers"},
 		{name: "an upgrade that does not move", facts: attention.Facts{Stalled: 1}, want: "upgrade warning 1 1 host is online, and its upgrade has made no progress for 15 minutes.", next: "muster agents why"},
+		{name: "a host that cannot write", facts: attention.Facts{Unwritable: 1}, want: "upgrade warning 1 1 host cannot write to its disk and begins no upgrade.", next: `last_checkin_message: "cannot write to its disk"`},
+		{name: "hosts that cannot write", facts: attention.Facts{Unwritable: 1200}, want: "upgrade warning 1200 1,200 hosts cannot write to their disks and begin no upgrade.", next: "Free space"},
 		{
 			name: "a suspended fleet", facts: attention.Facts{Suspended: []attention.SuspendedFleet{{Name: "edge", By: fleet.Decision{By: "ann", At: now}}}},
 			want: "suspended warning 0 The fleet edge is suspended: ann took over some of its agents.", next: "Resume the fleet",

@@ -90,6 +90,9 @@ func (h *Handlers) attentionFacts(ctx context.Context, now time.Time) (out atten
 	if out.Stalled, err = h.stalledUpgrades(ctx, now); err != nil {
 		return out, err
 	}
+	if out.Unwritable, err = h.unwritable(ctx, now); err != nil {
+		return out, err
+	}
 	if out.DeadLetters, _, err = h.Store.DeadLetters().List(ctx, 0, 0); err != nil {
 		return out, err
 	}
@@ -180,6 +183,23 @@ func (h *Handlers) silentUpgrades(ctx context.Context, now time.Time) (int, erro
 	}
 	counts, err := store.CountHealth(ctx, h.Store.Agents(), store.AgentFilter{ActiveOnly: true, Query: in}, timeouts, now)
 	return counts[fleet.HealthOffline], err
+}
+
+// unwritableHosts selects the agents whose host cannot write to its disk.
+const unwritableHosts = `last_checkin_status: degraded and last_checkin_message: "` + agentapi.Unwritable + `"`
+
+// unwritable counts the agents that are online and whose host cannot write to its disk.
+func (h *Handlers) unwritable(ctx context.Context, now time.Time) (int, error) {
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	query, err := kql.Compile(unwritableHosts, fleet.AgentSchema(nil), now)
+	if err != nil {
+		return 0, err
+	}
+	counts, err := store.CountHealth(ctx, h.Store.Agents(), store.AgentFilter{ActiveOnly: true, Query: query}, timeouts, now)
+	return counts[fleet.HealthDegraded], err
 }
 
 // maxStalledRead bounds the agents that are searched for upgrades that do not move, oldest upgrades
