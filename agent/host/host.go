@@ -129,13 +129,16 @@ func architecture(goarch string) string {
 	return goarch
 }
 
-func machineID() string {
-	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
-		if b, err := os.ReadFile(file); err == nil {
-			return strings.TrimSpace(string(b))
-		}
+// platformUUID returns the UUID in what ioreg prints of a Mac's platform; empty if there is none. The line is
+//
+//	"IOPlatformUUID" = "BC4A8A3C-55C5-5A4B-9D9F-8F6B1F9D1C4E"
+func platformUUID(ioreg string) string {
+	_, after, _ := strings.Cut(ioreg, `"IOPlatformUUID" = "`)
+	id, _, ok := strings.Cut(after, `"`)
+	if !ok {
+		return ""
 	}
-	return ""
+	return id
 }
 
 // bootID returns Linux's id of the boot. Containers have that of their host.

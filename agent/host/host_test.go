@@ -22,6 +22,21 @@ func TestOSRelease(t *testing.T) {
 	}
 }
 
+func TestPlatformUUIDOfAMac(t *testing.T) {
+	const out = `+-o J316sAP  <class IOPlatformExpertDevice, id 0x100000223, registered, matched, active, busy 0 (4 ms), retain 41>
+    {
+      "IOPlatformSerialNumber" = "C02XXXXXXXXX"
+      "IOPlatformUUID" = "BC4A8A3C-55C5-5A4B-9D9F-8F6B1F9D1C4E"
+      "model" = <"MacBookPro18,1">
+    }
+`
+	for in, want := range map[string]string{out: "BC4A8A3C-55C5-5A4B-9D9F-8F6B1F9D1C4E", "": "", `"IOPlatformUUID" = "cut`: "", `"IOPlatformUUIDs" = "x"`: ""} {
+		if got := platformUUID(in); got != want {
+			t.Errorf("%q gives %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestFreeSpaceIsReportedRoundedDown(t *testing.T) {
 	for free, want := range map[int64]int64{0: 0, 7: 7, 9: 8, 1 << 30: 1 << 30, 1<<30 + 1: 1 << 30, 120e6: 7 << 24, 1<<63 - 1: 7 << 60} {
 		var got struct {
