@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/access"
@@ -144,10 +145,16 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: wake.Signal, Log: log, Now: now}
 	owners := declare.NewOwners(declarations)
 	var orders *lease.Holder
-	var connections fleet.Connections
-	if db.PackageData() == nil { // the store belongs to this server, which all agents poll
-		connections = (&checkin.Connections{Parker: parker, Health: health, Since: now.UTC(), Now: now}).Of
-	} else {
+	// The servers that share a store tell each other which connections were closed.
+	servers := replica.Config{Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now}
+	shares := db.PackageData() != nil // otherwise the store belongs to this server, which all agents poll
+	if shares {
+		servers.Closed = func(now time.Time) []fleet.ClosedConnection { return checkin.ClosedHere(parker, now) }
+	}
+	replicas := replica.New(servers)
+	connections := checkin.Connections{Parker: parker, Health: health, Since: now.UTC(), Now: now}
+	if shares {
+		connections.Closed = replicas.ClosedAt
 		orders = &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
 	}
 	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
@@ -167,10 +174,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
 	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
-		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Connections: connections, Events: events, Log: log, Now: now,
+		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Connections: connections.Of, Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections,
+		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections.Of,
 		Defaults: o.Config.Rollouts.Defaults.Defaults, Events: events, Log: log, Now: now,
 	}
 	declarations.Rollouts = rollouts
@@ -201,9 +208,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		Agents: db.Agents(), Samples: db.Samples(), Timeouts: policies.Timeouts,
 		Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}, Log: log, Now: now,
 	}
-	replicas := replica.New(replica.Config{
-		Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now,
-	})
 	var machine selfupgrade.Machine = selfupgrade.NoMachine{}
 	if o.Machine != nil {
 		machine = o.Machine

@@ -17,6 +17,7 @@ type Blocking struct {
 	mu     sync.Mutex
 	polls  map[string]*waiting
 	ended  ended
+	hungUp hungUp
 	inside int // calls of Park, those of superseded polls among them
 	closed bool
 	idle   chan struct{} // closed when the last of them leaves after Close
@@ -71,7 +72,8 @@ func (b *Blocking) wait(p Poll, w *waiting) {
 			write(p.Writer, empty)
 			return
 		case <-ctx.Done():
-			return // the client has disconnected
+			b.disconnected(p.AgentID, w)
+			return
 		}
 	}
 }
@@ -131,6 +133,25 @@ func (b *Blocking) leave(agentID string, w *waiting) {
 	if b.inside--; b.idle != nil && b.inside == 0 {
 		close(b.idle)
 		b.idle = nil
+	}
+}
+
+// disconnected records that the client of the poll has closed its connection, unless this server does.
+func (b *Blocking) disconnected(agentID string, w *waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.polls[agentID] == w && !b.closed {
+		b.hungUp.add(agentID, time.Now())
+	}
+}
+
+func (b *Blocking) HungUp(f func(agentID string, at time.Time)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, at := range b.hungUp {
+		if b.polls[id] == nil {
+			f(id, at)
+		}
 	}
 }
 

@@ -31,11 +31,33 @@ func TestEndedPollsAreForgotten(t *testing.T) {
 func TestNoConnectionIsClosedForAServerThatHasJustBegun(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	c := Connections{Parker: &Blocking{}, Health: &storehealth.Monitor{}, Since: now, Now: func() time.Time { return now }}
-	if got := c.Of("a"); got != fleet.ConnectionUnknown {
+	if got := c.Of(&fleet.Agent{ID: "a"}); got != fleet.ConnectionUnknown {
 		t.Errorf("at its start: %d", got)
 	}
 	now = now.Add(fleet.ConnectedWithin)
-	if got := c.Of("a"); got != fleet.ConnectionClosed {
+	if got := c.Of(&fleet.Agent{ID: "a"}); got != fleet.ConnectionClosed {
 		t.Errorf("later: %d", got)
+	}
+}
+
+// Where servers share the store, a closed connection counts while the agent was not seen since.
+func TestConnectionThatAnotherServerSawClosed(t *testing.T) {
+	closed := time.Unix(1_000_000, 0)
+	c := Connections{Parker: &Blocking{}, Health: &storehealth.Monitor{}, Closed: func(agentID string) (time.Time, bool) {
+		return closed, agentID == "a"
+	}}
+	for _, of := range []struct {
+		id   string
+		seen time.Time
+		want fleet.Connection
+	}{
+		{"a", closed.Add(-time.Second), fleet.ConnectionClosed},
+		{"a", closed, fleet.ConnectionClosed},
+		{"a", closed.Add(time.Millisecond), fleet.ConnectionUnknown}, // it has come back to another server
+		{"b", closed.Add(-time.Hour), fleet.ConnectionUnknown},
+	} {
+		if got := c.Of(&fleet.Agent{ID: of.id, Last: fleet.LastSeen{At: &of.seen}}); got != of.want {
+			t.Errorf("agent %s, seen %s: %d, want %d", of.id, of.seen, got, of.want)
+		}
 	}
 }

@@ -180,6 +180,24 @@ func (sh *shard) connected(agentID string, now time.Time) bool {
 	return sh.polls[agentID] != nil || sh.ended.has(agentID, now)
 }
 
+// HungUp implements Parker.
+func (p *EpollParker) HungUp(f func(agentID string, at time.Time)) {
+	p.blocking.HungUp(f)
+	for i := range p.shards {
+		p.shards[i].hungUp(f)
+	}
+}
+
+func (sh *shard) hungUp(f func(agentID string, at time.Time)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for id, at := range sh.closed {
+		if sh.polls[id] == nil {
+			f(id, at)
+		}
+	}
+}
+
 // Count returns the number of polls here.
 func (p *EpollParker) Count() int {
 	n := p.blocking.Count()

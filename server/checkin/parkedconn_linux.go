@@ -75,12 +75,18 @@ type shard struct {
 	mu    sync.Mutex
 	polls map[string]*parkedConn // new, parked, queued or being checked
 	ended ended
+	// closed are those whose clients have closed the connection of a parked poll.
+	closed hungUp
 }
 
 // remove takes c out of the map, unless a newer poll has replaced it.
 func (sh *shard) remove(c *parkedConn) {
 	if sh.polls[c.wait.AgentID] == c {
 		delete(sh.polls, c.wait.AgentID)
-		sh.ended.add(c.wait.AgentID, time.Now())
+		now := time.Now()
+		sh.ended.add(c.wait.AgentID, now)
+		if c.hungUp {
+			sh.closed.add(c.wait.AgentID, now)
+		}
 	}
 }

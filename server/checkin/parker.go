@@ -92,6 +92,10 @@ type Parker interface {
 	// Connected reports whether the agent has a poll here, or had one that has ended within
 	// fleet.ReconnectWithin, however it ended.
 	Connected(agentID string) bool
+	// HungUp calls f for agents without a poll here whose client has closed the connection of one
+	// while it was parked, with the time of that, in no order. It covers fleet.ConnectedWithin, and at
+	// least fleet.MaxClosedConnections of such agents. f must not call the parker.
+	HungUp(f func(agentID string, at time.Time))
 	// Count is the number of polls here.
 	Count() int
 	// Close answers every poll Empty, and every later one at once. It returns

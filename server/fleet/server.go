@@ -32,8 +32,21 @@ type Server struct {
 	// SharedWith is the host of another running server with the same id; empty: there is
 	// none.
 	SharedWith string `json:"shared_with,omitempty"`
-	Revision   int64  `json:"-"`
+	// Closed are the connections that agents have closed here within ConnectedWithin, the latest
+	// first, at most MaxClosedConnections.
+	Closed   []ClosedConnection `json:"closed,omitempty"`
+	Revision int64              `json:"-"`
 }
+
+// ClosedConnection is a connection whose agent has closed it, and has not come back to the same server.
+type ClosedConnection struct {
+	AgentID string    `json:"agent_id"`
+	At      time.Time `json:"at"`
+}
+
+// MaxClosedConnections bounds what a server says of closed connections: 40 KB of its document, which
+// it writes every ServerBeat. When more are closed at once, a network or a load balancer has failed.
+const MaxClosedConnections = 500
 
 // Away reports whether the server has stopped, or cannot reach the store. Clocks of servers
 // must agree to some seconds, as elsewhere.

@@ -44,7 +44,7 @@ type Connection uint8
 
 const (
 	// ConnectionUnknown means that only when the agent was seen is known: several servers share the
-	// store, or the server has just begun.
+	// store, and none has seen its connection being closed, or the server has just begun.
 	ConnectionUnknown Connection = iota
 	// ConnectionOpen means that the agent has a poll, or had one within ReconnectWithin.
 	ConnectionOpen
@@ -52,14 +52,14 @@ const (
 )
 
 // Connections returns what is known of the connection of an agent. Nil: nothing is known of any.
-type Connections func(agentID string) Connection
+type Connections func(a *Agent) Connection
 
-// Of is Connections of an agent, and may be called on nil.
-func (f Connections) Of(agentID string) Connection {
-	if f == nil {
+// Of is Connections of an agent, nil if it is gone, and may be called on nil.
+func (f Connections) Of(a *Agent) Connection {
+	if f == nil || a == nil {
 		return ConnectionUnknown
 	}
-	return f(agentID)
+	return f(a)
 }
 
 // StatusFacts are the inputs of an agent's status. Stores can read them without the

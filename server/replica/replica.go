@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -69,6 +70,9 @@ type Config struct {
 	Self    Self
 	// Parked returns the number of agents that are parked here.
 	Parked func() int
+	// Closed returns the connections that agents have closed here. Nil: nobody asks, since no other
+	// server shares the store.
+	Closed func(now time.Time) []fleet.ClosedConnection
 	Health *storehealth.Monitor
 	Log    *slog.Logger
 	Now    clock.Clock
@@ -81,6 +85,8 @@ type Service struct {
 	process string
 	started time.Time
 	written bool // this process has written its description
+
+	closed atomic.Pointer[map[string]time.Time] // at any server, by agent; nil before the first beat
 
 	strangers int       // how often another process was found under the id
 	stranger  time.Time // and when last
@@ -137,6 +143,9 @@ func (s *Service) beat(ctx context.Context) error {
 	if known {
 		v.SharedWith = s.sharedWith(&stored, now)
 	}
+	if s.Closed != nil {
+		v.Closed = s.Closed(now)
+	}
 	write := s.Servers.Create
 	if known {
 		write = s.Servers.Update
@@ -148,7 +157,34 @@ func (s *Service) beat(ctx context.Context) error {
 		s.Log.Warn("another server has the id of this one", "what", v.Problem())
 	}
 	s.written, s.warned = true, v.SharedWith != ""
+	if s.Closed == nil {
+		return nil
+	}
+	list, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	closed := map[string]time.Time{}
+	for i := range list {
+		for _, c := range list[i].Closed {
+			if c.At.After(closed[c.AgentID]) {
+				closed[c.AgentID] = c.At
+			}
+		}
+	}
+	s.closed.Store(&closed)
 	return nil
+}
+
+// ClosedAt returns when an agent has last closed its connection to any of the servers; false if none
+// has said so at the last beat. Whether the agent has come back since shows by when it was seen.
+func (s *Service) ClosedAt(agentID string) (at time.Time, ok bool) {
+	closed := s.closed.Load()
+	if closed == nil {
+		return time.Time{}, false
+	}
+	at, ok = (*closed)[agentID]
+	return at, ok
 }
 
 // sharedWith returns the host of another running server with this server's id, by what that

@@ -2,6 +2,7 @@ package parktest
 
 import (
 	"context"
+	"time"
 
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -34,6 +35,9 @@ func (AtOnce) Parked(func(string, fleet.PolicyAt)) {}
 
 // Connected returns false: no poll is parked.
 func (AtOnce) Connected(string) bool { return false }
+
+// HungUp does not call f.
+func (AtOnce) HungUp(func(string, time.Time)) {}
 
 // Count returns 0.
 func (AtOnce) Count() int { return 0 }

@@ -144,14 +144,35 @@ func disconnect(t *testing.T, s *server) {
 			t.Errorf("agent %s is connected: %v, want %v", id, got, want)
 		}
 	}
+	hungUp := func() (ids []string) {
+		s.parker.HungUp(func(id string, at time.Time) {
+			if ids = append(ids, id); time.Since(at) > time.Minute || time.Since(at) < 0 {
+				t.Errorf("agent %s has hung up at %s", id, at)
+			}
+		})
+		return ids
+	}
+	if got := hungUp(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q have hung up, want a", got)
+	}
 	s.parker.Wake("a") // its poll is gone
 	s.staysParked(other)
+	s.parker.Release("b")
+	s.wantAnswer(other, emptyBody)
+	if got := hungUp(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q have hung up, though b was answered", got)
+	}
+	other = s.beginParked(&poll{agent: "b", deadline: never, check: nothing})
 	var box mailbox
 	back := s.beginParked(&poll{agent: "a", deadline: never, check: box.check})
 	s.wantCount(2)
+	if got := hungUp(); len(got) > 0 {
+		t.Errorf("%q have hung up, though a is back", got)
+	}
 	box.put("upgrade")
 	s.parker.Wake("a")
 	s.wantAnswer(back, "upgrade")
+	s.staysParked(other)
 }
 
 func connectionReused(t *testing.T, s *server) {

@@ -467,7 +467,7 @@ func (s *builder) online(a *fleet.Agent) bool {
 
 // disconnected reports whether the agent is away for a rollout in lockstep, which has not begun.
 func (s *builder) disconnected(a *fleet.Agent) bool {
-	return plan.Disconnected(a, s.fleet.Connections.Of(a.ID), false, s.now)
+	return plan.Disconnected(a, s.fleet.Connections.Of(a), false, s.now)
 }
 
 // describe lists the batches and their targets.

@@ -60,7 +60,7 @@ func (s *builder) notTogether(picks []*pick) []fleet.StartRefusal {
 	for _, t := range picks {
 		targets[t.ID], policies[t.PolicyID] = true, true
 		subject := t.Of(p.Component)
-		code, text := plan.Verdict(p, plan.Pending, t.Agent, s.fleet.Connections.Of(t.ID), s.between(subject.Version), s.now)
+		code, text := plan.Verdict(p, plan.Pending, t.Agent, s.fleet.Connections.Of(t.Agent), s.between(subject.Version), s.now)
 		switch {
 		case code == "", code == fleet.WhySame:
 			continue

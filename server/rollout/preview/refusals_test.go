@@ -123,8 +123,8 @@ func TestLockstepIsRefusedWhileTheConnectionOfATargetIsClosed(t *testing.T) {
 			f.Agents[i].StagedVersions, f.Agents[i].Last.At = []string{"web 2.0.0"}, &seen
 		}
 		second := &f.Agents[1]
-		f.Connections = func(id string) fleet.Connection {
-			if id == second.ID {
+		f.Connections = func(a *fleet.Agent) fleet.Connection {
+			if a.ID == second.ID {
 				return c.link
 			}
 			return fleet.ConnectionOpen

@@ -198,7 +198,7 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 			t := &run.targets[i]
 			a := agents[t.AgentID]
 			run.updatePresence(i, a, now)
-			code, text := plan.Verdict(p, t.State, a, r.connections.Of(t.AgentID), catalog, now)
+			code, text := plan.Verdict(p, t.State, a, r.connections.Of(a), catalog, now)
 			if t.Verdict = plan.CodeOf(code); text != "" && len(texts) < fleet.MaxLockstepNames {
 				texts[int(i)] = text
 			}
@@ -241,7 +241,7 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 	}
 	known = true
 	err = store.EachWithComponent(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
-		s, online := a.Of(p.Component), !plan.Disconnected(a, r.connections.Of(a.ID), again, now)
+		s, online := a.Of(p.Component), !plan.Disconnected(a, r.connections.Of(a), again, now)
 		policy, listed := policies[a.PolicyID]
 		if !listed || a.UnenrollmentStartedAt != nil || s.Version == "" || s.Version == p.Version {
 			return
