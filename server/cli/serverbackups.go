@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/backup"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 	"github.com/muster-fleet/muster/server/selfupgrade"
@@ -27,11 +29,12 @@ func (a *client) newServerBackups() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backups",
 		Short: "List the backups that upgrades of the server have made, the newest first (on the server's machine)",
-		Long: fmt.Sprintf(`List the backups that `+"`muster server upgrade`"+` has made in the folder `+backupsFolder+` of the data
-folder, the newest first. FROM is the version that ran before the upgrade: `+"`muster restore`"+`
-of this version restores the backup. An upgrade that has succeeded removes all but the
-newest %d, and leaves other files in the folder, and a backup that cannot be read. The copies
-of indices that an upgrade makes in Elasticsearch are neither listed nor removed.`, selfupgrade.KeptBackups),
+		Long: fmt.Sprintf(`List the backups that `+"`muster server upgrade`"+` has made, the newest first: files in the folder
+`+backupsFolder+` of the data folder, and with Elasticsearch copies of the indices. FROM is the version that
+ran before the upgrade. `+"`muster restore`"+` of this version restores a file; a copy is used by naming
+it in store.elasticsearch.prefix. An upgrade that has succeeded removes all but the newest %d. It
+leaves other files in the folder, a backup that cannot be read, and a copy that a server has
+run with.`, selfupgrade.KeptBackups),
 		Example: `  muster server backups
   muster server backups --data /var/lib/muster -o json`,
 		Args: noArgs,
@@ -46,19 +49,16 @@ of indices that an upgrade makes in Elasticsearch are neither listed nor removed
 			if _, err := os.Stat(config.Data); err != nil {
 				return fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", config.Data, err)
 			}
-			list, err := upgradeBackups(cmd.Context(), config.Data)
+			list, err := upgradeBackups(cmd.Context(), config)
 			if err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
-				table(w, "FROM\tTO\tMADE\tSIZE\tFILE\tPROBLEM", func(add func(...any)) {
+				table(w, "FROM\tTO\tMADE\tSIZE\tFILE OR INDICES\tPROBLEM", func(add func(...any)) {
 					for _, b := range list {
-						add(firstOf(b.From, "-"), b.To, b.CreatedAt.Local().Format(time.DateTime), packagecmd.SizeText(b.Bytes), b.File, firstOf(b.Problem, "-"))
+						add(firstOf(b.From, "-"), firstOf(b.To, "-"), b.CreatedAt.Local().Format(time.DateTime), packagecmd.SizeText(b.Bytes), b.Place(), firstOf(b.Problem, "-"))
 					}
 				})
-				if es := config.Store.Elasticsearch; es != nil {
-					fmt.Fprintf(w, "Upgrades with Elasticsearch copy the indices to %sbackup-…: list and remove these there.\n", firstOf(es.Prefix, elastic.DefaultPrefix))
-				}
 			})
 		},
 	}
@@ -66,8 +66,56 @@ of indices that an upgrade makes in Elasticsearch are neither listed nor removed
 	return cmd
 }
 
-// upgradeBackups returns the backups that upgrades have made in a data folder, the newest first.
-func upgradeBackups(ctx context.Context, data string) ([]selfupgrade.Backup, error) {
+// upgradeBackups returns the backups that upgrades have made of a server's store, the newest first.
+func upgradeBackups(ctx context.Context, config app.Config) ([]selfupgrade.Backup, error) {
+	list, err := backupFiles(ctx, config.Data)
+	if es := config.Store.Elasticsearch; err == nil && es != nil {
+		var copies []selfupgrade.Backup
+		copies, err = indexCopies(ctx, es)
+		list = append(list, copies...)
+	}
+	selfupgrade.SortBackups(list)
+	return list, err
+}
+
+// indexCopies returns the copies of indices that upgrades have made.
+func indexCopies(ctx context.Context, es *app.ElasticsearchConfig) ([]selfupgrade.Backup, error) {
+	o, err := elasticOptions(es)
+	if err != nil {
+		return nil, err
+	}
+	found, err := elastic.Copies(ctx, o, selfupgrade.CopyPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var list []selfupgrade.Backup
+	for _, c := range found {
+		run, ok := selfupgrade.ParseCopyName(firstOf(o.Prefix, elastic.DefaultPrefix), c.Prefix)
+		if !ok {
+			continue
+		}
+		b := selfupgrade.Backup{Indices: c.Prefix + "*", Run: run, Bytes: c.Bytes}
+		switch m := c.Migration; {
+		case m == nil:
+			b.Problem = "they do not say that an upgrade has made them: look at them, and delete them by hand"
+		case c.Used:
+			b.Problem = "a server has run with them: delete them by hand if none does any more"
+		case m.FinishedAt == nil:
+			b.Unfinished, b.Problem = true, "the copy is not whole: an upgrade was interrupted or undone"
+		}
+		if m := c.Migration; m != nil {
+			b.CreatedAt = m.StartedAt
+			if b.From, b.To, ok = selfupgrade.ParseCopiedFrom(m.From); !ok {
+				b.Unfinished, b.Problem = false, "they were filled from "+m.From+", and not by an upgrade"
+			}
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+// backupFiles returns the backups that upgrades have made in a data folder.
+func backupFiles(ctx context.Context, data string) ([]selfupgrade.Backup, error) {
 	list := []selfupgrade.Backup{}
 	dir := filepath.Join(data, backupsFolder)
 	entries, err := os.ReadDir(dir)
@@ -98,7 +146,6 @@ func upgradeBackups(ctx context.Context, data string) ([]selfupgrade.Backup, err
 		}
 		list = append(list, b)
 	}
-	selfupgrade.SortBackups(list)
 	return list, nil
 }
 
@@ -111,23 +158,36 @@ func backupManifest(ctx context.Context, path string) (backup.Manifest, error) {
 	return backup.ReadManifest(ctx, f)
 }
 
-// Prune implements selfupgrade.Machine. A copy of indices stays: a server may have been pointed to it.
+// Prune implements selfupgrade.Machine.
 func (m *upgradeMachine) Prune(ctx context.Context, inUse ...string) (removed []string, err error) {
-	if m.config.Store.Elasticsearch != nil {
-		return nil, nil
-	}
-	list, err := upgradeBackups(ctx, m.config.Data)
+	list, err := upgradeBackups(ctx, m.config)
 	if err != nil {
 		return nil, err
 	}
+	files := false
 	for _, b := range selfupgrade.Surplus(list, inUse...) {
-		if err := os.Remove(b.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := m.remove(ctx, b); err != nil {
 			return removed, err
 		}
-		removed = append(removed, b.File)
+		removed, files = append(removed, b.Place()), files || b.File != ""
 	}
-	if len(removed) == 0 {
-		return nil, nil
+	if !files {
+		return removed, nil
 	}
 	return removed, disk.OS{}.SyncDir("backup", filepath.Join(m.config.Data, backupsFolder))
+}
+
+func (m *upgradeMachine) remove(ctx context.Context, b selfupgrade.Backup) error {
+	if b.File != "" {
+		if err := os.Remove(b.File); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	o, err := elasticOptions(m.config.Store.Elasticsearch)
+	if err != nil {
+		return err
+	}
+	o.Prefix = strings.TrimSuffix(b.Indices, "*")
+	return elastic.RemoveCopy(ctx, o)
 }

@@ -297,7 +297,7 @@ func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	prefix := firstOf(o.Prefix, elastic.DefaultPrefix)
-	o.Prefix, o.Loading = prefix+"backup-"+selfupgrade.ShortRun(u.Run)+"-", true
+	o.Prefix, o.Loading = selfupgrade.CopyName(prefix, u.Run), true
 	to, err := elastic.Open(ctx, o)
 	if err != nil {
 		return "", err
@@ -308,7 +308,7 @@ func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade)
 		return "", err
 	}
 	// Servers refuse to open a copy that is not whole.
-	state := store.Migration{Source: id, From: "the indices " + prefix + "*, before the upgrade to " + u.To, StartedAt: time.Now().UTC()}
+	state := store.Migration{Source: id, From: selfupgrade.CopiedFrom(prefix, m.version, u.To), StartedAt: time.Now().UTC()}
 	if err := to.SetMigration(ctx, state); err != nil {
 		return "", err
 	}

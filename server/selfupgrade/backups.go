@@ -47,44 +47,87 @@ func ParseBackupName(name string) (to, run string, ok bool) {
 	return to, run, true
 }
 
-// Backup is a backup that an upgrade has made in the data folder.
+// CopyPrefix is what is added to the prefix of Elasticsearch's indices for the copies of upgrades.
+const CopyPrefix = "backup-"
+
+// CopyName returns the prefix of the indices to which an upgrade copies those with a prefix.
+func CopyName(prefix, run string) string { return prefix + CopyPrefix + ShortRun(run) + "-" }
+
+// ParseCopyName returns the Run of an upgrade, as much of it as CopyName has.
+func ParseCopyName(prefix, name string) (run string, ok bool) {
+	run = strings.TrimSuffix(strings.TrimPrefix(name, prefix+CopyPrefix), "-")
+	return run, name == CopyName(prefix, run) && len(run) == runLength && strings.Trim(run, runLetters) == ""
+}
+
+// beforeUpgrade is what a copy says about the upgrade that it was made for; see CopiedFrom.
+const beforeUpgrade = ", before the upgrade "
+
+// CopiedFrom says what a copy is of, and which upgrade it was made for.
+func CopiedFrom(prefix, from, to string) string {
+	return "the indices " + prefix + "*" + beforeUpgrade + "from " + from + " to " + to
+}
+
+// ParseCopiedFrom returns what CopiedFrom was called with. Copies of earlier versions do not say the
+// version from which they were made.
+func ParseCopiedFrom(text string) (from, to string, ok bool) {
+	_, rest, ok := strings.Cut(text, beforeUpgrade)
+	if !ok {
+		return "", "", false
+	}
+	first, to, ok := strings.Cut(rest, "to ")
+	return strings.TrimSuffix(strings.TrimPrefix(first, "from "), " "), to, ok
+}
+
+// Backup is a backup that an upgrade has made: a file in the data folder, or a copy of
+// Elasticsearch's indices.
 type Backup struct {
 	File string `json:"file"`
-	Run  string `json:"run"` // its first letters, as in the file's name
+	// Indices is the copy, as in muster-backup-abcdefgh-*.
+	Indices string `json:"indices,omitempty"`
+	Run     string `json:"run"` // its first letters, as in the file's name
 	// From is the version that made it, and that it can be restored with.
 	From      string    `json:"from"`
 	To        string    `json:"to"`
 	CreatedAt time.Time `json:"created_at"`
 	Bytes     int64     `json:"bytes"`
-	// Problem is why it cannot be read. Then From is empty, and CreatedAt is the file's.
+	// Problem is why it cannot be used, or needs a person. Of a file that cannot be read From is
+	// empty, and CreatedAt is the file's.
 	Problem string `json:"problem,omitempty"`
+	// Unfinished is a copy whose upgrade ended before the copy was whole.
+	Unfinished bool `json:"-"`
 }
+
+// Place returns what to look for: the file, or the indices.
+func (b *Backup) Place() string { return cmp.Or(b.File, b.Indices) }
 
 // SortBackups sorts the newest first.
 func SortBackups(list []Backup) {
 	slices.SortFunc(list, func(a, b Backup) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.File, b.File))
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.Place(), b.Place()))
 	})
 }
 
 // Surplus returns the backups to remove: all but the newest KeptBackups and those of the runs
-// in use. One that cannot be read is neither removed nor counted, since a person has to look
-// at it.
+// in use. An unfinished copy is no backup, and goes. One with a problem is neither removed nor
+// counted, since a person has to look at it.
 func Surplus(list []Backup, inUse ...string) []Backup {
-	list = slices.DeleteFunc(slices.Clone(list), func(b Backup) bool { return b.Problem != "" })
+	list = slices.DeleteFunc(slices.Clone(list), func(b Backup) bool { return b.Problem != "" && !b.Unfinished })
 	SortBackups(list)
 	used := func(b Backup) bool {
 		return slices.ContainsFunc(inUse, func(run string) bool { return ShortRun(run) == b.Run })
 	}
 	kept := 0
 	for _, b := range list {
-		if used(b) {
+		if used(b) && !b.Unfinished {
 			kept++
 		}
 	}
 	return slices.DeleteFunc(list, func(b Backup) bool {
-		if used(b) {
+		switch {
+		case used(b):
 			return true
+		case b.Unfinished:
+			return false
 		}
 		kept++
 		return kept <= KeptBackups

@@ -27,6 +27,29 @@ func TestOnlyNamesOfBackupsOfUpgradesAreTaken(t *testing.T) {
 	}
 }
 
+func TestOnlyNamesOfCopiesOfUpgradesAreTaken(t *testing.T) {
+	run := fleet.NewID()
+	if got, ok := ParseCopyName("muster-", CopyName("muster-", run)); !ok || got != ShortRun(run) {
+		t.Errorf("%s: %s, %v", CopyName("muster-", run), got, ok)
+	}
+	for _, name := range []string{"", "muster-", "muster-backup-", "muster-backup-abc-", "muster-backup-ABCDEFGH-", "other-backup-abcdefgh-", "muster-backup-abcdefgh", "muster-backup-abcdefghi-"} {
+		if run, ok := ParseCopyName("muster-", name); ok {
+			t.Errorf("%q is taken for the copy of an upgrade, run %s", name, run)
+		}
+	}
+	for text, want := range map[string][2]string{
+		CopiedFrom("muster-", "1.0.0", "1.1.0-rc.1"):        {"1.0.0", "1.1.0-rc.1"},
+		"the indices muster-*, before the upgrade to 1.2.0": {"", "1.2.0"}, // as earlier versions wrote it
+	} {
+		if from, to, ok := ParseCopiedFrom(text); !ok || from != want[0] || to != want[1] {
+			t.Errorf("%q: from %q to %q, %v", text, from, to, ok)
+		}
+	}
+	if from, to, ok := ParseCopiedFrom("/var/lib/muster/muster.db"); ok {
+		t.Errorf("a store that was moved is taken for a copy: from %q to %q", from, to)
+	}
+}
+
 func TestNewestBackupsAndThoseInUseAreKept(t *testing.T) {
 	at := func(day int) time.Time { return time.Date(2026, 3, day, 0, 0, 0, 0, time.UTC) }
 	b := func(run string, day int) Backup { return Backup{Run: run, File: run, CreatedAt: at(day)} }
@@ -45,6 +68,7 @@ func TestNewestBackupsAndThoseInUseAreKept(t *testing.T) {
 		"none if all are in use":               {[]Backup{b("aaaaaaaa", 1), b("bbbbbbbb", 2), b("cccccccc", 3), b("dddddddd", 4)}, []string{"aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"}, nil},
 		"one that is damaged displaces none":   {[]Backup{damaged, b("aaaaaaaa", 1), b("bbbbbbbb", 2), b("cccccccc", 3)}, nil, nil},
 		"one that is damaged is not removed":   {[]Backup{{Run: "damagedd", Problem: "cut off"}, b("aaaaaaaa", 1), b("bbbbbbbb", 2), b("cccccccc", 3), b("dddddddd", 4)}, nil, []string{"aaaaaaaa"}},
+		"what is not whole, unless in use":     {[]Backup{{Run: "halfhalf", Problem: "x", Unfinished: true}, {Run: "workwork", Problem: "x", Unfinished: true}, b("aaaaaaaa", 1), b("bbbbbbbb", 2), b("cccccccc", 3)}, []string{"workworkxyz"}, []string{"halfhalf"}},
 		"of the same moment, by the file name": {[]Backup{b("dddddddd", 1), b("cccccccc", 1), b("bbbbbbbb", 1), b("aaaaaaaa", 1)}, nil, []string{"dddddddd"}},
 	} {
 		before := slices.Clone(c.list)
