@@ -62,11 +62,23 @@ func TestIncidentIsGoneWithItsCause(t *testing.T) {
 		"rollback failed, went back":   {fleet.IncidentRollbackFailed, world{agent: host(same), target: target(fleet.TargetFailed)}, "runs 1.1.0"},
 		"rollback failed, then better": {fleet.IncidentRollbackFailed, world{agent: host(same), target: target(fleet.TargetSucceeded)}, "succeeded"},
 
+		"put the newer version back": {fleet.IncidentRollbackFailed, world{agent: host(func(a *fleet.Agent) { a.Version = "1.2.0" }), target: target(fleet.TargetRolledBack)}, ""},
+		"put back, then went back":   {fleet.IncidentRollbackFailed, world{agent: host(same), target: target(fleet.TargetRolledBack)}, "runs 1.1.0"},
+
+		"failed, its hosts repaired":  {fleet.IncidentRolloutStopped, world{rollout: rollout(fleet.RolloutFailed), repaired: true}, "were repaired"},
+		"paused, its hosts repaired":  {fleet.IncidentRolloutStopped, world{rollout: rollout(fleet.RolloutPaused), repaired: true}, ""},
+		"many hosts":                  {"many " + fleet.IncidentStalled, world{rollout: rollout(fleet.RolloutFailed)}, ""},
+		"many hosts, all repaired":    {"many " + fleet.IncidentStalled, world{rollout: rollout(fleet.RolloutFailed), repaired: true}, "no host of the rollout"},
+		"many hosts, rollout removed": {"many " + fleet.IncidentUpgradeFailed, world{}, "removed"},
+
 		"deleted":     {fleet.IncidentStalled, world{target: target(fleet.TargetFailed)}, "deleted"},
 		"unenrolled":  {fleet.IncidentUpgradeFailed, world{agent: host(func(a *fleet.Agent) { stuck(a); a.Active = false })}, "unenrolled"},
 		"uninstalled": {fleet.IncidentRollbackFailed, world{agent: host(func(a *fleet.Agent) { a.AuditUnenrolledReason = "uninstall" }), target: target(fleet.TargetFailed)}, "uninstalled"},
 	} {
 		i := fleet.Incident{Category: c.kind, OpenedAt: opened, AgentID: "a"}
+		if kind, many := strings.CutPrefix(string(c.kind), "many "); many {
+			i.Category, i.AgentID, i.RolloutID = fleet.IncidentKind(kind), "", "r"
+		}
 		if c.kind == fleet.IncidentRolloutStopped || c.kind == fleet.IncidentVersionRolledBack {
 			i.AgentID = ""
 		}
@@ -74,8 +86,48 @@ func TestIncidentIsGoneWithItsCause(t *testing.T) {
 			t.Errorf("%s (%s): gone because %q, want %q", name, c.kind, got, c.says)
 		}
 	}
-	// One that stands for many hosts has no host that could be back.
-	if got := gone(&fleet.Incident{Category: fleet.IncidentStalled}, world{}); got != "" {
-		t.Errorf("many hosts are gone because %q", got)
+}
+
+// An incident about many hosts lasts as long as one of them has its trouble.
+func TestHostIsInTroubleUntilItIsRepaired(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	on := func(version string, change ...func(*fleet.Agent)) *fleet.Agent {
+		a := &fleet.Agent{ID: "a", Active: true, Version: version, PolicyRev: 1, HealthySince: &now}
+		for _, f := range change {
+			f(a)
+		}
+		return a
+	}
+	unwell := func(a *fleet.Agent) { a.HealthySince = nil }
+	const stop, stalled = fleet.IncidentRolloutStopped, fleet.IncidentStalled
+	for name, c := range map[string]struct {
+		kind    fleet.IncidentKind
+		target  fleet.Target
+		agent   *fleet.Agent
+		rollout fleet.Rollout
+		want    bool
+	}{
+		"failed, as it was":               {stop, fleet.Target{State: fleet.TargetFailed}, on("1.0.0"), fleet.Rollout{}, true},
+		"failed, upgraded by itself":      {stop, fleet.Target{State: fleet.TargetFailed}, on("1.1.0"), fleet.Rollout{}, false},
+		"failed, on a later version":      {stop, fleet.Target{State: fleet.TargetRolledBack}, on("1.1.1"), fleet.Rollout{}, false},
+		"failed, on its way":              {stop, fleet.Target{State: fleet.TargetFailed}, on("1.1.0", func(a *fleet.Agent) { a.BeginUpgrade("x", "1.1.0", now) }), fleet.Rollout{}, true},
+		"failed, unwell on the version":   {stop, fleet.Target{State: fleet.TargetFailed}, on("1.1.0", unwell), fleet.Rollout{}, true},
+		"failed, unenrolled":              {stop, fleet.Target{State: fleet.TargetFailed}, on("1.0.0", func(a *fleet.Agent) { a.Active = false }), fleet.Rollout{}, false},
+		"failed, deleted":                 {stop, fleet.Target{State: fleet.TargetFailed}, nil, fleet.Rollout{}, false},
+		"refused":                         {stop, fleet.Target{State: fleet.TargetSkipped, Code: fleet.WhyFailedBefore}, on("1.0.0"), fleet.Rollout{}, true},
+		"left out by an operator":         {stop, fleet.Target{State: fleet.TargetSkipped, Code: fleet.WhyOperator}, on("1.0.0"), fleet.Rollout{}, false},
+		"undone in lockstep":              {stop, fleet.Target{State: fleet.TargetWithdrawn}, on("1.0.0"), fleet.Rollout{Lockstep: &fleet.Lockstep{Undo: &fleet.Undo{}}}, true},
+		"a rollback, on a later version":  {stop, fleet.Target{State: fleet.TargetFailed}, on("1.2.0"), fleet.Rollout{RollbackOf: "q"}, true},
+		"a rollback, brought back":        {stop, fleet.Target{State: fleet.TargetFailed}, on("1.1.0"), fleet.Rollout{RollbackOf: "q"}, false},
+		"stalled":                         {stalled, fleet.Target{State: fleet.TargetFailed, Code: fleet.WhyStalled}, on("1.1.0", unwell), fleet.Rollout{}, true},
+		"stalled, well now":               {stalled, fleet.Target{State: fleet.TargetFailed, Code: fleet.WhyStalled}, on("1.1.0"), fleet.Rollout{}, false},
+		"stalled, failed otherwise":       {stalled, fleet.Target{State: fleet.TargetFailed, Code: fleet.WhyUnhealthy}, on("1.1.0", unwell), fleet.Rollout{}, false},
+		"put the newer version back":      {fleet.IncidentRollbackFailed, fleet.Target{State: fleet.TargetRolledBack}, on("1.2.0"), fleet.Rollout{RollbackOf: "q"}, true},
+		"put it back, and is brought low": {fleet.IncidentRollbackFailed, fleet.Target{State: fleet.TargetRolledBack}, on("1.1.0"), fleet.Rollout{RollbackOf: "q"}, false},
+	} {
+		c.target.AgentID, c.target.From, c.target.To = "a", "1.0.0", "1.1.0"
+		if got := troubled(&fleet.Incident{Category: c.kind, RolloutID: "r", OpenedAt: now}, &c.rollout, &c.target, c.agent); got != c.want {
+			t.Errorf("%s: in trouble is %v", name, got)
+		}
 	}
 }

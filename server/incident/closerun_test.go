@@ -1,6 +1,7 @@
 package incident_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -118,5 +119,92 @@ func TestServerResolvesIncidentWhoseCauseIsGone(t *testing.T) {
 	w.rounds(t, 3)
 	if i := w.get(t, id); i.State != fleet.IncidentOpen || i.Count != 2 {
 		t.Errorf("a fresh stop is %s, the %d. time", i.State, i.Count)
+	}
+}
+
+// hosts creates n agents on a version, which report health, and their failed targets in a rollout to 1.1.0.
+func (w *world) hosts(t *testing.T, rollout string, n int, version string, code fleet.ReasonCode) (ids []string) {
+	t.Helper()
+	ctx := t.Context()
+	var targets []fleet.Target
+	for k := range n {
+		id := fmt.Sprintf("%s-%05d", rollout, k)
+		a := fleet.Agent{ID: id, Type: "PERMANENT", Active: true, Version: version, PolicyID: "p", PolicyRev: 1, AccessKeyID: "key-" + id, EnrolledAt: w.now, HealthySince: &w.now, Tags: []string{}}
+		if err := w.store.Agents().Create(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+		targets = append(targets, fleet.Target{RolloutID: rollout, AgentID: id, Order: k, From: "1.0.0", To: "1.1.0", State: fleet.TargetFailed, Code: code})
+		ids = append(ids, id)
+	}
+	if err := w.store.Targets().Create(ctx, targets); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func (w *world) upgrade(t *testing.T, id, version string) {
+	t.Helper()
+	if _, err := store.UpdateAgent(t.Context(), w.store.Agents(), id, func(a *fleet.Agent) bool { a.Version = version; return true }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A failed rollout whose hosts are repaired one by one needs nobody any more, however many there are.
+func TestIncidentOfFailedRolloutEndsWhenItsHostsAreRepaired(t *testing.T) {
+	w := newWorld(t)
+	if err := w.store.Rollouts().Create(t.Context(), fleet.Rollout{ID: "r", State: fleet.RolloutFailed}); err != nil {
+		t.Fatal(err)
+	}
+	ids := w.hosts(t, "r", 1_200, "1.1.0", fleet.WhyStale)
+	w.upgrade(t, ids[0], "1.0.0")
+	w.upgrade(t, ids[1_150], "1.0.0")
+	w.open(t, fleet.Incident{Category: fleet.IncidentRolloutStopped, RolloutID: "r", Title: "It failed"})
+	id := incident.ID(fleet.IncidentRolloutStopped, "r", "")
+	for _, host := range []int{0, 1_150} {
+		w.rounds(t, 3)
+		if i := w.get(t, id); i.State != fleet.IncidentOpen {
+			t.Fatalf("host %d does not run the version, and the incident is %s: %+v", host, i.State, i.Resolved)
+		}
+		w.upgrade(t, ids[host], "1.1.0")
+	}
+	w.rounds(t, 3)
+	if i := w.get(t, id); i.State != fleet.IncidentResolved || i.Resolved.By != incident.System || !strings.Contains(i.Resolved.Why, "were repaired") {
+		t.Errorf("all hosts run the version, and the incident is %s: %+v", i.State, i.Resolved)
+	}
+}
+
+// The incident that stands for more agents than have one of their own ends with their trouble.
+func TestIncidentOfManyHostsEndsWithTheirTrouble(t *testing.T) {
+	w := newWorld(t)
+	if err := w.store.Rollouts().Create(t.Context(), fleet.Rollout{ID: "r", State: fleet.RolloutFailed}); err != nil {
+		t.Fatal(err)
+	}
+	ids := w.hosts(t, "r", incident.MaxPerRollout+1, "1.1.0", fleet.WhyStalled)
+	unwell := func(id string, is bool) {
+		t.Helper()
+		if _, err := store.UpdateAgent(t.Context(), w.store.Agents(), id, func(a *fleet.Agent) bool {
+			if a.HealthySince = nil; !is {
+				a.HealthySince = &w.now
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := ids[len(ids)-1]
+	unwell(last, true)
+	for _, id := range ids {
+		w.open(t, fleet.Incident{Category: fleet.IncidentStalled, RolloutID: "r", AgentID: id})
+	}
+	many := incident.ID(fleet.IncidentStalled, "r", "")
+	w.rounds(t, 4)
+	open, _, err := w.List(t.Context(), fleet.IncidentOpen, 0, 0)
+	if err != nil || len(open) != 1 || open[0].ID != many {
+		t.Fatalf("one host is unwell, and %d incidents are open, %v", len(open), err)
+	}
+	unwell(last, false)
+	w.rounds(t, 3)
+	if i := w.get(t, many); i.State != fleet.IncidentResolved || !strings.Contains(i.Resolved.Why, "No host of the rollout") {
+		t.Errorf("all hosts are well, and the incident is %s: %+v", i.State, i.Resolved)
 	}
 }

@@ -47,8 +47,10 @@ type Service struct {
 	Log      *slog.Logger
 	Now      clock.Clock
 
-	gone map[string]int64 // the revisions of incidents whose cause was gone in the last round of CloseRun
-	next int              // where its next round begins
+	gone  map[string]int64 // the revisions of incidents whose cause was gone when CloseRun last looked
+	next  int              // where its next round begins
+	scans map[string]scan  // how far it has read the targets of incidents about many hosts, by incident
+	pages int              // how many more pages of them its round may read
 }
 
 // ID returns the id of the incident of a cause.
