@@ -121,18 +121,74 @@ var ErrDamaged = errors.New("record is damaged")
 //
 // It keeps the previous record as path+".prev".
 func WriteRecord(d Disk, op, path, kind string, version int, v any) error {
-	body, err := json.MarshalIndent(v, "", "  ")
+	data, err := encodeRecord(op, kind, version, v, 0)
 	if err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+		return err
 	}
-	body = append(body, '\n')
-	sum := sha256.Sum256(body)
-	data := fmt.Appendf(nil, "muster-%s %d sha256:%s\n", kind, version, hex.EncodeToString(sum[:]))
-	data = append(data, body...)
 	if err := keepPrevious(d, op, path, kind, version); err != nil {
 		return err
 	}
 	return WriteFile(d, op, path, data, 0o600)
+}
+
+// encodeRecord returns a record of at least room bytes: spaces follow the JSON.
+func encodeRecord(op, kind string, version int, v any, room int) ([]byte, error) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	head := func() []byte {
+		sum := sha256.Sum256(body)
+		return fmt.Appendf(nil, "muster-%s %d sha256:%s\n", kind, version, hex.EncodeToString(sum[:]))
+	}
+	if pad := room - len(head()) - len(body) - 1; pad > 0 { // the header's length is the same for every body
+		body = append(body, bytes.Repeat([]byte{' '}, pad)...)
+	}
+	body = append(body, '\n')
+	return append(head(), body...), nil
+}
+
+// ReserveRecord stores a record that takes room bytes, without a previous copy, so that
+// [OverwriteRecord] can replace it when the disk is full.
+func ReserveRecord(d Disk, op, path, kind string, version int, v any, room int) error {
+	data, err := encodeRecord(op, kind, version, v, room)
+	if err != nil {
+		return err
+	}
+	if err := d.Remove(op, path+layout.PreviousSuffix); err != nil {
+		return err
+	}
+	return WriteFile(d, op, path, data, 0o600)
+}
+
+// OverwriteRecord writes a record into the space of the one that [ReserveRecord] has stored. File
+// systems that overwrite in place need no free space for that; those that copy on write, such as btrfs,
+// may. A crash in between leaves a damaged record. It returns false, and changes nothing, if there is
+// no record of exactly room bytes or v does not fit.
+func OverwriteRecord(d Disk, op, path, kind string, version int, v any, room int) (bool, error) {
+	data, err := encodeRecord(op, kind, version, v, room)
+	if err != nil || len(data) != room {
+		return false, err
+	}
+	fi, err := d.Lstat(op, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() != int64(room) {
+		return false, err
+	}
+	f, err := d.OpenFile(op, path, os.O_WRONLY, 0)
+	if err != nil {
+		return false, err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return true, wrapOnce(op, err)
 }
 
 // keepPrevious updates path+".prev" before path is replaced.

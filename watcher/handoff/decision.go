@@ -20,7 +20,13 @@ type Decision struct {
 	CreatedAt time.Time `json:"created_at"` // of the marker
 	Result    Result    `json:"result"`     // committed or rolled_back
 	Reason    *Reason   `json:"reason,omitempty"`
+	// KeepHome means that the home of the version that is rolled back stays.
+	KeepHome bool `json:"keep_home,omitempty"`
 }
+
+// decisionRoom is the size of the reserved file: a reason has some 2 kB, and a control character of it
+// takes six bytes in JSON.
+const decisionRoom = 16 << 10
 
 // Decide returns the decision about m.
 func Decide(m Marker, result Result, reason *Reason) Decision {
@@ -35,8 +41,18 @@ func (d Decision) about(m Marker) bool {
 		d.CreatedAt.Equal(m.CreatedAt)
 }
 
-// WriteDecision stores a decision.
+// ReserveDecision takes the space for a decision, so that it can be written on a disk that has become
+// full. What it stores is about no marker.
+func ReserveDecision(d disk.Disk, top string) error {
+	return disk.ReserveRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, Decision{}, decisionRoom)
+}
+
+// WriteDecision stores a decision, in the reserved space if there is some.
 func WriteDecision(d disk.Disk, top string, decision Decision) error {
+	done, err := disk.OverwriteRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, decision, decisionRoom)
+	if done && err == nil {
+		return nil
+	}
 	return disk.WriteRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, decision)
 }
 

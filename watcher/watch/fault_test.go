@@ -42,7 +42,11 @@ func (d faultDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (f disk
 	if flag&(os.O_WRONLY|os.O_RDWR) == 0 {
 		return d.Disk.OpenFile(op, path, flag, perm)
 	}
-	err = d.do("open", op, path, func() error { f, err = d.Disk.OpenFile(op, path, flag, perm); return err })
+	call := "open"
+	if flag&os.O_CREATE == 0 {
+		call = "overwrite" // which needs no free space
+	}
+	err = d.do(call, op, path, func() error { f, err = d.Disk.OpenFile(op, path, flag, perm); return err })
 	return f, err
 }
 
@@ -282,8 +286,9 @@ func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		endings[1].prepare(s)
+		begun := time.Now()
 		s.disk = faultDisk{Disk: quickDisk{}, before: func(call, _, _ string) error {
-			if call == "open" {
+			if call == "open" && time.Since(begun) > time.Second { // after the watch has begun
 				return syscall.ENOSPC
 			}
 			return nil
@@ -302,5 +307,9 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.wantSettled(handoff.RolledBack, s.m.From.Home)
+		o, err := handoff.ReadOutcome(quickDisk{}, s.top)
+		if err != nil || o.Reason.Code != handoff.ReasonCrashLoop || s.exists(s.m.To.Home) {
+			t.Errorf("outcome %+v, %v, home there: %v; want the reason of the first watcher, and the home gone", o.Reason, err, s.exists(s.m.To.Home))
+		}
 	})
 }

@@ -203,7 +203,11 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	top := t.TempDir()
+	return newSiteIn(t, t.TempDir())
+}
+
+func newSiteIn(t *testing.T, top string) *site {
+	t.Helper()
 	s := &site{t: t, top: top, m: testMarker(), disk: quickDisk{}, lines: new(bytes.Buffer)}
 	s.m.CreatedAt = time.Now()
 	for _, in := range []handoff.Install{s.m.From, s.m.To} {

@@ -153,6 +153,7 @@ func (w *Watch) carryOut(ctx context.Context, m handoff.Marker, p plan) (o *hand
 		})
 	default:
 		w.Log.Warn("the host is left as it is", "reason", p.reason.Text)
+		w.dropReserved()
 	}
 	if o != nil {
 		w.conclusion(ctx, m, p.seen, *o)
@@ -164,6 +165,12 @@ func (w *Watch) plan(ctx context.Context, m handoff.Marker) (plan, error) {
 	d, err := handoff.ReadDecision(w.Disk, w.Top, m)
 	if err != nil {
 		w.Log.Warn("an earlier decision cannot be read and is ignored", "error", err)
+	}
+	if d == nil {
+		// A disk that becomes full later must not lose the reason of a rollback.
+		if err := handoff.ReserveDecision(w.Disk, w.Top); err != nil {
+			w.Log.Warn("no space was reserved for the decision", "error", err)
+		}
 	}
 	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil {
@@ -190,7 +197,7 @@ func resume(m handoff.Marker, d *handoff.Decision, home string) plan {
 			"the pointer %s leads to %s, which is neither %s nor %s of the marker: the host was switched by other means",
 			layout.AgentLink, home, m.To.Home, m.From.Home)}}
 	case d != nil && d.Result == handoff.RolledBack && d.Reason != nil:
-		return plan{do: restorePrevious, reason: *d.Reason}
+		return plan{do: restorePrevious, reason: *d.Reason, keep: keepHome(d.KeepHome)}
 	case d != nil && d.Result == handoff.Committed && home == m.To.Home:
 		return plan{do: keepNew}
 	case d != nil && d.Result == handoff.Committed && home == m.From.Home:

@@ -96,7 +96,10 @@ func TestLoop(t *testing.T) {
 		if o, err := s.run(ctx); o != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("outcome %+v, %v; want none and the reason to stop", o, err)
 		}
-		if !s.exists(layout.MarkerFile) || s.exists(layout.DecisionFile) || s.leads(layout.AgentLink) != s.m.To.Home {
+		if d, err := handoff.ReadDecision(quickDisk{}, s.top, s.m); d != nil || err != nil {
+			t.Fatalf("a stopped watcher has decided %+v, %v", d, err)
+		}
+		if !s.exists(layout.MarkerFile) || s.leads(layout.AgentLink) != s.m.To.Home {
 			t.Fatal("a stopped watcher changed the host")
 		}
 		if o, err := s.run(t.Context()); err != nil || o.Result != handoff.Committed {

@@ -53,7 +53,9 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 	outcome := func() handoff.Outcome {
 		return handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: result, Reason: &reason, At: time.Now()}
 	}
-	w.writeDecision(handoff.Decide(m, handoff.RolledBack, &reason))
+	decision := handoff.Decide(m, handoff.RolledBack, &reason)
+	decision.KeepHome = bool(keep)
+	w.writeDecision(decision)
 	runnable, err := w.has(opPointer, layout.AgentLink, m.From.Home)
 	if err != nil {
 		return outcome(), err
@@ -68,7 +70,8 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 	}
 	// A disk that is too full for a file may still move a link. An error here does
 	// not keep the good version from starting; the caller tries again.
-	late := errors.Join(w.pointWatcher(m), w.writeActiveCommit(m.From.Hash))
+	finish := func() error { return errors.Join(w.pointWatcher(m), w.writeActiveCommit(m.From.Hash)) }
+	late := finish()
 
 	if err := w.startPrevious(ctx, m); err != nil {
 		if ctx.Err() != nil {
@@ -79,6 +82,9 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 			w.Host.Diagnose(ctx, m.From.Home))
 		// Neither version runs. Both stay for the repair.
 		keep = keepBad
+	}
+	if disk.IsFull(late) && w.makeRoom(m.To.Home, keep) {
+		late = finish()
 	}
 	if late != nil {
 		return outcome(), late
@@ -144,7 +150,11 @@ func (w *Watch) startPrevious(ctx context.Context, m handoff.Marker) error {
 
 // conclude writes the outcome of a rollback and cleans up.
 func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
-	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
+	err := handoff.WriteOutcome(w.Disk, w.Top, o)
+	if disk.IsFull(err) && w.makeRoom(o.To.Home, keep) {
+		err = handoff.WriteOutcome(w.Disk, w.Top, o)
+	}
+	if err != nil {
 		return err
 	}
 	if keep == removeBad {
@@ -160,11 +170,36 @@ func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
 	return w.removeMarker()
 }
 
+// makeRoom removes the home of the rejected version before its time, on a disk that is full. The previous
+// version answers by then, and the decision has the reason. It returns false if the home stays.
+func (w *Watch) makeRoom(home string, keep keepHome) bool {
+	if keep == keepBad {
+		return false
+	}
+	w.Log.Warn("the disk is full: the home of the rejected version is removed first", "home", home)
+	if err := w.removeHome(home); err != nil {
+		w.Log.Warn("home is left, it cannot be removed", "home", home, "error", err)
+		return false
+	}
+	return true
+}
+
 // writeDecision writes the decision, and only logs an error: a full disk must not delay a
 // rollback, and the decision is needed only after a crash.
 func (w *Watch) writeDecision(d handoff.Decision) {
 	if err := handoff.WriteDecision(w.Disk, w.Top, d); err != nil {
 		w.Log.Warn("the decision cannot be recorded, going on without", "error", err)
+	}
+}
+
+// dropReserved removes the space for a decision once there is no marker. With a marker the next watcher
+// uses it.
+func (w *Watch) dropReserved() {
+	if m, err := handoff.ReadMarker(w.Disk, w.Top); m != nil || err != nil {
+		return
+	}
+	if err := handoff.RemoveDecision(w.Disk, w.Top); err != nil {
+		w.Log.Warn("the space for a decision cannot be removed and is left", "error", err)
 	}
 }
 
