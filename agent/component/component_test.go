@@ -487,6 +487,96 @@ func TestComponentThatIsUpgradedRaisesNoAlarm(t *testing.T) {
 	})
 }
 
+func TestRuntimeThatIsKilledDuringTheObservationCondemnsNoVersion(t *testing.T) {
+	for name, away := range map[string]time.Duration{"a moment": 3 * time.Second, "a minute": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					for w.machine.runs("web") != "2.0.0" {
+						time.Sleep(time.Second)
+					}
+					w.machine.kill(away)
+				}()
+				if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
+					t.Error(err)
+				}
+				w.expect("2.0.0")
+			})
+		})
+	}
+}
+
+func TestUndoingIsTriedAgainWhenTheRuntimeIsBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		away   time.Duration
+		broken bool // at the end of the first try
+	}{
+		"within the time of one try": {silentTolerance + time.Minute, false},
+		"later":                      {time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish("1.0.0", nil)
+			w.publish("2.0.0", nil)
+			synctest.Test(t, func(t *testing.T) {
+				m := w.start(&agent{})
+				if err := m.Upgrade(t.Context(), order("first", "1.0.0")); err != nil {
+					t.Fatal(err)
+				}
+				back := make(chan struct{})
+				go func() {
+					defer close(back)
+					for w.machine.runs("web") != "2.0.0" {
+						time.Sleep(time.Second)
+					}
+					w.machine.kill(c.away)
+				}()
+				f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0")))
+				if !f.Transient || f.Broken != c.broken {
+					t.Errorf("the failure is %+v, want one that may succeed later, broken %t", f, c.broken)
+				}
+				<-back
+				if c.broken {
+					m = w.start(&agent{})
+					if f := failureOf(t, m.Upgrade(t.Context(), order("second", "2.0.0"))); !f.Transient || f.Broken {
+						t.Errorf("once it is undone the failure is %+v", f)
+					}
+				}
+				w.expect("1.0.0")
+				if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil { // the version is not condemned
+					t.Error(err)
+				}
+				w.expect("2.0.0")
+			})
+		})
+	}
+}
+
+func TestWhatMayBeTriedAgain(t *testing.T) {
+	away := fmt.Errorf("look for container web: the Docker engine does not answer, %w: %w", runtime.ErrTransient, fs.ErrNotExist)
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"an engine whose socket is gone":        {away, true},
+		"the same while undoing":                {fmt.Errorf("undo install_artifact: %w", away), true},
+		"a file that is missing in the package": {fs.ErrNotExist, false},
+		"an upgrade that was cancelled":         {errors.Join(away, ErrCancelled), false},
+		"a runtime that is not there":           {runtime.ErrUnavailable, false},
+	} {
+		if got := transient(primitive.InstallArtifact, c.err); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 func TestFailedRollbackNeedsAnOperator(t *testing.T) {
 	w := newWorld(t)
 	w.publish("1.0.0", nil)

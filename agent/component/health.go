@@ -20,6 +20,10 @@ const (
 	// downTolerance is how long a component may be down within the wait: a restart by the
 	// service manager takes a few seconds.
 	downTolerance = 15 * time.Second
+	// silentTolerance is how long a runtime may not answer while a new version is observed: an
+	// engine that is upgraded or was killed is back within a minute. It is shorter than
+	// agentapi.ComponentWaitSlack, so that the runtime is named and not the time.
+	silentTolerance = 90 * time.Second
 	// restartWindow is how far back the restarts of a component count that is not new. Runtimes
 	// wait at most a minute before one, so a crash loop always shows, and a program that has
 	// not ended within it runs steadily.
@@ -82,8 +86,10 @@ func checkHealth(h agentapi.ComponentHealth) error {
 type sample struct {
 	at     time.Time
 	status runtime.Status
-	// unknown means that the runtime did not answer.
+	// unknown means that the runtime did not answer, or that it has just been asked to start the
+	// component again; err is why.
 	unknown bool
+	err     error
 	// checks are the results of the checks, in the order of the rules; nil: passed. There
 	// are none while the component does not run.
 	checks []error
@@ -100,8 +106,10 @@ type checked struct {
 type observation struct {
 	began    time.Time
 	last     sample
-	downFrom time.Time // zero while it runs
-	checks   []checked
+	downFrom time.Time // zero while it runs, or is not known to be down
+	// silentFrom is since when the runtime has not answered; zero: it has.
+	silentFrom time.Time
+	checks     []checked
 	// counter is that of the runtime; nil: not known yet. restarts are those since began,
 	// recent those within restartWindow, oldest first.
 	counter  *int
@@ -135,7 +143,13 @@ func (o *observation) add(s sample, rules *Rules) {
 		o.count(s)
 	}
 	switch {
-	case s.status.Running:
+	case !s.unknown:
+		o.silentFrom = time.Time{}
+	case o.silentFrom.IsZero():
+		o.silentFrom = s.at
+	}
+	switch {
+	case s.status.Running, s.unknown:
 		o.downFrom = time.Time{}
 	case o.downFrom.IsZero():
 		o.downFrom = s.at
@@ -197,7 +211,16 @@ type unhealthy struct{ code, text string }
 
 func (p unhealthy) Error() string { return p.text }
 
-// judge decides whether the version stays. Until the wait is over only what cannot get better
+// errSilent is why a version is bad of which nothing is known, since its runtime did not answer.
+type errSilent struct {
+	unhealthy
+	err error // the runtime's
+}
+
+func (e errSilent) Unwrap() []error { return []error{e.unhealthy, e.err} }
+
+// judge decides whether the version stays. A runtime that does not answer says nothing about it,
+// until that has lasted for silentTolerance. Until the wait is over only what cannot get better
 // is bad: too many restarts, a component that stays down, a check that passed and fails
 // again. At its end everything has to be right; a check that has passed before may still fail
 // less often in a row than its threshold, and then its next tries decide.
@@ -210,6 +233,12 @@ func (o *observation) judge(rules *Rules, now time.Time) (verdict, unhealthy) {
 		return bad, unhealthy{agentapi.ReasonCrashLoop, fmt.Sprintf("crash loop: it was restarted %s within %s%s", times(o.restarts), now.Sub(o.began).Round(time.Second), because(cmp.Or(o.ended, st.Message)))}
 	}
 	over := now.Sub(o.began) >= rules.Wait
+	if o.last.unknown {
+		if silent := now.Sub(o.silentFrom); silent >= silentTolerance {
+			return bad, unhealthy{agentapi.ReasonNotRunning, fmt.Sprintf("its runtime has not answered for %s%s", silent.Round(time.Second), because(st.Message))}
+		}
+		return undecided, unhealthy{}
+	}
 	if !st.Running {
 		if down := now.Sub(o.downFrom); over || down >= downTolerance {
 			return bad, unhealthy{agentapi.ReasonNotRunning, "it does not run" + because(st.Message)}
@@ -240,6 +269,9 @@ func (o *observation) judge(rules *Rules, now time.Time) (verdict, unhealthy) {
 // pending says what an observation still waits for.
 func (o *observation) pending(rules *Rules, now time.Time) string {
 	left := max(0, rules.Wait-now.Sub(o.began)).Round(time.Second)
+	if o.last.unknown {
+		return fmt.Sprintf("observed for another %s; its runtime does not answer%s", left, because(o.last.status.Message))
+	}
 	for i, c := range o.checks {
 		if c.err != nil {
 			return fmt.Sprintf("observed for another %s; check %s does not pass yet: %v", left, rules.Checks[i].Name, c.err)

@@ -109,7 +109,7 @@ func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Rele
 	st, err := a.Status(look, r)
 	s := sample{at: time.Now(), status: st}
 	if err != nil {
-		s.status, s.unknown = runtime.Status{Message: err.Error()}, true
+		s = silent(err)
 	}
 	if !s.status.Running {
 		return s
@@ -129,6 +129,11 @@ func (m *Manager) sample(ctx context.Context, a runtime.Adapter, r *runtime.Rele
 	}
 	tries.Wait()
 	return s
+}
+
+// silent is a sample of which nothing is known.
+func silent(err error) sample {
+	return sample{at: time.Now(), status: runtime.Status{Message: err.Error()}, unknown: true, err: err}
 }
 
 func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {

@@ -118,7 +118,7 @@ type Failure struct {
 	Err  error
 	// Transient means that the same upgrade may succeed later.
 	Transient bool
-	// Broken means that it could not be undone.
+	// Broken means that it could not be undone. If it is also Transient, another try may undo it.
 	Broken bool
 	// Lockstep is how far an upgrade in lockstep was.
 	Lockstep *agentapi.LockstepReport
@@ -228,7 +228,7 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	if err := u.makeFolder(); err != nil {
 		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
-	j, err := u.journal(r)
+	j, err := u.journal(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func merged(policy, action agentapi.ComponentHealth) agentapi.ComponentHealth {
 
 // journal returns the journal of this upgrade, if it was interrupted. Another one's is undone
 // first; if that fails the component is broken.
-func (u *unit) journal(r Request) (*primitive.Journal, error) {
+func (u *unit) journal(ctx context.Context, r Request) (*primitive.Journal, error) {
 	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
 	if errors.Is(err, disk.ErrDamaged) {
 		u.m.Log.Warn("the journal of a component's upgrade was unreadable", "component", u.name, "error", err)
@@ -319,7 +319,9 @@ func (u *unit) journal(r Request) (*primitive.Journal, error) {
 		j.Extras.AcceptState()
 	}
 	w.keepStopped()
-	if err := w.run.Undo(); err != nil {
+	if err := w.undo(ctx, w.run.Undo); errors.Is(err, ErrStopping) {
+		return nil, err
+	} else if err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
 	}
 	u.note(func(s *state) { s.Broken = "" })
@@ -489,6 +491,7 @@ func (w *work) observe(ctx context.Context) error {
 	}
 	rules := newRules(p.Checks, w.health)
 	o := observation{began: time.Now()}
+	again := false // it was started again since it was last seen to run
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
@@ -496,12 +499,28 @@ func (w *work) observe(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		switch {
+		case s.status.Running:
+			again = false
+		case o.last.unknown && !s.unknown && !again:
+			// It ended with its runtime, which does not start again what it takes for stopped.
+			err := adapter.Start(ctx, to)
+			if again = err == nil; again {
+				err = errStartedAgain
+			}
+			u.m.Log.Info("a component ended while its runtime did not answer, and is started again", "component", u.name, "result", err)
+			s = silent(err)
+		}
 		o.add(s, &rules)
 		switch v, why := o.judge(&rules, time.Now()); v {
 		case good:
 			return nil
 		case bad:
-			return w.withOutput(fmt.Errorf("version %s is not healthy: %w", w.j.Order.Version, why), &w.j.To)
+			var reason error = why
+			if s.unknown {
+				reason = errSilent{why, s.err}
+			}
+			return w.withOutput(fmt.Errorf("version %s is not healthy: %w", w.j.Order.Version, reason), &w.j.To)
 		}
 		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
 		select {
@@ -511,6 +530,9 @@ func (w *work) observe(ctx context.Context) error {
 		}
 	}
 }
+
+// errStartedAgain is why nothing is known of a component for a moment.
+var errStartedAgain = errors.New("it was started again, since its runtime was away")
 
 func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
 	r, err := primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, w.j.To)
@@ -537,16 +559,50 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	w.phase = ""
 	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
 	w.keepStopped()
-	if err := w.run.Fail(step, why); err != nil {
+	err := w.undo(ctx, func() error { return w.run.Fail(step, why) })
+	switch {
+	case errors.Is(err, ErrStopping):
+		return err
+	case err != nil:
 		return w.broken(why, err)
 	}
 	return w.failed(ctx, f)
 }
 
+const (
+	// undoAgainFor is how long an undo is tried again that may succeed later: an engine that is
+	// upgraded or was killed is back within a minute or two.
+	undoAgainFor = 3 * time.Minute
+	undoPause    = 3 * time.Second
+)
+
+// undo undoes the upgrade by first, and tries again for undoAgainFor while that may succeed. It
+// returns ErrStopping if a later process has to continue.
+func (w *work) undo(ctx context.Context, first func() error) error {
+	err := first()
+	for until := time.Now().Add(undoAgainFor); err != nil && transient("", err) && time.Now().Before(until); {
+		w.u.m.Log.Warn("a component's upgrade cannot be undone yet, and is tried again", "component", w.u.name, "error", err)
+		select {
+		case <-time.After(undoPause):
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), ErrStopping) {
+				return ErrStopping
+			}
+			time.Sleep(undoPause) // an operator has cancelled the upgrade, which is why it is undone
+		}
+		err = w.run.Undo()
+	}
+	return err
+}
+
 // undone completes an undoing that was interrupted.
 func (w *work) undone(ctx context.Context, f *Failure) error {
 	w.keepStopped()
-	if err := w.run.Undo(); err != nil {
+	err := w.undo(ctx, w.run.Undo)
+	switch {
+	case errors.Is(err, ErrStopping):
+		return err
+	case err != nil:
 		return w.broken(f.Err, err)
 	}
 	return w.failed(ctx, f)
@@ -615,7 +671,8 @@ func (w *work) broken(why, undo error) error {
 		s.fail(w.j, text, false, time.Now().UTC())
 	})
 	w.u.m.Log.Error("a component's upgrade failed and could not be undone; nothing more is done with it until an operator acts", "component", w.u.name, "error", text)
-	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true}
+	// The journal stays: the next try of this order, or the next order, undoes it first.
+	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true, Transient: w.j.Lockstep == nil && transient("", undo)}
 }
 
 // stays records that the version stays, healthy or for this problem not, before what only
@@ -743,15 +800,20 @@ func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.Up
 	}
 }
 
-// transient reports whether a retry may succeed: the network, the server, a full or busy
-// disk, a runtime that is being restarted.
+// transient reports whether a retry may succeed, of a step or of undoing: the network, the server, a
+// full or busy disk, a runtime that is being restarted. What the runtime says comes first: the socket
+// of an engine that is stopped does not exist.
 func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
-	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, ErrCancelled):
 		return false
-	case errors.Is(err, runtime.ErrTransient), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
+	case errors.Is(err, runtime.ErrTransient):
+		return true
+	case errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+		return false
+	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
 		return true
 	case errors.Is(err, steps.ErrTimeout):
 		return step == primitive.AcquireArtifact || step == primitive.BackupState

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -73,6 +74,8 @@ type machine struct {
 	printed []string // by all components
 	// fails has the calls that fail, by name; hangs those that wait for the end of ctx.
 	fails, hangs map[string]bool
+	// away means that the runtime does not answer: its socket is gone.
+	away bool
 	// crashes are versions, or contents of configuration, with which a component ends
 	// whenever it is started.
 	crashes map[string]bool
@@ -381,8 +384,11 @@ var _ runtime.Adapter = model{}
 func (m model) do(ctx context.Context, what string, act func(*machine) error) error {
 	m.m.mu.Lock()
 	m.m.calls = append(m.m.calls, what)
-	hangs, fails := m.m.hangs[what], m.m.fails[what]
+	hangs, fails, away := m.m.hangs[what], m.m.fails[what], m.m.away
 	m.m.mu.Unlock()
+	if away {
+		return errAway(what)
+	}
 	if hangs {
 		<-ctx.Done()
 		return ctx.Err()
@@ -397,6 +403,28 @@ func (m model) do(ctx context.Context, what string, act func(*machine) error) er
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
 	return act(m.m)
+}
+
+// errAway is the error of a runtime that does not answer.
+func errAway(what string) error {
+	return fmt.Errorf("%s: the engine does not answer, %w: %w", what, runtime.ErrTransient, fs.ErrNotExist)
+}
+
+// runs returns the version of a component that runs, "" for none.
+func (m *machine) runs(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if home := m.running[name]; home != "" {
+		return versionOf(home)
+	}
+	return ""
+}
+
+// kill ends the runtime, and with it the components, which it takes for stopped when it is back.
+func (m *machine) kill(back time.Duration) {
+	m.set(func() { m.away = true; clear(m.running) })
+	time.Sleep(back)
+	m.set(func() { m.away = false })
 }
 
 // see makes a call without an effect.
@@ -419,6 +447,9 @@ func (m model) Backup(ctx context.Context, _ *runtime.Release, _ string) error {
 func (m model) Status(_ context.Context, r *runtime.Release) (runtime.Status, error) {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
+	if m.m.away {
+		return runtime.Status{}, errAway("status")
+	}
 	home, runs := m.m.running[r.Name]
 	s := runtime.Status{Running: runs, Ready: runs, Home: home, PID: m.m.pid, Restarts: m.m.restarts[r.Name]}
 	if runs && (m.m.crashes[versionOf(home)] || m.m.crashes[m.m.config[r.Name]]) {
