@@ -2,10 +2,8 @@ package access
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/event"
@@ -14,9 +12,6 @@ import (
 )
 
 const (
-	// maxName is how many characters the name of a key may have: it stands in tables, and
-	// beside everything that the key does.
-	maxName = 100
 	// MaxGrace bounds how long a rotated key stays usable. A rotation is to end a secret; a
 	// week suffices to replace it everywhere, weekends included.
 	MaxGrace = 7 * 24 * time.Hour
@@ -26,19 +21,15 @@ const (
 	usedEvery = time.Minute
 )
 
-// CreateKey creates an admin key, whose name must not be that of another usable key: it
-// tells who did something. Only the hash of the secret is stored, so the credential cannot
+// CreateKey creates an admin key, whose name must not look like that of another usable key, or of
+// the server itself: it tells who did something. Only the hash of the secret is stored, so the credential cannot
 // be shown again. A lifetime of 0 means that the key does not expire.
 func (s *Service) CreateKey(ctx context.Context, name string, lifetime time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
-	name = strings.TrimSpace(name)
-	switch {
-	case name == "":
-		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "is missing: name the person or program that uses the key")
-	case utf8.RuneCountInString(name) > maxName:
-		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "has more than %d characters", maxName)
-	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.name", "is %q, want printable characters only", name)
-	case lifetime < 0:
+	name, err := checkName("body.name", name)
+	if err != nil {
+		return fleet.AdminKey{}, fleet.Credential{}, err
+	}
+	if lifetime < 0 {
 		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
 	}
 	var cred fleet.Credential
@@ -48,8 +39,8 @@ func (s *Service) CreateKey(ctx context.Context, name string, lifetime time.Dura
 			return k, err
 		}
 		for _, k := range keys {
-			if k.Name == name && k.Usable(s.Now.UTC()) == nil {
-				return k, fleet.Errorf(fleet.Conflict, "the key %s has the name %q and is in use: rotate it for another secret, revoke it, or choose another name", k.ID, name)
+			if k.Usable(s.Now.UTC()) == nil && looksLike(k.Name, name) {
+				return k, nameTaken(k, name)
 			}
 		}
 		k, cred, err = s.create(ctx, fleet.NewCredential(), name, lifetime, actor)
@@ -81,7 +72,7 @@ func (s *Service) create(ctx context.Context, cred fleet.Credential, name string
 	return k, cred, nil
 }
 
-// RevokeKey revokes an admin key and ends its sessions. The last usable key cannot be
+// RevokeKey revokes an admin key and ends its sessions. The last key that lasts cannot be
 // revoked, since then nobody could make another one over the network.
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 	return s.Store.Exclusively(ctx, exclusive, func(ctx context.Context) error { return s.revokeUnlessLast(ctx, id, actor) })
@@ -92,16 +83,22 @@ func (s *Service) revokeUnlessLast(ctx context.Context, id, actor string) error 
 	if err != nil {
 		return err
 	}
-	others := 0
-	for _, k := range keys {
-		if k.ID != id && k.Usable(s.Now.UTC()) == nil {
-			others++
-		}
-	}
-	if others == 0 {
-		return fleet.Errorf(fleet.Conflict, "no other admin key is usable, so revoking this one would lock everybody out: rotate it for another secret, or create another key first")
+	if !s.otherLasts(keys, id) {
+		return fleet.Errorf(fleet.Conflict, "no other admin key is usable for a day, so revoking this one would lock everybody out: rotate it for another secret, or create another key first")
 	}
 	return s.revoke(ctx, id, actor)
+}
+
+// lasting is how long a key is usable that lets another one be revoked: in a day somebody notices
+// that no other is left.
+const lasting = 24 * time.Hour
+
+// otherLasts reports whether one of the keys besides id is usable for as long as lasting.
+func (s *Service) otherLasts(keys []fleet.AdminKey, id string) bool {
+	now := s.Now.UTC()
+	return slices.ContainsFunc(keys, func(k fleet.AdminKey) bool {
+		return k.ID != id && k.Usable(now) == nil && k.Usable(now.Add(lasting)) == nil
+	})
 }
 
 func (s *Service) revoke(ctx context.Context, id, actor string) error {
@@ -124,8 +121,10 @@ func (s *Service) revoke(ctx context.Context, id, actor string) error {
 }
 
 // RotateKey creates a key with the name of the key id, and revokes that one, at once or
-// after the grace period. Without a lifetime the new key has that of the old one.
-func (s *Service) RotateKey(ctx context.Context, id string, lifetime, grace time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
+// after the grace period. Without a lifetime the new key has that of the old one. Only the key
+// itself, by, is rotated: whoever gets the new secret acts under its name.
+func (s *Service) RotateKey(ctx context.Context, id string, lifetime, grace time.Duration, by fleet.AdminKey) (fleet.AdminKey, fleet.Credential, error) {
+	actor := by.Name
 	switch {
 	case lifetime < 0:
 		return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for the lifetime of the old key")
@@ -140,8 +139,23 @@ func (s *Service) RotateKey(ctx context.Context, id string, lifetime, grace time
 	if err := old.Usable(now); err != nil {
 		return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "%v: create another key instead", err)
 	}
+	if by.ID != id {
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Forbidden, "the key %s is %s's, and only its owner rotates it, with the key itself: whoever gets the new secret acts under that name. Revoke it, and create a key of another name", id, old.Name)
+	}
+	if own := reservedBy(old.Name); own != "" {
+		return fleet.AdminKey{}, fleet.Credential{}, fleet.Errorf(fleet.Conflict, "the key %s has the name %q, which is the server's own: create a key of another name, and revoke this one", id, old.Name)
+	}
 	if lifetime == 0 && old.ExpireAt != nil {
 		lifetime = old.ExpireAt.Sub(old.CreatedAt)
+	}
+	if lifetime > 0 && lifetime < lasting && old.Usable(now.Add(lasting)) == nil {
+		keys, _, err := s.Store.AdminKeys().List(ctx, 0, 0)
+		if err != nil {
+			return fleet.AdminKey{}, fleet.Credential{}, err
+		}
+		if !s.otherLasts(keys, id) {
+			return fleet.AdminKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is less than a day, and no other admin key is usable for as long: everybody would be locked out")
+		}
 	}
 	k, cred, err := s.create(ctx, fleet.NewCredential(), old.Name, lifetime, actor)
 	if err != nil {

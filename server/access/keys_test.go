@@ -66,6 +66,34 @@ func TestAdminKeyNames(t *testing.T) {
 	create(t, a, "ci", 0) // the other one has expired
 }
 
+// The name of a key tells people who did something.
+func TestNamesOfAdminKeysCannotBeMistaken(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	a := service(t, sqlitetest.Open(t, dbPath(t)), &now)
+	for _, name := range []string{"Ann Lee", "ops-team", "Jos\u00e9", "straße", "田中", "mara"} {
+		create(t, a, name, 0)
+	}
+	for _, name := range []string{
+		"ann lee", "ANN LEE", "Ann  Lee", " Ann Lee", "Ann\u00a0Lee", "Аnn Lee", "Ann Lеe", "ΑΝΝ LEE", "Ａnn Lee", "𝐀nn Lee", "Ann Iee",
+		"OPS-TEAM", "ops‐team", "ops–team", "οps-team", "орs-team", "0ps-team", "Jose\u0301", "JOSÉ", "STRASSE", "rnara", "MARA", "mаrа",
+	} {
+		if _, _, err := a.CreateKey(t.Context(), name, 0, "test"); fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.Invalid || err == nil {
+			t.Errorf("%+q stands beside the other keys: %v", name, err)
+		}
+	}
+	for _, name := range []string{"Ann Li", "ops-team-2", "ops team", "Jos", "中田", "музей", "muster-ci", "musterfrau", "groups", "Rolf", "automatic"} {
+		create(t, a, name, 0)
+	}
+	for _, name := range []string{
+		"muster", "Muster", "MUSTER", " muster ", "muster server upgrade", "muster restore", "мuster", "ｍuster", "rnuster", "muѕter", "must\u0435r", "Muster\u2003CI",
+		"rollout", "Rollout spring", "group x", "automatic upgrades of policy Default",
+	} {
+		if _, _, err := a.CreateKey(t.Context(), name, 0, "test"); fleet.KindOf(err) != fleet.Invalid || err == nil {
+			t.Errorf("%+q is taken for a person: %v", name, err)
+		}
+	}
+}
+
 func TestLastUsableKeyIsNotRevoked(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	a := service(t, sqlitetest.Open(t, dbPath(t)), &now)
@@ -80,9 +108,18 @@ func TestLastUsableKeyIsNotRevoked(t *testing.T) {
 	}
 	_, err := a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "revoked")
-	create(t, a, "third", time.Minute)
-	now = now.Add(time.Minute)
-	wantKind(t, a.RevokeKey(t.Context(), first.ID, "test"), fleet.Conflict, "lock everybody out") // the others are revoked or expired
+	// One that is about to expire is as good as none.
+	third, _ := create(t, a, "third", 24*time.Hour-time.Second)
+	wantKind(t, a.RevokeKey(t.Context(), first.ID, "test"), fleet.Conflict, "lock everybody out")
+	_, _, err = a.RotateKey(t.Context(), first.ID, time.Hour, 0, first)
+	wantKind(t, err, fleet.Invalid, "locked out")
+	if _, _, err := a.RotateKey(t.Context(), third.ID, time.Hour, 0, third); err != nil { // the first lasts
+		t.Error(err)
+	}
+	create(t, a, "fourth", 25*time.Hour)
+	if _, _, err := a.RotateKey(t.Context(), first.ID, time.Hour, 0, first); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestRotationReplacesTheSecret(t *testing.T) {
@@ -94,8 +131,11 @@ func TestRotationReplacesTheSecret(t *testing.T) {
 	now = now.Add(time.Hour)
 
 	// At once, also if it is the only key.
-	k, cred, err := a.RotateKey(t.Context(), old.ID, 0, 0, "ann")
-	if err != nil || k.Name != "ci" || k.CreatedBy != "ann" || k.ID == old.ID || !k.ExpireAt.Equal(now.Add(24*time.Hour)) {
+	other, _ := create(t, a, "ann", 0)
+	_, _, err := a.RotateKey(t.Context(), old.ID, 0, 0, other)
+	wantKind(t, err, fleet.Forbidden, "only its owner rotates it")
+	k, cred, err := a.RotateKey(t.Context(), old.ID, 0, 0, old)
+	if err != nil || k.Name != "ci" || k.CreatedBy != "ci" || k.ID == old.ID || !k.ExpireAt.Equal(now.Add(24*time.Hour)) {
 		t.Fatalf("the new key is %+v, %v", k, err)
 	}
 	if _, err := a.Authenticate(t.Context(), cred, remote); err != nil {
@@ -107,7 +147,7 @@ func TestRotationReplacesTheSecret(t *testing.T) {
 	wantRefused(t, err, "revoked")
 
 	// After a while, in which both are usable.
-	next, nextCred, err := a.RotateKey(t.Context(), k.ID, 48*time.Hour, time.Hour, "ann")
+	next, nextCred, err := a.RotateKey(t.Context(), k.ID, 48*time.Hour, time.Hour, k)
 	if err != nil || !next.ExpireAt.Equal(now.Add(48*time.Hour)) {
 		t.Fatalf("the next key is %+v, %v", next, err)
 	}
@@ -120,15 +160,15 @@ func TestRotationReplacesTheSecret(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), cred, remote)
 	wantRefused(t, err, "expired")
 
-	for _, id := range []string{old.ID, k.ID} {
-		_, _, err = a.RotateKey(t.Context(), id, 0, 0, "ann")
+	for _, ended := range []fleet.AdminKey{old, k} {
+		_, _, err = a.RotateKey(t.Context(), ended.ID, 0, 0, ended)
 		wantKind(t, err, fleet.Conflict, "create another key")
 	}
-	_, _, err = a.RotateKey(t.Context(), next.ID, 0, access.MaxGrace+1, "ann")
+	_, _, err = a.RotateKey(t.Context(), next.ID, 0, access.MaxGrace+1, next)
 	wantKind(t, err, fleet.Invalid, "grace")
-	_, _, err = a.RotateKey(t.Context(), "unknown", 0, 0, "ann")
+	_, _, err = a.RotateKey(t.Context(), "unknown", 0, 0, next)
 	wantKind(t, err, fleet.NotFound, "")
-	if _, n, err := s.AdminKeys().List(t.Context(), 0, 0); n != 3 || err != nil {
+	if _, n, err := s.AdminKeys().List(t.Context(), 0, 0); n != 4 || err != nil {
 		t.Errorf("there are %d keys, %v", n, err)
 	}
 }

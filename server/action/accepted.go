@@ -229,7 +229,7 @@ func (s *Service) begin(ctx context.Context, r *carried, o fleet.AcceptedOrder, 
 // have begun it.
 func (s *Service) start(ctx context.Context, r *carried, o fleet.AcceptedOrder, do *step, after ...*carried) {
 	// The entries of the audit trail belong to no call any longer, which may be over.
-	ctx, _ = audit.Begin(context.WithoutCancel(ctx), o.Entry.Why)
+	ctx = audit.Begin(context.WithoutCancel(ctx), o.Entry.Why)
 	ctx, cancel := context.WithCancel(ctx)
 	s.carrying.setCancel(r, cancel)
 	go func() {

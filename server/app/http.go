@@ -40,7 +40,7 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 // closed.
 func newAdminServer(o Options, s *services, admission *limit.Admission, config *tls.Config, info Info, ca []byte, draining <-chan struct{}) *http.Server {
 	routes := &admin.Handlers{
-		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: o.Store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
+		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: s.store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
 		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Series: s.series, Settings: o.Config.Settings(effectiveSettings(o, admission, info)), Refuses: s.upgrade.Refuses, Health: s.health,
 		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: ca,
 		KibanaVersion: o.Config.Admin.KibanaVersion,

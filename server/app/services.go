@@ -45,6 +45,7 @@ import (
 
 // services are the parts that the handlers call and that work in the background.
 type services struct {
+	store      store.Store // watched: see package audit
 	health     *storehealth.Monitor
 	cache      *agentcache.Cache
 	parker     *checkin.EpollParker
@@ -228,7 +229,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}
 
 	return &services{
-		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
+		store: db, health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, infra: objectChanges, policyFeed: policyFeed, enrollment: enrollments, trust: trust, artifacts: artifacts,
 		locks: locks, uploads: uploads, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
 		incidents: incidents, reconciler: reconciler, rollouts: rollouts, configs: configs, groups: groups, declared: declared, fleets: fleets, automatic: upgrades, webhooks: webhooks, metrics: counters, retention: keep, series: samples, replicas: replicas, upgrade: upgrade,
 	}, nil

@@ -484,14 +484,15 @@ func (s *Service) RemoveKey(ctx context.Context, id, actor string) error {
 	if err != nil {
 		return err
 	}
+	err = audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: actor, Verb: "publisher_key.remove", Subject: id, Text: "removed the publisher key " + id})
+	if err != nil {
+		return err
+	}
 	if err := s.Store.PublisherKeys().Delete(ctx, id); err != nil {
 		return err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor, Data: event.Data(map[string]string{"publisher": k.Name})})
-	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: "publisher_key:remove:" + id + ":" + fleet.NewID(), At: s.Now.UTC(), Actor: actor, Verb: "publisher_key.remove", Subject: id,
-		Text: actor + " removed the publisher key " + id,
-	}})
+	return nil
 }
 
 func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {

@@ -58,10 +58,11 @@ own. (Hosts enrol with enrollment keys: ` + "`muster keys`" + `. If no admin key
 	var grace string
 	rotate := &cobra.Command{
 		Use:   "rotate KEY",
-		Short: "Create a key with the same name, and revoke this one",
+		Short: "Replace your admin key by one with the same name",
 		Long: `Create a key with the same name, and revoke this one and end its sessions: at once, or
-after the time of --grace, in which both keys are usable. Log in again with the new key
-if the old one is yours.`,
+after the time of --grace, in which both keys are usable. Only the owner of a key rotates
+it, with the key itself, and then logs in again with the new one. A key of somebody else
+can be revoked.`,
 		Args: oneArg("one key id: `muster admin-keys list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showNewAdminKey(cmd, adminKeysPath+"/"+url.PathEscape(args[0])+"/rotate", adminapi.RotateAdminKeyRequest{Expiration: &expiration, Grace: &grace})

@@ -26,6 +26,7 @@ func TestAdminKeysAreListedRotatedAndRevoked(t *testing.T) {
 	ci := asJSON[newAdminKey](o, "admin-keys", "create", "ci", "--expires", "2160h")
 	o.contains(o.run("admin-keys", "list"), "ID", "LAST USED", "ci", "active", "first key", "never")
 	o.fails(1, []string{"admin-keys", "create", "ci"}, "rotate it")
+	o.fails(1, []string{"admin-keys", "rotate", ci.Item.Id}, "only its owner rotates it")
 	t.Setenv("MUSTER_API_KEY", o.secretIn(ci.File))
 	o.run("status")
 

@@ -3,9 +3,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,34 +99,10 @@ func checkHealth(at string, h agentapi.ComponentHealth) error {
 			return FieldError(field+".name", "is %q, as is that of another check", c.Name)
 		case strings.Contains(c.Name+c.HTTP+c.TCP, "${"):
 			return FieldError(field, "has ${, which Elastic Agents of the policy would take for a variable, and refuse the whole policy")
-		case !c.Remote && !loopbackOnly(c):
-			return FieldError(field, "asks another place than the host's loopback addresses, which hosts refuse: ask 127.0.0.1 or localhost, or say remote: true if checks.allow in the agent.yml of each host lists the address")
 		}
 		seen[c.Name] = true
 	}
 	return nil
-}
-
-// loopbackOnly reports whether a valid check asks the host itself. Only addresses and localhost
-// show that: any other name is resolved on the host.
-func loopbackOnly(c agentapi.ComponentCheck) bool {
-	host := ""
-	if c.HTTP != "" {
-		u, err := url.Parse(c.HTTP)
-		if err != nil {
-			return false
-		}
-		host = u.Hostname()
-	} else if name, _, err := net.SplitHostPort(c.TCP); err == nil {
-		host = name
-	} else {
-		return false
-	}
-	if host == "" && c.TCP != "" || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && (addr.Unmap().IsLoopback() || addr.IsUnspecified())
 }
 
 // KeepInForce returns a new list of a policy's components. Which version of a component is in

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -231,15 +232,18 @@ func (s *Service) change(ctx context.Context, id, name, actor, why string, edit 
 		}
 		switch refused := checkCommand(name, &i); {
 		case refused != nil && refused.Done:
-			return i, s.record(ctx, i) // a crash may have lost the entry, as in open
+			return i, nil
 		case refused != nil:
 			return fleet.Incident{}, refused.Err("incident " + i.ID)
 		}
 		edit(&i, &fleet.Decision{By: actor, At: s.Now.UTC(), Why: why})
+		if err := s.record(ctx, i); err != nil {
+			return fleet.Incident{}, err
+		}
 		err = s.Store.Update(ctx, i)
 		if err == nil {
 			s.publish(ctx, i, actor)
-			return i, s.record(ctx, i)
+			return i, nil
 		}
 		if fleet.KindOf(err) != fleet.Conflict || try == tries {
 			return fleet.Incident{}, err
@@ -277,7 +281,8 @@ func (s *Service) publish(ctx context.Context, i fleet.Incident, actor string) {
 }
 
 // record writes the audit entry of the incident's state. The entry's id is derived from
-// the incident, so writing it again is harmless.
+// the incident and from whose decision it is, so writing it again is harmless, and of two people
+// who decide at the same moment neither hides the other.
 func (s *Service) record(ctx context.Context, i fleet.Incident) error {
 	e := fleet.AuditEntry{
 		At: i.OpenedAt, Actor: System, Verb: "incident.open", Subject: cmp.Or(i.RolloutID, i.ID), Text: i.Title,
@@ -290,5 +295,8 @@ func (s *Service) record(ctx context.Context, i fleet.Incident) error {
 		e.At, e.Actor, e.Why, e.Verb, e.Text = i.Acked.At, i.Acked.By, i.Acked.Why, "incident.ack", "Acknowledged: "+i.Title
 	}
 	e.ID = fmt.Sprintf("%s:%s:%d", e.Verb, i.ID, i.Count)
+	if e.Actor != System {
+		e.ID += ":" + audit.By(e.Actor)
+	}
 	return s.Audit.Append(ctx, []fleet.AuditEntry{e})
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/yamltext"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
@@ -154,11 +158,38 @@ func checkComponents(p *fleet.Policy) error {
 		return err
 	}
 	for i, c := range p.Components {
+		for n, check := range c.Health.Checks {
+			if !check.Remote && !loopbackOnly(check) {
+				return fleet.FieldError(fmt.Sprintf("body.components[%d].health.checks[%d]", i, n), "asks another place than the host's loopback addresses, which hosts refuse: ask 127.0.0.1 or localhost, or say remote: true if checks.allow in the agent.yml of each host lists the address")
+			}
+		}
 		if err := fleet.CheckVariables(p.ComponentVariables[c.Name]); err != nil {
 			return fleet.FieldError(fmt.Sprintf("body.components[%d].variables", i), "%w", err)
 		}
 	}
 	return nil
+}
+
+// loopbackOnly reports whether a valid check asks the host itself. Only addresses and localhost
+// show that: any other name is resolved on the host.
+func loopbackOnly(c agentapi.ComponentCheck) bool {
+	host := ""
+	if c.HTTP != "" {
+		u, err := url.Parse(c.HTTP)
+		if err != nil {
+			return false
+		}
+		host = u.Hostname()
+	} else if name, _, err := net.SplitHostPort(c.TCP); err == nil {
+		host = name
+	} else {
+		return false
+	}
+	if host == "" && c.TCP != "" || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && (addr.Unmap().IsLoopback() || addr.IsUnspecified())
 }
 
 // checkDeployment refuses settings that only some of Elastic's deployments have: other

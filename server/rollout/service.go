@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -151,8 +152,6 @@ func (s *Service) createAs(ctx context.Context, r fleet.Rollout, req Request) (f
 		return known, err
 	case known.Group != r.Group || known.Fleet != r.Fleet || known.SpecHash != r.SpecHash:
 		return known, fleet.Errorf(fleet.Conflict, "%s exists already, and was made for something else", plan.Title(&known))
-	case known.State == fleet.RolloutDraft && known.Pin == nil:
-		return known, s.record(ctx, &known, "create", req, "created the draft of "+plan.Name(&known), known.CreatedAt)
 	}
 	return known, nil
 }
@@ -184,10 +183,10 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 	}
 	now := s.Now.UTC()
 	r.State, r.CreatedAt, r.CreatedBy = fleet.RolloutDraft, now, req.Actor
-	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
+	if err := s.record(ctx, &r, "create", req, "created the draft of "+plan.Name(&r), now); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.record(ctx, &r, "create", req, "created the draft of "+plan.Name(&r), now); err != nil {
+	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}
 	s.publish(ctx, fleet.EventRolloutCreated, &r, req, now)
@@ -575,7 +574,7 @@ func interruptedRollback(r *fleet.Rollout) error {
 // without its change is better than a change without its entry.
 func (s *Service) record(ctx context.Context, r *fleet.Rollout, verb string, req Request, text string, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb, At: now, Actor: req.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: req.Why,
+		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb + "-" + audit.By(req.Actor), At: now, Actor: req.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: req.Why,
 		Text: req.Actor + " " + text,
 	}})
 }

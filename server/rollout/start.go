@@ -135,10 +135,16 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 	if err := s.takeLocks(ctx, &r, policies, from, now); err != nil {
 		return r, err
 	}
+	batches, counts := batchesOf(pre)
+	started := r
+	started.Generation++
+	if err := s.record(ctx, &started, "start", req, fmt.Sprintf("started it for %d agents in %d batches", counts.Total, len(batches)), now); err != nil {
+		return r, err
+	}
 	if r.Pin == nil {
 		r.Pin = &fleet.Pin{Hash: pre.Hash, Targets: len(pre.Targets), At: now}
 		r.Policies = policies
-		r.Batches, r.Counts = batchesOf(pre)
+		r.Batches, r.Counts = batches, counts
 		if err := s.Store.Rollouts().Update(ctx, r); err != nil {
 			return r, race(err)
 		}
@@ -166,9 +172,6 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 	r.Previews = []string{r.Pin.Hash}
 	r.State, r.StartedAt, r.StartedBy = fleet.RolloutRunning, &now, req.Actor
 	r.Generation++
-	if err := s.record(ctx, &r, "start", req, fmt.Sprintf("started it for %d agents in %d batches", r.Counts.Total, len(r.Batches)), now); err != nil {
-		return r, err
-	}
 	if err := s.Store.Rollouts().Update(ctx, r); err != nil {
 		return r, race(err)
 	}

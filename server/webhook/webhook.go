@@ -175,25 +175,30 @@ func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, act
 		return fleet.Webhook{}, err
 	}
 	changed := false
+	var unrecorded error
 	w, err := s.change(ctx, id, func(w *fleet.Webhook) bool {
-		changed = w.Disabled != disabled
+		if changed = w.Disabled != disabled; changed {
+			verb, text := "webhook.enable", "enabled webhook "+w.Name
+			if disabled {
+				verb, text = "webhook.disable", "disabled webhook "+w.Name
+			}
+			if unrecorded = s.record(ctx, fmt.Sprintf("%s:%s:%s", verb, id, fleet.NewID()), *w, actor, verb, text); unrecorded != nil {
+				return false
+			}
+		}
 		if changed && !disabled {
 			w.After = max(w.After, last)
 		}
 		w.Disabled = disabled
 		return changed
 	})
-	if err != nil || !changed {
-		w.Secret = ""
-		return w, err
-	}
-	s.wake()
-	verb, text := "webhook.enable", "enabled webhook "+w.Name
-	if disabled {
-		verb, text = "webhook.disable", "disabled webhook "+w.Name
-	}
-	err = s.record(ctx, fmt.Sprintf("%s:%s:%s", verb, id, fleet.NewID()), w, actor, verb, text)
 	w.Secret = ""
+	if err == nil {
+		err = unrecorded
+	}
+	if err == nil && changed {
+		s.wake()
+	}
 	return w, err
 }
 

@@ -58,7 +58,7 @@ func (h *Handlers) rotateAdminKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	k, cred, err := h.Access.RotateKey(c.Request.Context(), c.Param("keyId"), lifetime, grace, actor(c))
+	k, cred, err := h.Access.RotateKey(c.Request.Context(), c.Param("keyId"), lifetime, grace, callersKey(c))
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ func TestAdminKeysHaveALife(t *testing.T) {
 	}
 
 	refused(t, "a long grace", s.Admin("POST", "/api/v1/admin_keys/"+ci.Id+"/rotate", map[string]string{"grace": "169h"}), 400, "body.grace")
-	next := apptest.Decode[adminapi.AdminKeyItem](t, s.Admin("POST", "/api/v1/admin_keys/"+ci.Id+"/rotate", map[string]string{})).Item
+	refused(t, "another's key", s.Admin("POST", "/api/v1/admin_keys/"+ci.Id+"/rotate", map[string]string{}), 403, "only its owner rotates it")
+	next := apptest.Decode[adminapi.AdminKeyItem](t, as(*ci.ApiKey, "POST", "/api/v1/admin_keys/"+ci.Id+"/rotate", map[string]string{})).Item
 	refused(t, "the old secret", as(*ci.ApiKey, "GET", "/api/v1/session", nil), 401, "revoked")
 	if got := as(*next.ApiKey, "GET", "/api/v1/session", nil); got.Status != http.StatusOK {
 		t.Errorf("the new secret: %d %s", got.Status, got.Body)

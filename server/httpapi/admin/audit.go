@@ -19,14 +19,15 @@ var unaudited = []string{
 	"/api/v1/upgrade_manifests/:profile/:upgradeId/config_preview",
 	"/api/v1/fleets/:name/diff",
 	"/api/v1/webhooks/:webhookId/test", "/api/fleet/agent_policies/_bulk_get", "/api/fleet/agent_policies/outputs", "/api/fleet/agents", "/api/fleet/agents/actions",
+	"/api/v1/failures/seen", // it concerns nobody but the caller
 }
 
-// dryKey marks a call that turned out to change nothing.
+// dryKey marks a call that turned out to change nothing, though it succeeded.
 const dryKey = "dry-run"
 
-// audited sees to it that every change is in the audit trail. The domain packages record
-// what they do before they do it. A successful call for which none has is recorded here,
-// so a new route cannot be forgotten. The parameter why of any call is its reason.
+// audited sees to it that every change is in the audit trail, before it is made: by the entry of
+// the package that makes it, or else by one of the call, so a new route cannot be forgotten. See
+// package audit. The parameter why of any call is its reason.
 func (h *Handlers) audited(c *gin.Context) {
 	if c.Request.Method == http.MethodGet || slices.Contains(unaudited, c.FullPath()) {
 		return
@@ -36,21 +37,23 @@ func (h *Handlers) audited(c *gin.Context) {
 		h.API.Fail(c, fleet.FieldError("query.why", "has %d bytes, at most %d are accepted", len(why), maxWhy))
 		return
 	}
-	ctx, change := audit.Begin(c.Request.Context(), why)
-	c.Request = c.Request.WithContext(ctx)
-	c.Next()
-	if change.Recorded() || c.GetBool(dryKey) || c.Writer.Status() >= http.StatusBadRequest {
-		return
-	}
 	subject := ""
 	if n := len(c.Params); n > 0 {
 		subject = c.Params[n-1].Value
 	}
-	err := audit.Record(ctx, h.Store.Audit(), h.Now.UTC(), fleet.AuditEntry{
-		Actor: actor(c), Verb: callVerb(c.Request.Method, c.FullPath()), Subject: subject, Why: why, Text: "called " + c.Request.Method + " " + c.Request.URL.Path,
+	call := c.Request.Method + " " + c.Request.URL.Path
+	ctx, change := audit.BeginCall(c.Request.Context(), fleet.AuditEntry{
+		At: h.Now.UTC(), Actor: actor(c), Verb: callVerb(c.Request.Method, c.FullPath()), Subject: subject, Why: why, Text: "called " + call,
 	})
-	if err != nil {
-		h.API.Log.Error("a change is not in the audit trail", "actor", actor(c), "call", c.Request.Method+" "+c.Request.URL.Path, "error", err)
+	defer change.End()
+	c.Request = c.Request.WithContext(ctx)
+	c.Next()
+	if c.GetBool(dryKey) || c.Writer.Status() >= http.StatusBadRequest {
+		return
+	}
+	// What the call has done is in no document that the store watches.
+	if err := audit.RecordCall(ctx, h.Store); err != nil {
+		h.API.Log.Error("a call that changed no document is not in the audit trail", "actor", actor(c), "call", call, "error", err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -106,10 +107,10 @@ func (s *Service) Create(ctx context.Context, p fleet.GroupPlan, req rollout.Req
 		g.Members = append(g.Members, fleet.GroupMember{Name: m.Name, State: fleet.MemberPending})
 	}
 	g.Plan = p
-	if err := s.Store.RolloutGroups().Create(ctx, g); err != nil {
+	if err := s.record(ctx, &g, "create", req, "created the draft of "+title(&g), now); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
-	if err := s.record(ctx, &g, "create", req, "created the draft of "+title(&g), now); err != nil {
+	if err := s.Store.RolloutGroups().Create(ctx, g); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
 	s.publish(ctx, fleet.EventGroupCreated, &g, req.Actor, now)
@@ -503,7 +504,7 @@ func (s *Service) Delete(ctx context.Context, id string, req rollout.Request) er
 // changes, so that a retried command writes no second one.
 func (s *Service) record(ctx context.Context, g *fleet.RolloutGroup, verb string, req rollout.Request, text string, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: g.ID + "-g" + strconv.FormatInt(g.Generation, 10) + "-" + verb, At: now, Actor: req.Actor, Verb: "group." + verb, Subject: g.ID, Why: req.Why,
+		ID: g.ID + "-g" + strconv.FormatInt(g.Generation, 10) + "-" + verb + "-" + audit.By(req.Actor), At: now, Actor: req.Actor, Verb: "group." + verb, Subject: g.ID, Why: req.Why,
 		Text: req.Actor + " " + text,
 	}})
 }

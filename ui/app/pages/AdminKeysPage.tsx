@@ -44,7 +44,7 @@ export function AdminKeysPage() {
       id: "act", header: "Actions", quiet: true, align: "end", nowrap: true,
       cell: (k) => (keyState(k, now).word === "Active" ? (
         <span className={classes.actions}>
-          <RowButton label={`Rotate ${k.name}`} onClick={() => setOpen({ kind: "rotate", key: k })}>Rotate…</RowButton>
+          {k.id === mine ? <RowButton label={`Rotate ${k.name}`} onClick={() => setOpen({ kind: "rotate", key: k })}>Rotate…</RowButton> : null}
           <RowButton danger label={`Revoke ${k.name}`} onClick={() => setOpen({ kind: "revoke", key: k })}>Revoke…</RowButton>
         </span>
       ) : null),

@@ -3037,7 +3037,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an admin key, which also ends its sessions
-         * @description The last usable key is not revoked (409); rotate it instead.
+         * @description A key is not revoked (409) if no other one is usable for a day; rotate it instead.
          */
         delete: operations["revokeAdminKey"];
         options?: never;
@@ -3056,7 +3056,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Create a key with the same name, and revoke this one */
+        /**
+         * Create a key with the same name, and revoke this one
+         * @description Only the key itself may do so (403).
+         */
         post: operations["rotateAdminKey"];
         delete?: never;
         options?: never;

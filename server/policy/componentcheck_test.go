@@ -1,9 +1,10 @@
-package fleet
+package policy
 
 import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // Hosts refuse checks that leave them, so a policy says so beforehand where it can be seen.
@@ -35,12 +36,13 @@ func TestChecksOfAPolicyAskTheHostItself(t *testing.T) {
 		{tcp: "db:5432"},
 		{tcp: "10.1.2.3:22"},
 	} {
-		health := agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "x", HTTP: c.http, TCP: c.tcp}}}
-		if err := checkHealth("health", health); (err == nil) != c.local {
+		checks := []agentapi.ComponentCheck{{Name: "x", HTTP: c.http, TCP: c.tcp}}
+		p := &fleet.Policy{Components: []agentapi.PolicyComponent{{Name: "web", Runtime: "systemd", Health: agentapi.ComponentHealth{Checks: checks}}}}
+		if err := checkComponents(p); (err == nil) != c.local {
 			t.Errorf("%s%s: %v", c.http, c.tcp, err)
 		}
-		health.Checks[0].Remote = true
-		if err := checkHealth("health", health); err != nil {
+		checks[0].Remote = true
+		if err := checkComponents(p); err != nil {
 			t.Errorf("%s%s with remote: %v", c.http, c.tcp, err)
 		}
 	}
