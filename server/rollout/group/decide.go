@@ -108,12 +108,7 @@ func (d *decider) observe() {
 		default:
 			// Reports of hosts still correct a rollout for a while after its end.
 			if isDone(m) && r.State.Ended() && d.g.RollingBack == nil {
-				ended := m.EndedAt
-				d.end(m, r)
-				m.EndedAt = ended
-				if !isDone(m) && !d.latest(i) { // too late to stop the group, but not to say it
-					m.State, m.Tolerated = fleet.MemberFailed, true
-				}
+				d.endAgain(i)
 			}
 		}
 	}
@@ -145,7 +140,7 @@ func (d *decider) end(m *fleet.GroupMember, r *fleet.Rollout) {
 		m.State = fleet.MemberCompleted
 	case passed(r):
 		m.State, m.Tolerated, m.Error = fleet.MemberFailed, true, failuresText(r)
-	case d.g.State == fleet.GroupCancelling && failures(r) == 0:
+	case (d.g.State == fleet.GroupCancelling || d.g.State == fleet.GroupCancelled) && failures(r) == 0:
 		m.State = fleet.MemberCancelled
 	default:
 		m.State, m.Error = fleet.MemberFailed, map[fleet.RolloutState]string{
@@ -297,9 +292,19 @@ func (d *decider) clear(i int) (over bool, step Decision) {
 	return false, step
 }
 
-// finish ends a group that is done with its members. It has completed only if no agent of any
-// member has failed.
+// finish ends a group that is done with its members.
 func (d *decider) finish() {
+	for i := range d.g.Members {
+		if m := &d.g.Members[i]; m.State == fleet.MemberPending {
+			m.State = fleet.MemberCancelled
+		}
+	}
+	d.over(d.endState())
+}
+
+// endState returns the state of a group that is done with its members. It has completed only if no
+// agent of any member has failed.
+func (d *decider) endState() fleet.GroupState {
 	completed, tolerated, failed := 0, 0, 0
 	for i := range d.g.Members {
 		switch m := &d.g.Members[i]; m.State {
@@ -310,20 +315,17 @@ func (d *decider) finish() {
 			if m.Tolerated {
 				tolerated++
 			}
-		case fleet.MemberPending:
-			m.State = fleet.MemberCancelled
 		}
 	}
 	switch {
 	case completed == len(d.g.Members):
-		d.over(fleet.GroupCompleted)
+		return fleet.GroupCompleted
 	case completed+tolerated > 0:
-		d.over(fleet.GroupPartial)
+		return fleet.GroupPartial
 	case failed > 0:
-		d.over(fleet.GroupFailed)
-	default:
-		d.over(fleet.GroupCancelled) // all were skipped
+		return fleet.GroupFailed
 	}
+	return fleet.GroupCancelled // all were skipped
 }
 
 func (d *decider) over(state fleet.GroupState) {
@@ -377,18 +379,22 @@ func (d *decider) rollBack() Decision {
 			return step
 		}
 	}
-	state := fleet.GroupRolledBack
-	for i := range d.g.Members {
-		if s := d.g.Members[i].State; s == fleet.MemberRollbackFailed || s == fleet.MemberKept {
-			state = fleet.GroupFailed
-		}
-	}
-	d.over(state)
+	d.over(d.backState())
 	return Decision{}
 }
 
+// backState returns the state of a group whose members are rolled back.
+func (d *decider) backState() fleet.GroupState {
+	for i := range d.g.Members {
+		if s := d.g.Members[i].State; s == fleet.MemberRollbackFailed || s == fleet.MemberKept {
+			return fleet.GroupFailed
+		}
+	}
+	return fleet.GroupRolledBack
+}
+
 func (d *decider) rollBackOne(i int) (over bool, step Decision) {
-	m, r, back := &d.g.Members[i], d.seen[i].Rollout, d.seen[i].Rollback
+	m, r, b := &d.g.Members[i], d.seen[i].Rollout, d.seen[i].Rollback
 	switch m.State {
 	case fleet.MemberRolledBack, fleet.MemberRollbackFailed:
 		return true, step
@@ -407,38 +413,50 @@ func (d *decider) rollBackOne(i int) (over bool, step Decision) {
 	case r.State == fleet.RolloutDraft:
 		return d.clear(i)
 	case m.NothingBack && r.State.Ended():
-		switch {
-		case len(d.seen[i].Stuck) > 0:
-			m.State, m.Error = fleet.MemberRollbackFailed, stuckText(d.seen[i].Stuck)
-		case m.State == fleet.MemberSkipped, m.State == fleet.MemberFailed:
-		case failures(r) > 0:
-			m.State, m.Error = fleet.MemberFailed, failuresText(r)
-		default:
-			m.State = fleet.MemberCancelled
-		}
+		nothingBack(m, d.seen[i])
 		return true, step
-	case back == nil && r.State == fleet.RolloutCancelling:
+	case b == nil && r.State == fleet.RolloutCancelling:
 		return d.clear(i) // what has begun ends first
-	case back == nil || back.State == fleet.RolloutDraft:
+	case b == nil || b.State == fleet.RolloutDraft:
 		return false, Decision{Act: Rollback, Text: fmt.Sprintf("member %s is rolled back", m.Name)}
-	case back.State.Active():
+	case b.State.Active():
 		return false, Decision{Text: fmt.Sprintf("member %s is being rolled back", m.Name)}
-	case back.State == fleet.RolloutCompleted && !r.State.Ended():
+	case b.State == fleet.RolloutCompleted && !r.State.Ended():
 		return false, Decision{Text: fmt.Sprintf("the rollout of member %s ends", m.Name)}
-	case back.State == fleet.RolloutCompleted && len(d.seen[i].Stuck) > 0:
-		m.State, m.Error = fleet.MemberRollbackFailed, stuckText(d.seen[i].Stuck)
-		return true, step
-	case back.State == fleet.RolloutCompleted:
-		m.State = fleet.MemberRolledBack
-		return true, step
+	case b.State != fleet.RolloutCompleted:
+		if over, step := d.clear(i); !over {
+			return over, step
+		}
 	}
-	// Hosts that could not go back have incidents. The other members are rolled back all
-	// the same.
-	if over, step := d.clear(i); !over {
-		return over, step
-	}
-	m.State, m.Error = fleet.MemberRollbackFailed, fmt.Sprintf("its rollback ended as %s: %d of %s did not go back", back.State, back.Counts.Total-back.Counts.Succeeded, plan.Count(back.Counts.Total, "agent", "agents"))
+	back(m, d.seen[i])
 	return true, step
+}
+
+// back sets the state of a member whose rollback has ended. Hosts that could not go back have incidents;
+// the other members are rolled back all the same.
+func back(m *fleet.GroupMember, seen Seen) {
+	b := seen.Rollback
+	switch {
+	case b.State != fleet.RolloutCompleted:
+		m.State, m.Error = fleet.MemberRollbackFailed, fmt.Sprintf("its rollback ended as %s: %d of %s did not go back", b.State, b.Counts.Total-b.Counts.Succeeded, plan.Count(b.Counts.Total, "agent", "agents"))
+	case len(seen.Stuck) > 0:
+		m.State, m.Error = fleet.MemberRollbackFailed, stuckText(seen.Stuck)
+	default:
+		m.State = fleet.MemberRolledBack
+	}
+}
+
+// nothingBack sets the state of a member that is rolled back, of whose agents none could go back.
+func nothingBack(m *fleet.GroupMember, seen Seen) {
+	switch r := seen.Rollout; {
+	case len(seen.Stuck) > 0:
+		m.State, m.Error = fleet.MemberRollbackFailed, stuckText(seen.Stuck)
+	case m.State == fleet.MemberSkipped, m.State == fleet.MemberFailed:
+	case failures(r) > 0:
+		m.State, m.Error = fleet.MemberFailed, failuresText(r)
+	default:
+		m.State, m.Error = fleet.MemberCancelled, ""
+	}
 }
 
 func stuckText(hosts []string) string {

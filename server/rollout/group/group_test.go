@@ -405,3 +405,29 @@ func TestCommandsOfOtherStatesAreRefused(t *testing.T) {
 		t.Errorf("it is %s, and hosts run %s", g.State, w.Versions())
 	}
 }
+
+// A report that corrects a rollout after the end of its group changes what the group says.
+func TestReportAfterTheEndOfAGroupCorrectsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fourHosts...)
+	g := w.until(w.start(dbThenApp(fleet.ManualPolicy)).ID, over)
+	if g.State != fleet.GroupCompleted {
+		t.Fatalf("it ended %s", g.State)
+	}
+	r, err := w.db.Rollouts().Get(t.Context(), group.RolloutID(g.ID, 1))
+	w.must(err)
+	r.State, r.Counts.Succeeded, r.Counts.RolledBack = fleet.RolloutFailed, 1, 1 // as package reconcile corrects it
+	w.must(w.db.Rollouts().Update(t.Context(), r))
+	for range 6 {
+		w.must(w.turn())
+	}
+	next := w.group(g.ID)
+	if next.State != fleet.GroupPartial || w.members(next) != "db=completed app=failed" || !next.EndedAt.Equal(*g.EndedAt) {
+		t.Errorf("it is %s with %s, ended %v", next.State, w.members(next), next.EndedAt)
+	}
+	entries, _, err := w.db.Audit().List(t.Context(), store.AuditQuery{Subject: g.ID, Limit: 1})
+	w.must(err)
+	if len(entries) != 1 || !strings.Contains(entries[0].Text, "followed its members") {
+		t.Errorf("the trail ends with %+v", entries)
+	}
+}

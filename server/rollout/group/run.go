@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -59,6 +60,7 @@ func (s *Service) Round(ctx context.Context) error {
 		s.readAt = time.Time{}
 		return err
 	}
+	var errs []error
 	if now := s.Now.UTC(); s.readAt.IsZero() || now.Sub(s.readAt) >= readEvery {
 		all, _, err := s.Store.RolloutGroups().List(ctx, 0, 0)
 		if err != nil {
@@ -70,8 +72,8 @@ func (s *Service) Round(ctx context.Context) error {
 				s.known = append(s.known, all[i].ID)
 			}
 		}
+		errs = append(errs, s.correctEnded(ctx, all, now))
 	}
-	var errs []error
 	s.known = slices.DeleteFunc(s.known, func(id string) bool {
 		active, err := s.advance(ctx, id)
 		errs = append(errs, err)
@@ -222,6 +224,9 @@ func (s *Service) write(ctx context.Context, before, next *fleet.RolloutGroup, n
 	typ := fleet.EventGroupProgress
 	if next.State != before.State {
 		verb, text, event := change(next)
+		if before.State.Ended() {
+			text = "followed its members, which reports of hosts have corrected: it is " + strings.ReplaceAll(string(next.State), "_", " ")
+		}
 		typ = event
 		why := ""
 		if next.Stop != nil {

@@ -56,6 +56,8 @@ type Service struct {
 	wake   chan struct{}
 	known  []string // the active groups, as of the last complete read
 	readAt time.Time
+	// nextEnded is where the next correction of groups that ended long ago begins.
+	nextEnded int
 }
 
 // New returns a service. Groups advance while its Run is running.
