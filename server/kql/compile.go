@@ -11,9 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxComparisons bounds a filter, because stores look up each comparison. It has room
-// for a list of some hundred ids, and is below every limit of Elasticsearch.
-const MaxComparisons = 1000
+const (
+	// MaxComparisons bounds a filter, because stores look up each comparison. It has room
+	// for a list of some hundred ids, and is below every limit of Elasticsearch.
+	MaxComparisons = 1000
+	// patternCost is how many comparisons one with a wildcard counts for: no index helps, and
+	// the embedded store matches it in Go.
+	patternCost = 5
+)
 
 // Compile resolves a query against a schema. now is the time that dates such as now-1h
 // refer to. Errors are *Error.
@@ -122,7 +127,7 @@ func (c *compiler) is(n Is) (Filter, error) {
 		return decided(f, filter), err
 	}
 	if n.Field != nil && !n.Field.stars() {
-		return c.of(n.Field, is)
+		return c.of(n.Field, &n.Value, is)
 	}
 	if n.Value.stars() {
 		return Everything{}, nil
@@ -153,7 +158,7 @@ func (c *compiler) equals(l *Literal) error {
 }
 
 func (c *compiler) inRange(n Range) (Filter, error) {
-	return c.of(&n.Field, func(f *Field) (Filter, error) {
+	return c.of(&n.Field, &n.Value, func(f *Field) (Filter, error) {
 		filter, err := c.compares(f, n.Op, n.Value)
 		return decided(f, filter), err
 	})
@@ -174,9 +179,9 @@ func decided(f *Field, filter Filter) Filter {
 	return Nothing{}
 }
 
-// of applies a condition to the field that a literal names. A name with wildcards means
-// all fields that match it and can have the value.
-func (c *compiler) of(name *Literal, holds condition) (Filter, error) {
+// of applies a condition on value to the field that a literal names. A name with wildcards
+// means all fields that match it and can have the value.
+func (c *compiler) of(name, value *Literal, holds condition) (Filter, error) {
 	if name.Kind != Pattern {
 		f := c.schema.Field(name.Text)
 		if f == nil {
@@ -186,7 +191,7 @@ func (c *compiler) of(name *Literal, holds condition) (Filter, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.spend(name, filter)
+		return c.spend(value, filter)
 	}
 	pattern := Wildcard(slices.Clone(name.Parts))
 	pattern[0] = c.schema.bare(pattern[0])
@@ -195,7 +200,7 @@ func (c *compiler) of(name *Literal, holds condition) (Filter, error) {
 	if len(matching) == 0 {
 		return nil, c.fail(name, "no field's name fits %s", quote(name.Text))
 	}
-	return c.any(name, matching, holds)
+	return c.any(value, matching, holds)
 }
 
 // any applies a condition to several fields, and skips those that cannot have the
@@ -219,7 +224,7 @@ func (c *compiler) any(at *Literal, fields []*Field, holds condition) (Filter, e
 func (c *compiler) spend(at *Literal, f Filter) (Filter, error) {
 	f = Simplify(f)
 	if c.left -= comparisons(f); c.left < 0 {
-		return nil, c.fail(at, "the query makes more than %d comparisons, counted to here: name fields, or ask in several steps", MaxComparisons)
+		return nil, c.fail(at, "the query makes more than %d comparisons, counted to here, where one with a wildcard counts for %d: name fields, or ask in several steps", MaxComparisons, patternCost)
 	}
 	return f, nil
 }

@@ -16,6 +16,12 @@ const (
 	// MaxDepth bounds nested parentheses and braces, and thereby the recursion over the
 	// tree.
 	MaxDepth = 100
+	// MaxWildcards bounds the wildcards of one literal: each is another search of every value.
+	// Names of hosts and versions have some parts.
+	MaxWildcards = 16
+	// MaxPattern bounds a literal with wildcards, in bytes: no value that is searched so is
+	// longer, but for lines of messages.
+	MaxPattern = 500
 )
 
 // special characters end an unquoted literal unless escaped by a backslash.
@@ -298,6 +304,12 @@ func (p *parser) unquoted() (Literal, error) {
 		l.Parts = append(l.Parts, strings.TrimRightFunc(string(text), isBlank))
 		l.Parts[0] = strings.TrimLeftFunc(l.Parts[0], isBlank)
 		l.Text = strings.Join(l.Parts, "*")
+		switch n := len(l.Parts) - 1; {
+		case n > MaxWildcards:
+			return l, p.fail(l.Pos, "this has %d wildcards, and %d are allowed: search for fewer parts", n, MaxWildcards)
+		case l.End-l.Pos > MaxPattern:
+			return l, p.fail(l.Pos, "this has a wildcard and %d bytes, and %d are allowed: search for a part of it", l.End-l.Pos, MaxPattern)
+		}
 		return l, nil
 	}
 	l.Text = strings.TrimFunc(string(text), isBlank)

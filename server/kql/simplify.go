@@ -77,6 +77,8 @@ func comparisons(f Filter) int {
 		}
 	case NotOf:
 		n = comparisons(f.Filter)
+	case Like:
+		n = patternCost
 	case HasWord:
 		n = len(f.Words)
 	case HasPhrase:

@@ -87,7 +87,7 @@ func filterQuery(f store.AgentFilter) (body, error) {
 	return body{"bool": body{"filter": filter, "must_not": not}}, nil
 }
 
-func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
+func (g agents) list(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
 	field, err := sortField(q.Sort)
 	if err != nil {
 		return nil, 0, err
@@ -243,7 +243,7 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
+func (g agents) facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
 	query, err := filterQuery(filter)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	})
 }
 
-func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
+func (g agents) countFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
 	query, err := filterQuery(filter)
 	if err != nil {
 		return nil, err

@@ -169,7 +169,7 @@ func versionKey(name string) string {
 	return "version_keys." + strings.NewReplacer(".", "_", fleet.KeywordSuffix, "").Replace(name)
 }
 
-func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
+func (g agents) values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
 	if !queryable[field.Name] {
 		return nil, notQueryable(field)
 	}

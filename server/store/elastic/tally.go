@@ -56,7 +56,7 @@ func (b classBuckets) counts() []int {
 
 // Tally asks for all aggregations in one search. The index has one shard, so the counts of
 // terms are exact.
-func (g agents) Tally(ctx context.Context, filter store.AgentFilter, q store.TallyQuery) (store.Tally, error) {
+func (g agents) tally(ctx context.Context, filter store.AgentFilter, q store.TallyQuery) (store.Tally, error) {
 	query, err := filterQuery(filter)
 	if err != nil {
 		return store.Tally{}, err

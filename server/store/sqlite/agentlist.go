@@ -216,7 +216,7 @@ func (l listing) page(plus string) string {
 		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction, plus)
 }
 
-func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
+func (g agents) list(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
 	l, err := newListing(q)
 	if err != nil {
 		return nil, 0, err
@@ -329,7 +329,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 	return out, len(found), nil
 }
 
-func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
+func (g agents) countFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
 	cond, err := filterCondition(filter)
 	if err != nil {
 		return nil, err
@@ -381,7 +381,7 @@ func (g agents) CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, erro
 	return out, err
 }
 
-func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
+func (g agents) facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
 	cond, err := filterCondition(filter)
 	if err != nil {
 		return err

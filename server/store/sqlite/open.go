@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -51,7 +52,7 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 	if err := prepareFile(path, opts.ReadOnly); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path}
+	s := &Store{path: path, queries: semaphore.NewWeighted(int64(max(1, opts.Readers/2)))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.closePartial())

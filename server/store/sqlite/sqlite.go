@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -55,6 +56,7 @@ type Store struct {
 	path    string
 	lock    *flock.Flock // nil if Options.ReadOnly
 	readers *readPool
+	queries *semaphore.Weighted // half of the readers
 	writer  *writer
 
 	rids       ridCache

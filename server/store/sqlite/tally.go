@@ -77,7 +77,7 @@ func (s source) all() string {
 // mayList reports whether all returns a JSON list for some agents.
 func (s source) mayList() bool { return s.list || s.components || s.metadata }
 
-func (g agents) Tally(ctx context.Context, filter store.AgentFilter, q store.TallyQuery) (store.Tally, error) {
+func (g agents) tally(ctx context.Context, filter store.AgentFilter, q store.TallyQuery) (store.Tally, error) {
 	text, args, err := tallyQuery(filter, q)
 	if err != nil {
 		return store.Tally{}, err

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
+func (g agents) values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
 	query, args, err := valuesQuery(filter, field)
 	if err != nil {
 		return nil, err
