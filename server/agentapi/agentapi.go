@@ -51,13 +51,14 @@ const (
 	PathUploads = "/api/fleet/uploads"
 )
 
-// Request body limits, in bytes after decompression unless said otherwise.
+// Request body limits, in bytes as sent and as unpacked. They are many times what agents send: a
+// host of Fleet needs less than 100 KB, a very large one some 300 KB. A Fleet Server unpacks a
+// check-in to 20 MiB, which are a gigabyte once decoded.
 const (
-	MaxEnrollBody      = 512 << 10
-	MaxCheckinBody     = 1 << 20 // on the wire
-	MaxCheckinInflated = 20 << 20
-	MaxAcksBody        = 2 << 20
-	MaxBeaconBody      = 64 << 10
+	MaxEnrollBody  = 128 << 10
+	MaxCheckinBody = 1 << 20
+	MaxAcksBody    = 1 << 20
+	MaxBeaconBody  = 64 << 10
 )
 
 // Status is the response to GET /api/status: HTTP 200 if Status is HEALTHY, otherwise

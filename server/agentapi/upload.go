@@ -9,9 +9,9 @@ const (
 	ChunkSize = 4 << 20
 	// HeaderChunk has the SHA-256 of a chunk in hexadecimal.
 	HeaderChunk = "X-Chunk-SHA2"
-	// MaxUploadBeginBody and MaxUploadEndBody bound the bodies; the figures are Fleet
-	// Server's.
-	MaxUploadBeginBody = 5 << 20
+	// MaxUploadBeginBody and MaxUploadEndBody bound the bodies. Agents announce a file in less than
+	// 1 KiB; a Fleet Server, which stores all of it, accepts 5 MiB.
+	MaxUploadBeginBody = 64 << 10
 	MaxUploadEndBody   = 1 << 10
 	// UploadSource is the source of a file that the agent itself sends.
 	UploadSource = "agent"

@@ -61,7 +61,8 @@ func effectiveSettings(o Options, admission *limit.Admission, info Info) map[str
 		"upgrades": o.Config.UpgradesDir(), "agents.url": info.AgentURL, "admin.url": info.AdminURL,
 		"limits.max_agents": fmt.Sprint(l.Agents), "limits.max_handshakes": fmt.Sprint(l.Handshakes), "limits.handshakes_per_second": fmt.Sprint(l.HandshakesPerSecond),
 		"limits.max_checkins": fmt.Sprint(l.Checkins), "limits.max_reports": fmt.Sprint(l.Reports), "limits.max_enrollments": fmt.Sprint(l.Enrollments),
-		"limits.max_downloads": fmt.Sprint(l.Downloads), "limits.memory_bytes": fmt.Sprint(l.MemoryBytes),
+		"limits.max_downloads": fmt.Sprint(l.Downloads), "limits.enrollments_per_second": fmt.Sprint(l.EnrollmentsPerSecond), "limits.enrollments_per_hour": fmt.Sprint(l.EnrollmentsPerHour),
+		"limits.memory_bytes": fmt.Sprint(l.MemoryBytes),
 	}
 }
 

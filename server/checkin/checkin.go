@@ -113,6 +113,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		req.Components = nil
 	}
 	req = normal(escaped(req))
+	if err := fleet.CheckStored("body.components", req.Components); err != nil {
+		return err
+	}
 	now := s.Now.UTC()
 	var after int64
 	var written, short bool

@@ -223,7 +223,7 @@ func (r Result) Event() Event {
 // EventData is Event with its data not yet encoded, for a store that encodes both at
 // once.
 func (r Result) EventData() (Event, ResultData) {
-	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID}, ResultData{r.AgentID, r.Error, r.Message}
+	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID}, ResultData{r.AgentID, CutText(r.Error, MaxEventText/2), CutText(r.Message, MaxEventText/2)}
 }
 
 // ResultData is the data of the event that announces a result.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
@@ -83,6 +84,39 @@ const MaxDepth = 64
 // MaxStoredDepth is how deep a stored document may be nested: several times what is accepted of
 // hosts, and a third of what SQLite reads.
 const MaxStoredDepth = 300
+
+// MaxStoredReport bounds what one report of a host, its components or its metadata, takes in its
+// document: the longest that is accepted, and some escapes. A document with more costs every list of
+// agents.
+const MaxStoredReport = 640 << 10
+
+// CheckStored refuses a report that takes more than MaxStoredReport in a document, where some
+// characters take up to six bytes.
+func CheckStored(field string, raw json.RawMessage) error {
+	if 6*len(raw) <= MaxStoredReport {
+		return nil
+	}
+	size, invalid := len(raw), false
+	for rest := []byte(raw); len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == '<' || r == '>' || r == '&':
+			size += len(`\u003c`) - 1
+		case r == '\u2028' || r == '\u2029':
+			size += len(`\u2028`) - n
+		case r == utf8.RuneError && n == 1 && invalid:
+			size-- // one character stands for all of them
+		case r == utf8.RuneError && n == 1:
+			size += len("\uFFFD") - 1
+		}
+		invalid = r == utf8.RuneError && n == 1
+		rest = rest[n:]
+	}
+	if size > MaxStoredReport {
+		return FieldError(field, "takes %d bytes in the store, at most %d are accepted", size, MaxStoredReport)
+	}
+	return nil
+}
 
 // Deeper reports whether objects and lists of a JSON value are nested more than limit deep.
 func Deeper[T ~[]byte | string](doc T, limit int) bool {

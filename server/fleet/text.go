@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/muster-fleet/muster/packaging/terminal"
 )
@@ -140,4 +141,46 @@ func replaceTexts(v any, at string, f func(at, text string) string) any {
 		return out
 	}
 	return v
+}
+
+// CutText returns a text of at most most bytes: one that is longer is cut, and says how long it was.
+func CutText[T ~string | ~[]byte](text T, most int) string {
+	if len(text) <= most {
+		return string(text)
+	}
+	note := fmt.Sprintf("… (%d bytes)", len(text))
+	end := max(0, most-len(note))
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return string(text[:end]) + note
+}
+
+const (
+	// MaxEventText is how much text of a host one event has at most. Readers of events read the
+	// first lines, and a host may cause an event with each of its messages.
+	MaxEventText = 1 << 10
+	// agentEvents begins the types of what hosts report.
+	agentEvents = "agent."
+	// maxEventData bounds the data of an event: MaxEventText, escaped, and what Muster adds.
+	maxEventData = 2 << 10
+)
+
+// Bounded returns the event as it is stored: if its data is long, the texts in it are cut.
+func (e Event) Bounded() Event {
+	for most := MaxEventText; len(e.Data) > maxEventData && most >= MaxEventText/8; most /= 2 {
+		v, err := eachText(e.Data, "", func(_, text string) string { return CutText(text, most) })
+		if err != nil {
+			return e // its author has encoded it
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			panic("cut the texts of an event: " + err.Error()) // it was decoded from JSON
+		}
+		e.Data = data
+	}
+	if len(e.Data) > maxEventData && strings.HasPrefix(e.Type, agentEvents) {
+		e.Data = nil // a list of a host's: readers read the agent
+	}
+	return e
 }

@@ -27,27 +27,42 @@ func Decode(c *gin.Context, limit int64, v any) error {
 
 // ReadBody reads a body of at most limit bytes.
 func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
+	if b, ok := c.Request.Body.(inMemory); ok && int64(b.Len()) <= limit {
+		return b.Next(b.Len()), nil
+	}
 	return ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+}
+
+// inMemory is a body that package limit has read already.
+type inMemory interface {
+	Len() int
+	Next(n int) []byte
 }
 
 // ReadAll is io.ReadAll with errors that name the body.
 func ReadAll(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, BodyError(err)
+	}
+	return b, nil
+}
+
+// BodyError returns the error of reading a body, with the body's name.
+func BodyError(err error) error {
 	var (
 		refusal  *fleet.Error
 		tooLarge *http.MaxBytesError
 	)
 	switch {
-	case errors.As(err, &refusal) && refusal.Kind == fleet.TooMany:
-		return nil, refusal // of limit.Reader
+	case errors.As(err, &refusal):
+		return refusal // of limit.Reader or of a limit.Message
 	case errors.As(err, &tooLarge):
-		return nil, fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
+		return fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fleet.FieldError("body", "is incomplete: it ends early")
-	case err != nil:
-		return nil, fleet.FieldError("body", "%w", err)
+		return fleet.FieldError("body", "is incomplete: it ends early")
 	}
-	return b, nil
+	return fleet.FieldError("body", "%w", err)
 }
 
 const (

@@ -71,7 +71,30 @@ const (
 	// bodyChunk is how much memory a body reserves at a time while it arrives, so that a
 	// request that announces a megabyte and sends nothing holds only this much.
 	bodyChunk = 4 << 10
+
+	// usualBody is what bodies of agents have at most, but those of very large hosts. What a body has
+	// beyond it comes from largeBodies, so that large bodies leave the memory for bodies to the usual
+	// ones.
+	usualBody = 64 << 10
+	// largeBodies bounds the memory of large bodies, packed and unpacked. Those of a large site
+	// arrive one after the other; if a thousand hosts with 200 KB connect at once, some are told to
+	// retry.
+	largeBodies = 6 << 20
+	// bodyCopies is how many copies of a large body exist at most while it is read and checked: the
+	// buffer that grows, the one that it grew from, and that of the decoder.
+	bodyCopies = 3
+	// decodingBytes bounds the memory of what is being decoded and stored, beyond usualCost. A
+	// message that costs more, of which there are few, has all of it.
+	decodingBytes = 6 << 20
+	// usualCost is what decoding a message costs usually: a message waits for memory only beyond
+	// it.
+	usualCost = 128 << 10
 )
+
+// cost returns how much memory a message of so many bytes and values takes while it is decoded,
+// compared with the document in the store, and written there. Measured: four copies of the bytes
+// exist at one time, and a value of two decoded documents takes some 100 bytes.
+func cost(bytes, values int) int64 { return 4*int64(bytes) + 200*int64(values) }
 
 // Use is how much of a limit is in use.
 type Use struct {
@@ -113,10 +136,13 @@ func (p *pool) release(n int64) {
 	p.Release(n)
 }
 
-// enter acquires one slot, in the order of the calls. It waits up to maxWait, and fails if
-// that is not enough or the queue is full.
-func (p *pool) enter(ctx context.Context) error {
-	if p.tryAcquire(1) {
+// enter acquires one slot; see enterFor.
+func (p *pool) enter(ctx context.Context) error { return p.enterFor(ctx, 1) }
+
+// enterFor acquires n, in the order of the calls. It waits up to maxWait, and fails if that is
+// not enough or the queue is full.
+func (p *pool) enterFor(ctx context.Context, n int64) error {
+	if p.tryAcquire(n) {
 		return nil
 	}
 	defer p.waiting.Add(-1)
@@ -125,26 +151,29 @@ func (p *pool) enter(ctx context.Context) error {
 	}
 	inTime, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	err := p.acquire(inTime)
+	err := p.acquire(inTime, n)
 	if err != nil && ctx.Err() == nil { // otherwise the client has disconnected
 		err = p.refuse()
 	}
 	return err
 }
 
-func (p *pool) acquire(ctx context.Context) error {
-	err := p.Acquire(ctx, 1)
+func (p *pool) acquire(ctx context.Context, n int64) error {
+	err := p.Acquire(ctx, n)
 	if err == nil {
-		p.used.Add(1)
+		p.used.Add(n)
 	}
 	return err
 }
 
 func (p *pool) refuse() error {
 	p.limited.Add(1)
-	after := time.Second + rand.N(p.spread)
+	after := time.Second + p.jitter()
 	return tooMany(after, "this server has more requests than it can work on: retry in %s", after.Round(time.Second))
 }
+
+// jitter is a random part of what a client is told to wait.
+func (p *pool) jitter() time.Duration { return rand.N(p.spread) }
 
 func tooMany(after time.Duration, format string, args ...any) error {
 	e := fleet.Errorf(fleet.TooMany, format, args...)
@@ -164,6 +193,10 @@ type Admission struct {
 	requests  map[Kind]*pool
 	bodies    *pool                          // bytes
 	memory    budget                         // of bodies
+	large     *pool                          // bytes of bodies beyond usualBody
+	decoding  *pool                          // bytes, as cost estimates them
+	turns     turns                          // of agents' check-ins
+	tokens    tokens                         // of enrolments
 	strange   map[Kind]*places[netip.Prefix] // for AsStranger; of other kinds than these, that of the empty kind
 	anonymous *places[netip.Prefix]          // for Anonymous; with half of Limits.Downloads
 	reviews   *places[netip.Prefix]          // for Review
@@ -196,6 +229,9 @@ func NewAdmission(l Limits) *Admission {
 			chunk: bodyChunk, take: func() bool { return bodies.tryAcquire(bodyChunk) },
 			put: func(chunks int) { bodies.release(int64(chunks) * bodyChunk) }, refuse: bodies.refuse,
 		},
+		large:    newPool(largeBodies, 0, retrySpread),
+		decoding: newPool(decodingBytes, int64(max(1, l.Checkins/4)), retrySpread), // they wait with a slot
+		tokens:   tokens{perSecond: l.EnrollmentsPerSecond, perHour: l.EnrollmentsPerHour},
 		strange: map[Kind]*places[netip.Prefix]{
 			"":       lookups(8*l.Checkins/7+1, l.Waiting), // the share of one source is Limits.Checkins
 			Download: lookups(8*l.Checkins/7+1, l.Waiting), // apart, since a slow client holds one while it reads a trust file
@@ -225,12 +261,34 @@ func (a *Admission) Use(k Kind) Use {
 // Bodies returns how much of the memory for bodies is in use, in bytes.
 func (a *Admission) Bodies() Use { return a.bodies.use() }
 
+// Decoding waits for the memory that decoding the body of an agent's request takes, as
+// [Message.Check] estimates it, and keeps it until [Done].
+func Decoding(ctx context.Context, cost int64) error {
+	t, ok := ctx.Value(ticketKey{}).(*ticket)
+	if !ok || t.agents == nil || cost <= usualCost {
+		return nil
+	}
+	cost = min(cost-usualCost, decodingBytes)
+	err := t.agents.decoding.enterFor(ctx, cost)
+	if err == nil {
+		t.decoding += cost
+	}
+	return err
+}
+
 // ticket is what one admitted request holds.
 type ticket struct {
 	leave  func() // releases its slot
 	memory *budget
 	chunks int // reserved in memory
 	done   atomic.Bool
+
+	// agents is nil for requests of others, which have none of the rest.
+	agents   *Admission
+	chunked  bool  // it is a chunk of an upload, whose memory is that of its slot
+	large    int64 // reserved in large
+	decoding int64
+	turn     *turn // of the agent's check-in; nil: it is none
 }
 
 // budget is memory for bodies, in chunks.
@@ -255,8 +313,36 @@ func sharedMemory[K comparable](p *places[K], from K, refuse func() error) *budg
 }
 
 func (t *ticket) release() {
-	t.memory.put(t.chunks)
+	t.free()
 	t.leave()
+}
+
+// free releases all but the slot.
+func (t *ticket) free() {
+	t.memory.put(t.chunks)
+	if a := t.agents; a != nil {
+		a.large.release(t.large)
+		a.decoding.release(t.decoding)
+		if t.turn != nil {
+			a.turns.leave(t.turn)
+		}
+	}
+}
+
+// reserve reserves one chunk of memory for the body.
+func (t *ticket) reserve() error {
+	if a := t.agents; a != nil && !t.chunked && int64(t.chunks)*t.memory.chunk >= usualBody {
+		n := bodyCopies * t.memory.chunk
+		if !a.large.tryAcquire(n) {
+			return a.large.refuse()
+		}
+		t.large += n
+	}
+	if !t.memory.take() {
+		return t.memory.refuse()
+	}
+	t.chunks++
+	return nil
 }
 
 type ticketKey struct{}
@@ -330,7 +416,23 @@ func (a *Admission) RefuseFull(ctx context.Context) error {
 // notices. A refusal is a *fleet.Error of kind TooMany with RetryAfter.
 func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
 	p := a.requests[k]
-	return enter(ctx, r, maxBody, &ticket{memory: &a.memory, leave: p.leave}, p.enter)
+	return enter(ctx, r, maxBody, &ticket{agents: a, chunked: maxBody >= uploadBytes, memory: &a.memory, leave: p.leave}, p.enter)
+}
+
+// EnterCheckin is Enter for a check-in of an agent, of which one is read and handled at a time. A
+// second waits until the first is parked or answered; if the first is still being sent, end is
+// called, which must end its reading, since an agent whose connection broke sends another. Any
+// more are refused.
+func (a *Admission) EnterCheckin(ctx context.Context, r *http.Request, agentID string, maxBody int64, end func()) (*http.Request, error) {
+	p := a.requests[Checkin]
+	turn, err := a.turns.enter(ctx, agentID, end)
+	if err != nil {
+		if ctx.Err() == nil { // otherwise the client has disconnected
+			err = p.refuse()
+		}
+		return nil, err
+	}
+	return enter(ctx, r, maxBody, &ticket{agents: a, turn: turn, memory: &a.memory, leave: p.leave}, p.enter)
 }
 
 // EnterAdmin is Enter for a request of the admin API. Each key gets a share of the slots and of
@@ -381,11 +483,14 @@ func (a *Admission) EnterTransfer(ctx context.Context, key string) (leave func()
 func enter(ctx context.Context, r *http.Request, maxBody int64, t *ticket, acquire func(context.Context) error) (*http.Request, error) {
 	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
 	err := t.readBody(r, maxBody)
+	if t.turn != nil && !t.agents.turns.read(t.turn) {
+		err = t.agents.requests[Checkin].refuse() // a newer check-in has ended this one
+	}
 	if err == nil {
 		err = acquire(ctx)
 	}
 	if err != nil {
-		t.memory.put(t.chunks)
+		t.free()
 		return nil, err
 	}
 	return r, nil
@@ -413,9 +518,15 @@ func (t *ticket) readBody(r *http.Request, limit int64) error {
 	case err != nil:
 		return fleet.FieldError("body", "is not whole: %w", err)
 	}
-	r.Body = io.NopCloser(text)
+	r.Body = body{text}
 	return nil
 }
+
+// body is a body in memory. Handlers take its bytes without a copy; see httpapi.ReadBody.
+type body struct{ *bytes.Buffer }
+
+// Close implements io.Closer.
+func (body) Close() error { return nil }
 
 // Reader returns a reader of an uncompressed body, which reserves memory for what is read
 // through it until the request of ctx is done. It fails with TooMany if memory is short.
@@ -434,12 +545,11 @@ type counted struct {
 }
 
 func (c *counted) Read(p []byte) (int, error) {
-	if t := c.ticket; c.left == 0 {
-		if !t.memory.take() {
-			return 0, t.memory.refuse()
+	if c.left == 0 {
+		if err := c.ticket.reserve(); err != nil {
+			return 0, err
 		}
-		t.chunks++
-		c.left = t.memory.chunk
+		c.left = c.ticket.memory.chunk
 	}
 	n, err := c.Reader.Read(p[:min(int64(len(p)), c.left)])
 	c.left -= int64(n)

@@ -25,6 +25,9 @@ type Config struct {
 	MaxReports     int `yaml:"max_reports"` // acknowledgements, beacons, uninstall notices
 	MaxEnrollments int `yaml:"max_enrollments"`
 	MaxDownloads   int `yaml:"max_downloads"` // packages and trust files
+	// How many hosts one enrollment token enrols at this server.
+	EnrollmentsPerSecond int `yaml:"enrollments_per_second"`
+	EnrollmentsPerHour   int `yaml:"enrollments_per_hour"`
 	// MemoryBytes is how much memory the process may use.
 	MemoryBytes int64 `yaml:"memory_bytes"`
 }
@@ -45,6 +48,8 @@ func (c Config) Check(bad func(key, format string, args ...any)) {
 		{"max_reports", c.MaxReports},
 		{"max_enrollments", c.MaxEnrollments},
 		{"max_downloads", c.MaxDownloads},
+		{"enrollments_per_second", c.EnrollmentsPerSecond},
+		{"enrollments_per_hour", c.EnrollmentsPerHour},
 	} {
 		if k.value < 0 {
 			bad("limits."+k.key, "is %d, want a number above 0, or 0 for what suits the machine", k.value)
@@ -64,6 +69,8 @@ type Limits struct {
 	Reports             int
 	Enrollments         int
 	Downloads           int
+	// How many hosts one enrollment token enrols.
+	EnrollmentsPerSecond, EnrollmentsPerHour int
 	// Waiting is how many requests of one kind may be queued.
 	Waiting int
 	// BodyBytes bounds the memory of the bodies of requests that are queued or in progress.
@@ -126,7 +133,10 @@ func Derive(m Machine, c Config) (Limits, error) {
 	if handshake <= 0 {
 		handshake = usualHandshake
 	}
-	l := Limits{MemoryBytes: memory}
+	l := Limits{
+		MemoryBytes:          memory,
+		EnrollmentsPerSecond: cmp.Or(c.EnrollmentsPerSecond, enrollmentsPerSecond), EnrollmentsPerHour: cmp.Or(c.EnrollmentsPerHour, enrollmentsPerHour),
+	}
 
 	l.Handshakes = cmp.Or(c.MaxHandshakes, handshakesPerCore*cores)
 	l.HandshakesPerSecond = cmp.Or(c.HandshakesPerSecond, max(1, int(handshakeShare*float64(cores)*float64(time.Second)/float64(handshake))))

@@ -2,8 +2,11 @@ package limit
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
+	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -16,13 +19,16 @@ import (
 )
 
 // A Message bounds what a host may send in one kind of message. The table below has all of
-// them. [Message.Check] applies them to the body before anything of it is decoded, so that a
-// document in the store is never larger or deeper than what every reader of it accepts.
+// them. [Message.Read] and [Message.Check] apply them before anything is built of the body, so
+// that a document in the store is never larger or deeper than what every reader of it accepts.
 type Message struct {
-	// Body bounds the body in bytes, as it is sent.
+	// Name is what the message is called, such as checkin.
+	Name string
+	// Body bounds the body in bytes, as it is sent, and when unpacked if it was compressed.
 	Body int64
-	// Inflated bounds the body when unpacked, if it was compressed.
-	Inflated int64
+	// Values bounds the values in it: texts, numbers, objects, lists and the rest. Decoded, the
+	// smallest of them takes as much memory as fifty bytes of text.
+	Values int
 
 	fields *field
 }
@@ -49,18 +55,20 @@ const (
 	maxTags = 100
 	// word is for ids, states and versions; the longest id, of a policy's revision, has 60 bytes.
 	word = 256
-	// text is for messages: a panic with the stacks of a hundred goroutines.
-	text = 64 << 10
+	// text is for messages, of which a person reads the first lines. Longer ones are cut: a
+	// refusal would cut the host off because of a long error.
+	text = 8 << 10
 	// document is for metadata, of which Elastic Agents send 2 KiB.
-	document = 256 << 10
-	// components is for the components of an agent with their units: a thousand of each.
-	components = 4 << 20
+	document = 32 << 10
+	// components is for the components of an agent with their units. An Elastic Agent with a
+	// hundred components of five units has 200 KiB.
+	components = 512 << 10
 )
 
 // The table. A path has the names of a field and of the objects around it, and [] for the
 // elements of a list. Fields without a row are bounded by those around them, and by the body.
 var (
-	EnrollMessage = message(agentapi.MaxEnrollBody, 0, rows{
+	EnrollMessage = message("enroll", agentapi.MaxEnrollBody, 10_000, rows{
 		"type":                         {bytes: word},
 		"id":                           {bytes: 128},
 		"enrollment_id":                {bytes: word},
@@ -71,11 +79,12 @@ var (
 		"metadata.local.host.name":     {chars: MaxHostname},
 		"metadata.user_provided":       {bytes: document},
 		"metadata.tags":                {items: maxTags},
-		"metadata.tags[]":              {bytes: 1 << 10},
+		"metadata.tags[]":              {bytes: word},
 	})
-	CheckinMessage = message(agentapi.MaxCheckinBody, agentapi.MaxCheckinInflated, rows{
+	// A hundred components of ten units, which have some thirty values each, are 30,000 values.
+	CheckinMessage = message("checkin", agentapi.MaxCheckinBody, 50_000, rows{
 		"status":                       {bytes: word},
-		"message":                      {bytes: text},
+		"message":                      {bytes: text, cut: true},
 		"ack_token":                    {bytes: word},
 		"poll_timeout":                 {bytes: word},
 		"agent_policy_id":              {bytes: word},
@@ -86,9 +95,17 @@ var (
 		"local_metadata.host.name":     {chars: MaxHostname},
 		"components":                   {bytes: components},
 		"components[].id":              {bytes: 1 << 10},
-		"components[].message":         {bytes: text},
-		"upgrade_details":              {bytes: 2 * text},
-		"upgrade_details.action_id":    {bytes: word},
+		"components[].message":         {bytes: text, cut: true},
+		"components[].units[].message": {bytes: text, cut: true},
+		"components[].upgrade_details.metadata.error_msg":       {bytes: text, cut: true},
+		"components[].upgrade_details.metadata.retry_error_msg": {bytes: text, cut: true},
+		"components[].upgrade_details.metadata.reason":          {bytes: text, cut: true},
+		"upgrade_details":                          {bytes: 4 * text},
+		"upgrade_details.action_id":                {bytes: word},
+		"upgrade_details.target_version":           {bytes: maxVersion},
+		"upgrade_details.metadata.error_msg":       {bytes: text, cut: true},
+		"upgrade_details.metadata.retry_error_msg": {bytes: text, cut: true},
+		"upgrade_details.metadata.reason":          {bytes: text, cut: true},
 		// A host keeps two or three versions.
 		"upgrade.rollbacks":           {items: 32},
 		"upgrade.rollbacks[].version": {bytes: maxVersion},
@@ -96,48 +113,56 @@ var (
 		"staged_versions":   {items: 4 * (1 + agentapi.MaxComponents)},
 		"staged_versions[]": {bytes: maxVersion + 64}, // a component's name before it
 	})
-	AckMessage = message(agentapi.MaxAcksBody, 0, rows{
+	AckMessage = message("acks", agentapi.MaxAcksBody, 50_000, rows{
+		// Ten answers of the server have so many actions. Each event is looked up in the store.
+		"events":             {items: 1_000},
 		"events[].action_id": {bytes: word},
 		"events[].agent_id":  {bytes: word},
-		"events[].message":   {bytes: text},
-		"events[].error":     {bytes: text},
-		// What an input answers: rows of a query, of which a few thousand fit.
-		"events[].data": {bytes: 1 << 20},
+		"events[].message":   {bytes: text, cut: true},
+		"events[].error":     {bytes: text, cut: true},
+		// What an input answers: counts, or rows of a query, of which some hundred fit.
+		"events[].data": {bytes: 256 << 10},
 	})
-	BeaconMessage = message(agentapi.MaxBeaconBody, 0, rows{
+	BeaconMessage = message("beacon", agentapi.MaxBeaconBody, 1_000, rows{
 		"action_id":     {bytes: word},
 		"from":          {bytes: maxVersion},
 		"to":            {bytes: maxVersion},
 		"agent.state":   {bytes: word},
 		"agent.version": {bytes: word},
 		"reason.code":   {bytes: word},
-		"reason.text":   {bytes: beaconText},
-		"waiting":       {bytes: beaconText},
+		"reason.text":   {bytes: text, cut: true}, // the end of a log
+		"waiting":       {bytes: text, cut: true},
 	})
 	// AuditMessage is the notice of an agent that was uninstalled; the figure is Fleet Server's.
-	AuditMessage = message(1<<10, 0, rows{"reason": {bytes: word}})
-	// UploadBeginMessage announces a file; Fleet Server stores more of it than Muster reads.
-	UploadBeginMessage = message(agentapi.MaxUploadBeginBody, 0, rows{
-		"action_id": {bytes: word},
-		"agent_id":  {bytes: word},
-		"src":       {bytes: word},
+	AuditMessage = message("audit", 1<<10, 100, rows{"reason": {bytes: word}})
+	// UploadBeginMessage announces a file. Fleet Server stores more of it than Muster reads.
+	UploadBeginMessage = message("upload-begin", agentapi.MaxUploadBeginBody, 1_000, rows{
+		"action_id":      {bytes: word},
+		"agent_id":       {bytes: word},
+		"src":            {bytes: word},
+		"file.name":      {bytes: 1 << 10},
+		"file.ext":       {bytes: word},
+		"file.mime_type": {bytes: word},
 	})
-	UploadEndMessage = message(agentapi.MaxUploadEndBody, 0, nil)
+	UploadEndMessage = message("upload-end", agentapi.MaxUploadEndBody, 100, rows{"transithash.sha256": {bytes: word}})
 )
 
-const (
-	// maxVersion bounds a version such as 1.2.3-SNAPSHOT+build.
-	maxVersion = 128
-	// beaconText is for the sentences of a watcher; reasons quote the end of a log.
-	beaconText = 8 << 10
-)
+// maxVersion bounds a version such as 1.2.3-SNAPSHOT+build.
+const maxVersion = 128
+
+// Messages are all messages of the table.
+var Messages []Message
 
 // rows are the bounds of fields by their path.
 type rows map[string]bound
 
 // bound is how large a field may be; 0 means that it has no bound of its own. The length of a
 // text is that of its value, of an object or a list that of its JSON.
-type bound struct{ bytes, chars, items int }
+type bound struct {
+	bytes, chars, items int
+	// cut: a text that has more bytes is cut, and not refused.
+	cut bool
+}
 
 // field is a node of the paths of a message.
 type field struct {
@@ -146,7 +171,7 @@ type field struct {
 	elements *field
 }
 
-func message(body, inflated int64, table rows) Message {
+func message(name string, body int64, values int, table rows) Message {
 	root := &field{}
 	for path, b := range table {
 		f := root
@@ -167,7 +192,33 @@ func message(body, inflated int64, table rows) Message {
 		}
 		f.bound = b
 	}
-	return Message{Body: body, Inflated: cmp.Or(inflated, body), fields: root}
+	m := Message{Name: name, Body: body, Values: values, fields: root}
+	Messages = append(Messages, m)
+	return m
+}
+
+// Field is a row of the table. Bounds of 0 are none.
+type Field struct {
+	Path         string
+	Bytes, Items int
+	// Cut: a text that is too long is cut, and not refused.
+	Cut bool
+}
+
+// Fields returns the rows of the table for the message.
+func (m Message) Fields() []Field { return m.fields.rows("", nil) }
+
+func (f *field) rows(path string, rows []Field) []Field {
+	if f.bound != (bound{}) {
+		rows = append(rows, Field{path, max(f.bytes, f.chars), f.items, f.cut})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.members)) {
+		rows = f.members[name].rows(strings.TrimPrefix(path+"."+name, "."), rows)
+	}
+	if f.elements != nil {
+		rows = f.elements.rows(path+"[]", rows)
+	}
+	return rows
 }
 
 // member returns the node of a member with a name, which may be a path, as in the flat metadata
@@ -186,23 +237,96 @@ func (f *field) member(name []byte) *field {
 	return f.members[string(first)].member(rest)
 }
 
-// Check returns an error that names the first field beyond its bound. It returns nil for a body
-// that is not JSON, since the decoder has the better error.
-func (m Message) Check(body []byte) error {
-	// These options make the grammar that of encoding/json.
-	c := checker{jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
-	err := c.value(m.fields, 0)
-	if fleet.KindOf(err) != fleet.Invalid {
-		return nil
-	}
-	return err
+// Check returns the body with its long texts cut, and what it costs to decode it. An error names
+// the first field beyond its bound. A body that is not JSON has none, since the decoder has the
+// better error.
+func (m Message) Check(body []byte) ([]byte, int64, error) {
+	return m.check(bytes.NewBuffer(body), func() ([]byte, error) { return body, nil })
 }
 
-type checker struct{ dec *jsontext.Decoder }
+// Read is Check for a body that is being unpacked: no more of it is than up to the first field
+// beyond its bound. Errors of r come before those of a body that is not JSON.
+func (m Message) Read(r io.Reader) ([]byte, int64, error) {
+	in := &inflating{r: r, left: m.Body}
+	return m.check(in, func() ([]byte, error) {
+		_, err := io.Copy(io.Discard, in)
+		if errors.Is(err, errTooLong) {
+			err = fleet.FieldError("body", "has more than %d bytes when unpacked", m.Body)
+		}
+		return in.body, err
+	})
+}
+
+// check reads r, of which rest then returns the whole.
+func (m Message) check(r io.Reader, rest func() ([]byte, error)) ([]byte, int64, error) {
+	// These options make the grammar that of encoding/json.
+	c := checker{dec: jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), most: m.Values}
+	if err := c.value(m.fields, 0); fleet.KindOf(err) == fleet.Invalid {
+		return nil, 0, err
+	}
+	body, err := rest()
+	if err != nil {
+		return nil, 0, err
+	}
+	body = c.applied(body)
+	return body, cost(len(body), c.values), nil
+}
+
+// inflating keeps what is read through it, at most left bytes.
+type inflating struct {
+	r    io.Reader
+	left int64
+	body []byte
+	err  error
+}
+
+var errTooLong = errors.New("too long")
+
+func (in *inflating) Read(p []byte) (int, error) {
+	if in.err != nil {
+		return 0, in.err
+	}
+	n, err := in.r.Read(p[:min(int64(len(p)), in.left+1)])
+	if in.left -= int64(n); in.left < 0 {
+		n, err = 0, errTooLong
+	}
+	in.body, in.err = append(in.body, p[:n]...), err
+	return n, err
+}
+
+// checker reads a body.
+type checker struct {
+	dec          *jsontext.Decoder
+	values, most int
+	cuts         []cut
+	saved        int64 // bytes of the body, by cuts
+}
+
+// cut is a text of the body that is replaced by a shorter one.
+type cut struct {
+	from, to int64
+	by       []byte
+}
+
+// applied returns the body with its cuts.
+func (c *checker) applied(body []byte) []byte {
+	if len(c.cuts) == 0 {
+		return body
+	}
+	out, at := make([]byte, 0, int64(len(body))-c.saved), int64(0)
+	for _, cut := range c.cuts {
+		out, at = append(append(out, body[at:cut.from]...), cut.by...), cut.to
+	}
+	return append(out, body[at:]...)
+}
 
 // value reads one value. Its recursion is bounded by MaxDepth.
-func (c checker) value(f *field, depth int) error {
-	switch kind := c.dec.PeekKind(); kind {
+func (c *checker) value(f *field, depth int) error {
+	kind := c.dec.PeekKind()
+	if c.values++; c.values > c.most {
+		return fleet.FieldError("body", "has more than %d values", c.most)
+	}
+	switch kind {
 	case '{', '[':
 		return c.composite(f, depth, kind == '{')
 	default:
@@ -220,8 +344,8 @@ func (c checker) value(f *field, depth int) error {
 	}
 }
 
-func (c checker) composite(f *field, depth int, object bool) error {
-	start := c.dec.InputOffset()
+func (c *checker) composite(f *field, depth int, object bool) error {
+	start := c.length()
 	if _, err := c.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -260,7 +384,7 @@ func (c checker) composite(f *field, depth int, object bool) error {
 		if err := c.value(member, depth); err != nil {
 			return err
 		}
-		if f != nil && f.bytes > 0 && c.dec.InputOffset()-start > int64(f.bytes) {
+		if f != nil && f.bytes > 0 && c.length()-start > int64(f.bytes) {
 			return c.refuseParent("has more than %d bytes", f.bytes)
 		}
 	}
@@ -268,12 +392,17 @@ func (c checker) composite(f *field, depth int, object bool) error {
 	return err
 }
 
-func (c checker) text(f *field, raw []byte) error {
+// length is that of what was read, without what was cut.
+func (c *checker) length() int64 { return c.dec.InputOffset() - c.saved }
+
+func (c *checker) text(f *field, raw []byte) error {
 	if f == nil || len(raw)-len(`""`) <= max(f.bytes, f.chars) {
 		return nil // the value is never longer than its JSON
 	}
 	value := unquoted(raw)
 	switch {
+	case f.cut && len(value) > f.bytes:
+		c.cut(value, f.bytes, len(raw))
 	case f.bytes > 0 && len(value) > f.bytes:
 		return c.refuse("has %d bytes, at most %d are accepted", len(value), f.bytes)
 	case f.chars > 0 && utf8.RuneCount(value) > f.chars:
@@ -282,8 +411,16 @@ func (c checker) text(f *field, raw []byte) error {
 	return nil
 }
 
+// cut replaces the text that was read last, of which raw bytes are in the body.
+func (c *checker) cut(value []byte, most, raw int) {
+	by, _ := jsontext.AppendQuote(nil, fleet.CutText(value, most)) // invalid UTF-8 is replaced
+	at := c.dec.InputOffset()
+	c.cuts = append(c.cuts, cut{at - int64(raw), at, by})
+	c.saved += int64(raw - len(by))
+}
+
 // number refuses what JSON allows and no reader of the store accepts, such as 1e999.
-func (c checker) number(raw []byte) error {
+func (c *checker) number(raw []byte) error {
 	if len(raw) > maxNumber {
 		return c.refuse("has a number of %d digits, at most %d are accepted", len(raw), maxNumber)
 	}
@@ -303,12 +440,12 @@ func unquoted(raw []byte) []byte {
 }
 
 // refuse returns an error about the value or the name that was read last.
-func (c checker) refuse(format string, args ...any) error {
+func (c *checker) refuse(format string, args ...any) error {
 	return refusal(c.dec.StackPointer(), format, args...)
 }
 
 // refuseParent returns an error about the object or the list that is being read.
-func (c checker) refuseParent(format string, args ...any) error {
+func (c *checker) refuseParent(format string, args ...any) error {
 	return refusal(c.dec.StackPointer().Parent(), format, args...)
 }
 

@@ -2,10 +2,14 @@ package limit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"pgregory.net/rapid"
 
@@ -51,22 +55,24 @@ func TestMessageBeyondItsBoundsNamesTheField(t *testing.T) {
 		{EnrollMessage, `{"metadata":{"local":{"a":1e999}}}`, "body.metadata.local.a]: is 1e999"},
 		{EnrollMessage, `{"metadata":{"local":{"a":-1e-999}}}`, ""},
 		{EnrollMessage, `{"metadata":{"local":{"a":` + strings.Repeat("1", 100) + `}}}`, "body.metadata.local.a"},
-		{CheckinMessage, `{"message":` + quoted(text) + `}`, ""},
-		{CheckinMessage, `{"message":` + quoted(text+1) + `}`, "body.message]: has 65537 bytes"},
-		{CheckinMessage, `{"components":[{"message":` + quoted(text+1) + `}]}`, "body.components[0].message"},
+		{CheckinMessage, `{"message":` + quoted(text+1) + `}`, ""},
+		{CheckinMessage, `{"components":[{"message":` + quoted(components+1) + `}]}`, ""},
+		{CheckinMessage, `{"components":[{"payload":` + quoted(components+1) + `}]}`, "body.components]: has more than 524288 bytes"},
+		{CheckinMessage, `{"components":[` + strings.Repeat(list(9_000, "0")+",", 6) + `0]}`, "body]: has more than 50000 values"},
 		{CheckinMessage, `{"components":[{"units":` + list(maxMembers+1, "0") + `}]}`, "body.components[0].units]: has more than 10000 elements"},
-		{CheckinMessage, `{"local_metadata":{` + members(maxMembers+1) + `}}`, "body.local_metadata]: has more than 10000 fields"},
+		{CheckinMessage, `{"components":[{` + members(maxMembers+1) + `}]}`, "body.components[0]]: has more than 10000 fields"},
 		{CheckinMessage, `{"staged_versions":` + list(300, `"1.0.0"`) + `}`, "body.staged_versions"},
 		{CheckinMessage, `{"status":null,"components":null}`, ""},
-		{BeaconMessage, `{"reason":{"text":` + quoted(beaconText+1) + `}}`, "body.reason.text"},
-		{AckMessage, `{"events":[{},{"error":` + quoted(text+1) + `}]}`, "body.events[1].error"},
+		{BeaconMessage, `{"reason":{"code":` + quoted(word+1) + `}}`, "body.reason.code"},
+		{AckMessage, `{"events":[{},{"action_id":` + quoted(word+1) + `}]}`, "body.events[1].action_id"},
+		{AckMessage, `{"events":` + list(1_001, "{}") + `}`, "body.events]: has more than 1000 elements"},
 
 		// The decoder has the better error.
 		{CheckinMessage, ``, ""},
 		{CheckinMessage, `{"status":`, ""},
 		{CheckinMessage, `status=online`, ""},
 	} {
-		err := c.m.Check([]byte(c.body))
+		_, _, err := c.m.Check([]byte(c.body))
 		shown := c.body[:min(len(c.body), 60)]
 		switch {
 		case c.want == "" && err != nil:
@@ -76,6 +82,75 @@ func TestMessageBeyondItsBoundsNamesTheField(t *testing.T) {
 		case err != nil && len(err.Error()) > 2*maxPath:
 			t.Errorf("%s: the error has %d bytes", shown, len(err.Error()))
 		}
+	}
+}
+
+// A refusal would cut the host off because of a long error, so its text is cut.
+func TestLongTextsOfMessagesAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é\n", 100_000)
+	fill := func(m Message, path string) string {
+		body := `"` + strings.ReplaceAll(long, "\n", `\n`) + `"`
+		for _, name := range slices.Backward(strings.Split(path, ".")) {
+			if name, list := strings.CutSuffix(name, "[]"); list {
+				body = `{"` + name + `":[{},` + body + `,{}]}`
+			} else {
+				body = `{"x":1,"` + name + `":` + body + `, "y":"z" }`
+			}
+		}
+		return body
+	}
+	for _, m := range Messages {
+		m.Body = 1 << 20 // so that the text is what is too long
+		for _, f := range m.Fields() {
+			if !f.Cut {
+				continue
+			}
+			path := f.Path
+			for name, check := range map[string]func(string) ([]byte, int64, error){
+				"in memory": func(body string) ([]byte, int64, error) { return m.Check([]byte(body)) },
+				"unpacked":  func(body string) ([]byte, int64, error) { return m.Read(iotest.OneByteReader(strings.NewReader(body))) },
+			} {
+				body, cost, err := check(fill(m, path))
+				var v any
+				if err != nil || json.Unmarshal(body, &v) != nil || len(body) > 2*text || cost < int64(len(body)) {
+					t.Errorf("%s %s, %s: %d bytes are left, which cost %d, %v", m.Name, path, name, len(body), cost, err)
+					continue
+				}
+				want := strings.ReplaceAll(fill(m, path), strings.ReplaceAll(long, "\n", `\n`), `TEXT`)
+				got := regexp.MustCompile(`"(é\\n)+é?… \(300000 bytes\)"`).ReplaceAllString(string(body), `"TEXT"`)
+				if got != want {
+					t.Errorf("%s %s, %s: left is %.200s, want %s", m.Name, path, name, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A body that is being unpacked is read up to what is wrong with it, and no further.
+func TestUnpackingEndsAtTheBound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body string
+		most int64
+		want string
+	}{
+		"a bomb":        {`{"x":"` + strings.Repeat("x", 50<<20), 1<<20 + 1, "body]: has more than 1048576 bytes when unpacked"},
+		"spaces":        {strings.Repeat(" ", 50<<20), 1<<20 + 1, "body]: has more than 1048576 bytes when unpacked"},
+		"after the end": {`{}` + strings.Repeat(" ", 50<<20), 1<<20 + 1, "body]: has more than 1048576 bytes when unpacked"},
+		"deep":          {strings.Repeat("[", 50<<20), 64 << 10, "nested more than 64 deep"},
+		"many":          {`[` + strings.Repeat("0,", 25<<20), 64 << 10, "body]: has more than 10000 elements"},
+		"metadata":      {`{"local_metadata":{` + strings.Repeat(`"a":"b",`, 5<<20), 128 << 10, "body.local_metadata]: has more than"},
+	} {
+		r := strings.NewReader(c.body)
+		_, _, err := CheckinMessage.Read(r)
+		if read := r.Size() - int64(r.Len()); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(fmt.Sprint(err), c.want) || read > c.most {
+			t.Errorf("%s: %d bytes were read, at most %d should be; the error is %v, want %s", name, read, c.most, err, c.want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, _, err := CheckinMessage.Read(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+		t.Errorf("the reader's error is %v", err)
 	}
 }
 
@@ -101,7 +176,7 @@ func TestAcceptedMessageCanBeRead(t *testing.T) {
 				body = `{"` + rapid.SampledFrom([]string{"local_metadata", "host", "hostname", "a.b", "components", "x"}).Draw(t, "name") + `":` + body + "}"
 			}
 		}
-		err := CheckinMessage.Check([]byte(body))
+		_, _, err := CheckinMessage.Check([]byte(body))
 		if depth > MaxDepth && err == nil {
 			t.Fatalf("%s is accepted", body)
 		}

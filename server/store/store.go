@@ -536,7 +536,7 @@ const MaxHistoryTrim = 5_000
 
 // Events stores the stream of events, in one order across all processes.
 type Events interface {
-	// Append assigns Seq to each event, in order.
+	// Append assigns Seq to each event, in order. It stores events Bounded.
 	Append(ctx context.Context, events []fleet.Event) error
 	// After returns events with a Seq above after, lowest first. Like Actions.After, it
 	// leaves no gaps.

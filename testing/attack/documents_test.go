@@ -46,8 +46,11 @@ func TestDocumentsOfOneHostBreakNoQuery(t *testing.T) {
 			{a.Path("beacon"), watcher, `{"stage":"watching","x":%s}`, false},
 			{agentapi.PathUploads, a.Key, `{"action_id":"x","agent_id":"` + a.ID + `","file":%s}`, false},
 		} {
-			if host && !m.host || strings.HasSuffix(m.path, "beacon") && name == "many fields" { // its body is shorter
+			if host && !m.host {
 				continue
+			}
+			if len(value) > 64<<10 && (strings.HasSuffix(m.path, "beacon") || m.path == agentapi.PathUploads) {
+				continue // their bodies are shorter
 			}
 			got := s.Agents(http.MethodPost, m.path, m.key, fmt.Sprintf(m.body, value))
 			if text := string(got.Body); got.Status != http.StatusBadRequest || !strings.Contains(text, "[request body") {

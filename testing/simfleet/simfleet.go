@@ -154,6 +154,8 @@ func (f *Fleet) serve(ctx context.Context) error {
 	o.Config.Data = f.options.Dir
 	o.Config.Agents.Listen, o.Config.Admin.Listen = "127.0.0.1:0", f.options.Listen
 	o.Config.Limits.HandshakesPerSecond = 10_000 // not measured, so that the start takes less time
+	// The fleet is made at once, with one token.
+	o.Config.Limits.EnrollmentsPerSecond, o.Config.Limits.EnrollmentsPerHour = 10_000, 1_000_000
 	srv, err := app.New(ctx, o)
 	if err != nil {
 		return errors.Join(err, log.Close())

@@ -89,6 +89,8 @@ func start(t testing.TB, dir string, db *sqlite.Store, change ...func(*app.Optio
 	// Not measured: that takes long under the race detector, and its result would be that
 	// of a slow machine.
 	o.Config.Limits.HandshakesPerSecond = 10_000
+	// A test makes its fleet at once, with one token.
+	o.Config.Limits.EnrollmentsPerSecond = 10_000
 	o.Config.Agents.Listen, o.Config.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	for _, f := range change {
 		f(&o)

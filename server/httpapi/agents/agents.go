@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -181,6 +180,9 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.Limits.Enrol(key.ID); err != nil {
+		return err
+	}
 	var req agentapi.EnrollRequest
 	if err := h.read(c, limit.Enroll, limit.EnrollMessage, &req); err != nil {
 		return err
@@ -284,9 +286,13 @@ func (h *Handlers) checkin(c *gin.Context) error {
 		}
 		h.Cache.Remember(&a, received.Generation)
 	}
-	if err := h.enter(c, limit.Checkin, limit.CheckinMessage.Body); err != nil {
+	r, err := h.Limits.EnterCheckin(c.Request.Context(), c.Request, id, limit.CheckinMessage.Body, func() {
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now())
+	})
+	if err != nil {
 		return err
 	}
+	c.Request = r
 	body, err := httpapi.ReadBody(c, limit.CheckinMessage.Body)
 	if err != nil {
 		return err
@@ -327,17 +333,27 @@ func (h *Handlers) read(c *gin.Context, k limit.Kind, m limit.Message, v any) er
 }
 
 // decode decodes the body of a message, which may be compressed with gzip. Nothing is built of a
-// body beyond the bounds of m.
+// body beyond the bounds of m, or before there is memory for it.
 func decode(c *gin.Context, m limit.Message, body []byte, v any) error {
+	var (
+		ctx  = c.Request.Context()
+		cost int64
+		err  error
+	)
 	if strings.EqualFold(c.GetHeader("Content-Encoding"), encodingGzip) {
-		var err error
-		if body, err = inflate(c, m, body); err != nil {
-			return err
+		z, zerr := gzip.NewReader(bytes.NewReader(body))
+		if zerr != nil {
+			return fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", zerr)
 		}
-	} else if err := refuseEncoded(c, encodingGzip); err != nil {
-		return err
+		defer z.Close()
+		body, cost, err = m.Read(limit.Reader(ctx, z))
+	} else if err = refuseEncoded(c, encodingGzip); err == nil {
+		body, cost, err = m.Check(body)
 	}
-	if err := m.Check(body); err != nil {
+	if err != nil {
+		return httpapi.BodyError(err)
+	}
+	if err := limit.Decoding(ctx, cost); err != nil {
 		return err
 	}
 	return httpapi.UnmarshalJSON(body, v)
@@ -358,20 +374,6 @@ func refuseEncoded(c *gin.Context, accepted ...string) error {
 	e := fleet.Errorf(fleet.Unsupported, "is %q, accepted: %s", encoding, strings.Join(accepted, ", "))
 	e.Field = "header Content-Encoding"
 	return e
-}
-
-func inflate(c *gin.Context, m limit.Message, body []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return nil, fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
-	}
-	defer z.Close()
-	inflated := &bounded{r: limit.Reader(c.Request.Context(), z), left: m.Inflated}
-	out, err := httpapi.ReadAll(inflated)
-	if inflated.left < 0 {
-		return nil, fleet.FieldError("body", "has more than %d bytes when unpacked", m.Inflated)
-	}
-	return out, err
 }
 
 // checkCheckin validates a decoded check-in. It treats null as absent: some encoders write
@@ -405,23 +407,6 @@ func notNull(raw json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return raw
-}
-
-// bounded returns an error beyond its limit. io.LimitReader would return io.EOF, as at the
-// end of a complete body.
-type bounded struct {
-	r    io.Reader
-	left int64
-}
-
-var errTooLong = errors.New("too long")
-
-func (l *bounded) Read(p []byte) (int, error) {
-	n, err := l.r.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return 0, errTooLong
-	}
-	return n, err
 }
 
 func (h *Handlers) acks(c *gin.Context) error {

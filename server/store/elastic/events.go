@@ -14,7 +14,7 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 	}
 	writes := make([]write, len(list))
 	for i, ev := range list {
-		p, err := pack("event", ev.Type, ev)
+		p, err := pack("event", ev.Type, ev.Bounded())
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func encodeEvents(list []fleet.Event) ([]string, error) {
 	docs := make([]string, len(list))
 	for i, ev := range list {
 		var err error
-		if docs[i], err = encode("event", ev.Type, ev); err != nil {
+		if docs[i], err = encode("event", ev.Type, ev.Bounded()); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,38 @@ func testEvents(t *testing.T, cfg Config) {
 		})
 		return list
 	}
+
+	t.Run("Append cuts long texts", func(t *testing.T) {
+		s := cfg.open(t)
+		long := strings.Repeat("é", 5_000)
+		a := agent("web")
+		must(t, s.Agents().Create(ctx, a))
+		list := []fleet.Event{event(0), event(1), event(2), event(3)}
+		list[1].Data = json.RawMessage(`{"message":"` + long + `","n":12345678901234567890}`)
+		list[2].Data = json.RawMessage(`{"a":"` + long + `","b":["` + long + `","` + strings.Repeat(`\u0001`, 5_000) + `"],"c":"kept"}`)
+		list[3].Data = json.RawMessage(`{"staged_versions":["1"` + strings.Repeat(`,"1.0.0"`, 1_000) + `]}`)
+		must(t, s.Events().Append(ctx, list))
+		value(s.Agents().Report(ctx, store.Report{
+			Results: []fleet.Result{{ActionID: "x", AgentID: a.ID, Error: long, Message: long, Timestamp: at(0)}}, Events: list[1:2],
+		}))(t)
+		for i, ev := range read(t, s, 0, 6) {
+			var got any
+			if i == 3 && ev.Data == nil { // readers read the agent
+				continue
+			}
+			if err := json.Unmarshal(ev.Data, &got); err != nil || len(ev.Data) > 3*fleet.MaxEventText {
+				t.Errorf("event %d has %d bytes: %.300s, %v", i, len(ev.Data), ev.Data, err)
+			}
+		}
+		var got struct {
+			Message string
+			N       json.Number
+		}
+		must(t, json.Unmarshal(read(t, s, 0, 6)[1].Data, &got))
+		if !strings.HasSuffix(got.Message, "é… (10000 bytes)") || len(got.Message) > fleet.MaxEventText || got.N != "12345678901234567890" {
+			t.Errorf("the event has %+v", got)
+		}
+	})
 
 	t.Run("After returns the appended events in order", func(t *testing.T) {
 		s := cfg.open(t)
