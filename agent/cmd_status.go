@@ -75,13 +75,16 @@ func explainNotRunning(err error, top string) error {
 	return err
 }
 
+// elapsed returns how long ago something was. The clock may have been set back since.
+func elapsed(since, now time.Time) string { return max(0, now.Sub(since)).Round(time.Second).String() }
+
 func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	type line struct{ name, state, message string }
 	lines := []line{{"agent", string(h.State), h.Message}}
 	f := h.Fleet
 	contact := "no contact yet"
 	if f.LastCheckin != nil {
-		contact = "last contact " + now.Sub(*f.LastCheckin).Round(time.Second).String() + " ago"
+		contact = "last contact " + elapsed(*f.LastCheckin, now) + " ago"
 	}
 	switch {
 	case f.URL == "":
@@ -117,7 +120,7 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	if h.Upgrade != nil {
 		lines = append(lines, line{"upgrade", h.Upgrade.State, upgradeText(*h.Upgrade)})
 	}
-	if _, err := fmt.Fprintf(w, "muster-agent %s, process %d, up %s\n", h.Identity, h.PID, now.Sub(h.StartedAt).Round(time.Second)); err != nil {
+	if _, err := fmt.Fprintf(w, "muster-agent %s, process %d, up %s\n", h.Identity, h.PID, elapsed(h.StartedAt, now)); err != nil {
 		return err
 	}
 	for i, l := range lines {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/terminal"
@@ -107,5 +108,15 @@ func TestCheckStartNamesFileAndLine(t *testing.T) {
 	}
 	if code, out := runCommandLine(t, probe.CheckStartCommand, "--top", top); code != probe.ExitSettings || !strings.Contains(out, "enrol this host again") {
 		t.Errorf("a damaged identity: exits with %d, says %q", code, out)
+	}
+}
+
+// A clock that was set back makes no negative durations.
+func TestElapsedIsNeverNegative(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	for since, want := range map[time.Duration]string{-time.Hour: "1h0m0s", 0: "0s", 2 * time.Hour: "0s"} {
+		if got := elapsed(now.Add(since), now); got != want {
+			t.Errorf("%s: %s, want %s", since, got, want)
+		}
 	}
 }

@@ -323,7 +323,7 @@ func transient(step string, err error) bool {
 		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
 		return false
 	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk),
-		errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC): // of an open file, which has no label
+		errors.Is(err, trust.ErrTransient), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC): // of an open file, which has no label
 		return true
 	}
 	var marked *transientError

@@ -42,6 +42,8 @@ var (
 	// ErrBadSignature is returned when the signature does not match the archive
 	// and its name.
 	ErrBadSignature = errors.New("signature does not match")
+	// ErrTransient is what an error is that a later try may not meet, without anybody's doing.
+	ErrTransient = errors.New("may be valid later")
 )
 
 // Verifier decides whether an archive may be installed. fileName is the name under

@@ -36,8 +36,9 @@ const (
 	leafLifetime = 365 * 24 * time.Hour
 	// renewBefore is how long before the expiry a running server issues a new leaf.
 	renewBefore = 30 * 24 * time.Hour
-	// backdate allows for hosts whose clocks are slow.
-	backdate = time.Hour
+	// backdate allows for hosts whose clocks are slow: by a time zone, or by what a clock without a battery
+	// is off until it is set. leafLifetime and backdate together are below 398 days.
+	backdate = 24 * time.Hour
 )
 
 // Authority issues the server's certificates. All keys are ECDSA P-256: a handshake
@@ -47,6 +48,8 @@ type Authority struct {
 	key   crypto.Signer
 	names []string
 	now   func() time.Time
+	disk  disk.Disk // nil: the server's certificate is not kept
+	dir   string
 
 	mu   sync.Mutex
 	leaf *tls.Certificate
@@ -93,7 +96,7 @@ func Open(d disk.Disk, dir string, names []string, now func() time.Time, registr
 	if registry == nil {
 		registry = alone{}
 	}
-	a := &Authority{names: names, now: now}
+	a := &Authority{names: names, now: now, disk: d, dir: dir}
 	err := a.load(d, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, a.first(d, dir, registry)
@@ -251,6 +254,9 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
+	if a.leaf == nil {
+		a.leaf = a.kept(now)
+	}
 	if a.leaf != nil && now.Before(a.leaf.Leaf.NotAfter.Add(-renewBefore)) {
 		return a.leaf, nil
 	}
@@ -279,7 +285,56 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 		return nil, err
 	}
 	a.leaf = &tls.Certificate{Certificate: [][]byte{der, a.ca.Raw}, PrivateKey: key, Leaf: leaf}
+	a.keep(key)
 	return a.leaf, nil
+}
+
+// leafName is the file of the server's own certificate and its key. A certificate that begins anew at
+// each start would cut off hosts whose clocks are slower than backdate.
+const leafName = "server.pem"
+
+// keep stores the certificate for the next start, which makes another one if that fails.
+func (a *Authority) keep(key *ecdsa.PrivateKey) {
+	if a.disk == nil {
+		return
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return
+	}
+	data := append(encode(a.leaf.Leaf.Raw), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
+	_ = disk.WriteFile(a.disk, opAuthority, filepath.Join(a.dir, leafName), data, 0o600)
+}
+
+// kept returns the certificate of an earlier start if it is of this CA, valid, and has the same names, or
+// else nil.
+func (a *Authority) kept(now time.Time) *tls.Certificate {
+	if a.disk == nil {
+		return nil
+	}
+	data, err := a.disk.ReadFile(opAuthority, filepath.Join(a.dir, leafName))
+	if err != nil {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return nil
+	}
+	names := slices.Clone(pair.Leaf.DNSNames)
+	for _, ip := range pair.Leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	same := len(names) == len(a.names) && !slices.ContainsFunc(a.names, func(n string) bool {
+		if ip := net.ParseIP(n); ip != nil {
+			n = ip.String()
+		}
+		return !slices.Contains(names, n)
+	})
+	if !same || pair.Leaf.CheckSignatureFrom(a.ca) != nil || now.Before(pair.Leaf.NotBefore) {
+		return nil
+	}
+	pair.Certificate = [][]byte{pair.Leaf.Raw, a.ca.Raw}
+	return &pair
 }
 
 func serial() *big.Int {

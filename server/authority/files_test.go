@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,6 +35,9 @@ func newOperator(t *testing.T) operator {
 // issue returns a new leaf of the CA with its chain, that is valid from a time on.
 func (o operator) issue(at time.Time) *tls.Certificate {
 	o.t.Helper()
+	if err := os.Remove(filepath.Join(o.ca, "server.pem")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		o.t.Fatal(err) // it would be kept
+	}
 	pair, err := open(o.t, o.ca, func() time.Time { return at }, "muster.example").TLS().GetCertificate(nil)
 	if err != nil {
 		o.t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
@@ -259,6 +260,9 @@ func TestAFreezeByAMirrorEndsAfterADay(t *testing.T) {
 	h.mustRefuse(next, tuf.ErrUnknownTarget)
 	repo.Now = repo.Now.Add(2 * time.Hour)
 	h.mustRefuse(name, tuf.ErrExpired, "timestamp", "the server signs a new one")
+	if err := h.installs(name); !errors.Is(err, trust.ErrTransient) {
+		t.Errorf("%v is final, and the server signs the next timestamp by itself", err)
+	}
 	repo.Restore(fixed)
 	h.mustInstall(next)
 }
@@ -276,7 +280,7 @@ func TestAFreezeByAStolenServerEndsWhenTargetsExpire(t *testing.T) {
 	resign()
 	h.mustRefuse(name, tuf.ErrExpired, "targets version 2", "at least 2 of ted (", "tom (")
 	var expired *tuf.ExpiredError
-	if err := h.installs(name); !errors.As(err, &expired) || expired.Role != tuf.RoleTargets || expired.Version != 2 {
+	if err := h.installs(name); errors.Is(err, trust.ErrTransient) || !errors.As(err, &expired) || expired.Role != tuf.RoleTargets || expired.Version != 2 {
 		t.Errorf("got %+v", expired)
 	}
 	// The agent recovers once people sign.

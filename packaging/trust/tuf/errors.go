@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust"
 )
 
 // Errors for errors.Is. Every error's text says what to do next.
@@ -57,7 +59,11 @@ func (e *ExpiredError) remedy() string {
 	return "the server signs a new one, which it does every few hours: check that it runs, that nothing in between answers from a cache, and both clocks"
 }
 
-func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
+// Is: a file of the server's own roles expires within hours, as while the server was away or a clock is
+// wrong, and the server signs the next one by itself.
+func (e *ExpiredError) Is(target error) bool {
+	return target == ErrExpired || target == trust.ErrTransient && !e.Role.Offline()
+}
 
 // ThresholdError names the signatures that are missing.
 type ThresholdError struct{ Progress }

@@ -424,7 +424,7 @@ func (c *assessment) unwell() (sick, unsure string) {
 	case a.PolicyRev == 0: // its status is "updating", whatever it says of itself
 		return "", "has not received its policy yet"
 	case a.Last.Status == "starting":
-		return "", fmt.Sprintf("still starting after %s", c.now.Sub(*c.ReachedAt).Round(time.Second))
+		return "", fmt.Sprintf("still starting after %s", max(0, c.now.Sub(*c.ReachedAt)).Round(time.Second))
 	case w != nil && w.Stage == agentapi.BeaconRollingBack:
 		return "", "its watcher is restoring the previous version"
 	case w != nil && !w.Stage.Ended() && !w.Fresh(c.now) && d != nil:
@@ -447,7 +447,7 @@ func (c *assessment) componentUnwell() (sick, unsure string) {
 	case !c.agent.LastActivity().After(*c.ReachedAt):
 		return "", "the agent has not checked in again since it runs " + c.To
 	case !strings.EqualFold(status, "healthy") && !strings.EqualFold(status, "degraded"):
-		return "", fmt.Sprintf("component %s is %s after %s", s.Component, cmp.Or(strings.ToLower(status), "in an unknown state"), c.now.Sub(*c.ReachedAt).Round(time.Second))
+		return "", fmt.Sprintf("component %s is %s after %s", s.Component, cmp.Or(strings.ToLower(status), "in an unknown state"), max(0, c.now.Sub(*c.ReachedAt)).Round(time.Second))
 	}
 	return "", ""
 }

@@ -64,7 +64,8 @@ func Number(f float64) string {
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // short is Span of a duration in whole seconds.
-func short(d time.Duration) string { return Span(fleet.Duration(d.Round(time.Second))) }
+// short never returns a negative duration: the clocks of servers differ.
+func short(d time.Duration) string { return Span(fleet.Duration(max(0, d).Round(time.Second))) }
 
 // Span formats a duration without zeros at its end: 10m, 168h.
 func Span(d fleet.Duration) string {
