@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -98,9 +99,43 @@ func (w *world) killedDuringOrder(version string) string {
 	}
 }
 
+// killedDuringCancel cancels an action as a client that gives up, and kills the server once it has
+// begun to carry that out.
+func (w *world) killedDuringCancel(id, version string) {
+	w.t.Helper()
+	ctx, giveUp := context.WithTimeout(w.t.Context(), waitLimit)
+	defer giveUp()
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := w.server.Do(ctx, http.MethodPost, "/api/fleet/agents/actions/"+id+"/cancel", nil)
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	for ctx.Err() == nil {
+		if st, err := w.status(version); err == nil && st.Outcome == adminapi.CANCELLED {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	giveUp()
+	check(w.t, w.server.Kill())
+	if err := <-answered; err == nil {
+		w.t.Log("the cancellation was done before the server was killed")
+	}
+	check(w.t, w.server.Start(w.t.Context()))
+}
+
+// waiting returns how many agents have not begun an upgrade that is ordered for them.
+func (w *world) waiting() (int, error) {
+	list, err := harness.Get[adminapi.AgentList](w.t.Context(), w.server, "/api/fleet/agents?perPage=1&showInactive=true&kuery="+url.QueryEscape("progress: (sent or waiting_for_host)"))
+	return list.Total, err
+}
+
 // An upgrade of all is ordered by a client that gives up, and the server is killed while it carries
 // the order out. The next one completes it, though nobody asks again: every agent has its part once,
-// a host runs the version, and the audit trail says what was done.
+// a host runs the version, and the audit trail says what was done. The same goes for its cancellation.
 func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web")
 	ctx, web := t.Context(), w.hosts[0]
@@ -165,6 +200,18 @@ func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 		if err == nil && (len(said) != 2 || !strings.Contains(said[1], fmt.Sprintf("ordered the upgrade to %s of %d agents", version, all)) ||
 			!strings.Contains(said[0], fmt.Sprintf("is carried out: the upgrade to %s of %d of %d agents", version, all, all))) {
 			err = fmt.Errorf("it says %q", said)
+		}
+		return err
+	})
+
+	if n, err := w.waiting(); err != nil || n < silentAgents {
+		t.Fatalf("%d agents wait, %v", n, err)
+	}
+	w.killedDuringCancel(id, version)
+	eventually(t, "no agent waits for what was cancelled", func() error {
+		n, err := w.waiting()
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d do", n)
 		}
 		return err
 	})
