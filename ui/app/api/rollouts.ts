@@ -1,4 +1,5 @@
 /** Changes of rollouts. Reading them is in queries.ts. */
+import type { Adjustment } from "~/util/adjustment";
 import { ApiError, call } from "./client";
 import type { Drift, Plan, Rollout } from "./types";
 
@@ -66,6 +67,10 @@ export async function command(r: Rollout, name: string, { why, takeOver, agents 
       throw new Error(`This page does not know the command ${name}.`);
   }
 }
+
+/** Gives the rollout these parts of a plan, each as a whole. */
+export const adjust = async (id: string, parts: Adjustment, why: string): Promise<Rollout> =>
+  (await call("post", "/api/v1/rollouts/{rolloutId}/adjust", { ...at(id), body: { ...parts, why: why || undefined } })).item;
 
 /** The most targets that one call names. */
 const MOST_NAMED = 1_000;

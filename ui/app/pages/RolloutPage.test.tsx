@@ -55,8 +55,29 @@ test("approving after failed canaries shows the warning and needs a reason", asy
   expect(page.sent[0]).toEqual({ path: "/api/v1/rollouts/r1/approve", body: { why: "the canary had no disk" } });
 });
 
-test("a rollout is cancelled at once from its menu, and an adjustment is not offered", async () => {
-  answer({ commands: [{ name: "cancel_now", allowed: true, danger: true, warning: "It waits for the health of no host any more." }, { name: "adjust", allowed: true }] });
+test("a rollout gets other limits, and what was not changed stays as it is", async () => {
+  const plan = { ...rollout().plan, limits: { max_parallel: 500, per: [{ label: "rack", max: 2 }] }, failure: { count: 3 }, health: { wait: "10m0s" } };
+  answer({ plan, commands: [{ name: "adjust", allowed: true }] });
+  page.answers["/api/v1/rollouts/r1/adjust"] = { item: rollout() };
+  await page.open("/rollouts/r1", "Needs approval");
+  await click(button("More"));
+  await until(() => !!document.querySelector("[role=menuitem]"), "the menu");
+  await click(document.querySelector<HTMLElement>("[role=menuitem]")!);
+  await until(() => document.body.textContent!.includes("Adjust the limits of “Spring”?"), "the form");
+  const dialog = document.querySelector("[role=dialog]")!;
+  const field = (label: string) => [...dialog.querySelectorAll("label")].find((l) => l.textContent === label)!.parentElement!.querySelector("input")!;
+  expect(button("Adjust limits", dialog).getAttribute("aria-disabled")).toBe("true");
+  await type(field("At one time, at most"), "many");
+  expect(dialog.textContent).toContain("want a whole number");
+  await type(field("At one time, at most"), "10");
+  await type(field("Wait between batches"), "5m");
+  await click(button("Adjust limits", dialog));
+  await until(() => page.sent.length === 1, "the order");
+  expect(page.sent[0]).toEqual({ path: "/api/v1/rollouts/r1/adjust", body: { limits: { max_parallel: 10, per: [{ label: "rack", max: 2 }] }, pace: { soak: "5m" } } });
+});
+
+test("a rollout is cancelled at once from its menu", async () => {
+  answer({ commands: [{ name: "cancel_now", allowed: true, danger: true, warning: "It waits for the health of no host any more." }] });
   page.answers["/api/v1/rollouts/r1/cancel"] = { item: rollout() };
   await page.open("/rollouts/r1", "Needs approval");
   await click(button("More"));

@@ -6,7 +6,7 @@ import { plural } from "./words";
 /** In buttons and menus. A command without words is not shown: single hosts are retried in the table of hosts. */
 export const commandLabel: Record<string, string> = {
   approve: "Approve…", resume: "Resume…", pause: "Pause…", pause_now: "Pause at once…", retry: "Retry failed hosts…", skip: "Skip failed hosts…",
-  promote: "Promote…", force: "Force…", rollback_failed: "Roll back failed hosts…", rollback_all: "Roll back all hosts…", cancel: "Cancel rollout…",
+  adjust: "Adjust limits…", promote: "Promote…", force: "Force…", rollback_failed: "Roll back failed hosts…", rollback_all: "Roll back all hosts…", cancel: "Cancel rollout…",
   cancel_now: "Cancel at once…", delete: "Delete draft…",
 };
 
@@ -54,6 +54,8 @@ export function commandText(command: string, r: Rollout): CommandText {
       return { title: `Promote ${name} to ${ahead}?`, confirm: `Promote to ${ahead}`, text: "The batches that are left begin as soon as the limits allow.", done: `${name} is promoted`, typed: `promote to ${ahead}` };
     case "force":
       return { title: `Force ${name} on ${ahead}?`, confirm: `Force ${ahead}`, text: "It continues, whatever fails.", done: `${name} continues and ignores failures`, typed: `force ${ahead}` };
+    case "adjust":
+      return { title: `Adjust the limits of ${name}?`, confirm: "Adjust limits", text: "It takes effect at once, also for hosts under way. A rollout that is paused stays paused.", done: `The limits of ${name} are adjusted` };
     case "cancel":
       return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `${capital(ahead)} ${aheadOf(r) === 1 ? "keeps its" : "keep their"} version. ${inFlightWords(r)}`, done: `${name} is being cancelled` };
     case "cancel_now":

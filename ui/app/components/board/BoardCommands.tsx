@@ -2,6 +2,7 @@ import { useState } from "react";
 import type { Rollout } from "~/api/types";
 import { boardCommands, commandLabel } from "~/util/commandText";
 import { CommandBar } from "../base/CommandBar";
+import { AdjustDialog } from "./AdjustDialog";
 import { CommandDialog } from "./CommandDialog";
 
 /** The commands of a rollout as the server offers them, each with its dialog. */
@@ -12,7 +13,7 @@ export function BoardCommands({ rollout: r, failed }: { rollout: Rollout; failed
   return (
     <>
       <CommandBar commands={commands} words={commandLabel} shown={["approve", "resume"]} onCommand={(c) => setName(c.name)} />
-      {asked ? <CommandDialog key={asked.name} rollout={r} asked={asked} failed={failed} onClose={() => setName(null)} /> : null}
+      {asked?.name === "adjust" ? <AdjustDialog rollout={r} asked={asked} onClose={() => setName(null)} /> : asked ? <CommandDialog key={asked.name} rollout={r} asked={asked} failed={failed} onClose={() => setName(null)} /> : null}
     </>
   );
 }
