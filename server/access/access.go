@@ -31,12 +31,12 @@ type Service struct {
 	mu sync.Mutex
 	// seen has the keys that have authenticated on this server, and when that was last
 	// written.
-	seen map[string]time.Time
+	seen map[string]seenKey
 }
 
 // New returns a Service. A process that opens no sessions passes the zero SessionKey.
 func New(s store.Store, sessions SessionKey, events *event.Stream, now clock.Clock) *Service {
-	return &Service{Store: s, Events: events, Now: now, sessions: sessions, seen: map[string]time.Time{}}
+	return &Service{Store: s, Events: events, Now: now, sessions: sessions, seen: map[string]seenKey{}}
 }
 
 // Problem returns why nobody can log in to this server, empty if they can.
@@ -82,11 +82,16 @@ func errKey(format string, args ...any) error {
 // ids of each other's keys.
 func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential, remote string) (fleet.AdminKey, error) {
 	source := sourceOf(remote)
-	if s.hasSeen(cred.ID) {
+	hash, seen := s.hasSeen(cred.ID)
+	if seen {
 		source += " " + cred.ID
 	}
-	if err := s.attempts.allow(source, s.Now.UTC()); err != nil {
-		return fleet.AdminKey{}, err
+	// Whoever knows the id of a key sends wrong secrets for it from the address of its owner, whom
+	// they must not lock out.
+	if !seen || !cred.Matches(hash) {
+		if err := s.attempts.allow(source, s.Now.UTC()); err != nil {
+			return fleet.AdminKey{}, err
+		}
 	}
 	k, err := s.key(ctx, cred.ID)
 	if err == nil && !cred.Matches(k.Hash) {

@@ -214,12 +214,18 @@ func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey)
 	}
 }
 
-// hasSeen reports whether a key has authenticated on this server.
-func (s *Service) hasSeen(id string) bool {
+// seenKey is a key that has authenticated on this server.
+type seenKey struct {
+	recorded time.Time // when its use was last written
+	hash     string
+}
+
+// hasSeen reports whether a key has authenticated on this server, and the hash that it had.
+func (s *Service) hasSeen(id string) (hash string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.seen[id]
-	return ok
+	k, ok := s.seen[id]
+	return k.hash, ok
 }
 
 // used records that k is in use. A conflict means that somebody has changed the key, and
@@ -227,9 +233,9 @@ func (s *Service) hasSeen(id string) bool {
 func (s *Service) used(ctx context.Context, k fleet.AdminKey) {
 	now := s.Now.UTC()
 	s.mu.Lock()
-	recent := now.Sub(s.seen[k.ID]) < usedEvery
+	recent := now.Sub(s.seen[k.ID].recorded) < usedEvery
 	if !recent {
-		s.seen[k.ID] = now
+		s.seen[k.ID] = seenKey{now, k.Hash}
 	}
 	s.mu.Unlock()
 	if recent || k.LastUsedAt != nil && now.Sub(*k.LastUsedAt) < usedEvery {

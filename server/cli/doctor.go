@@ -31,8 +31,11 @@ printed.
 
 It reads ` + packagedConfig + ` if there is one and --config names no other file.
 
+As root, run the program of the system's package, as the example does: which version the
+command muster is, the account of the server may change, and root must not run that.
+
 The exit status is 1 if there is a problem. Nothing is changed.`,
-		Example: `  sudo muster doctor
+		Example: `  sudo /usr/libexec/muster/muster doctor
   muster doctor --data ./fleet -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -21,9 +21,10 @@ import (
 )
 
 var (
-	invalidNamespace   = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
-	inputsOverride     = regexp.MustCompile(`^inputs(\.|$)`)
-	componentsOverride = regexp.MustCompile(`^components(\.|$)`)
+	invalidNamespace = regexp.MustCompile(`[*\\/?"<>|\s,#:-]`)
+	// Decoders of JSON match the names of fields in any case.
+	inputsOverride     = regexp.MustCompile(`(?i)^inputs(\.|$)`)
+	componentsOverride = regexp.MustCompile(`(?i)^components(\.|$)`)
 )
 
 // checkPolicy returns what is wrong with a policy. Its errors name the field of the request, and

@@ -42,7 +42,7 @@ func TestAReaderOfTheStoreCannotForgeASession(t *testing.T) {
 		for _, body := range []string{admins[0].ID + "." + end, fmt.Sprint(admins[0].ID, ".", admins[0].Generation, ".", end)} {
 			mac := hmac.New(sha256.New, secret)
 			mac.Write([]byte(body))
-			cookie := "muster_session=" + body + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+			cookie := "__Host-muster_session=" + body + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 			got, err := s.Do(t.Context(), apptest.Request{Method: http.MethodGet, URL: s.AdminURL + "/api/v1/session", Header: apptest.Headers("Cookie", cookie)})
 			if err != nil || got.Status != http.StatusUnauthorized {
 				t.Errorf("a session signed with %s: %d %s, %v", name, got.Status, got.Body, err)

@@ -291,7 +291,9 @@ func (h *Handlers) apiVersion(c *gin.Context) {
 var ginParameter = regexp.MustCompile(`:(\w+)`)
 
 const (
-	sessionCookie = "muster_session"
+	// The prefix has browsers accept the cookie from this host only, and not from one beside it
+	// in the same domain, which could log somebody in as another.
+	sessionCookie = "__Host-muster_session"
 	actorKey      = "actor"
 	adminKeyKey   = "admin-key"
 	expiresKey    = "expires"
@@ -447,6 +449,11 @@ func decodeOptional(c *gin.Context, v any) error {
 const maxLogIn = 4 << 10
 
 func (h *Handlers) logIn(c *gin.Context) error {
+	// There is no session yet that would need the header of checkXSRF: a page of another origin
+	// must not log its visitors in with its own key.
+	if err := http.NewCrossOriginProtection().Check(c.Request); err != nil {
+		return fleet.Errorf(fleet.Forbidden, "the page that asks is not of this server: %w", err)
+	}
 	return h.stranger(c, maxLogIn, func() error {
 		return h.Limits.AsStranger(c.Request.Context(), c.Request.RemoteAddr, limit.Admin, func() error { return h.openSession(c) })
 	})

@@ -172,6 +172,9 @@ func TestRefusedComponentOfPolicyIsNamed(t *testing.T) {
 		refused(t, body, s.Admin("PUT", "/api/fleet/agent_policies/default", body), 400, says)
 	}
 	refused(t, "too many", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","components":[`+strings.Repeat(web+",", 50)+web+`]}`), 400, "[request body.components]: are 51, want at most 50")
+	for _, name := range []string{"Components", "COMPONENTS", "componentſ", "Components.0"} {
+		refused(t, name, s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","overrides":{"`+name+`":[]}}`), 400, "[request body.overrides]: has components")
+	}
 	refused(t, "in overrides", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","overrides":{"components":[]}}`), 400, "[request body.overrides]: has components")
 }
 

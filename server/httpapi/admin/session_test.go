@@ -45,13 +45,24 @@ func TestSessionCookie(t *testing.T) {
 	refused(t, "half a key", do("POST", "/api/v1/session", adminapi.LogInRequest{ApiKey: "abc"}), 401, "copy it whole")
 	refused(t, "no key", do("POST", "/api/v1/session", adminapi.LogInRequest{}), 401, "copy it whole")
 
+	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}} {
+		got := do("POST", "/api/v1/session", adminapi.LogInRequest{ApiKey: s.AdminKey}, from...)
+		refused(t, "a page elsewhere", got, 403, "not of this server")
+		if got.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%v gets a cookie", from)
+		}
+	}
+	if got := do("POST", "/api/v1/session", adminapi.LogInRequest{ApiKey: s.AdminKey}, "Sec-Fetch-Site", "same-origin"); got.Status != 200 {
+		t.Errorf("the server's own page: %d %s", got.Status, got.Body)
+	}
+
 	in := do("POST", "/api/v1/session", adminapi.LogInRequest{ApiKey: s.AdminKey})
 	session := apptest.Decode[adminapi.Session](t, in)
 	c, err := http.ParseSetCookie(in.Header.Get("Set-Cookie"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.MaxAge != int(access.SessionLifetime.Seconds()) || c.Domain != "" {
+	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || !strings.HasPrefix(c.Name, "__Host-") || c.MaxAge != int(access.SessionLifetime.Seconds()) || c.Domain != "" {
 		t.Errorf("the cookie is %s", c)
 	}
 	if strings.Contains(c.Value, s.AdminKey) || session.Name != "first key" {
