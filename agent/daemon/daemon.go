@@ -156,6 +156,8 @@ type daemon struct {
 	settings settingsCheck
 	// unwritable is why this host cannot write to its disk, or nil; see checkDisk.
 	unwritable error
+	// clock is the time of the last check-in; see checkClock.
+	clock time.Time
 
 	// stages has the stage that was accepted and does not run yet.
 	stages chan upgrade.Request

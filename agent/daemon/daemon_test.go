@@ -625,6 +625,8 @@ type fullDisk struct {
 
 func (d *fullDisk) set(full bool) { d.full.Store(full) }
 
+func (d *fullDisk) CheckWritable(op, path string) error { return disk.WriteCheck(d, op, path) }
+
 func (d *fullDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
 	if d.full.Load() && flag&os.O_CREATE != 0 {
 		return nil, &disk.Error{Op: op, Err: &os.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}}

@@ -175,6 +175,30 @@ func (d *daemon) checkDisk() {
 	}
 }
 
+// maxJump is by how much the clock may differ from this process's own count between two check-ins before
+// the times that it reports are computed anew: clocks are corrected by seconds.
+const maxJump = time.Minute
+
+// checkClock makes the windows of the versions be reported anew if the clock was set, since until when
+// they are kept is said by the clock.
+func (d *daemon) checkClock(now time.Time) {
+	d.mu.Lock()
+	last := d.clock
+	d.clock = now
+	d.mu.Unlock()
+	if last.IsZero() {
+		return
+	}
+	if jump := now.Round(0).Sub(last.Round(0)) - now.Sub(last); jump.Abs() < maxJump {
+		return
+	}
+	d.log.Warn("the clock of this host was set")
+	select {
+	case d.recheck <- struct{}{}:
+	default: // it is pending
+	}
+}
+
 // rank orders states from good to bad.
 func rank(s probe.State) int {
 	switch s {
@@ -204,6 +228,7 @@ func worst(state probe.State, message string, components []probe.Component) (pro
 func (d *daemon) report() agentapi.CheckinRequest {
 	d.checkSettings()
 	d.checkDisk()
+	d.checkClock(time.Now())
 	h, components := d.health(), d.workloads.Reports()
 	r := agentapi.CheckinRequest{
 		Status:         wireStatus(h.State),

@@ -96,8 +96,8 @@ func TestServerRollsBackOnlyWithinTheWindowAndAboveTheFloor(t *testing.T) {
 		want  string
 	}{
 		{"in the window", "0.9.0", time.Hour, false, ""},
-		{"after the window", "", 8 * 24 * time.Hour, false, "its window ended at"},
-		{"after the window, on the host", "", 8 * 24 * time.Hour, true, "its window ended at"},
+		{"after the window", "", 8 * 24 * time.Hour, false, "its window of 168h0m0s is over"},
+		{"after the window, on the host", "", 8 * 24 * time.Hour, true, "its window of 168h0m0s is over"},
 		{"below the floor", "0.9.1", time.Hour, false, "below 0.9.1, the lowest version its publishers still allow"},
 		{"below the floor, on the host", "0.9.1", time.Hour, true, ""},
 	} {

@@ -63,7 +63,51 @@ func (e *Executor) validUntil(v handoff.Version) time.Time {
 	if v.Staged() {
 		return time.Time{}
 	}
-	return v.ReplacedAt.Add(time.Duration(e.Keep.Window))
+	now := time.Now()
+	return now.Add(e.left(v, now)).Round(time.Minute) // the same at each check
+}
+
+// left returns how much of its window is left for a version that ran.
+func (e *Executor) left(v handoff.Version, now time.Time) time.Duration {
+	left := v.Left(time.Duration(e.Keep.Window), now)
+	if elapsed := e.elapsed(v, now); elapsed != nil {
+		left -= *elapsed
+	}
+	return left
+}
+
+// elapsed returns the time since this process has counted the version, which a clock that is set does not
+// change; nil if it has not counted it.
+func (e *Executor) elapsed(v handoff.Version, now time.Time) *time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at, ok := e.counted[v.Home]
+	if !ok {
+		return nil
+	}
+	d := now.Sub(at)
+	return &d
+}
+
+// count adds to the records of the versions that ran how long they have been kept since the last count.
+func (e *Executor) count(list []handoff.Version, now time.Time) ([]handoff.Version, error) {
+	counted := slices.Clone(list)
+	for i, v := range counted {
+		counted[i] = v.Count(now, e.elapsed(v, now))
+	}
+	if slices.Equal(counted, list) {
+		return list, nil
+	}
+	if err := handoff.WriteVersions(e.Disk, e.Top, counted); err != nil {
+		return list, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counted = map[string]time.Time{}
+	for _, v := range counted {
+		e.counted[v.Home] = now
+	}
+	return counted, nil
 }
 
 // ready returns the package in the version's home, or an error if it cannot be started.
@@ -110,10 +154,13 @@ func (e *Executor) DropSurplus(now time.Time) error {
 		return nil
 	}
 	defer e.changing.Unlock()
-	list := e.versions()
-	surplus := handoff.Surplus(list, e.Keep, now)
-	if e.marker() != nil || len(surplus) == 0 {
+	if e.marker() != nil {
 		return nil
+	}
+	list, err := e.count(e.versions(), now)
+	surplus := handoff.Surplus(list, e.Keep, now)
+	if err != nil || len(surplus) == 0 {
+		return err
 	}
 	return e.remove(list, surplus)
 }
@@ -217,9 +264,9 @@ func (e *Executor) Find(version string) (handoff.Version, error) {
 
 // checkKept refuses a version whose window is over, or that the server may not order.
 func (w *work) checkKept(ctx context.Context, v handoff.Version) error {
-	if until := w.validUntil(v); time.Now().After(until) {
-		return fmt.Errorf("version %s can no longer be rolled back to: its window ended at %s; upgrade to the version you want instead",
-			v.FullVersion(), until.UTC().Format(time.RFC3339))
+	if now := time.Now(); w.left(v, now) < 0 {
+		return fmt.Errorf("version %s can no longer be rolled back to: its window of %s is over; upgrade to the version you want instead",
+			v.FullVersion(), w.Keep.Window)
 	}
 	if w.j.Request.Local {
 		return nil

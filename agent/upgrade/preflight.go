@@ -224,7 +224,7 @@ func (w *work) checkDowngrade(allowed bool) error {
 		return err
 	}
 	for _, v := range slices.Backward(w.versions()) {
-		if !v.Staged() && v.FullVersion() == r.Version && time.Now().Before(w.validUntil(v)) {
+		if !v.Staged() && v.FullVersion() == r.Version && w.left(v, time.Now()) > 0 {
 			w.only = &v.Identity // and no other build of that version
 			return nil
 		}

@@ -127,6 +127,7 @@ type Executor struct {
 	cancel   context.CancelCauseFunc
 	early    earlyCancel
 	ended    string                  // id of the last request that ran
+	counted  map[string]time.Time    // when this process counted the versions, by home; see Executor.count
 	endStage context.CancelCauseFunc // of the running stage, or nil
 }
 

@@ -13,8 +13,23 @@ const writeCheckBytes = 16 << 10
 
 // CheckWritable returns an error unless a file can be written at path: the file system may be full,
 // have no inodes left, or be mounted read-only. It removes the file again. It does not sync it, so that
-// on most file systems the medium sees nothing of it.
+// on most file systems the medium sees nothing of it. A simulated disk, on which every change is a place
+// for a fault, is not checked unless it has the method.
 func CheckWritable(d Disk, op, path string) error {
+	c, ok := d.(interface {
+		CheckWritable(op, path string) error
+	})
+	if !ok {
+		return nil
+	}
+	return c.CheckWritable(op, path)
+}
+
+// CheckWritable is for the function of that name.
+func (OS) CheckWritable(op, path string) error { return WriteCheck(OS{}, op, path) }
+
+// WriteCheck makes the check of [CheckWritable] with the calls of d.
+func WriteCheck(d Disk, op, path string) error {
 	if err := d.Remove(op, path); err != nil {
 		return err
 	}

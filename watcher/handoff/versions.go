@@ -25,6 +25,46 @@ type Version struct {
 	// zero.
 	StagedAt   time.Time `json:"staged_at,omitzero"`
 	ReplacedAt time.Time `json:"replaced_at,omitzero"`
+	// Kept is how long the version has been kept since it was replaced, as the agent has counted it,
+	// and CountedAt when the agent counted last. CountedAt is zero for a version that was not counted
+	// yet, and for components.
+	Kept      Duration  `json:"kept,omitzero"`
+	CountedAt time.Time `json:"counted_at,omitzero"`
+}
+
+// maxUncounted bounds the time between two processes of the agent that counts for Kept. A longer one may
+// be a clock that was set, so it counts as nothing, and the version stays longer.
+const maxUncounted = 2 * time.Hour
+
+// Count returns the version with the time since it was counted last. elapsed is that time by this
+// process's own count; nil if this process has not counted the version, so that only the clock tells.
+func (v Version) Count(now time.Time, elapsed *time.Duration) Version {
+	if v.Staged() {
+		return v
+	}
+	last := v.CountedAt
+	if last.IsZero() {
+		last = v.ReplacedAt
+	}
+	by := now.Round(0).Sub(last)
+	if by > maxUncounted {
+		by = 0
+	}
+	if elapsed != nil {
+		by = *elapsed
+	}
+	v.Kept += Duration(max(0, by))
+	v.CountedAt = now.Round(0).UTC()
+	return v
+}
+
+// Left returns how much of a window is left for a version that ran. By the clock alone a version that
+// was replaced while it was wrong would be removed as soon as it is set.
+func (v Version) Left(window time.Duration, now time.Time) time.Duration {
+	if v.CountedAt.IsZero() {
+		return v.ReplacedAt.Add(window).Sub(now)
+	}
+	return window - time.Duration(v.Kept)
 }
 
 // Staged reports whether the version has not run since it was unpacked.
@@ -144,7 +184,7 @@ func Surplus(list []Version, l Limits, now time.Time) []Version {
 		return n
 	}
 	older := func(v Version) bool { return !v.Staged() && v.Home != last }
-	for remove(func(v Version) bool { return !v.Staged() && now.After(v.ReplacedAt.Add(time.Duration(l.Window))) }) {
+	for remove(func(v Version) bool { return !v.Staged() && v.Left(time.Duration(l.Window), now) < 0 }) {
 	}
 	for count(true) > l.Staged && remove(Version.Staged) {
 	}

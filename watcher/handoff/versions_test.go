@@ -227,3 +227,50 @@ func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
 		t.Errorf("read %+v, want %+v", list, b)
 	}
 }
+
+// Whatever the clock says, a version that was counted once stays for its window less what may be counted
+// wrongly at each start of the agent, and goes once the agent has run for the window.
+func TestWindowIsNotThatOfTheClock(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const window = 100 * time.Hour
+		limits := Limits{Previous: 1, Window: Duration(window)}
+		clock := noon
+		v := ran("a", 1, 0)
+		var passed, ran, slack time.Duration // of real time, of the agent's, and of what may be wrong
+		counted := false                     // by this process
+		for range rapid.IntRange(1, 60).Draw(rt, "counts") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what happens") {
+			case 0: // the clock is set
+				clock = clock.Add(time.Duration(rapid.Int64Range(-1e6, 1e6).Draw(rt, "jump")) * time.Minute)
+			case 1: // the agent is started again, at once or after a while
+				off := time.Duration(rapid.IntRange(0, 300).Draw(rt, "off")) * time.Minute
+				clock, passed, counted, slack = clock.Add(off), passed+off, false, slack+maxUncounted
+			}
+			d := time.Duration(rapid.IntRange(0, 120).Draw(rt, "runs")) * time.Minute
+			clock, passed = clock.Add(d), passed+d
+			var elapsed *time.Duration
+			if counted {
+				elapsed = &d
+				ran += d
+			}
+			first := v.CountedAt.IsZero()
+			v = v.Count(clock, elapsed)
+			if first {
+				slack += maxUncounted
+			}
+			counted = true
+			gone := len(Surplus([]Version{v}, limits, clock)) > 0
+			switch {
+			case gone && passed+slack < window:
+				rt.Fatalf("gone after %s of %s", passed, window)
+			case !gone && ran > window:
+				rt.Fatalf("there after %s of %s", ran, window)
+			case gone:
+				return
+			}
+			if left := v.Left(window, clock); left < 0 || left > window {
+				rt.Fatalf("%s are left of %s", left, window)
+			}
+		}
+	})
+}
