@@ -156,6 +156,9 @@ type daemon struct {
 	settings settingsCheck
 	// unwritable is why this host cannot write to its disk, or nil; see checkDisk.
 	unwritable error
+	// badSources are the sources of packages that have failed since the last upgrade began, with the
+	// reason; see sourceFailed.
+	badSources map[string]string
 	// clock is the time of the last check-in; see checkClock.
 	clock time.Time
 
@@ -274,7 +277,7 @@ func (d *daemon) buildGateway() {
 
 func (d *daemon) buildExecutor() {
 	fetcher := &download.Fetcher{
-		Disk: d.Disk, RateLimit: d.Config.Upgrade.Download.RateLimit, Rand: d.Rand,
+		Disk: d.Disk, RateLimit: d.Config.Upgrade.Download.RateLimit, Rand: d.Rand, Failed: d.sourceFailed,
 		Source: download.Source{
 			Other: d.Other, UserAgent: "Muster Agent v" + d.Running.FullVersion(), AllowHTTP: d.Config.Upgrade.Download.AllowHTTP,
 		},

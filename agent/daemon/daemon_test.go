@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -60,6 +62,7 @@ type machine struct {
 	execErr    error
 	retry      []time.Duration // nil for the default
 	disk       disk.Disk
+	sources    []string // upgrade.download.sources
 
 	namedVersion string // server.user_agent_version
 
@@ -161,6 +164,7 @@ func (m *machine) options() Options {
 	}
 	cfg := config.Default()
 	cfg.Server.UserAgentVersion = m.namedVersion
+	cfg.Upgrade.Download.Sources = append(cfg.Upgrade.Download.Sources, m.sources...)
 	if m.retry != nil {
 		cfg.Upgrade.Retry = m.retry
 	}
@@ -632,4 +636,35 @@ func (d *fullDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.F
 		return nil, &disk.Error{Op: op, Err: &os.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}}
 	}
 	return d.OS.OpenFile(op, path, flag, perm)
+}
+
+// A mirror that fails is named in the check-in while the package comes from the server.
+func TestMirrorThatFailsIsNamed(t *testing.T) {
+	m := newMachine(t)
+	name := manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")
+	m.publish("1.1.0")
+	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) != name {
+			http.NotFound(w, r)
+			return
+		}
+		http.Error(w, "the proxy is out of order", http.StatusForbidden)
+	}))
+	t.Cleanup(mirror.Close)
+	m.sources = []string{mirror.URL + "/packages"}
+	hold := make(chan struct{})
+	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, name) {
+			<-hold // until the check-in was seen
+		}
+		return false
+	}
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("the mirror is named", func(last fakeserver.Checkin) bool {
+		return state(last) == agentapi.UpgradeDownloading && strings.Contains(last.UpgradeDetails.Metadata.RetryErrorMsg, mirror.URL) &&
+			strings.Contains(last.UpgradeDetails.Metadata.RetryErrorMsg, "403")
+	})
+	close(hold)
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeWatching })
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,12 @@ const opReport = "report"
 // setUpgrade sets the reported state of the upgrade.
 func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
 	d.mu.Lock()
+	switch {
+	case u.State == agentapi.UpgradeRequested:
+		d.badSources = nil
+	case u.State == agentapi.UpgradeDownloading && u.Metadata.RetryErrorMsg == "":
+		u.Metadata.RetryErrorMsg = badSources(d.badSources)
+	}
 	d.upgrade = &u
 	d.mu.Unlock()
 	if progress {
@@ -37,6 +44,42 @@ func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
 	}
 	log.Info("upgrade")
 	d.changes.Urgent()
+}
+
+// sourceFailed logs and reports that a source of packages has failed, although the package may come from
+// the next one: a site whose mirror is broken would load over its WAN, and nobody would know.
+func (d *daemon) sourceFailed(source string, err error) {
+	d.mu.Lock()
+	known := d.badSources[source] == err.Error()
+	if !known && len(d.badSources) < maxBadSources {
+		if d.badSources == nil {
+			d.badSources = map[string]string{}
+		}
+		d.badSources[source] = err.Error()
+	}
+	d.mu.Unlock()
+	if !known {
+		d.log.Warn("a source of packages has failed, and the next one is asked", "source", source, "error", err)
+	}
+}
+
+// maxBadSources bounds the sources that are named: those of an order, a policy and a configuration.
+const maxBadSources = 8
+
+// badSources returns a sentence about the sources that have failed, or "".
+func badSources(list map[string]string) string {
+	var parts []string
+	for _, source := range slices.Sorted(maps.Keys(list)) {
+		parts = append(parts, source+": "+list[source])
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	text := "this source has failed, and the next one is asked: " + strings.Join(parts, "; ")
+	if len(text) > maxProblem {
+		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
+	}
+	return text
 }
 
 func (d *daemon) clearUpgrade() {

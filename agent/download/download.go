@@ -82,6 +82,10 @@ type Fetcher struct {
 	RateLimit int64
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
+	// Failed is called with the name of a source, without password and query, that was asked and has
+	// failed; nil ignores it. A source that does not have the file has not failed. The file may still
+	// come from the next one.
+	Failed func(source string, err error)
 
 	testOnlyCheckpointEvery int64 // instead of CheckpointEvery
 }

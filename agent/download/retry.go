@@ -45,7 +45,7 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 	b := backoff.Backoff{Rand: f.Rand}
 	var first *source
 	for {
-		gave, err := askEach(ctx, order(sources, first, time.Now()), ask)
+		gave, err := f.askEach(ctx, order(sources, first, time.Now()), ask)
 		if !errors.Is(err, errNotYet) {
 			return err
 		}
@@ -70,7 +70,7 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 
 // askEach tries each source once, without waits. It stops at the first that sends new
 // bytes, which is tried first in the next round.
-func askEach(ctx context.Context, sources []*source, ask try) (gave *source, err error) {
+func (f *Fetcher) askEach(ctx context.Context, sources []*source, ask try) (gave *source, err error) {
 	for _, s := range sources {
 		moved, err := ask(ctx, s)
 		if err == nil {
@@ -79,11 +79,14 @@ func askEach(ctx context.Context, sources []*source, ask try) (gave *source, err
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		var f *fault
-		if errors.As(err, &f) && f.ours {
+		var bad *fault
+		if errors.As(err, &bad) && bad.ours {
 			return nil, ending(err)
 		}
 		s.failed(err, time.Now())
+		if f.Failed != nil && !errors.Is(err, ErrNotFound) {
+			f.Failed(s.name, s.err)
+		}
 		if moved && !s.gone {
 			return s, errNotYet
 		}
