@@ -185,6 +185,15 @@ func (c *found) is(r *runtime.Release) bool {
 	return c != nil && c.of(r) && c.Config.Labels[labelHome] == r.Home
 }
 
+// ends reports whether the engine removes the container, or has failed to remove it. Such a
+// container cannot be started or changed any more.
+func (c *found) ends() bool {
+	return c.State.Dead || c.State.Status == container.StateDead || c.State.Status == container.StateRemoving
+}
+
+// serves reports whether the container is that of the release, and can still be started.
+func (c *found) serves(r *runtime.Release) bool { return c.is(r) && !c.ends() }
+
 // errForeign returns an error unless the container may be replaced: it is the component's,
 // or the manifest adopts it.
 func (c *found) errForeign(s *settings, r *runtime.Release) error {
@@ -198,7 +207,8 @@ func (c *found) errForeign(s *settings, r *runtime.Release) error {
 	return fmt.Errorf("container %s exists and Muster has not created it: rename or remove it, or have the manifest say adopt: true to replace it", name)
 }
 
-// remove kills and removes a container. Volumes stay.
+// remove kills and removes a container. Volumes stay. What the engine cannot remove, such as a
+// container whose files are in use, gives up its name, and the engine removes it when it starts again.
 func (a *Adapter) remove(ctx context.Context, id, name string) error {
 	_, err := a.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true})
 	if errdefs.IsConflict(err) && await(ctx, func() bool {
@@ -207,11 +217,36 @@ func (a *Adapter) remove(ctx context.Context, id, name string) error {
 	}) {
 		return nil
 	}
-	if errdefs.IsNotFound(err) {
+	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
-	return a.explain(ctx, "remove container "+name, err)
+	err = a.explain(ctx, "remove container "+name, err)
+	if errors.Is(err, runtime.ErrTransient) || ctx.Err() != nil {
+		return err
+	}
+	answer, lost := a.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if errdefs.IsNotFound(lost) {
+		return nil
+	}
+	c := &found{InspectResponse: answer.Container}
+	if lost != nil || c.State == nil || !c.ends() {
+		return err
+	}
+	if strings.Contains(c.Name, deadSuffix) {
+		return nil // it has no name that anything needs
+	}
+	if unnamed := a.rename(ctx, c, strings.TrimPrefix(c.Name, "/")+deadSuffix+id[:min(len(id), shortID)]); unnamed != nil {
+		return fmt.Errorf("%w, %w: %w", err, runtime.ErrTransient, unnamed)
+	}
+	return nil
 }
+
+const (
+	// deadSuffix follows the name that a container had which cannot be removed, before its id.
+	deadSuffix = ".dead-"
+	// shortID is the length of ids as docker ps shows them.
+	shortID = 12
+)
 
 const (
 	// pendingWait bounds how long the engine may take for what an agent that was killed has

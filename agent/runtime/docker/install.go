@@ -66,8 +66,11 @@ func (a *Adapter) Install(ctx context.Context, to, from *runtime.Release) error 
 	switch {
 	case err != nil:
 		return err
-	case c.is(to):
+	case c.serves(to):
 		return nil
+	case c.is(to):
+		_, err := a.replaceEnding(ctx, c, to, p.to)
+		return err
 	case c != nil: // its name differs from that of the version before
 		return fmt.Errorf("install container %s: another container has the name", p.to.Container)
 	}
@@ -94,6 +97,9 @@ func (a *Adapter) setAside(ctx context.Context, c *found, p place, to *runtime.R
 		if err := a.remove(ctx, before.ID, p.aside()); err != nil {
 			return err
 		}
+	}
+	if c.ends() {
+		return a.remove(ctx, c.ID, p.old.Container) // Restore makes it again
 	}
 	return a.rename(ctx, c, p.aside())
 }
@@ -132,7 +138,7 @@ func (a *Adapter) Installed(ctx context.Context, to *runtime.Release) (bool, err
 		return false, err
 	}
 	c, err := a.find(ctx, s.Container)
-	return c.is(to), err
+	return c.serves(to), err
 }
 
 // Restore removes the container of the release, and gives the one that was set aside its
@@ -157,7 +163,7 @@ func (a *Adapter) Restore(ctx context.Context, to, from *runtime.Release, _ stri
 		return a.restoreAdopted(ctx, p)
 	}
 	c, err := a.find(ctx, p.old.Container)
-	if err != nil || c.is(from) {
+	if err != nil || c.serves(from) {
 		return err // Install has not begun, or this was done before
 	}
 	if err := c.errForeign(p.old, from); err != nil {
@@ -172,7 +178,7 @@ func (a *Adapter) Restore(ctx context.Context, to, from *runtime.Release, _ stri
 	if err != nil {
 		return err
 	}
-	if aside.is(from) {
+	if aside.serves(from) {
 		return a.rename(ctx, aside, p.old.Container)
 	}
 	if err := a.Acquire(ctx, from, func(float64) {}); err != nil {
@@ -191,7 +197,7 @@ func (a *Adapter) restoreAdopted(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	if c != nil {
+	if c != nil && !c.ends() {
 		if err := a.rename(ctx, c, p.to.Container); err != nil {
 			return err
 		}

@@ -57,6 +57,12 @@ func status(c *container.InspectResponse) runtime.Status {
 	default:
 		ended = fmt.Sprintf("it ended with status %d", st.ExitCode)
 	}
+	switch {
+	case st.Status == container.StateRemoving:
+		ended = "the engine is removing it"
+	case st.Dead || st.Status == container.StateDead:
+		ended = "the engine could not remove it (dead)"
+	}
 	if !st.Running {
 		out.Message = ended
 		return out
@@ -99,6 +105,9 @@ func (a *Adapter) Stop(ctx context.Context, r *runtime.Release) error {
 // stop also keeps the engine from starting the container before Start does. That comes
 // first, since whoever finds a stopped container does not stop it again.
 func (a *Adapter) stop(ctx context.Context, c *found, r *runtime.Release) error {
+	if c.ends() {
+		return nil // nothing starts it any more
+	}
 	var unset error
 	if c.of(r) {
 		unset = a.setRestart(ctx, c, stays)
@@ -136,12 +145,19 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 	if !c.is(r) {
 		return fmt.Errorf("start container %s: it is not that of version %s: install it first", s.Container, r.Identity)
 	}
+	if c, err = a.replaceEnding(ctx, c, r, s); err != nil {
+		return err
+	}
 	if err := r.LetStart(a.disk); err != nil {
 		return err
 	}
 	// First, since whoever finds a running container does not start it again.
 	if err := a.setRestart(ctx, c, s.restart()); err != nil {
 		return err
+	}
+	if c.State.Paused {
+		_, err = a.engine.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{})
+		return a.explain(ctx, "continue the paused container "+s.Container, err)
 	}
 	if c.State.Running {
 		return nil
@@ -151,6 +167,24 @@ func (a *Adapter) Start(ctx context.Context, r *runtime.Release) error {
 	}
 	_, err = a.engine.ContainerStart(ctx, c.ID, client.ContainerStartOptions{})
 	return a.explain(ctx, "start container "+s.Container, err)
+}
+
+// replaceEnding returns the container, or a new one of the release in its place if it ends.
+func (a *Adapter) replaceEnding(ctx context.Context, c *found, r *runtime.Release, s *settings) (*found, error) {
+	if !c.ends() {
+		return c, nil
+	}
+	if err := a.remove(ctx, c.ID, s.Container); err != nil {
+		return nil, err
+	}
+	if err := a.create(ctx, r, s); err != nil {
+		return nil, err
+	}
+	c, err := a.find(ctx, s.Container)
+	if err == nil && !c.serves(r) {
+		err = fmt.Errorf("create container %s again: another container has the name", s.Container)
+	}
+	return c, err
 }
 
 // ReloadDaemon does nothing: the engine has no definitions in files.
