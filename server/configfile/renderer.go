@@ -101,6 +101,9 @@ func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Pol
 	if p.UpgradeID == "" {
 		return nil, nil
 	}
+	if err := ctx.Err(); err != nil { // of a preview of many hosts
+		return nil, err
+	}
 	shared, err := r.prepare(ctx, p)
 	if err != nil || shared.templates.Empty() {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
@@ -520,6 +521,36 @@ func TestOffersCarryTheConfigurationThatWasPreviewed(t *testing.T) {
 	if got := s.target(r, "c"); got.State != fleet.TargetSkipped || got.Code != fleet.WhyConfigNow {
 		t.Errorf("c, whose files have changed, is %s (%s)", got.State, got.Code)
 	}
+}
+
+// slowRenderer takes a minute for each host, until its caller leaves.
+type slowRenderer struct {
+	renderer
+	rendered int
+}
+
+func (r *slowRenderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Minute):
+	}
+	r.rendered++
+	return r.renderer.RenderFor(ctx, p, policy, a)
+}
+
+func TestPreviewOfSlowTemplatesEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, six...)
+		slow := &slowRenderer{}
+		s.service.Renderer = slow
+		r := s.create(of("web"))
+		_, err := s.service.Preview(t.Context(), r.ID)
+		s.wantKind(err, fleet.Invalid, "take more than 2m0s for all hosts: make their loops shorter")
+		if slow.rendered > 2 {
+			t.Errorf("%d hosts were rendered", slow.rendered)
+		}
+	})
 }
 
 func TestPreviewWarnsOfRenderedConfigurationThatIsTakenAway(t *testing.T) {

@@ -12,17 +12,28 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
+// previewTime bounds a preview, of which templates may take nearly all: a usual one takes 10 s for
+// 100,000 hosts, the longest that is accepted 50 ms for each.
+const previewTime = 2 * time.Minute
+
 // preview computes what the rollout would do to the fleet now, and why a start by this request
 // would be refused. Start calls it too, so what refuses a start is in the preview of that instant.
 func (s *Service) preview(ctx context.Context, r *fleet.Rollout, req Request) (fleet.Preview, error) {
 	now := s.Now.UTC()
-	f, err := s.fleetNow(ctx, r, now)
+	inTime, cancel := context.WithTimeout(ctx, previewTime)
+	defer cancel()
+	f, err := s.fleetNow(inTime, r, now)
 	if err != nil {
 		return fleet.Preview{}, err
 	}
 	pre, err := preview.Compute(r, f, now)
 	pre.RolloutID = r.ID
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return pre, ctx.Err()
+	case inTime.Err() != nil && f.Config != nil: // the hosts that are left have no files
+		return pre, fleet.Errorf(fleet.Invalid, "the templates of the upgrade manifest %s/%s take more than %s for all hosts: make their loops shorter, or select fewer hosts", r.Plan.Profile, r.Plan.UpgradeID, previewTime)
+	case err != nil:
 		return pre, err
 	}
 	_, err = s.claim(ctx, r, req)
