@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -198,7 +197,7 @@ func List(f Facts, now time.Time) []Item {
 		out = append(out, Item{
 			Kind: Upgrade, Severity: Warning, Count: f.Unwritable,
 			Text: hosts(f.Unwritable, "cannot write to its disk and begins", "cannot write to their disks and begin") + " no upgrade.",
-			Next: "Free space or inodes on them, or mount their disks read-write: `muster agents list --query 'last_checkin_message: \"" + agentapi.Unwritable + "\"'`.",
+			Next: "Free space or inodes on them, or mount their disks read-write: `muster agents list --kuery '" + fleet.UnwritableHosts + "'`.",
 		})
 	}
 	for _, s := range f.Suspended {

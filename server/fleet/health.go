@@ -3,6 +3,8 @@ package fleet
 import (
 	"slices"
 	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // Health is whether an agent is well, whatever its upgrade does. Kibana's Status mixes the
@@ -48,3 +50,6 @@ func (f StatusFacts) HealthAt(now time.Time, inactivity time.Duration) Health {
 	}
 	return HealthHealthy
 }
+
+// UnwritableHosts is the query for the agents whose host cannot write to its disk.
+const UnwritableHosts = `last_checkin_status: degraded and last_checkin_message: "` + agentapi.Unwritable + `"`

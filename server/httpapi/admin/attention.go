@@ -185,16 +185,13 @@ func (h *Handlers) silentUpgrades(ctx context.Context, now time.Time) (int, erro
 	return counts[fleet.HealthOffline], err
 }
 
-// unwritableHosts selects the agents whose host cannot write to its disk.
-const unwritableHosts = `last_checkin_status: degraded and last_checkin_message: "` + agentapi.Unwritable + `"`
-
 // unwritable counts the agents that are online and whose host cannot write to its disk.
 func (h *Handlers) unwritable(ctx context.Context, now time.Time) (int, error) {
 	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
 		return 0, err
 	}
-	query, err := kql.Compile(unwritableHosts, fleet.AgentSchema(nil), now)
+	query, err := kql.Compile(fleet.UnwritableHosts, fleet.AgentSchema(nil), now)
 	if err != nil {
 		return 0, err
 	}
