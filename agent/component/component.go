@@ -101,6 +101,10 @@ type unit struct {
 	details *agentapi.UpgradeDetails
 	rules   Rules
 	seen    observation
+	// gone are the homes of versions beside the installed one whose image, or the like, the host has
+	// lost; goneAt is when that was looked at.
+	gone    map[string]bool
+	goneAt  time.Time
 	running string // id of the upgrade under way
 	cancel  context.CancelCauseFunc
 	orders  orders

@@ -90,6 +90,7 @@ func (u *unit) look(ctx context.Context) bool {
 		return false
 	default:
 		s = u.m.sample(ctx, adapter, r, &rules)
+		u.findGone(ctx, adapter, time.Now())
 	}
 	if ctx.Err() != nil {
 		return false

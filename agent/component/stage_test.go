@@ -50,6 +50,36 @@ func installed(t *testing.T, others ...string) *world {
 	return w
 }
 
+func TestKeptVersionWhoseImageIsGoneShowsTheProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := installed(t, "2.0.0")
+		m := w.start(&agent{})
+		if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		problem := func() string {
+			time.Sleep(goneEvery)
+			m.look(t.Context())
+			v := m.Versions("web")
+			if len(v) != 2 || v[0].Problem != "" || v[1].Version != "1.0.0" {
+				t.Fatalf("the versions are %+v", v)
+			}
+			return v[1].Problem
+		}
+		if got := problem(); got != "" {
+			t.Errorf("while the host has it, its problem is %q", got)
+		}
+		w.machine.set(func() { w.machine.pruned = map[string]bool{"1.0.0": true} })
+		if got := problem(); got != goneText {
+			t.Errorf("without its image its problem is %q", got)
+		}
+		w.machine.set(func() { w.machine.pruned = nil })
+		if got := problem(); got != "" {
+			t.Errorf("once it is there again its problem is %q", got)
+		}
+	})
+}
+
 func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := installed(t, "2.0.0")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -110,7 +111,7 @@ func (m *Manager) Versions(name string) []probe.Version {
 		return nil
 	}
 	u.mu.Lock()
-	s := u.state.clone()
+	s, gone := u.state.clone(), u.gone
 	u.mu.Unlock()
 	var out []probe.Version
 	if i := s.Installed; i != nil {
@@ -122,12 +123,49 @@ func (m *Manager) Versions(name string) []probe.Version {
 			if state == probe.VersionStaged {
 				since = v.StagedAt
 			}
-			out = append(out, probe.Version{Version: v.FullVersion(), Hash: v.Hash, State: state, Since: since, Bytes: v.Bytes})
+			is := probe.Version{Version: v.FullVersion(), Hash: v.Hash, State: state, Since: since, Bytes: v.Bytes}
+			if gone[v.Home] {
+				is.Problem = goneText
+			}
+			out = append(out, is)
 		}
 	}
 	add(s.Staged, probe.VersionStaged)
 	add(s.Kept, probe.VersionPrevious)
 	return out
+}
+
+// goneEvery is how often the host is asked whether it still has what the versions beside the
+// installed one need: operators remove images by hand, or with a job of the night.
+const goneEvery = time.Minute
+
+const goneText = "what its runtime needs of it, such as its image, is gone from this host: it is fetched again when the host goes to this version, if its source still has it"
+
+// findGone notes which of the versions beside the installed one lack what their runtime has acquired. What
+// cannot be known is not noted.
+func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) {
+	u.mu.Lock()
+	due := now.Sub(u.goneAt) >= goneEvery
+	list := slices.Concat(u.state.Kept, u.state.Staged)
+	u.mu.Unlock()
+	if !due || adapter == nil {
+		return
+	}
+	gone := map[string]bool{}
+	for _, v := range list {
+		r, err := primitive.Release(u.m.Disk, u.dir, u.name, v.Installed)
+		if err != nil {
+			continue
+		}
+		look, cancel := context.WithTimeout(ctx, statusTimeout)
+		if has, err := adapter.Acquired(look, r); err == nil && !has {
+			gone[v.Home] = true
+		}
+		cancel()
+	}
+	u.mu.Lock()
+	u.gone, u.goneAt = gone, now
+	u.mu.Unlock()
 }
 
 // RemoveVersion removes a version of a component, which must not be the installed one, from the

@@ -76,6 +76,8 @@ type machine struct {
 	fails, hangs map[string]bool
 	// away means that the runtime does not answer: its socket is gone.
 	away bool
+	// pruned are the versions of which somebody has removed what the runtime had.
+	pruned map[string]bool
 	// crashes are versions, or contents of configuration, with which a component ends
 	// whenever it is started.
 	crashes map[string]bool
@@ -437,8 +439,12 @@ func (m model) Verify(ctx context.Context, _ *runtime.Release) error { return m.
 func (m model) Acquire(ctx context.Context, _ *runtime.Release, _ func(float64)) error {
 	return m.see(ctx, "acquire")
 }
-func (m model) Acquired(context.Context, *runtime.Release) (bool, error) { return true, nil }
-func (m model) Discard(ctx context.Context, _ *runtime.Release) error    { return m.see(ctx, "discard") }
+func (m model) Acquired(_ context.Context, r *runtime.Release) (bool, error) {
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	return !m.m.pruned[versionOf(r.Home)], nil
+}
+func (m model) Discard(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "discard") }
 
 func (m model) Backup(ctx context.Context, _ *runtime.Release, _ string) error {
 	return m.see(ctx, "backup")
