@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -92,6 +93,28 @@ func (p folder) get(_ context.Context, key string, w io.Writer) error {
 
 func (p folder) remove(_ context.Context, key string) error {
 	return p.disk.Remove(op, filepath.Join(p.dir, key))
+}
+
+// sweep removes the files of which gone says so, at most most of them.
+func (p folder) sweep(gone func(name string, written time.Time) bool, most int) error {
+	entries, err := p.disk.ReadDir(op, p.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || !gone(e.Name(), info.ModTime()) {
+			continue // removed meanwhile, or none of ours
+		}
+		if errs = append(errs, p.disk.Remove(op, filepath.Join(p.dir, e.Name()))); len(errs) == most {
+			break
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (p folder) explain(err error) error {

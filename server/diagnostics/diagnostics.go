@@ -181,9 +181,17 @@ func (s *Service) Open(ctx context.Context, agentID, id string, n int) (fleet.Up
 	return u, nil
 }
 
+// chunkSize returns how long chunk n of u is, as it was announced.
+func chunkSize(u *fleet.Upload, n int) int64 {
+	return min(agentapi.ChunkSize, u.Size-int64(n)*agentapi.ChunkSize)
+}
+
 // Chunk stores the bytes of a chunk of u, which Open has returned. digest is what the agent
 // says is their SHA-256.
 func (s *Service) Chunk(ctx context.Context, u fleet.Upload, n int, digest string, body []byte) error {
+	if most := chunkSize(&u, n); int64(len(body)) > most {
+		return fleet.Errorf(fleet.TooLarge, "chunk %d has %d bytes, the announced file leaves %d for it", n, len(body), most)
+	}
 	sum := sha256.Sum256(body)
 	if !strings.EqualFold(digest, hex.EncodeToString(sum[:])) {
 		return refusal("ErrHashMismatch", "hash does not match")
@@ -203,10 +211,13 @@ func (s *Service) Chunk(ctx context.Context, u fleet.Upload, n int, digest strin
 		switch {
 		case err == nil && was.Key != "" && was.Key != chunk.Key:
 			return s.bytes().remove(ctx, was.Key) // sent again with other bytes
-		case err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries:
+		case err == nil || fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound || try == updateTries:
 			return err
 		}
 		if u, err = s.Open(ctx, u.AgentID, u.ID, n); err != nil {
+			if fleet.KindOf(err) == fleet.Invalid { // it has ended meanwhile, so nobody stores these bytes any more
+				err = errors.Join(err, s.bytes().remove(ctx, chunk.Key))
+			}
 			return err
 		}
 	}
@@ -397,16 +408,36 @@ func (s *Service) Expire(ctx context.Context) error {
 		return err
 	}
 	now := s.Now.UTC()
-	var errs []error
+	errs := []error{s.sweep(ctx, all, now)}
 	for _, u := range slices.Backward(all) {
 		age := now.Sub(u.StartedAt)
 		if age <= Age && (u.Status != fleet.UploadAwaiting || age <= maxTransfer) {
 			continue
 		}
 		errs = append(errs, s.remove(ctx, &u))
-		if len(errs) == expireBatch {
+		if len(errs) > expireBatch {
 			break
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepAfter is how old bytes are that no record has when they are removed. The record of a chunk
+// follows its bytes within seconds.
+const sweepAfter = time.Hour
+
+// sweep removes bytes that no record has: the server was killed, or the store was away, between
+// the two. Package artifact does so where the bytes are in the store, among those of packages.
+func (s *Service) sweep(_ context.Context, all []fleet.Upload, now time.Time) error {
+	in, ok := s.bytes().(folder)
+	if !ok {
+		return nil
+	}
+	recorded := map[string]bool{}
+	for _, u := range all {
+		for _, c := range u.Chunks {
+			recorded[c.Key] = true
+		}
+	}
+	return in.sweep(func(name string, written time.Time) bool { return !recorded[name] && now.Sub(written) > sweepAfter }, expireBatch)
 }

@@ -57,7 +57,7 @@ const (
 	noWatch = "this is not the key of the agent's watcher: beacons need the watcher_api_key of the agent's enrolment"
 	// policyChange is the answer to a check-in of an agent without its policy.
 	policyChange = "ack_token action actions[agent_id created_at data{policy{agent{download{sourceURI ssl{certificate_authorities[]}} features{} " +
-		"monitoring{enabled logs metrics traces} protection{enabled signing_key uninstall_token_hash}} id inputs[] output_permissions{} outputs{} " +
+		"monitoring{enabled logs metrics traces} protection{enabled signing_key uninstall_token_hash}} id inputs[] output_permissions{} " +
 		"revision secret_paths[] signed{data signature}}} id input_type type]"
 	notOwn = "this API key belongs to another agent than other"
 )
@@ -221,6 +221,7 @@ func agentContract(t *testing.T) []contract {
 			{"web", "UPLOAD/0", "", "abc", 400, "BadRequest", "[request header X-Chunk-SHA2]: is \"\", want the SHA-256"},
 			{"web", "UPLOAD/0", "X-Chunk-Sha2: " + abc, "abd", 400, "ErrHashMismatch", "hash does not match"},
 			{"web", "UPLOAD/0", "X-Chunk-Sha2: " + abc, make([]byte, agentapi.ChunkSize+1), 413, "ErrPayloadSizeTooLarge", "the body has more than 4194304 bytes"},
+			{"web", "UPLOAD/0", "X-Chunk-Sha2: " + abc, "abcd", 413, "ErrPayloadSizeTooLarge", "chunk 0 has 4 bytes, the announced file leaves 3 for it"},
 		}},
 		{"POST /api/fleet/uploads/:upload", []contractCase{
 			{"", "UPLOAD", "", "{}", 401, "ErrNoAuthHeader", noKey},
