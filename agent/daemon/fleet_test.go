@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,6 +130,36 @@ func TestPackagesComeFromTheSourceOfThePolicy(t *testing.T) {
 
 // The agent moves to the servers of its policy that its authority has issued a certificate
 // for, and remembers that. A stolen server cannot move it elsewhere.
+// A policy moves a host, and never has it forget where it was enrolled.
+func TestServersThatAnAgentTries(t *testing.T) {
+	const here, home, other = "https://here:8220", "https://home:8220", "https://other:8220"
+	for _, c := range []struct {
+		name  string
+		hosts []string
+		here  string
+		lost  bool
+		want  []string
+	}{
+		{"no servers in the policy", nil, here, false, nil},
+		{"none, and it is lost", nil, here, true, []string{home}},
+		{"none, and that of the enrolment is lost", nil, home, true, nil},
+		{"its own", []string{here + "/"}, here, false, nil},
+		{"its own, which is lost", []string{here}, here, true, []string{home}},
+		{"another one", []string{other}, here, false, []string{other}},
+		{"another one, and it is lost", []string{other, here}, here, true, []string{other, home}},
+		{"others with that of the enrolment", []string{home, other, other}, here, true, []string{home, other}},
+		{"another one, and that of the enrolment is lost", []string{other}, home, true, []string{other}},
+	} {
+		if got := serversToTry(c.hosts, c.here, home, c.lost); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	moved := identity.Identity{ServerURL: other, EnrolledURL: home}
+	if got := moved.Enrolled(); got != home {
+		t.Errorf("a host that was moved was enrolled with %s", got)
+	}
+}
+
 func TestAgentFollowsTheServersOfItsPolicy(t *testing.T) {
 	m := newMachine(t)
 	stranger := fakeserver.New(t)
@@ -164,7 +195,7 @@ func TestAgentFollowsTheServersOfItsPolicy(t *testing.T) {
 		defer mu.Unlock()
 		return hosts[moved] > 0
 	})
-	if got, err := identity.Load(disk.OS{}, m.top); err != nil || got.ServerURL != moved || got.APIKey != id.APIKey {
+	if got, err := identity.Load(disk.OS{}, m.top); err != nil || got.ServerURL != moved || got.Enrolled() != m.server.URL || got.APIKey != id.APIKey {
 		t.Errorf("identity %+v, %v", got, err)
 	}
 	if len(stranger.Checkins()) > 0 {

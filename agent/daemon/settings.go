@@ -50,6 +50,28 @@ func (d *daemon) followSettings(ctx context.Context) {
 	}
 }
 
+// serversToTry returns where an agent that is at here looks for another server, in order. lost
+// means that its server does not answer. Then the address of the enrolment comes last: whoever has
+// stolen the server may name others in the policy, and take them away.
+func serversToTry(hosts []string, here, enrolled string, lost bool) []string {
+	listed := false
+	var out []string
+	for _, h := range hosts {
+		if h = strings.TrimRight(h, "/"); h == here {
+			listed = true
+		} else if !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	switch {
+	case !lost && listed, !lost && len(hosts) == 0:
+		return nil
+	case lost && here != enrolled && !slices.Contains(out, enrolled):
+		out = append(out, enrolled)
+	}
+	return out
+}
+
 // followHosts moves the agent to a server of its policy, until ctx ends: if its server is no
 // longer one of them, or does not answer. It stays where it is if no other one answers.
 func (d *daemon) followHosts(ctx context.Context) {
@@ -62,13 +84,12 @@ func (d *daemon) followHosts(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
-		hosts := d.queue.Settings().Hosts
 		here := d.Switch.URL()
-		listed := slices.ContainsFunc(hosts, func(h string) bool { return strings.TrimRight(h, "/") == here })
 		lost := d.loop.Fleet(time.Now()).FailedTries >= hostsAfter
-		if len(hosts) > 0 && (!listed || lost) && (!slices.Equal(hosts, tried) || !time.Now().Before(again)) {
+		hosts := serversToTry(d.queue.Settings().Hosts, here, d.Identity.Enrolled(), lost)
+		if len(hosts) > 0 && (!slices.Equal(hosts, tried) || !time.Now().Before(again)) {
 			if err := d.moveTo(ctx, hosts, here); err != nil && ctx.Err() == nil {
-				d.log.Warn("the agent stays at its server: no other one of its policy can be used", "server", here, "error", err, "again_in", hostsRetry.String())
+				d.log.Warn("the agent stays at its server: no other one of its policy, nor that of its enrolment, can be used", "server", here, "error", err, "again_in", hostsRetry.String())
 			}
 			tried, again = hosts, time.Now().Add(hostsRetry)
 		}
@@ -83,12 +104,9 @@ func (d *daemon) followHosts(ctx context.Context) {
 // moveTo moves the agent to the first of hosts that answers, and stores that.
 func (d *daemon) moveTo(ctx context.Context, hosts []string, here string) error {
 	var errs []error
+	enrolled := d.Identity.Enrolled()
 	for _, host := range hosts {
-		host = strings.TrimRight(host, "/")
-		if host == here {
-			continue
-		}
-		if err := d.Switch.CheckHost(host); err != nil {
+		if err := d.Switch.CheckHost(host); err != nil && host != enrolled {
 			errs = append(errs, fmt.Errorf("fleet.hosts: %w", err))
 			continue
 		}
@@ -97,14 +115,17 @@ func (d *daemon) moveTo(ctx context.Context, hosts []string, here string) error 
 			continue
 		}
 		id := *d.Identity
-		id.ServerURL = host
+		id.ServerURL, id.EnrolledURL = host, ""
+		if host != enrolled {
+			id.EnrolledURL = enrolled
+		}
 		if err := identity.Save(d.Disk, d.Top, id); err != nil {
 			return err
 		}
 		if err := d.Switch.Move(host); err != nil {
 			return err
 		}
-		d.log.Info("the agent has moved to another server of its policy", "from", here, "to", host)
+		d.log.Info("the agent has moved to another server", "from", here, "to", host)
 		if d.Muster {
 			followServer(d.Disk, d.Top, host, d.log)
 		}

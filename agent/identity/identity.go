@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,8 @@ type Identity struct {
 	// APIKey is base64(id:secret), the form of the Authorization header.
 	APIKey    string `json:"api_key"`
 	ServerURL string `json:"server_url"`
+	// EnrolledURL is where the host was enrolled, if its policy has moved it to ServerURL since.
+	EnrolledURL string `json:"enrolled_url,omitempty"`
 	// CAPEM is the certificate that the server's must chain to. If it is empty
 	// CAFingerprint is used, and if both are, the host's own roots.
 	CAPEM string `json:"ca_pem,omitempty"`
@@ -44,6 +47,9 @@ type Identity struct {
 func (id *Identity) EnrolledElsewhere(machineID string) bool {
 	return id.MachineID != "" && machineID != "" && id.MachineID != machineID
 }
+
+// Enrolled returns the address that the host was enrolled with, which no policy changes.
+func (id *Identity) Enrolled() string { return cmp.Or(id.EnrolledURL, id.ServerURL) }
 
 // ErrNotEnrolled is returned if the host has no identity.
 var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-root <digest of the publishers' root>")
