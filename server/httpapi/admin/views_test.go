@@ -184,6 +184,10 @@ func TestAttentionListsWhatWaitsForAPerson(t *testing.T) {
 	a.BeginUpgrade("act", "2.0.0", silent)
 	a.UpgradeDetails = apptest.Details("act", "2.0.0", "UPG_RESTARTING")
 	create(s.Store.Agents().Create(t.Context(), a))
+	full := fleet.Agent{ID: "full", Active: true, PolicyID: "default", PolicyRev: 1, AccessKeyID: "kf", EnrolledAt: silent, Version: "1.0.0", Last: fleet.LastSeen{
+		At: &now, Status: "degraded", Message: "this host " + agentapi.Unwritable + ", so it stores no order: no space left on device",
+	}}
+	create(s.Store.Agents().Create(t.Context(), full))
 
 	got := get[adminapi.Attention](t, s, "/api/v1/attention")
 	var kinds []string
@@ -193,7 +197,7 @@ func TestAttentionListsWhatWaitsForAPerson(t *testing.T) {
 			t.Errorf("%s has no sentence, or no next step", i.Kind)
 		}
 	}
-	want := "[critical incident i critical paused r warning upgrade  warning dead_letters w warning key k]"
+	want := "[critical incident i critical paused r warning upgrade  warning upgrade  warning dead_letters w warning key k]"
 	if text := fmt.Sprint(kinds); text != want || got.IncidentsOpen != 1 {
 		t.Errorf("what waits is\n%s, %d incidents\nwant\n%s, 1 incident", text, got.IncidentsOpen, want)
 	}
