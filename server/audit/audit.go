@@ -41,6 +41,7 @@ type Change struct {
 	why    string
 	call   *fleet.AuditEntry // nil: the change is no call
 	cancel context.CancelFunc
+	unhook func() bool // from the end of the caller's context
 
 	mu       sync.Mutex
 	recorded bool
@@ -68,12 +69,13 @@ func BeginCall(ctx context.Context, call fleet.AuditEntry) (context.Context, *Ch
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	call.ID, call.Text = fleet.NewID(), call.Actor+" "+call.Text
 	c := &Change{why: call.Why, call: &call, cancel: cancel}
-	context.AfterFunc(ctx, c.hangUp)
+	c.unhook = context.AfterFunc(ctx, c.hangUp)
 	return context.WithValue(own, changeKey{}, c), c
 }
 
 // End ends a call, and its context.
 func (c *Change) End() {
+	c.unhook()
 	c.cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
