@@ -439,11 +439,13 @@ func (m model) Verify(ctx context.Context, _ *runtime.Release) error { return m.
 func (m model) Acquire(ctx context.Context, _ *runtime.Release, _ func(float64)) error {
 	return m.see(ctx, "acquire")
 }
+
 func (m model) Acquired(_ context.Context, r *runtime.Release) (bool, error) {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
 	return !m.m.pruned[versionOf(r.Home)], nil
 }
+
 func (m model) Discard(ctx context.Context, _ *runtime.Release) error { return m.see(ctx, "discard") }
 
 func (m model) Backup(ctx context.Context, _ *runtime.Release, _ string) error {

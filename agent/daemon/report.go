@@ -59,7 +59,7 @@ func (d *daemon) sourceFailed(source string, err error) {
 	}
 	d.mu.Unlock()
 	if !known {
-		d.log.Warn("a source of packages has failed, and the next one is asked", "source", source, "error", err)
+		d.log.Warn("a source of packages has failed, and the next one is asked", "from", source, "error", err)
 	}
 }
 

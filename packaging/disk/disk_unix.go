@@ -47,7 +47,7 @@ func freeInodes(path string) (int64, bool) {
 	if unix.Statfs(path, &st) != nil || st.Files == 0 {
 		return 0, false
 	}
-	return int64(st.Ffree), true //nolint:unconvert,gosec // the field types differ between Unix systems
+	return int64(st.Ffree), true //nolint:gosec // the field types differ between Unix systems
 }
 
 // rename is atomic on every Unix file system.

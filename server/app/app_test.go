@@ -275,7 +275,7 @@ func TestConfigurationErrorNamesTheKey(t *testing.T) {
 		{"checkin: {poll: 5ms}\n", "checkin.poll: is 5ms"},
 		{"checkin: {poll: 5s, poll_jitter: 5s}\n", "checkin.poll_jitter: is 5s"},
 		{"rollouts: {default: {}}\n", "line 1: there is no key default"},
-		{"rollouts:\n  defaults:\n    limits: {max_paralel: 5}\n", "line 3: rollouts.defaults.limits.max_paralel is not a known key, want one of max_parallel, per"},
+		{"rollouts:\n  defaults:\n    limits: {max_parallels: 5}\n", "line 3: rollouts.defaults.limits.max_parallels is not a known key, want one of max_parallel, per"},
 		{"rollouts: {defaults: {version: 1.0.0}}\n", "rollouts.defaults.version is not a known key"},
 		{"rollouts: {defaults: {limits: {max_parallel: many}}}\n", "rollouts.defaults.limits.max_parallel"},
 		{"rollouts: {defaults: {limits: {max_parallel: 0}}}\n", "rollouts.defaults.limits.max_parallel is 0, want more than that"},

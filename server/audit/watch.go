@@ -47,63 +47,83 @@ func (w watched) Audit() store.Audit { return watchedTrail{w.Store.Audit()} }
 func (w watched) Policies() store.Collection[fleet.Policy] {
 	return collection[fleet.Policy]{w.Store.Policies(), w.Store}
 }
+
 func (w watched) FleetServerHosts() store.Collection[fleet.FleetServerHost] {
 	return collection[fleet.FleetServerHost]{w.Store.FleetServerHosts(), w.Store}
 }
+
 func (w watched) DownloadSources() store.Collection[fleet.DownloadSource] {
 	return collection[fleet.DownloadSource]{w.Store.DownloadSources(), w.Store}
 }
+
 func (w watched) FleetProxies() store.Collection[fleet.FleetProxy] {
 	return collection[fleet.FleetProxy]{w.Store.FleetProxies(), w.Store}
 }
+
 func (w watched) Outputs() store.Collection[fleet.Output] {
 	return collection[fleet.Output]{w.Store.Outputs(), w.Store}
 }
+
 func (w watched) Packages() store.Collection[fleet.Package] {
 	return collection[fleet.Package]{w.Store.Packages(), w.Store}
 }
+
 func (w watched) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
 	return collection[fleet.EnrollmentKey]{w.Store.EnrollmentKeys(), w.Store}
 }
+
 func (w watched) AdminKeys() store.Collection[fleet.AdminKey] {
 	return collection[fleet.AdminKey]{w.Store.AdminKeys(), w.Store}
 }
+
 func (w watched) PublisherKeys() store.Collection[fleet.PublisherKey] {
 	return collection[fleet.PublisherKey]{w.Store.PublisherKeys(), w.Store}
 }
+
 func (w watched) TrustFiles() store.Collection[fleet.TrustFile] {
 	return collection[fleet.TrustFile]{w.Store.TrustFiles(), w.Store}
 }
+
 func (w watched) RolloutGroups() store.Collection[fleet.RolloutGroup] {
 	return collection[fleet.RolloutGroup]{w.Store.RolloutGroups(), w.Store}
 }
+
 func (w watched) DeclaredFleets() store.Collection[fleet.DeclaredFleet] {
 	return collection[fleet.DeclaredFleet]{w.Store.DeclaredFleets(), w.Store}
 }
+
 func (w watched) ExposureRules() store.Collection[fleet.ExposureRule] {
 	return collection[fleet.ExposureRule]{w.Store.ExposureRules(), w.Store}
 }
+
 func (w watched) Freezes() store.Collection[fleet.Freeze] {
 	return collection[fleet.Freeze]{w.Store.Freezes(), w.Store}
 }
+
 func (w watched) Incidents() store.Collection[fleet.Incident] {
 	return collection[fleet.Incident]{w.Store.Incidents(), w.Store}
 }
+
 func (w watched) Webhooks() store.Collection[fleet.Webhook] {
 	return collection[fleet.Webhook]{w.Store.Webhooks(), w.Store}
 }
+
 func (w watched) DeadLetters() store.Collection[fleet.DeadLetter] {
 	return collection[fleet.DeadLetter]{w.Store.DeadLetters(), w.Store}
 }
+
 func (w watched) Uploads() store.Collection[fleet.Upload] {
 	return collection[fleet.Upload]{w.Store.Uploads(), w.Store}
 }
+
 func (w watched) Servers() store.Collection[fleet.Server] {
 	return collection[fleet.Server]{w.Store.Servers(), w.Store}
 }
+
 func (w watched) ServerUpgrades() store.Collection[fleet.ServerUpgrade] {
 	return collection[fleet.ServerUpgrade]{w.Store.ServerUpgrades(), w.Store}
 }
+
 func (w watched) Views() store.Collection[fleet.View] {
 	return collection[fleet.View]{w.Store.Views(), w.Store}
 }
