@@ -294,7 +294,7 @@ limits:                     # 0: derived from this machine; /api/status of the a
   max_reports: 0            # the same for acknowledgements and beacons, 64 for each processor
   max_enrollments: 0        # for enrolments, 64 for each processor
   max_downloads: 0          # for downloads of packages
-  enrollments_per_second: 0 # how many hosts one enrollment token enrols in a second: 20, and 200 at once. More are answered 429
+  enrollments_per_second: 0 # how many hosts one enrollment token enrols in a second: 100, and 1,000 at once. More are answered 429
   enrollments_per_hour: 0   # and in an hour: 20,000. Raise it to enrol a larger fleet with one token
   memory_bytes: 0           # memory that the server may use; by default the machine's or the container's.
                             # GOMEMLIMIT is set to 90 % of it unless the environment sets it
