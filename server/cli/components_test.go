@@ -77,6 +77,37 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	}
 }
 
+// A host repeats how its last upgrade ended until it begins the next one.
+func TestComponentUpgradeWaitBeginsWithItsOwnOrder(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick)
+	o.login(s)
+	err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.Enroll("web-01", "1.0.0")
+	web := apptest.Component("web-server", "2.4.0")
+	web.UpgradeDetails = apptest.Details("earlier", "2.4.9", agentapi.UpgradeFailed)
+	web.UpgradeDetails.Metadata = agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeWatching, ErrorMsg: "port 80 is taken"}
+	a.Components = []agentapi.Component{web}
+	a.MustCheckin(nil)
+	o.contains(o.run("agents", "get", "web-01"), "port 80 is taken")
+	_, errOut, ended := o.start(t.Context(), "", "components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--wait", "--timeout", apptest.WaitLimit.String())
+	apptest.Eventually(t, "the order", func() string {
+		if !strings.Contains(errOut.String(), "web-server requested 2.5.0") {
+			return "so far: " + errOut.String()
+		}
+		return ""
+	})
+	a.MustCheckin(nil) // with the earlier failure
+	a.Components = []agentapi.Component{apptest.Component("web-server", "2.5.0")}
+	a.MustCheckin(nil)
+	if code := <-ended; code != 0 || strings.Contains(errOut.String(), "port 80") {
+		t.Errorf("exit code %d:\n%s", code, errOut)
+	}
+}
+
 func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
 	for name, row := range map[string]struct {
 		version string // that runs at the end

@@ -139,6 +139,14 @@ func TestComponentUpgradeThatFailsHasItsReason(t *testing.T) {
 		h.begins("y", "2.5.1")
 		h.reports("2.4.0", d) // that of the last upgrade
 		h.is("the next one", "started", "")
+		if web, _ := h.a.Component("web"); web.LastDetails() != nil {
+			t.Errorf("the next one is said to be %+v before it begins", web.LastDetails())
+		}
+		begun := componentDetails("y", "2.5.1", agentapi.UpgradeDownloading)
+		h.reports("2.4.0", begun)
+		if web, _ := h.a.Component("web"); web.LastDetails() == nil || web.LastDetails().ActionID != "y" {
+			t.Errorf("the next one is said to be %+v when it has begun", web.LastDetails())
+		}
 	}
 }
 

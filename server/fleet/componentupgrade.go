@@ -62,6 +62,17 @@ func (c *Component) Desired() string {
 	return c.Version
 }
 
+// LastDetails returns the details of its last upgrade: those that the agent reports, or what the
+// server knows if the agent has forgotten why it failed, or never knew. An agent repeats how an
+// earlier upgrade ended until it begins the one that was ordered; that says nothing of the order.
+func (c *Component) LastDetails() *agentapi.UpgradeDetails {
+	d, u := c.UpgradeDetails, &c.Upgrade
+	if d == nil || u.Upgrading() && d.ActionID != u.ActionID && d.State.Ended() {
+		return u.Details
+	}
+	return d
+}
+
 // RunsComponents returns the components that the agent reports and that can be upgraded.
 // Elastic's agents have none.
 func (a *Agent) RunsComponents() []Component {
@@ -510,13 +521,10 @@ func (a *Agent) ComponentResult(name string, now time.Time) (r Result, ok bool) 
 func (a *Agent) ComponentEvent(name string) Event {
 	c, _ := a.Component(name)
 	u := a.ComponentUpgrades[name]
-	details := c.UpgradeDetails
-	if details == nil && u.Details != nil {
-		details = u.Details
-	}
+	c.Upgrade = u // also of a component that the agent does not report
 	data, err := json.Marshal(map[string]any{
 		"component": name, "version": c.Version, "status": c.Status, "action_id": u.ActionID, "target_version": u.Target,
-		"upgrade_status": u.Status, "upgrade_details": details,
+		"upgrade_status": u.Status, "upgrade_details": c.LastDetails(),
 	})
 	if err != nil {
 		panic(err) // our own types always encode

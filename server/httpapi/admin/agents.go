@@ -537,7 +537,5 @@ func renderOrdered(out *adminapi.Component, c fleet.Component) {
 	u := c.Upgrade
 	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.Status))), ptr(u.ActionID)
 	out.UpgradeStartedAt, out.UpgradedAt = u.StartedAt, u.UpgradedAt
-	if c.UpgradeDetails == nil {
-		out.UpgradeDetails = renderDetails(u.Details) // the agent has forgotten why it failed, or never knew
-	}
+	out.UpgradeDetails = renderDetails(c.LastDetails())
 }
