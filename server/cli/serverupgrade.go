@@ -257,8 +257,8 @@ func printUpgrade(w io.Writer, u *fleet.ServerUpgrade, now time.Time) {
 	default:
 		fmt.Fprintf(w, "The servers are being upgraded from %s to %s. Phase %s since %s: %s.\n", u.From, u.To, u.Phase, ago(&u.Since, now), phaseTexts[u.Phase])
 	}
-	if u.EndedAt != nil {
-		fmt.Fprintf(w, " in %.1f s.\n", u.EndedAt.Sub(u.StartedAt).Seconds())
+	if d, ok := u.Took(); ok {
+		fmt.Fprintf(w, " in %.1f s.\n", d.Seconds())
 	}
 	if d, ok := u.Downtime(); ok {
 		fmt.Fprintf(w, "Without servers for %.1f s, from the first that stopped to the last that served again.\n", d.Seconds())

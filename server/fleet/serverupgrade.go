@@ -175,5 +175,14 @@ func (u *ServerUpgrade) Downtime() (d time.Duration, ok bool) {
 	if first == nil || last == nil {
 		return 0, false
 	}
-	return last.Sub(*first), true
+	return max(0, last.Sub(*first)), true // each server has a clock of its own
+}
+
+// Took returns how long the upgrade took; ok is false before its end. One server may have begun it
+// and another, whose clock differs, may have ended it.
+func (u *ServerUpgrade) Took() (d time.Duration, ok bool) {
+	if u.EndedAt == nil {
+		return 0, false
+	}
+	return max(0, u.EndedAt.Sub(u.StartedAt)), true
 }

@@ -193,6 +193,19 @@ func TestDowntimeIsFromTheFirstStopToTheLastStart(t *testing.T) {
 	if d, ok := u.Downtime(); !ok || d != 5*time.Second {
 		t.Errorf("the downtime is %s, %v", d, ok)
 	}
+	u.Servers[0].ServedAt, u.Servers[1].ServedAt = at(1), at(2) // the clocks were set back meanwhile
+	if d, ok := u.Downtime(); !ok || d != 0 {
+		t.Errorf("with other clocks the downtime is %s, %v", d, ok)
+	}
+	if d, ok := u.Took(); ok {
+		t.Errorf("before its end it took %s", d)
+	}
+	for ended, want := range map[int]time.Duration{8: 7 * time.Second, -7200: 0} {
+		u.StartedAt, u.EndedAt = *at(1), at(ended)
+		if d, ok := u.Took(); !ok || d != want {
+			t.Errorf("it took %s, %v, want %s", d, ok, want)
+		}
+	}
 	if s := fmt.Sprint(u.Missing(fleet.ServerCheck)); s != "[srv-a srv-b]" {
 		t.Errorf("missing are %s", s)
 	}

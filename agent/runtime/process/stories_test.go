@@ -23,6 +23,16 @@ import (
 	"github.com/muster-fleet/muster/testing/require"
 )
 
+// The time of a record is that of an earlier process, whose clock may have been ahead.
+func TestClockThatWasSetBackMakesNoNegativeRun(t *testing.T) {
+	now := time.Now()
+	for ago, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, -2 * time.Hour: 0} {
+		if got := ranFor(now.Add(-ago), now); got != want {
+			t.Errorf("a process that started %s ago ran for %s, want %s", ago, got, want)
+		}
+	}
+}
+
 func TestWaitsBeforeRestartsGrowUntilAProgramRunsSteadily(t *testing.T) {
 	again := newRestarts(func() float64 { return 1 })
 	var got []string

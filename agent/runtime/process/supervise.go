@@ -42,6 +42,10 @@ func (r *restarts) after(ran time.Duration) time.Duration {
 	return r.Next()
 }
 
+// ranFor returns how long a process has run. Its start is from a record, and the clock may have been
+// set back since.
+func ranFor(since, now time.Time) time.Duration { return max(0, now.Sub(since)) }
+
 // component is one that this agent supervises. Either its goroutine or a call that has
 // halted it changes the record.
 type component struct {
@@ -147,7 +151,7 @@ func (a *Adapter) run(ctx context.Context, c *component, r *runtime.Release, s s
 		if !a.watch(ctx, r, rec) {
 			return
 		}
-		ran := time.Since(rec.Since)
+		ran := ranFor(rec.Since, time.Now())
 		status, err := a.kill(ctx, r, &rec) // its children go with it
 		if ctx.Err() != nil {
 			return
