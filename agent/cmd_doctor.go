@@ -20,9 +20,9 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find what keeps the agent from being installed, running, or reaching its server",
 		Long: `Examine this host: the system, the agent's folder and the space on its disk, the service
-manager, the agent, its server, the clock, and the publishers that it trusts. For each
-problem the command that mends it is printed. Before an agent is installed, name the
-server with --url and --ca-pin.
+manager, the agent, its server, the clock, the publishers that it trusts, and the mirrors
+and the drop folder that packages come from. For each problem the command that mends it is
+printed. Before an agent is installed, name the server with --url and --ca-pin.
 
 The exit status is 1 if there is a problem. Nothing is changed.`,
 		Example: `  sudo muster-agent doctor

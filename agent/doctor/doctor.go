@@ -118,6 +118,7 @@ func (h Host) Checks() []doctor.Check {
 		doctor.Check{Name: "agent", Find: h.agent},
 		doctor.Check{Name: "upgrade", Find: func(context.Context) doctor.Finding { return h.upgrade() }},
 	)
+	checks = append(checks, h.sourceChecks()...)
 	id, err := identity.Load(h.Disk, h.Top)
 	if err != nil {
 		return append(checks, doctor.Check{Name: "identity", Find: func(context.Context) doctor.Finding {

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +151,16 @@ func write(t *testing.T, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// place copies a package.
+func place(t *testing.T, archive, to string) {
+	t.Helper()
+	data, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, to, string(data))
 }
 
 func remove(t *testing.T, file string) {
@@ -328,6 +340,59 @@ func TestFindingsOfAnInstalledHost(t *testing.T) {
 			h := installed(t)
 			c.spoil(t, h)
 			finds(t, h.Host, c.check, c.level, c.words...)
+		})
+	}
+}
+
+func TestSourcesOfPackages(t *testing.T) {
+	name := manifest.ArchiveName("1.1.0", runtime.GOOS, runtime.GOARCH, "tar.gz")
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	mirror := func(code int) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		t.Cleanup(s.Close)
+		return strings.Replace(s.URL, "://", "://user:secret@", 1) + "/packages?sig=secret"
+	}
+	for what, c := range map[string]struct {
+		sources string // in agent.yml
+		place   func(t *testing.T, h *host, drop string)
+		level   doctor.Level
+		words   []string
+	}{
+		"a package in the drop folder": {"", func(t *testing.T, h *host, drop string) {
+			place(t, h.installation.Package, filepath.Join(drop, name))
+		}, doctor.OK, []string{"none of its 1 newest packages is broken"}},
+		"a package that was copied in part": {"", func(t *testing.T, h *host, drop string) {
+			place(t, h.installation.Package, filepath.Join(drop, name))
+			if err := os.Truncate(filepath.Join(drop, name), 200); err != nil {
+				t.Fatal(err)
+			}
+		}, doctor.Warning, []string{name, "is broken, and the next source", "unexpected EOF", "sudo rm ", layout.DropDir}},
+		"packages for others": {"", func(t *testing.T, _ *host, drop string) {
+			write(t, filepath.Join(drop, "muster-agent-1.1.0-plan9-amd64.tar.gz"), "broken")
+			write(t, filepath.Join(drop, name+".part"), "broken")
+		}, doctor.OK, []string{"none of its 0 newest"}},
+		"a folder that there is not":      {"file:///not/there", nil, doctor.Warning, []string{"file:///not/there cannot be read", "upgrade.download.sources of agent.yml"}},
+		"a mirror that is down":           {away.URL, nil, doctor.Warning, []string{away.URL + " cannot be reached", "refused", "curl --head "}},
+		"a mirror that is broken":         {mirror(502), nil, doctor.Warning, []string{"answers 502 Bad Gateway", "/packages"}},
+		"a mirror that lists no packages": {mirror(403), nil, doctor.OK, []string{"/packages answers"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := installed(t)
+			if c.place != nil {
+				drop := h.path(layout.DropDir)
+				if err := os.MkdirAll(drop, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				c.place(t, h, drop)
+			}
+			if c.sources != "" {
+				write(t, h.path(layout.ConfigFile), "upgrade:\n  download:\n    sources: ["+strconv.Quote(c.sources)+"]\n")
+			}
+			finds(t, h.Host, "source", c.level, c.words...)
+			if found := fmt.Sprint(doctor.Run(t.Context(), h.Checks())); strings.Contains(found, "secret") {
+				t.Errorf("a password is shown: %s", found)
+			}
 		})
 	}
 }

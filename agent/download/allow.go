@@ -34,13 +34,13 @@ func (s Source) CheckNamed(uri string) error {
 	case err != nil:
 		return errors.New("is no URL: want https://host/path") // err may hold a password
 	case u.User != nil:
-		return fmt.Errorf("%s: holds a user or a password: let the source serve packages without", displayName(u))
+		return fmt.Errorf("%s: holds a user or a password: let the source serve packages without", DisplayName(u))
 	case u.Scheme == schemeFile:
-		return fmt.Errorf("%s: is a folder of the host: name it in upgrade.download.sources of its agent.yml", displayName(u))
+		return fmt.Errorf("%s: is a folder of the host: name it in upgrade.download.sources of its agent.yml", DisplayName(u))
 	case u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%s: want https://host/path", displayName(u))
+		return fmt.Errorf("%s: want https://host/path", DisplayName(u))
 	case u.Scheme == "http" && !SameOrigin(u, s.Origin) && !s.allowsHTTP(u):
-		return fmt.Errorf("%s: is not https: serve it with https, or list %s in upgrade.download.allow_http of the host's agent.yml", displayName(u), u.Hostname())
+		return fmt.Errorf("%s: is not https: serve it with https, or list %s in upgrade.download.allow_http of the host's agent.yml", DisplayName(u), u.Hostname())
 	}
 	return nil
 }
@@ -72,13 +72,13 @@ func (s Source) checkRedirect(req *http.Request, via []*http.Request) error {
 	case len(via) > maxRedirects:
 		return refused("redirects more than %d times: name the last place", maxRedirects)
 	case u.User != nil && !same:
-		return refused("redirects to %s with a user or a password: let that place serve packages without", displayName(u))
+		return refused("redirects to %s with a user or a password: let that place serve packages without", DisplayName(u))
 	case u.Scheme == "https" && u.Host != "":
 		return nil
 	case u.Scheme == "http" && from.Scheme == "https":
-		return refused("redirects from https to %s: serve it with https", displayName(u))
+		return refused("redirects from https to %s: serve it with https", DisplayName(u))
 	case u.Scheme == "http" && (same || s.allowsHTTP(u)):
 		return nil
 	}
-	return refused("redirects to %s: serve it with https, or list its host in upgrade.download.allow_http of agent.yml", displayName(u))
+	return refused("redirects to %s: serve it with https, or list its host in upgrade.download.allow_http of agent.yml", DisplayName(u))
 }

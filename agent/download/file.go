@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -81,6 +82,9 @@ func (f *Fetcher) stat(s *source) (fs.FileInfo, error) {
 	}
 	return nil, refused("leads through more than %d links: name the archive itself", maxLinks)
 }
+
+// FolderOf returns the folder of this host that a source names with the scheme file.
+func FolderOf(u *url.URL) (string, error) { return filePath(&source{url: u}) }
 
 // filePath returns the path of a file URL on this system.
 func filePath(s *source) (string, error) {

@@ -159,14 +159,16 @@ func parseSources(urls []string) []*source {
 		case u.Scheme != schemeFile && (u.Scheme != "http" && u.Scheme != "https" || u.Host == ""):
 			s.failed(refused("is no place to fetch from: want https://host/path, http://host/path or file:///path"), time.Time{})
 		default:
-			s.url, s.name = u, displayName(u)
+			s.url, s.name = u, DisplayName(u)
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-func displayName(u *url.URL) string {
+// DisplayName returns the name of a source for messages: without password and query, which may be
+// secrets.
+func DisplayName(u *url.URL) string {
 	shown := *u
 	shown.User, shown.RawQuery, shown.Fragment = nil, "", ""
 	return fmt.Sprint(&shown)
