@@ -272,10 +272,14 @@ func secure(c *gin.Context) {
 	c.Header("X-Content-Type-Options", "nosniff")
 }
 
-// apiHeaders sets the headers of every answer of the API.
+// apiHeaders sets the headers of every answer of the API, and has nobody store any answer that
+// is not the UI's.
 func apiHeaders(c *gin.Context) {
-	if strings.HasPrefix(c.Request.URL.Path, "/api/") {
+	ofAPI := strings.HasPrefix(c.Request.URL.Path, "/api/")
+	if ofAPI {
 		c.Header(agentapi.HeaderAPIVersion, APIVersion)
+	}
+	if ofAPI || c.FullPath() != "" { // the UI has no route
 		c.Header("Cache-Control", "no-store")
 	}
 }

@@ -31,6 +31,23 @@ func TestEveryAnswerHasTheHeadersThatProtectBrowsers(t *testing.T) {
 	}
 }
 
+// A proxy or a browser between would show old numbers, or keep them for somebody without a key.
+func TestNobodyStoresAnswersOfTheAPI(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t)
+	for _, path := range []string{"/metrics", "/readyz", "/api/status", "/api/nothing", "/api/openapi.yaml", "/api/v1/packages/none.tar.gz"} {
+		for _, key := range []string{"", "ApiKey " + s.AdminKey} {
+			got, err := s.Do(t.Context(), apptest.Request{Method: http.MethodGet, URL: s.AdminURL + path, Header: apptest.Headers("Authorization", key)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if says := got.Header.Get("Cache-Control"); says != "no-store" {
+				t.Errorf("%s with key %q, %d: Cache-Control is %q", path, key, got.Status, says)
+			}
+		}
+	}
+}
+
 // The one body that is read before its sender is authenticated.
 func TestLogInReadsLittle(t *testing.T) {
 	t.Parallel()
