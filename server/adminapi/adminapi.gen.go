@@ -2261,10 +2261,12 @@ type AttentionItemSeverity string
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
 	// Actor Name of the admin key; muster for steps of the rollout itself
-	Actor string                  `json:"actor"`
-	At    time.Time               `json:"at"`
-	Data  *map[string]interface{} `json:"data,omitempty"`
-	Id    string                  `json:"id"`
+	Actor string    `json:"actor"`
+	At    time.Time `json:"at"`
+
+	// Data What was recorded besides. changes lists the fields that were changed: each has field, before and after, or hidden instead of values that may be a secret
+	Data *map[string]interface{} `json:"data,omitempty"`
+	Id   string                  `json:"id"`
 
 	// Subject Id of the rollout
 	Subject string `json:"subject"`

@@ -234,7 +234,7 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 		} else if fleet.KindOf(err) != fleet.NotFound {
 			return err
 		}
-		if err := e.record(ctx, actor, "create", "created", *id); err != nil {
+		if err := e.record(ctx, actor, "create", "created", *id, nil); err != nil {
 			return err
 		}
 		if err := e.clearDefault(ctx, &v); err != nil {
@@ -301,7 +301,7 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 		if err := e.rules.check(ctx, e.service, &old, &v, given); err != nil {
 			return err
 		}
-		if err := e.record(ctx, actor, "update", "changed", id); err != nil {
+		if err := e.record(ctx, actor, "update", "changed", id, audit.Changes(old, v)); err != nil {
 			return err
 		}
 		if err := e.clearDefault(ctx, &v); err != nil {
@@ -337,7 +337,7 @@ func (e Editor[T, P]) Delete(ctx context.Context, id, actor string) error {
 	if *e.head(&old).revision == 0 {
 		return fleet.Errorf(fleet.Invalid, "%s %s is made from the server's configuration, and cannot be deleted", e.noun, id)
 	}
-	if err := e.record(ctx, actor, "delete", "deleted", id); err != nil {
+	if err := e.record(ctx, actor, "delete", "deleted", id, nil); err != nil {
 		return err
 	}
 	used := map[string]bool{}
@@ -462,8 +462,12 @@ func (e Editor[T, P]) sealed(v T) (T, error) {
 	return out, e.seal(&out)
 }
 
-func (e Editor[T, P]) record(ctx context.Context, actor, verb, done, id string) error {
+func (e Editor[T, P]) record(ctx context.Context, actor, verb, done, id string, changes []audit.FieldChange) error {
+	text := done + " the " + strings.ReplaceAll(e.rules.verb, "_", " ") + " " + id
+	if len(changes) > 0 {
+		text += ": " + audit.ChangedNames(changes)
+	}
 	return audit.Record(ctx, e.service.Store.Audit(), e.service.Now.UTC(), fleet.AuditEntry{
-		Actor: actor, Verb: e.rules.verb + "." + verb, Subject: id, Text: done + " the " + strings.ReplaceAll(e.rules.verb, "_", " ") + " " + id,
+		Actor: actor, Verb: e.rules.verb + "." + verb, Subject: id, Text: text, Data: audit.ChangeData(changes),
 	})
 }

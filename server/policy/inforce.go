@@ -34,7 +34,7 @@ func (s *Service) SetInForce(ctx context.Context, id, component, actor string, d
 		p.Component(component).InForce = next
 		p.NextRevision(actor, s.Now.UTC())
 		// The audit entry comes first, as in all changes: none is made without one.
-		if err := s.record(ctx, &p, "policy.in_force", inForceText(&p, component, next)); err != nil {
+		if err := s.record(ctx, &p, "policy.in_force", inForceText(&p, component, next), nil); err != nil {
 			return err
 		}
 		err = s.Store.Policies().Update(ctx, p)

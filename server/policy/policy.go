@@ -85,7 +85,7 @@ func (s *Service) create(ctx context.Context, p, base fleet.Policy, text, actor 
 		if err := s.checkName(ctx, &p); err != nil {
 			return err
 		}
-		if err := s.record(ctx, &p, "policy.create", text); err != nil {
+		if err := s.record(ctx, &p, "policy.create", text, nil); err != nil {
 			return err
 		}
 		if err := s.Store.Policies().Create(ctx, p); err != nil {
@@ -213,7 +213,7 @@ func (s *Service) update(ctx context.Context, id string, c Change, actor string)
 			p.NextRevision(actor, s.Now.UTC())
 		}
 		if try == 1 {
-			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields))); err != nil {
+			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields)), audit.Changes(old, p)); err != nil {
 				return p, err
 			}
 		}
@@ -295,7 +295,7 @@ func (s *Service) Delete(ctx context.Context, id string, force bool, actor strin
 		return p, err
 	}
 	p.UpdatedBy = actor
-	if err := s.record(ctx, &p, "policy.delete", "deleted the policy "+p.Name); err != nil {
+	if err := s.record(ctx, &p, "policy.delete", "deleted the policy "+p.Name, nil); err != nil {
 		return p, err
 	}
 	// Before the policy: deleting again completes what a crash interrupted, and no host
@@ -378,14 +378,19 @@ type recorded struct {
 	UpgradeWindows    []fleet.Window               `json:"upgrade_windows,omitempty"`
 	Components        []agentapi.PolicyComponent   `json:"components,omitempty"`
 	Variables         map[string]map[string]string `json:"variables,omitempty"`
+	Changes           []audit.FieldChange          `json:"changes,omitempty"`
 }
 
-func (s *Service) record(ctx context.Context, p *fleet.Policy, verb, text string) error {
+func (s *Service) record(ctx context.Context, p *fleet.Policy, verb, text string, changes []audit.FieldChange) error {
 	data := event.Data(recorded{
 		p.PolicyRev, p.Name, p.Description, int64(p.InactivityTimeout / time.Second), p.UnenrollTimeout, p.RequiredVersions, p.UpgradeWindows, p.Components, p.ComponentVariables,
+		changes,
 	})
 	if len(data) > maxRecorded {
-		data = event.Data(map[string]int64{"revision": p.PolicyRev})
+		data = event.Data(struct {
+			Revision int64               `json:"revision"`
+			Changes  []audit.FieldChange `json:"changes,omitempty"`
+		}{p.PolicyRev, changes})
 	}
 	return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{Actor: p.UpdatedBy, Verb: verb, Subject: p.ID, Text: text, Data: data})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
@@ -108,7 +109,11 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Req
 	if r.Enabled {
 		text = fmt.Sprintf("%s set the exposure rule: %v %% of the fleet until a version has had %v healthy agent-hours", req.Actor, r.Percent, r.HealthyHours)
 	}
-	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, req, now); err != nil {
+	was, err := s.Exposure(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, audit.Changes(was, r), req, now); err != nil {
 		return r, err
 	}
 	for try := 1; ; try++ {
@@ -202,7 +207,7 @@ func (s *Service) createFreeze(ctx context.Context, f fleet.Freeze, req Request,
 	}
 	f.From, f.To, f.CreatedAt, f.CreatedBy = f.From.UTC(), f.To.UTC(), now, req.Actor
 	text := req.Actor + " added the freeze “" + f.Name + "” " + period(f)
-	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, req, now); err != nil {
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, nil, req, now); err != nil {
 		return f, err
 	}
 	if err := s.Store.Freezes().Create(ctx, f); err != nil {
@@ -253,7 +258,7 @@ func (s *Service) ChangeFreeze(ctx context.Context, f fleet.Freeze, req Request)
 		changed.Name, changed.From, changed.To = f.Name, f.From, f.To
 		text := req.Actor + " changed the freeze “" + old.Name + "” " + period(old) + " to “" + f.Name + "” " + period(f)
 		if try == 1 {
-			if err := s.recordGuard(ctx, subjectFreezes, "freeze.change", text, req, now); err != nil {
+			if err := s.recordGuard(ctx, subjectFreezes, "freeze.change", text, audit.Changes(old, changed), req, now); err != nil {
 				return f, err
 			}
 		}
@@ -285,7 +290,7 @@ func (s *Service) DeleteFreeze(ctx context.Context, id string, req Request) erro
 	if err != nil {
 		return err
 	}
-	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", req.Actor+" removed the freeze “"+f.Name+"”", req, s.Now.UTC()); err != nil {
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", req.Actor+" removed the freeze “"+f.Name+"”", nil, req, s.Now.UTC()); err != nil {
 		return err
 	}
 	if err := s.Store.Freezes().Delete(ctx, id); err != nil {
@@ -295,8 +300,8 @@ func (s *Service) DeleteFreeze(ctx context.Context, id string, req Request) erro
 	return nil
 }
 
-func (s *Service) recordGuard(ctx context.Context, subject, verb, text string, req Request, now time.Time) error {
+func (s *Service) recordGuard(ctx context.Context, subject, verb, text string, changes []audit.FieldChange, req Request, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: fleet.NewID(), At: now, Actor: req.Actor, Verb: verb, Subject: subject, Why: req.Why, Text: text,
+		ID: fleet.NewID(), At: now, Actor: req.Actor, Verb: verb, Subject: subject, Why: req.Why, Text: text, Data: audit.ChangeData(changes),
 	}})
 }

@@ -47,13 +47,17 @@ func (h *Handlers) saveView(c *gin.Context) error {
 		return err
 	}
 	v.ID = fleet.ViewID(v.Page, v.Name)
-	err := audit.Record(ctx, h.Store.Audit(), v.CreatedAt, fleet.AuditEntry{
-		Actor: v.CreatedBy, Verb: "view.save", Subject: v.ID, Text: fmt.Sprintf("saved the view %q of the page %s", v.Name, v.Page),
-	})
-	if err != nil {
+	views := h.Store.Views()
+	entry := fleet.AuditEntry{Actor: v.CreatedBy, Verb: "view.save", Subject: v.ID, Text: fmt.Sprintf("saved the view %q of the page %s", v.Name, v.Page)}
+	switch was, err := views.Get(ctx, v.ID); {
+	case err == nil:
+		entry.Data = audit.ChangeData(audit.Changes(was, v))
+	case fleet.KindOf(err) != fleet.NotFound:
 		return err
 	}
-	views := h.Store.Views()
+	if err := audit.Record(ctx, h.Store.Audit(), v.CreatedAt, entry); err != nil {
+		return err
+	}
 	for try := 1; ; try++ {
 		old, err := views.Get(ctx, v.ID)
 		switch {

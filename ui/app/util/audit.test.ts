@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { changesOf, dataOf, hostBeside, rolloutBeside, subjectOf, textOfEntry } from "./audit";
+import { changesOf, dataOf, hostBeside, recordedChanges, rolloutBeside, subjectOf, textOfEntry } from "./audit";
 
 test("an entry leads to the page of what it is about", () => {
   expect(subjectOf({ verb: "rollout.pause", subject: "r1" })).toEqual({ page: "rollout", id: "r1" });
@@ -12,6 +12,15 @@ test("a change names the fields that differ", () => {
   expect(changesOf({ revision: 1, name: "Web", components: [{ name: "web" }] }, { revision: 2, name: "Web", components: [{ name: "web" }], timeout: 0 })).toEqual([
     { field: "revision", before: "1", after: "2" }, { field: "timeout", before: undefined, after: "0" },
   ]);
+});
+
+test("recorded changes are shown as such, and not as what else was recorded", () => {
+  const data = { revision: 2, changes: [{ field: "ssl.key", hidden: true }, { field: "name", before: "a", after: "b" }] };
+  expect(recordedChanges({ data })).toEqual(data.changes);
+  expect(recordedChanges({ data: { changed: ["spec.agent"] } })).toEqual([]);
+  expect(recordedChanges({})).toEqual([]);
+  expect(dataOf({ data })).toEqual([["revision", "2"]]);
+  expect(changesOf({ revision: 1 }, data)).toEqual([{ field: "revision", before: "1", after: "2" }]);
 });
 
 test("long lists are counted", () => {

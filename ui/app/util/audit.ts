@@ -81,11 +81,18 @@ export interface Change {
   field: string;
   before?: string;
   after?: string;
+  /** The values may be a secret, which no trail has. */
+  hidden?: boolean;
+}
+
+/** recordedChanges returns the fields that an entry says were changed. */
+export function recordedChanges(e: Pick<AuditEntry, "data">): Change[] {
+  return Array.isArray(e.data?.changes) ? e.data.changes as Change[] : [];
 }
 
 /** changesOf returns the fields that differ between two states of an object, by name; nested values are compared as a whole. */
 export function changesOf(before: Readonly<Record<string, unknown>>, after: Readonly<Record<string, unknown>>): Change[] {
-  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort();
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((f) => f !== "changes").sort();
   return fields
     .map((field) => ({ field, before: textOf(before[field]), after: textOf(after[field]) }))
     .filter((c) => c.before !== c.after);
@@ -103,6 +110,7 @@ const IDS_SHOWN = 5;
 /** dataOf returns what an entry records, as names and texts. */
 export function dataOf(e: Pick<AuditEntry, "data">): [name: string, text: string][] {
   return Object.entries(e.data ?? {}).flatMap(([name, value]) => {
+    if (name === "changes") return [];
     if (Array.isArray(value) && value.length > IDS_SHOWN && value.every((v) => typeof v === "string")) return [[name, `${value.length.toLocaleString()} (${value.slice(0, IDS_SHOWN).join(", ")} …)`] as [string, string]];
     const text = textOf(value);
     return text === undefined || text === "" ? [] : [[name, text] as [string, string]];

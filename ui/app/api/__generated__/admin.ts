@@ -6037,6 +6037,7 @@ export interface components {
             subject: string;
             why?: string;
             text: string;
+            /** @description What was recorded besides. changes lists the fields that were changed: each has field, before and after, or hidden instead of values that may be a secret */
             data?: {
                 [key: string]: unknown;
             };

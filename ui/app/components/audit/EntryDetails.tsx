@@ -6,7 +6,7 @@ import { Facts, type Fact } from "~/components/base/Page";
 import { Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { changesOf, dataOf } from "~/util/audit";
+import { changesOf, dataOf, recordedChanges, type Change } from "~/util/audit";
 import { closed } from "~/util/words";
 import { SubjectLink } from "./SubjectLink";
 import classes from "./Audit.module.css";
@@ -28,7 +28,7 @@ export function EntryDetails({ entry: e }: { entry: AuditEntry }) {
   return (
     <div className={classes.details}>
       <Facts rows={rows} />
-      {e.verb === "policy.update" && e.data ? <PolicyChange entry={e} /> : <Data entry={e} />}
+      {e.verb === "policy.update" && e.data ? <PolicyChange entry={e} /> : <><Changes changes={recordedChanges(e)} /><Data entry={e} /></>}
     </div>
   );
 }
@@ -47,16 +47,25 @@ function Data({ entry }: { entry: AuditEntry }) {
 function PolicyChange({ entry: e }: { entry: AuditEntry }) {
   const trail = useQuery({ ...trailQuery({ subject: e.subject, verb: "policy", until: e.at }, 1, 2), staleTime: Infinity, refetchInterval: false, placeholderData: undefined });
   const before = trail.data?.items.find((x) => x.id !== e.id)?.data;
-  if (!before || !e.data) return <Data entry={e} />;
+  const recorded = recordedChanges(e);
+  if (!before || !e.data) return <><Changes changes={recorded} /><Data entry={e} /></>;
+  const compared = changesOf(before, e.data);
+  return <Changes changes={[...compared, ...recorded.filter((r) => !compared.some((c) => c.field === r.field))]} />;
+}
+
+function Changes({ changes }: { changes: readonly Change[] }) {
+  if (changes.length === 0) return null;
   return (
     <table className={classes.data} aria-label="What changed">
       <thead><tr><th scope="col">Setting</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
       <tbody>
-        {changesOf(before, e.data).map((c) => (
+        {changes.map((c) => (
           <tr key={c.field}>
             <th scope="row">{c.field}</th>
+            {c.hidden ? <td colSpan={2} className={classes.none}>changed; the trail does not show its values</td> : <>
             <td className={`mono ${classes.before}`}>{c.before ?? <span className={classes.none}>not set</span>}</td>
             <td className={`mono ${classes.after}`}>{c.after ?? <span className={classes.none}>not set</span>}</td>
+            </>}
           </tr>
         ))}
       </tbody>
