@@ -53,6 +53,9 @@ type Service struct {
 	Locks Locks
 	// Guards may be nil; then there are no freezes and no exposure budget.
 	Guards Guards
+	// RemovalsPerHour is how many agents operators may unenrol, move to another policy or migrate
+	// within an hour unless they override it; 0: see removalLimit.
+	RemovalsPerHour int
 	// Owners may be nil; then no agent belongs to a declared fleet.
 	Owners Owners
 	// Lease says which server carries an accepted order out. It is nil if the store belongs to
@@ -878,7 +881,7 @@ func entryOf(ctx context.Context, a fleet.Action, agentIDs []string, do step) fl
 		data["start_time"] = a.StartTime
 	}
 	for _, rail := range do.override {
-		text += ", in spite of the " + map[string]string{"freeze": "freeze", "exposure": "exposure budget"}[rail]
+		text += ", in spite of the " + map[string]string{"freeze": "freeze", "exposure": "exposure budget", ErrRemovalLimit: "removal limit"}[rail]
 		data["override"] = do.override
 	}
 	return fleet.AuditEntry{

@@ -25,7 +25,8 @@ type Order struct {
 	Selected bool            // as in UpgradeOrder
 	Single   bool            // as in UpgradeOrder
 	// Force also permits agents of an active rollout to be migrated to another server.
-	Force bool
+	Force   bool
+	Removal // of a MIGRATE
 	// StartTime is nil for at once, and Expiration for fleet.DefaultExpiration later.
 	StartTime, Expiration *time.Time
 	// InputType and Timeout (in seconds) are those of an INPUT_ACTION.
@@ -45,6 +46,9 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
+	if err := o.checkWhy(ctx); err != nil {
+		return fleet.Action{}, err
+	}
 	key := fleet.NewID() // a digest of secrets could be guessed
 	if !hasSecrets(&a) {
 		var earlier *fleet.Action
@@ -58,6 +62,11 @@ func (s *Service) Create(ctx context.Context, o Order) (fleet.Action, error) {
 	do, err := o.step(ctx, s, &a, o.AgentIDs)
 	if err != nil {
 		return fleet.Action{}, err
+	}
+	if o.Type == agentapi.ActionMigrate {
+		if err := s.checkRemoval(ctx, o.Removal, o.AgentIDs, do); err != nil {
+			return fleet.Action{}, err
+		}
 	}
 	return s.order(ctx, a, o.AgentIDs, do, key, "other", &o)
 }
@@ -75,6 +84,7 @@ func (o *Order) step(ctx context.Context, s *Service, a *fleet.Action, _ []strin
 		locked: o.Force || o.Type != agentapi.ActionMigrate,
 		hint:   "; or migrate it with force",
 		single: o.Single,
+		why:    o.Why, override: o.overrides(),
 	}
 	if o.Type == agentapi.ActionRequestDiagnostics {
 		do.begin = func(agent *fleet.Agent) {

@@ -14,6 +14,7 @@ type ReassignOrder struct {
 	AgentIDs []string `json:"-"`
 	Selected bool     // as in UpgradeOrder
 	Single   bool     // as in UpgradeOrder
+	Removal
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -22,6 +23,9 @@ type ReassignOrder struct {
 // delivered to them. They have no revision of the policy until they report one. Agents that have the
 // policy already become error results of the action, unless the order is Single.
 func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, error) {
+	if err := o.checkWhy(ctx); err != nil {
+		return fleet.Action{}, err
+	}
 	key, earlier, err := s.ordered(ctx, o.Single, "reassign", &o, nil, o.Actor, o.AgentIDs)
 	if err != nil || earlier != nil {
 		return deref(earlier), err
@@ -39,9 +43,22 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 			return fleet.Action{}, fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
 		}
 	}
+	if err := s.checkRemoval(ctx, o.Removal, o.AgentIDs, do); err != nil {
+		return fleet.Action{}, err
+	}
 	a := newAction(agentapi.ActionPolicyReassign, o.Actor, s.Now.UTC())
 	a.Data = event.Data(agentapi.PolicyReassignData{PolicyID: o.PolicyID})
 	return s.order(ctx, a, o.AgentIDs, do, key, "reassign", &o)
+}
+
+// CheckReassignLimit returns the error with which Reassign refuses the order because of the removal
+// limit, nil if it would not.
+func (s *Service) CheckReassignLimit(ctx context.Context, o ReassignOrder) error {
+	do, err := s.reassignStep(ctx, o)
+	if err != nil {
+		return err
+	}
+	return s.checkRemoval(ctx, o.Removal, o.AgentIDs, do)
 }
 
 // An agent that has the policy already, when the order is resumed, has it from this order: those
@@ -88,5 +105,6 @@ func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, erro
 		begin:  func(a *fleet.Agent) { a.PolicyID, a.PolicyRev = o.PolicyID, 0 },
 		locked: true,
 		single: o.Single,
+		why:    o.Why, override: o.overrides(),
 	}, err
 }

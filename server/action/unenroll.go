@@ -18,6 +18,7 @@ type UnenrollOrder struct {
 	// Force also unenrols agents of managed policies, and those of an active rollout, which
 	// continues without them.
 	Force bool
+	Removal
 	// Actor is the name of the admin key.
 	Actor string
 }
@@ -35,6 +36,16 @@ func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f fu
 	return s.eachVerdict(ctx, o.AgentIDs, do, f)
 }
 
+// CheckUnenrollLimit returns the error with which Unenroll refuses the order because of the removal
+// limit, nil if it would not.
+func (s *Service) CheckUnenrollLimit(ctx context.Context, o UnenrollOrder) error {
+	do, err := s.unenrollStep(ctx, o, s.Now.UTC())
+	if err != nil {
+		return err
+	}
+	return s.checkRemoval(ctx, o.Removal, o.AgentIDs, do)
+}
+
 // Unenroll creates one UNENROLL action, or with Revoke a FORCE_UNENROLL action, which is
 // complete at once and records that the agents were unenrolled. Agents that cannot be
 // unenrolled become error results of it.
@@ -45,6 +56,9 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
 	}
+	if err := o.checkWhy(ctx); err != nil {
+		return fleet.Action{}, err
+	}
 	key, earlier, err := s.ordered(ctx, o.Single, "unenrol", &o, nil, o.Actor, o.AgentIDs)
 	if err != nil || earlier != nil {
 		return deref(earlier), err
@@ -52,6 +66,9 @@ func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, 
 	now := s.Now.UTC()
 	do, err := s.unenrollStep(ctx, o, now)
 	if err != nil {
+		return fleet.Action{}, err
+	}
+	if err := s.checkRemoval(ctx, o.Removal, o.AgentIDs, do); err != nil {
 		return fleet.Action{}, err
 	}
 	a := newAction(agentapi.ActionUnenroll, o.Actor, now)
@@ -71,6 +88,7 @@ func (s *Service) unenrollStep(ctx context.Context, o UnenrollOrder, now time.Ti
 		locked: o.Force,
 		single: o.Single,
 		hint:   "; or unenrol it with force",
+		why:    o.Why, override: o.overrides(),
 		begin: func(a *fleet.Agent) {
 			if a.UnenrollmentStartedAt == nil {
 				a.UnenrollmentStartedAt = &now

@@ -2352,7 +2352,7 @@ type BulkActionResponse struct {
 	// Count Number of agents that would get the action
 	Count *int `json:"count,omitempty"`
 
-	// Warnings Muster only: which of the agents are targets of active rollouts, which go on with them
+	// Warnings Muster only: which of the agents are targets of active rollouts, which go on with them; with dryRun also that the order would be refused
 	Warnings *[]string `json:"warnings,omitempty"`
 }
 
@@ -2379,11 +2379,17 @@ type BulkGetPoliciesRequest struct {
 // BulkMigrateRequest defines model for BulkMigrateRequest.
 type BulkMigrateRequest struct {
 	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
-	Agents          AgentSelection   `json:"agents"`
-	BatchSize       *int             `json:"batchSize,omitempty"`
-	EnrollmentToken string           `json:"enrollment_token"`
-	Settings        *MigrateSettings `json:"settings,omitempty"`
-	Uri             string           `json:"uri"`
+	Agents          AgentSelection `json:"agents"`
+	BatchSize       *int           `json:"batchSize,omitempty"`
+	EnrollmentToken string         `json:"enrollment_token"`
+
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool            `json:"override_limit,omitempty"`
+	Settings      *MigrateSettings `json:"settings,omitempty"`
+	Uri           string           `json:"uri"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
 }
 
 // BulkPrivilegeRequest defines model for BulkPrivilegeRequest.
@@ -2404,9 +2410,15 @@ type BulkReassignRequest struct {
 	BatchSize *int           `json:"batchSize,omitempty"`
 
 	// DryRun Only count the agents that are named or selected and exist
-	DryRun          *bool  `json:"dryRun,omitempty"`
-	IncludeInactive *bool  `json:"includeInactive,omitempty"`
-	PolicyId        string `json:"policy_id"`
+	DryRun          *bool `json:"dryRun,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool  `json:"override_limit,omitempty"`
+	PolicyId      string `json:"policy_id"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
 }
 
 // BulkRollbackRequest defines model for BulkRollbackRequest.
@@ -2449,8 +2461,14 @@ type BulkUnenrollRequest struct {
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool `json:"override_limit,omitempty"`
+
 	// Revoke Unenrol at once, without acknowledgement: the keys of the agents no longer work
 	Revoke *bool `json:"revoke,omitempty"`
+
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
 }
 
 // BulkUpgradeRequest defines model for BulkUpgradeRequest.
@@ -6237,6 +6255,9 @@ type UnenrollPreview struct {
 	Causes *[]PreviewCause       `json:"causes,omitempty"`
 	Items  []UnenrollPreviewItem `json:"items"`
 
+	// Refused Why the order would be refused as a whole: it exceeds the removal limit, admin.removals_per_hour, which override_limit and why override
+	Refused *string `json:"refused,omitempty"`
+
 	// Will How many agents would be unenrolled
 	Will int `json:"will"`
 	Wont int `json:"wont"`
@@ -6263,8 +6284,9 @@ type UnenrollPreviewRequest struct {
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 
 	// MaxItems The most elements of items; counts and causes are of all agents. Default: all
-	MaxItems *int  `json:"max_items,omitempty"`
-	Revoke   *bool `json:"revoke,omitempty"`
+	MaxItems      *int  `json:"max_items,omitempty"`
+	OverrideLimit *bool `json:"override_limit,omitempty"`
+	Revoke        *bool `json:"revoke,omitempty"`
 }
 
 // UnenrollRequest defines model for UnenrollRequest.

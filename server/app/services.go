@@ -158,7 +158,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		connections.Closed = replicas.ClosedAt
 		orders = &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
 	}
-	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
+	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, RemovalsPerHour: o.Config.Admin.RemovalsPerHour, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
 	generation, err := store.Generation(ctx, db.Settings())
 	if err != nil {

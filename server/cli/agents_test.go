@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
@@ -148,6 +149,21 @@ func TestAgentIsNamedByIDOrHostName(t *testing.T) {
 	// An unenrolled agent no longer shares the name.
 	o.run("agents", "unenroll", twin.ID, "--revoke")
 	o.contains(o.run("agents", "get", "twin"), other.ID)
+}
+
+func TestUnenrollingManyAgentsNeedsAnOverrideWithAReason(t *testing.T) {
+	o := newOperator(t)
+	s := apptest.Start(t, quick, func(o *app.Options) { o.Config.Admin.RemovalsPerHour = 1 })
+	o.login(s)
+	for _, name := range []string{"web-01", "web-02"} {
+		s.Enroll(name, "1.0.0").MustCheckin(nil)
+	}
+	all := []string{"agents", "unenroll", "--kuery", "*", "--revoke", "--yes"}
+	o.contains(o.run(append(all, "--dry-run")...), "2 would be unenrolled", "The order would be refused", "at most 1")
+	o.fails(1, all, "would take away 2 agents", "--override-limit --why REASON")
+	o.fails(2, append(all, "--override-limit"), "--why is missing")
+	o.contains(o.run(append(all, "--override-limit", "--why", "the site is closed")...), "Unenrolled 2 of 2 agents")
+	o.contains(o.run("audit"), "of 2 agents, in spite of the removal limit", "the site is closed")
 }
 
 func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {

@@ -16,6 +16,8 @@ func (a *client) newAgentsUnenroll() *cobra.Command {
 		selection agentSelection
 		revoke    bool
 		force     bool
+		overLimit bool
+		why       string
 		dryRun    bool
 		yes       bool
 	)
@@ -25,6 +27,11 @@ func (a *client) newAgentsUnenroll() *cobra.Command {
 		Long: `Unenrol the agents that are named by id or host name, or that a query selects. Each agent
 acknowledges and stops; an offline agent does so when it returns. --revoke unenrols them
 at once, without their acknowledgement: their keys no longer work.
+
+If more agents would be unenrolled, moved to another policy or migrated within an hour
+than admin.removals_per_hour of the server's configuration permits, the order is refused.
+--override-limit gives it nevertheless; it needs --why, which the audit trail keeps. An
+order for one agent is never refused.
 
 With a query the command shows how many agents it selects and asks for confirmation.
 Without a terminal, pass --yes to skip the question.`,
@@ -38,12 +45,15 @@ Without a terminal, pass --yes to skip the question.`,
 			if ask && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the selection cannot be confirmed: check it with --dry-run, then add --yes")}
 			}
+			if overLimit && why == "" {
+				return errNoWhy
+			}
 			args, err := a.agentIDs(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			preview, err := call[adminapi.UnenrollPreview](cmd.Context(), a, http.MethodPost, "/api/v1/unenroll_preview", adminapi.UnenrollPreviewRequest{
-				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force,
+				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force, OverrideLimit: given(overLimit),
 			})
 			if err != nil {
 				return err
@@ -54,6 +64,9 @@ Without a terminal, pass --yes to skip the question.`,
 			if preview.Will == 0 {
 				printUnenrollPreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can be unenrolled")
+			}
+			if preview.Refused != nil { // before it asks for a confirmation that would be in vain
+				return errors.New(*preview.Refused)
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "unenrolled")
 			if ask {
@@ -68,6 +81,7 @@ Without a terminal, pass --yes to skip the question.`,
 			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_unenroll", adminapi.BulkUnenrollRequest{
 				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UnenrollPreviewItem) string { return i.AgentId })),
 				IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force,
+				OverrideLimit: given(overLimit), Why: given(why),
 			})
 			if err != nil {
 				return err
@@ -85,6 +99,8 @@ Without a terminal, pass --yes to skip the question.`,
 	selection.flags(f)
 	f.BoolVar(&revoke, "revoke", false, "unenrol at once, without acknowledgement: the agents' keys no longer work")
 	f.BoolVar(&force, "force", false, "also unenrol agents in a rollout, or with a managed policy")
+	f.BoolVar(&overLimit, "override-limit", false, "also more agents than admin.removals_per_hour; needs --why")
+	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	f.BoolVarP(&yes, "yes", "y", false, "with --kuery: unenrol without asking for confirmation")
 	return cmd
@@ -102,4 +118,7 @@ func printUnenrollPreview(w io.Writer, p adminapi.UnenrollPreview) {
 		}
 	})
 	printCauses(w, deref(p.Causes), "UNENROL")
+	if p.Refused != nil {
+		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
+	}
 }

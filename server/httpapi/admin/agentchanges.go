@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -92,8 +93,26 @@ func (h *Handlers) bulkReassign(c *gin.Context) error {
 	if err := h.Actions.CheckPolicy(ctx, req.PolicyId); err != nil {
 		return err
 	}
-	return h.bulkWith(c, req.Agents, req.IncludeInactive, req.DryRun, h.Rollouts.Notices, func(ids []string, selected bool) (fleet.Action, error) {
-		return h.Actions.Reassign(ctx, action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Selected: selected, Actor: actor(c)})
+	o := action.ReassignOrder{
+		PolicyID: req.PolicyId, Actor: actor(c),
+		Removal: action.Removal{OverrideLimit: isSet(req.OverrideLimit), Why: deref(req.Why)},
+	}
+	notices := func(ctx context.Context, ids []string) ([]string, error) {
+		said, err := h.Rollouts.Notices(ctx, ids)
+		if err != nil || !isSet(req.DryRun) || len(ids) == 0 {
+			return said, err
+		}
+		asked := o
+		asked.AgentIDs, asked.Selected = ids, true
+		refused, err := refusal(h.Actions.CheckReassignLimit(ctx, asked))
+		if refused != nil {
+			said = append(said, *refused)
+		}
+		return said, err
+	}
+	return h.bulkWith(c, req.Agents, req.IncludeInactive, req.DryRun, notices, func(ids []string, selected bool) (fleet.Action, error) {
+		o.AgentIDs, o.Selected = ids, selected
+		return h.Actions.Reassign(ctx, o)
 	})
 }
 
@@ -277,6 +296,7 @@ func (h *Handlers) bulkMigrate(c *gin.Context) error {
 			return fleet.Action{}, err
 		}
 		o.Actor = actor(c)
+		o.Removal = action.Removal{OverrideLimit: isSet(req.OverrideLimit), Why: deref(req.Why)}
 		return h.Actions.Create(ctx, o)
 	})
 }

@@ -121,7 +121,8 @@ var adminContract = []contract{
 		{"", `{"policy_id":"hosted","agents":["web"]}`, 400, "Cannot reassign agents to hosted agent policy hosted: it is managed (is_managed)"},
 		{"", `{"policy_id":"lab","agents":["web"]}`, 400, "No agents to reassign, already assigned or hosted agents"},
 		{"", `{"policy_id":"lab","agents":["held"]}`, 400, "No agents to reassign, already assigned or hosted agents"},
-		{"", `{"policy_id":"lab","agents":["web"],"revoke":true}`, 400, "[request body.revoke]: is not a known key, want one of agents, batchSize, dryRun, includeInactive, policy_id"},
+		{"", `{"policy_id":"lab","agents":["web"],"revoke":true}`, 400, "[request body.revoke]: is not a known key, want one of agents, batchSize, dryRun, includeInactive, override_limit, policy_id, why"},
+		{"", `{"policy_id":"default","agents":["web"],"override_limit":true}`, 400, "[request body.why]: is missing: say why the removal limit is overridden; the audit trail keeps it"},
 		{"", `{"policy_id":"default","agents":["web","nobody"],"dryRun":true}`, 200, "count"},
 		{"", `{"policy_id":"default","agents":["web","nobody"],"batchSize":100,"includeInactive":false}`, 200, "actionId"},
 	}},
@@ -158,6 +159,7 @@ var adminContract = []contract{
 	{"POST /api/fleet/agents/bulk_migrate", []contractCase{
 		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t"}`, 200, "actionId"},
 		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t","settings":{"replace_token":"r"}}`, 400, "[request body.settings.replace_token]: definition for this key is missing"},
+		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t","override_limit":true,"why":" "}`, 400, "[request body.why]: is missing: say why the removal limit is overridden; the audit trail keeps it"},
 		{"", `{"agents":["able"],"uri":"elsewhere","enrollment_token":"t"}`, 400, `[request body.uri]: is "elsewhere", want the URL of a server, such as https://fleet.example.com:8220`},
 	}},
 	{"POST /api/fleet/agents/{agentId}/actions", []contractCase{
@@ -194,6 +196,7 @@ var adminContract = []contract{
 		{"", `{"agents":""}`, 400, `[request body.agents]: is the empty query: use "*" to select all agents`},
 		{"", `{"agents":[]}`, 400, "[request body.agents]: is empty: name at least one agent"},
 		{"", `{"agents":["web"],"reason":"x"}`, 400, "[request body.reason]: is not a known key…"},
+		{"", `{"agents":["web"],"override_limit":true}`, 400, "[request body.why]: is missing: say why the removal limit is overridden; the audit trail keeps it"},
 	}},
 	{"DELETE /api/fleet/agents/{agentId}", []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},

@@ -44,6 +44,7 @@ func (h *Handlers) bulkUnenroll(c *gin.Context) error {
 	return h.bulk(c, req.Agents, req.IncludeInactive, req.DryRun, func(ids []string, selected bool) (fleet.Action, error) {
 		return h.Actions.Unenroll(c.Request.Context(), action.UnenrollOrder{
 			AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c),
+			Removal: action.Removal{OverrideLimit: isSet(req.OverrideLimit), Why: deref(req.Why)},
 		})
 	})
 }
@@ -69,7 +70,7 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 	}
 	out := adminapi.UnenrollPreview{Items: []adminapi.UnenrollPreviewItem{}}
 	var causes fleet.CauseCounts
-	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force)}
+	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Removal: action.Removal{OverrideLimit: isSet(req.OverrideLimit)}}
 	err = h.Actions.EachUnenrollVerdict(ctx, o, func(v action.Verdict) {
 		item := adminapi.UnenrollPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Will: v.Err == nil}
 		if fleet.KindOf(v.Err) != fleet.NotFound {
@@ -98,8 +99,20 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 		return err
 	}
 	out.Causes = renderCauses(&causes)
+	if out.Refused, err = refusal(h.Actions.CheckUnenrollLimit(ctx, o)); err != nil {
+		return err
+	}
 	c.JSON(http.StatusOK, out)
 	return nil
+}
+
+// refusal returns the text with which a guard rail refuses an order, for its preview; other errors
+// are returned.
+func refusal(err error) (*string, error) {
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return ptr(err.Error()), nil
+	}
+	return nil, err
 }
 
 // unenrollRemark says when an agent will unenrol, if not at once, with the status as its code.

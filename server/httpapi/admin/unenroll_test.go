@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -149,5 +152,56 @@ func TestUnenrollOfAnAgentInARolloutNeedsForce(t *testing.T) {
 	}
 	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled {
 		t.Errorf("the API shows %+v", got)
+	}
+}
+
+func TestOrdersThatTakeManyAgentsAwayNeedAReason(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick, func(o *app.Options) { o.Config.Admin.RemovalsPerHour = 2 })
+	agents := make([]*apptest.Agent, 4)
+	for i := range agents {
+		agents[i] = s.Enroll(fmt.Sprintf("web-%d", i), "1.0.0")
+		agents[i].MustCheckin(nil)
+	}
+	if got := s.Admin("POST", "/api/fleet/agent_policies", map[string]any{"id": "lab", "name": "lab", "namespace": "default"}); got.Status != http.StatusOK {
+		t.Fatalf("the policy: %s", got.Body)
+	}
+	const preview, reassign = "/api/v1/unenroll_preview", "/api/fleet/agents/bulk_reassign"
+	body := func(more map[string]any) map[string]any {
+		b := map[string]any{"agents": "*"}
+		maps.Copy(b, more)
+		return b
+	}
+	got := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", preview, body(nil)))
+	if got.Will != 4 || got.Refused == nil || !strings.Contains(*got.Refused, "4 agents, and at most 2") {
+		t.Errorf("the preview is %+v", got)
+	}
+	if got := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", preview, body(map[string]any{"override_limit": true}))); got.Refused != nil {
+		t.Errorf("the preview of the override is %+v", got)
+	}
+	dry := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", reassign, body(map[string]any{"policy_id": "lab", "dryRun": true})))
+	if *dry.Count != 4 || dry.Warnings == nil || !strings.Contains((*dry.Warnings)[0], "at most 2") {
+		t.Errorf("the dry run answers %+v", dry)
+	}
+	for path, more := range map[string]map[string]any{bulkUnenroll: {"revoke": true}, reassign: {"policy_id": "lab"}} {
+		refused(t, path, s.Admin("POST", path, body(more)), http.StatusConflict, "set override_limit and say why (--override-limit --why REASON)")
+		more["override_limit"] = true
+		refused(t, path, s.Admin("POST", path, body(more)), http.StatusBadRequest, "[request body.why]: is missing")
+	}
+	if got := s.Admin("POST", bulkUnenroll, body(nil)); !strings.Contains(string(got.Body), `"code":"removal_limit"`) {
+		t.Errorf("the refusal is %s", got.Body)
+	}
+	// Small numbers, and single agents in any number, are ordered as in Kibana.
+	for path, b := range map[string]any{
+		reassign:                   map[string]any{"agents": []string{agents[0].ID, agents[1].ID}, "policy_id": "lab"},
+		agents[2].Path("reassign"): map[string]any{"policy_id": "lab"}, agents[3].Path("reassign"): map[string]any{"policy_id": "lab"},
+	} {
+		if got := s.Admin("POST", path, b); got.Status != http.StatusOK {
+			t.Errorf("%s answers %d %s", path, got.Status, got.Body)
+		}
+	}
+	// The parameter why of every call is a reason, too.
+	if got := s.Admin("POST", bulkUnenroll+"?why=the+site+is+closed", body(map[string]any{"override_limit": true})); got.Status != http.StatusOK {
+		t.Errorf("with a reason it answers %d %s", got.Status, got.Body)
 	}
 }

@@ -108,7 +108,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give many agents another policy */
+        /**
+         * Give many agents another policy
+         * @description An order that exceeds the removal limit (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why give it nevertheless. With dryRun the refusal is among the warnings.
+         */
         post: operations["bulkReassignAgents"];
         delete?: never;
         options?: never;
@@ -206,7 +209,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Move many agents to another server */
+        /**
+         * Move many agents to another server
+         * @description An order that exceeds the removal limit (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why give it nevertheless.
+         */
         post: operations["bulkMigrateAgents"];
         delete?: never;
         options?: never;
@@ -286,7 +292,7 @@ export interface paths {
         put?: never;
         /**
          * Unenrol many agents with one action
-         * @description Agents that cannot be unenrolled do not fail the call: each becomes an error result of the action, with its reason. With revoke the action is complete at once.
+         * @description Agents that cannot be unenrolled do not fail the call: each becomes an error result of the action, with its reason. With revoke the action is complete at once. An order that exceeds the removal limit (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why give it nevertheless.
          */
         post: operations["bulkUnenrollAgents"];
         delete?: never;
@@ -3738,12 +3744,17 @@ export interface components {
             includeInactive?: boolean;
             /** @description Only count the agents that are named or selected and exist */
             dryRun?: boolean;
+            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+            override_limit?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
         UnenrollPreviewRequest: {
             agents: components["schemas"]["AgentSelection"];
             includeInactive?: boolean;
             revoke?: boolean;
             force?: boolean;
+            override_limit?: boolean;
             /** @description The most elements of items; counts and causes are of all agents. Default: all */
             max_items?: number;
         };
@@ -3751,6 +3762,8 @@ export interface components {
             /** @description How many agents would be unenrolled */
             will: number;
             wont: number;
+            /** @description Why the order would be refused as a whole: it exceeds the removal limit, admin.removals_per_hour, which override_limit and why override */
+            refused?: string;
             items: components["schemas"]["UnenrollPreviewItem"][];
             /** @description Why agents would not be unenrolled, and remarks, with counts; of all agents, also if items has fewer */
             causes?: components["schemas"]["PreviewCause"][];
@@ -3839,7 +3852,7 @@ export interface components {
             actionId?: string;
             /** @description Number of agents that would get the action */
             count?: number;
-            /** @description Muster only: which of the agents are targets of active rollouts, which go on with them */
+            /** @description Muster only: which of the agents are targets of active rollouts, which go on with them; with dryRun also that the order would be refused */
             warnings?: string[];
         };
         ActionsCreated: {
@@ -6640,6 +6653,10 @@ export interface components {
             includeInactive?: boolean;
             /** @description Only count the agents that are named or selected and exist */
             dryRun?: boolean;
+            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+            override_limit?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
         BulkTagRequest: {
             agents: components["schemas"]["AgentSelection"];
@@ -6737,6 +6754,10 @@ export interface components {
             enrollment_token: string;
             settings?: components["schemas"]["MigrateSettings"];
             batchSize?: number;
+            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+            override_limit?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
         /** @description Fields of the object. An absent one keeps its value, null removes it */
         ObjectFields: {
