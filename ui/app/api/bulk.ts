@@ -1,6 +1,7 @@
 /** Orders for many hosts beside upgrades, and the exact number of hosts that each is for. */
 import { queryOptions } from "@tanstack/react-query";
 import { isMatching, selectionOf, type Chosen } from "~/util/chosen";
+import type { OverLimit } from "~/util/removalLimit";
 import { call } from "./client";
 import { keys } from "./queries";
 
@@ -42,8 +43,9 @@ const counted = ({ count = 0, warnings = [] }: { count?: number; warnings?: read
 export const changeTags = async (chosen: Chosen, { add, remove }: TagChange) =>
   (await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: add, tagsToRemove: remove } })).actionId;
 
-export const reassign = async (chosen: Chosen, policyId: string) =>
-  (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId } })).actionId;
+/** With overLimit also more hosts than the removal limit. */
+export const reassign = async (chosen: Chosen, policyId: string, overLimit?: OverLimit) =>
+  (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId, ...overLimit } })).actionId;
 
 export const requestDiagnostics = async (chosen: Chosen, options: { cpu: boolean; withoutEvents: boolean }) =>
   (await call("post", "/api/fleet/agents/bulk_request_diagnostics", {

@@ -1,4 +1,5 @@
 import type { Matching } from "~/util/chosen";
+import type { OverLimit } from "~/util/removalLimit";
 import type { UpgradeCall } from "~/util/upgradeForm";
 import { call } from "./client";
 
@@ -16,14 +17,14 @@ export async function startRollback(agents: string[] | Matching, { takeOver, for
   return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true, take_over: takeOver, forward } })).actionIds;
 }
 
-/** startUnenroll unenrols agents, named ones or all matching; with revoke at once, without their acknowledgement. */
-export async function startUnenroll(agents: string[] | Matching, how: { revoke: boolean; force: boolean }): Promise<void> {
+/** startUnenroll unenrols agents, named ones or all matching; with revoke at once, without their acknowledgement. With overLimit also more than the removal limit. */
+export async function startUnenroll(agents: string[] | Matching, { revoke, force, overLimit }: { revoke: boolean; force: boolean; overLimit?: OverLimit }): Promise<void> {
   if (!Array.isArray(agents)) {
-    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents: agents.kuery, includeInactive: agents.inactive, ...how } });
+    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents: agents.kuery, includeInactive: agents.inactive, revoke, force, ...overLimit } });
   } else if (agents.length === 1) {
-    await call("post", "/api/fleet/agents/{agentId}/unenroll", { path: { agentId: agents[0]! }, body: how });
+    await call("post", "/api/fleet/agents/{agentId}/unenroll", { path: { agentId: agents[0]! }, body: { revoke, force } });
   } else {
-    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents, includeInactive: true, ...how } });
+    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents, includeInactive: true, revoke, force, ...overLimit } });
   }
 }
 

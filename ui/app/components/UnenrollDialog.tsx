@@ -6,10 +6,12 @@ import { unenrollPreviewQuery } from "~/api/queries";
 import { startUnenroll } from "~/api/upgrade";
 import { countOf, isMatching, selectionOf, typedFor, type Chosen } from "~/util/chosen";
 import { hostOf } from "~/util/facts";
+import { isOverLimit, overLimitOf } from "~/util/removalLimit";
 import { confirmText, doneText, whyNotLeave } from "~/util/unenroll";
 import { plural } from "~/util/words";
 import { useOrdered } from "./agents/useOrdered";
 import { Dialog } from "./base/Dialog";
+import { Callout } from "./Callout";
 import { OrderPreview } from "./OrderPreview";
 
 interface Props {
@@ -33,9 +35,11 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
   const host = !isMatching(chosen) && chosen.length === 1 ? hostOf(chosen[0]!) : undefined;
   const unenroll = useMutation({
     // Only agents that the preview showed as unenrolled. Of all matching agents, the server refuses the others.
-    mutationFn: () => startUnenroll(isMatching(chosen) ? chosen : fresh!.items.filter((i) => i.will).map((i) => i.agent_id), { revoke, force }),
+    mutationFn: (why: string) => startUnenroll(isMatching(chosen) ? chosen : fresh!.items.filter((i) => i.will).map((i) => i.agent_id), { revoke, force, overLimit: overLimitOf(why) }),
     onSuccess: () => ordered(doneText(fresh, count, revoke, host)),
   });
+  // The reason stays on the screen while another preview is read.
+  const limited = preview.data?.refused !== undefined || isOverLimit(unenroll.error);
   return (
     <Dialog
       title={`Unenrol ${host ?? plural(count, "host")}?`}
@@ -43,10 +47,11 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
       danger
       size="lg"
       typed={fresh ? typedFor("unenrol", fresh.will) : undefined}
+      why={limited ? "required" : undefined}
       reason={whyNotLeave(fresh, preview.error)}
       busy={unenroll.isPending}
       error={unenroll.error}
-      onConfirm={() => unenroll.mutate()}
+      onConfirm={(why) => unenroll.mutate(why)}
       onClose={onClose}
     >
       <Stack gap="sm">
@@ -54,6 +59,7 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
         <Checkbox checked={revoke} onChange={(e) => setRevoke(e.currentTarget.checked)} label={one ? "Revoke its key at once" : "Revoke their keys at once"}
           description="For hosts that are lost or no longer trusted: the key stops working now, without an acknowledgement of the agent." />
       </Stack>
+      {preview.data?.refused ? <Callout kind="warning">These are more hosts than may be taken away within an hour. Give a reason if all of them are meant.</Callout> : null}
       <OrderPreview byQuery={isMatching(chosen)} preview={preview.data} error={preview.error} stale={preview.isPlaceholderData} does="be unenrolled"
         offered={offered.data?.causes?.filter((c) => c.choice === "force")} taken={{ force }} onTake={(_, on) => setForce(on)} />
     </Dialog>
