@@ -317,6 +317,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.recoverStage()
 	d.recoverStart()
 	d.recoverPending()
+	d.dropSurplus()
 
 	var parts sync.WaitGroup
 	if d.Control != nil {

@@ -21,15 +21,12 @@ import (
 const checkEvery = time.Hour
 
 // watchVersions checks the versions on the host regularly, and removes those that are not kept
-// any more.
+// any more; run has removed them once before it starts this.
 func (d *daemon) watchVersions(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		watching := d.watched()
-		if err := d.executor.DropSurplus(time.Now()); err != nil {
-			d.log.Warn("an old version could not be removed; it is tried again", "error", err, "again_in", checkEvery.String())
-		}
 		d.checkVersions(ctx)
 		select {
 		case <-watching: // nil while nothing is watched
@@ -38,6 +35,13 @@ func (d *daemon) watchVersions(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		d.dropSurplus()
+	}
+}
+
+func (d *daemon) dropSurplus() {
+	if err := d.executor.DropSurplus(time.Now()); err != nil {
+		d.log.Warn("an old version could not be removed; it is tried again", "error", err, "again_in", checkEvery.String())
 	}
 }
 

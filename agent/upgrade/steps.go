@@ -304,6 +304,10 @@ func (w *work) writeMarker(_ context.Context) error {
 	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
 	}
+	// Before the watcher runs beside this process, which writes its journal meanwhile.
+	if err := handoff.ReserveDecision(w.Disk, w.Top); err != nil {
+		return err
+	}
 	rules := w.Rules
 	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
@@ -315,7 +319,8 @@ func (w *work) writeMarker(_ context.Context) error {
 }
 
 func (c change) undoMarker(context.Context) error {
-	return errors.Join(c.Disk.Remove(stepMarker, c.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(c.Disk, c.Top))
+	return errors.Join(c.Disk.Remove(stepMarker, c.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(c.Disk, c.Top),
+		c.Disk.Remove(stepMarker, c.path(layout.DecisionFile)+layout.NewSuffix), handoff.RemoveDecision(c.Disk, c.Top))
 }
 
 // pointWatcher selects the watcher: the new version's if it understands this version's

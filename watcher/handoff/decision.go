@@ -44,6 +44,9 @@ func (d Decision) about(m Marker) bool {
 // ReserveDecision takes the space for a decision, so that it can be written on a disk that has become
 // full. What it stores is about no marker.
 func ReserveDecision(d disk.Disk, top string) error {
+	if has, err := disk.FindRecord[Decision](d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion); has != nil && err == nil {
+		return nil
+	}
 	return disk.ReserveRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, Decision{}, decisionRoom)
 }
 
