@@ -314,11 +314,18 @@ func (d *demo) expect(ctx context.Context, h *harness.Host, version string, stat
 	if err != nil {
 		return err
 	}
-	runs, err := h.Runs()
-	if err == nil && !strings.HasPrefix(runs, version+"-") {
-		err = fmt.Errorf("%s: the server says %s, the pointer leads to %s", h.Name, version, runs)
+	// The watcher reports a rollback before it begins.
+	for {
+		runs, err := h.Runs()
+		if err == nil && strings.HasPrefix(runs, version+"-") {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(err, fmt.Errorf("%s: the server says %s, the pointer leads to %s", h.Name, version, runs))
+		}
 	}
-	return err
 }
 
 // reasonCode returns the reason of a rollback, or "" before the watcher has reported it.
