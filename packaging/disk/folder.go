@@ -115,17 +115,8 @@ func one(name string) error {
 	return nil
 }
 
-// look returns what has a name.
-func (f *osFolder) look(name string) (fs.FileInfo, error) {
-	if err := one(name); err != nil {
-		return nil, wrap(f.op, err)
-	}
-	fi, err := f.root.Lstat(name)
-	return fi, f.fail(name, err)
-}
-
 func (f *osFolder) OpenFolder(name string) (Folder, error) {
-	has, err := f.look(name)
+	has, err := f.Lstat(name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -139,13 +130,24 @@ func (f *osFolder) OpenFolder(name string) (Folder, error) {
 		return nil, f.fail(name, err)
 	}
 	opened, err := root.Stat(".")
-	if err == nil && !os.SameFile(has, opened) {
-		err = f.refuse(name, ErrReplaced)
-	}
-	if err != nil {
-		return nil, errors.Join(f.fail(name, err), root.Close())
+	if err := f.sameOrClose(name, has, opened, err, root); err != nil {
+		return nil, err
 	}
 	return &osFolder{f.op, filepath.Join(f.path, name), root}, nil
+}
+
+// sameOrClose returns nil if what was opened as c is what had the name. Otherwise it closes c and returns
+// why; err is that of reading opened.
+func (f *osFolder) sameOrClose(name string, has, opened fs.FileInfo, err error, c io.Closer) error {
+	switch {
+	case err != nil:
+		err = f.fail(name, err)
+	case !os.SameFile(has, opened):
+		err = f.refuse(name, ErrReplaced)
+	default:
+		return nil
+	}
+	return errors.Join(err, c.Close())
 }
 
 func (f *osFolder) MakeFolder(name string) (Folder, error) {
@@ -185,7 +187,7 @@ func (f *osFolder) isNew() bool {
 }
 
 func (f *osFolder) Open(name string) (File, error) {
-	has, err := f.look(name)
+	has, err := f.Lstat(name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -200,11 +202,8 @@ func (f *osFolder) Open(name string) (File, error) {
 		return nil, f.fail(name, err)
 	}
 	opened, err := file.Stat()
-	if err == nil && !os.SameFile(has, opened) {
-		err = f.refuse(name, ErrReplaced)
-	}
-	if err != nil {
-		return nil, errors.Join(f.fail(name, err), file.Close())
+	if err := f.sameOrClose(name, has, opened, err, file); err != nil {
+		return nil, err
 	}
 	return file, nil
 }
@@ -259,7 +258,13 @@ func (f *osFolder) Readlink(name string) (string, error) {
 	return target, f.fail(name, err)
 }
 
-func (f *osFolder) Lstat(name string) (fs.FileInfo, error) { return f.look(name) }
+func (f *osFolder) Lstat(name string) (fs.FileInfo, error) {
+	if err := one(name); err != nil {
+		return nil, wrap(f.op, err)
+	}
+	fi, err := f.root.Lstat(name)
+	return fi, f.fail(name, err)
+}
 
 // self calls act with the folder as a file.
 func (f *osFolder) self(act func(*os.File) error) error {
