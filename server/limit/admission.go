@@ -195,7 +195,7 @@ type Admission struct {
 	memory    budget                         // of bodies
 	large     *pool                          // bytes of bodies beyond usualBody
 	decoding  *pool                          // bytes, as cost estimates them
-	turns     turns                          // of agents' check-ins
+	checkins  agentLocks                     // of agents' check-ins
 	tokens    tokens                         // of enrolments
 	strange   map[Kind]*places[netip.Prefix] // for AsStranger; of other kinds than these, that of the empty kind
 	anonymous *places[netip.Prefix]          // for Anonymous; with half of Limits.Downloads
@@ -288,7 +288,7 @@ type ticket struct {
 	chunked  bool  // it is a chunk of an upload, whose memory is that of its slot
 	large    int64 // reserved in large
 	decoding int64
-	turn     *turn // of the agent's check-in; nil: it is none
+	lock     *agentLock // of the agent's check-in; nil: it is none
 }
 
 // budget is memory for bodies, in chunks.
@@ -323,8 +323,8 @@ func (t *ticket) free() {
 	if a := t.agents; a != nil {
 		a.large.release(t.large)
 		a.decoding.release(t.decoding)
-		if t.turn != nil {
-			a.turns.leave(t.turn)
+		if t.lock != nil {
+			a.checkins.release(t.lock)
 		}
 	}
 }
@@ -425,14 +425,14 @@ func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody 
 // more are refused.
 func (a *Admission) EnterCheckin(ctx context.Context, r *http.Request, agentID string, maxBody int64, end func()) (*http.Request, error) {
 	p := a.requests[Checkin]
-	turn, err := a.turns.enter(ctx, agentID, end)
+	lock, err := a.checkins.acquire(ctx, agentID, end)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise the client has disconnected
 			err = p.refuse()
 		}
 		return nil, err
 	}
-	return enter(ctx, r, maxBody, &ticket{agents: a, turn: turn, memory: &a.memory, leave: p.leave}, p.enter)
+	return enter(ctx, r, maxBody, &ticket{agents: a, lock: lock, memory: &a.memory, leave: p.leave}, p.enter)
 }
 
 // EnterAdmin is Enter for a request of the admin API. Each key gets a share of the slots and of
@@ -483,7 +483,7 @@ func (a *Admission) EnterTransfer(ctx context.Context, key string) (leave func()
 func enter(ctx context.Context, r *http.Request, maxBody int64, t *ticket, acquire func(context.Context) error) (*http.Request, error) {
 	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
 	err := t.readBody(r, maxBody)
-	if t.turn != nil && !t.agents.turns.read(t.turn) {
+	if t.lock != nil && !t.agents.checkins.bodyRead(t.lock) {
 		err = t.agents.requests[Checkin].refuse() // a newer check-in has ended this one
 	}
 	if err == nil {

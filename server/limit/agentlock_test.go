@@ -79,8 +79,8 @@ func TestOneCheckinOfAnAgentIsHandledAtATime(t *testing.T) {
 			t.Fatalf("the last: %v", err)
 		}
 		Done(last.Context())
-		if len(a.turns.taken) != 0 || a.Bodies().Used != 0 || a.Use(Checkin).Used != 0 {
-			t.Errorf("left are %d turns, %+v, %+v", len(a.turns.taken), a.Bodies(), a.Use(Checkin))
+		if len(a.checkins.held) != 0 || a.Bodies().Used != 0 || a.Use(Checkin).Used != 0 {
+			t.Errorf("left are %d locks, %+v, %+v", len(a.checkins.held), a.Bodies(), a.Use(Checkin))
 		}
 	})
 }
