@@ -219,11 +219,11 @@ func (d *daemon) checkDisk() {
 }
 
 // maxJump is by how much the clock may differ from this process's own count between two check-ins before
-// the times that it reports are computed anew: clocks are corrected by seconds.
+// the times that it reports are computed again: clocks are corrected by seconds.
 const maxJump = time.Minute
 
-// checkClock makes the windows of the versions be reported anew if the clock was set, since until when
-// they are kept is said by the clock.
+// checkClock has the windows of the versions reported again if the clock was set, since the time until which
+// they are kept is one of the clock.
 func (d *daemon) checkClock(now time.Time) {
 	d.mu.Lock()
 	last := d.clock

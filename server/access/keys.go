@@ -22,7 +22,7 @@ const (
 )
 
 // CreateKey creates an admin key, whose name must not look like that of another usable key, or of
-// the server itself: it tells who did something. Only the hash of the secret is stored, so the credential cannot
+// the server itself: it shows who did something. Only the hash of the secret is stored, so the credential cannot
 // be shown again. A lifetime of 0 means that the key does not expire.
 func (s *Service) CreateKey(ctx context.Context, name string, lifetime time.Duration, actor string) (fleet.AdminKey, fleet.Credential, error) {
 	name, err := checkName("body.name", name)

@@ -34,7 +34,7 @@ func checkName(field, name string) (string, error) {
 		return "", fleet.FieldError(field, "is %q, want printable characters only", name)
 	}
 	if word := mixed(name); word != "" {
-		return "", fleet.FieldError(field, "has %q, which mixes the letters of several alphabets: names tell people who did something", word)
+		return "", fleet.FieldError(field, "has %q, which mixes the letters of several alphabets: names show who did something", word)
 	}
 	if by := reservedBy(name); by != "" {
 		return "", fleet.FieldError(field, "is %q, and what begins with %q is done by the server itself: choose another name", name, by)

@@ -289,7 +289,7 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 	return a.leaf, nil
 }
 
-// leafName is the file of the server's own certificate and its key. A certificate that begins anew at
+// leafName is the file of the server's own certificate and its key. A new certificate at
 // each start would cut off hosts whose clocks are slower than backdate.
 const leafName = "server.pem"
 

@@ -77,8 +77,8 @@ const (
 	// ones.
 	usualBody = 64 << 10
 	// largeBodies bounds the memory of large bodies, packed and unpacked. Those of a large site
-	// arrive one after the other; if a thousand hosts with 200 KB connect at once, some are told to
-	// retry.
+	// arrive one after the other; if a thousand hosts with 200 KB connect at once, some are answered
+	// 429.
 	largeBodies = 6 << 20
 	// bodyCopies is how many copies of a large body exist at most while it is read and checked: the
 	// buffer that grows, the one that it grew from, and that of the decoder.

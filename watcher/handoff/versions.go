@@ -37,7 +37,7 @@ type Version struct {
 const maxUncounted = 2 * time.Hour
 
 // Count returns the version with the time since it was counted last. elapsed is that time by this
-// process's own count; nil if this process has not counted the version, so that only the clock tells.
+// process's own count; nil if this process has not counted the version, and only the clock is known.
 func (v Version) Count(now time.Time, elapsed *time.Duration) Version {
 	if v.Staged() {
 		return v

@@ -4,7 +4,7 @@ import { ApiError } from "~/api/client";
 /** What an order has that is meant in spite of the limit. */
 export interface OverLimit { override_limit: true; why: string }
 
-/** isOverLimit tells whether the server refused an order because of the limit. */
+/** isOverLimit reports whether the server refused an order because of the limit. */
 export const isOverLimit = (error: unknown): boolean => error instanceof ApiError && (error.body as { code?: unknown } | undefined)?.code === "removal_limit";
 
 /** overLimitOf is the override with the operator's reason; without one the limit holds. */
