@@ -177,6 +177,20 @@ test("agents found by a query are updated in place, and the query is read again 
   stop();
 });
 
+test("a list that waits to be read again still waits after its agents were updated in place", async () => {
+  const { client, streams, stop } = follow();
+  // Nobody looks at this list at present, as at the one behind a query that is cleared later.
+  client.setQueryData<AgentList>(PAGE, { items: [agent()], total: 1, page: 1, perPage: 10 });
+  streams[0]!.say({ seq: 1, at: "2026-01-02T12:00:00Z", type: "action.created", subject: "id-of-the-order" });
+  vi.advanceTimersByTime(SLOW_EVERY_MS - 1);
+  streams[0]!.say({ ...upgrade(2, 10), type: "agent.unenrolled", data: { agent: agent({ status: "unenrolled" }) } });
+  vi.advanceTimersByTime(PATCH_EVERY_MS);
+  const query = client.getQueryCache().find<AgentList>({ queryKey: PAGE })!;
+  expect(query.state.data!.items[0]!.status).toBe("unenrolled");
+  expect(query.state.isInvalidated, "the list is read when somebody looks at it").toBe(true);
+  stop();
+});
+
 test("a page that was being read when an event arrived is read once more, since it may be older", async () => {
   const { client, streams, stop } = follow();
   const key = keys.grid("r");

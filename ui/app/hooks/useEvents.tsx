@@ -147,13 +147,21 @@ class Updates {
     for (const [id, agent] of patches) this.during.set(id, agent);
   };
 
+  /**
+   * patch replaces agents where they are held. It does not use setQueryData, which would count as a
+   * read: a list that waits to be read again would count as fresh with agents that no longer belong to it.
+   */
   private patch(patches: ReadonlyMap<string, Agent>): void {
-    for (const [key, list] of this.client.getQueriesData<AgentList | number>({ queryKey: keys.agentPages })) {
-      if (typeof list === "object") this.client.setQueryData<AgentList>(key, patchFound(list, patches));
+    const cache = this.client.getQueryCache();
+    for (const query of cache.findAll({ queryKey: keys.agentPages })) {
+      const list = query.state.data as AgentList | number | undefined;
+      const patched = typeof list === "object" ? patchFound(list, patches) : list;
+      if (patched !== list) query.setState({ data: patched });
     }
-    for (const [key, old] of this.client.getQueriesData<Agent>({ queryKey: keys.eachAgent })) {
+    for (const query of cache.findAll({ queryKey: keys.eachAgent })) {
+      const old = query.state.data as Agent | undefined;
       const fresh = old && patches.get(old.id);
-      if (fresh) this.client.setQueryData<Agent>(key, freshOf(old, fresh));
+      if (fresh) query.setState({ data: freshOf(old, fresh) });
     }
   }
 }
