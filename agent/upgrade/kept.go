@@ -165,12 +165,18 @@ func (e *Executor) DropSurplus(now time.Time) error {
 	return e.remove(list, surplus)
 }
 
-// RemoveVersion removes a version from the host.
+// removeWait is how long the removal of a version waits for what changes the versions. Upgrades
+// and stages take longer, and refuse it; counting how long versions are kept takes one write of a
+// small file, for which a host must not be refused.
+const removeWait = 2 * time.Second
+
+// RemoveVersion removes a version from the host. It returns [ErrUnderWay] while an upgrade or a
+// stage runs.
 func (e *Executor) RemoveVersion(version string) error {
 	if version == e.Running.FullVersion() {
 		return fmt.Errorf("version %s is the one that runs: switch to another one before you remove it", version)
 	}
-	if !e.changing.TryLock() {
+	if !e.changing.LockWithin(removeWait) {
 		return ErrUnderWay
 	}
 	defer e.changing.Unlock()

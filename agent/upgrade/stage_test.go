@@ -288,6 +288,9 @@ func TestRemoveVersion(t *testing.T) {
 	if p, err := handoff.ReadPrevious(disk.OS{}, h.top); p != nil || err != nil {
 		t.Errorf("it is still recorded as the previous version: %+v, %v", p, err)
 	}
+	// What changes the versions briefly, such as the count of how long they are kept, is waited for.
+	h.executor.changing.Lock()
+	time.AfterFunc(10*time.Millisecond, h.executor.changing.Unlock)
 	must(t, h.executor.RemoveVersion("1.1.0"))
 	if got := h.onHost(t); got != "" {
 		t.Errorf("on the host: %s", got)
