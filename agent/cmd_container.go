@@ -33,7 +33,6 @@ begins with the image's version, as a new agent.`,
 		Example: `  muster-agent container --url https://fleet.example.com:8220 --ca-pin sha256:… --trust-root sha256:…`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			fromEnvironment(&e)
 			top, err := resolveTop(top)
 			if err != nil {
 				return err
@@ -43,7 +42,10 @@ begins with the image's version, as a new agent.`,
 			if err != nil {
 				return err
 			}
-			if !installed {
+			if !installed { // otherwise the token's file may be gone
+				if err := readToken(c, &e); err != nil {
+					return err
+				}
 				if err := installInContainer(c, top, unsafeTop, &e); err != nil {
 					return err
 				}

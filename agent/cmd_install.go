@@ -28,17 +28,25 @@ const tokenVariable = "MUSTER_ENROLLMENT_TOKEN" //nolint:gosec // a name, not a 
 func enrollmentFlags(c *cobra.Command, e *setup.Enrollment) {
 	f := c.Flags()
 	f.StringVar(&e.URL, "url", "", "URL of the server's agent port, such as https://fleet.example.com:8220")
-	f.StringVar(&e.Token, "token", "", "enrollment token (or set $"+tokenVariable+")")
+	f.StringVar(&e.Token, "token", "", "enrollment token, which every user of the host sees in the list of processes; better use --token-file, or set $"+tokenVariable)
+	f.StringVar(&e.TokenFile, "token-file", "", "file with the enrollment token; - is standard input")
+	c.MarkFlagsMutuallyExclusive("token", "token-file")
 	f.StringVar(&e.CAPin, "ca-pin", "", "sha256:<hex> of the server's CA, as the server prints it (default: the host's own CAs)")
 	f.StringVar(&e.TrustRoot, "trust-root", "", "sha256:<hex> of the publishers' root file, as muster keys create prints it, or such a file")
 	f.StringArrayVar(&e.TrustKeys, "trust-key", nil, "public key of a publisher whose packages may be installed, or a file with it; may be repeated")
 	f.StringSliceVar(&e.Tags, "tag", nil, "tag of this agent; may be repeated")
 }
 
-func fromEnvironment(e *setup.Enrollment) {
-	if e.Token == "" {
+// readToken reads the token, if it is no flag: from a file, or else from the environment.
+func readToken(c *cobra.Command, e *setup.Enrollment) error {
+	var err error
+	switch {
+	case e.TokenFile != "":
+		e.Token, err = setup.ReadToken(c.InOrStdin(), e.TokenFile)
+	case e.Token == "":
 		e.Token = os.Getenv(tokenVariable)
 	}
+	return err
 }
 
 func installCommand() *cobra.Command {
@@ -64,13 +72,15 @@ PREFIX/lib/muster-agent/VERSION, where the system's package has put it, and the 
 read-only. SYSCONFDIR/muster-agent has agent.yml and the link to the version that runs;
 LOCALSTATEDIR/lib/muster-agent is the top folder, with all that the agent writes, also the
 versions that it upgrades itself to. Run the program of that version to install it.`,
-		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
+		Example: `  muster-agent install --url https://fleet.example.com:8220 --token-file FILE \
       --ca-pin sha256:… --trust-root sha256:…
   muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub
   /usr/lib/muster-agent/1.0.0/muster-agent install --prefix /usr --sysconfdir /etc --url https://fleet.example.com:8220 …`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			fromEnvironment(&e)
+			if err := readToken(c, &e); err != nil {
+				return err
+			}
 			top, system, err := place.resolve(c, archive)
 			if err != nil {
 				return err
@@ -80,7 +90,7 @@ versions that it upgrades itself to. Run the program of that version to install 
 				return err
 			}
 			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
-			if e.URL != "" || c.Flags().Changed("token") {
+			if e.URL != "" || c.Flags().Changed("token") || e.TokenFile != "" {
 				i.Enrollment = &e
 			}
 			switch {
@@ -160,7 +170,7 @@ func printInstalled(c *cobra.Command, top string, system *layout.System, done se
 	if done.Identity != nil {
 		fmt.Fprintf(w, "Enrolled with %s as %s.\n", done.Identity.ServerURL, done.Identity.AgentID)
 	} else {
-		fmt.Fprintf(w, "Not enrolled yet: %s enroll --url … --token … --trust-root …\n", program)
+		fmt.Fprintf(w, "Not enrolled yet: %s enroll --url … --token-file … --trust-root …\n", program)
 	}
 	if declared {
 		_, err := fmt.Fprintf(w, "Start the service %s when the system has its units.\n", done.Service)
@@ -182,10 +192,12 @@ func enrollCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "enroll",
 		Short:   "Enrol the installed agent with a server",
-		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token T --ca-pin sha256:… --trust-root sha256:…`,
+		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token-file FILE --ca-pin sha256:… --trust-root sha256:…`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			fromEnvironment(&e)
+			if err := readToken(c, &e); err != nil {
+				return err
+			}
 			top, err := resolveTop(top)
 			if err != nil {
 				return err

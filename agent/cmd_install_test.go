@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,6 +55,40 @@ func TestFoldersAreCompleted(t *testing.T) {
 	for _, says := range []string{"(default \"/etc\")", "(default \"" + setup.DefaultLocalStateDir + "\")"} {
 		if !strings.Contains(help, says) {
 			t.Errorf("the help does not say %s:\n%s", says, help)
+		}
+	}
+}
+
+func TestTokenIsReadFromAFileOrStandardInput(t *testing.T) {
+	const token = "aWQ6c2VjcmV0"
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	t.Setenv(tokenVariable, "bm90OnRoaXM=")
+	for name, file := range map[string]string{"of a file": write("token", token+"\n"), "of standard input": "-"} {
+		c := enrollCommand()
+		c.SetIn(strings.NewReader("\r\n" + token + "\r\n"))
+		e := setup.Enrollment{TokenFile: file}
+		if err := readToken(c, &e); err != nil || e.Token != token {
+			t.Errorf("the token %s is %q, %v", name, e.Token, err)
+		}
+	}
+	for says, flags := range map[string][]string{
+		"--token-file: open " + filepath.Join(dir, "none"): {"--token-file", filepath.Join(dir, "none")},
+		"empty is empty: want an enrollment token":         {"--token-file", write("empty", "\n")},
+		"long has more than 4096 bytes":                    {"--token-file", write("long", strings.Repeat("x", 5000))},
+		"[token token-file] were all set":                  {"--token-file", write("other", "x"), "--token", token},
+	} {
+		for _, command := range []string{"install", "enroll"} {
+			if code, out := runCommandLine(t, append([]string{command}, flags...)...); code == 0 || !strings.Contains(out, says) {
+				t.Errorf("%s %s exits with %d: %s, want %q", command, strings.Join(flags, " "), code, out, says)
+			}
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (h Host) Checks() []doctor.Check {
 			if errors.Is(err, fs.ErrPermission) {
 				return forbidden(layout.Path(h.Top, layout.IdentityFile))
 			}
-			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token … --ca-pin … --trust-root …", "%v", err)
+			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token-file … --ca-pin … --trust-root …", "%v", err)
 		}})
 	}
 	server := id.ServerURL

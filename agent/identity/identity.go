@@ -52,7 +52,7 @@ func (id *Identity) EnrolledElsewhere(machineID string) bool {
 func (id *Identity) Enrolled() string { return cmp.Or(id.EnrolledURL, id.ServerURL) }
 
 // ErrNotEnrolled is returned if the host has no identity.
-var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-root <digest of the publishers' root>")
+var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token-file <file of the enrollment token> --trust-root <digest of the publishers' root>")
 
 // Load reads the identity of the host under top.
 func Load(d disk.Disk, top string) (*Identity, error) {

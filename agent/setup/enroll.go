@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -33,6 +34,8 @@ import (
 type Enrollment struct {
 	URL   string
 	Token string
+	// TokenFile is where Token is from, if from a file: see ReadToken.
+	TokenFile string
 	// CAPin is sha256:<hex> of the server's CA; empty means the host's roots.
 	CAPin string
 	// TrustRoot is sha256:<hex> of the publishers' root file, which is fetched from
@@ -52,9 +55,9 @@ func (e Enrollment) check() (trust.Keyring, error) {
 	case u.Scheme == "http" && !gateway.IsLoopback(u.Hostname()):
 		return nil, fmt.Errorf("--url is %q: the token and the agent's key would travel in the clear, use https", e.URL)
 	case e.Token == "":
-		return nil, errors.New("no enrollment token: pass --token, or set MUSTER_ENROLLMENT_TOKEN")
+		return nil, errors.New("no enrollment token: pass --token-file, or set MUSTER_ENROLLMENT_TOKEN")
 	case !isToken(e.Token):
-		return nil, errors.New("--token is no enrollment token: copy it whole, or make another with `muster keys create`")
+		return nil, fmt.Errorf("%s is no enrollment token: copy it whole, or make another with `muster keys create`", e.tokenFlag())
 	}
 	if e.CAPin != "" {
 		if _, err := capin.Parse(e.CAPin); err != nil {
@@ -70,6 +73,42 @@ func (e Enrollment) check() (trust.Keyring, error) {
 		}
 	}
 	return nil, nil
+}
+
+// tokenFlag names the flag that the token is from, for messages.
+func (e Enrollment) tokenFlag() string {
+	if e.TokenFile != "" {
+		return "--token-file"
+	}
+	return "--token"
+}
+
+// maxTokenFile bounds what is read of the file of a token, which has some 60 bytes. The flag may
+// name another file by mistake.
+const maxTokenFile = 4 << 10
+
+// ReadToken returns the enrollment token in a file, or in standard input if the name is "-".
+func ReadToken(stdin io.Reader, name string) (string, error) {
+	from := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxTokenFile+1))
+	token := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("--token-file: %w", err)
+	case token == "":
+		return "", fmt.Errorf("--token-file: %s is empty: want an enrollment token", name)
+	case len(text) > maxTokenFile:
+		return "", fmt.Errorf("--token-file: %s has more than %d bytes, and an enrollment token fewer", name, maxTokenFile)
+	}
+	return token, nil
 }
 
 // isToken reports whether a text has the form of an enrollment token, base64(id:secret).
@@ -268,7 +307,7 @@ func (s *enrollmentSession) explain(ctx context.Context, err error) error {
 	case refusal.HTTPStatus == http.StatusNotFound, s.isAdminPort(ctx):
 		return s.wrongPort()
 	case refusal.HTTPStatus == http.StatusUnauthorized, refusal.HTTPStatus == http.StatusForbidden:
-		return fmt.Errorf("--token: %w", err)
+		return fmt.Errorf("%s: %w", s.tokenFlag(), err)
 	}
 	return err
 }

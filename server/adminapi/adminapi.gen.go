@@ -3142,15 +3142,15 @@ type EnrollmentCommand struct {
 
 // EnrollmentCommands defines model for EnrollmentCommands.
 type EnrollmentCommands struct {
-	// Install The command for a host that has an unpacked package
+	// Install The command for a host that has an unpacked package. It needs the token in MUSTER_ENROLLMENT_TOKEN, or the flag --token-file
 	//
-	// Example: muster-agent install --url https://fleet.example.com:8220 --token ENROLLMENT_TOKEN
+	// Example: muster-agent install --url https://fleet.example.com:8220
 	Install string              `json:"install"`
 	Items   []EnrollmentCommand `json:"items"`
 
-	// TokenWord Replace it with an enrollment token in every command, or with $(…) that prints one
+	// TokenWord Replace it with an enrollment token in every command of items, or with $(…) that prints one. No program gets it as an argument, which the host's process list would show
 	//
-	// Example: ENROLLMENT_TOKEN
+	// Example: YOUR_ENROLLMENT_TOKEN
 	TokenWord string `json:"token_word"`
 }
 

@@ -373,7 +373,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 		t.Errorf("a key was created for a host that cannot be installed:\n%s", list)
 	}
 	p.Publish("1.0.0")
-	o.contains(o.run("keys", "create"), "Install muster-agent-1.0.0-linux-amd64.tar.gz on a host and enrol it, as root:\n  d=$(mktemp -d", "Authorization: ApiKey $(cat ")
+	o.contains(o.run("keys", "create"), "Install muster-agent-1.0.0-linux-amd64.tar.gz on a host and enrol it, as root:\n  d=$(mktemp -d", `"Authorization: ApiKey %s"\n' "$(cat `, `MUSTER_ENROLLMENT_TOKEN="$(cat `)
 	o.fails(1, []string{"keys", "create", "--policy", "none"}, `muster: Agent policy "none" not found`, "muster policies list")
 	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "muster: expiration: ")
 	k := asJSON[struct {

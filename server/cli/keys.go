@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/enrollment"
 )
 
 func (a *client) newKeys() *cobra.Command {
@@ -143,7 +144,7 @@ func (a *client) showKey(cmd *cobra.Command, platform string, get func() (shownK
 		for _, problem := range problems {
 			fmt.Fprintf(w, "\n%s\n", problem)
 		}
-		fmt.Fprintf(w, "\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", token.Replace(commands.Install))
+		fmt.Fprintf(w, "\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  %s\n", token.Replace(enrollment.WithToken("./data/*/"+commands.Install)))
 	})
 }
 
@@ -193,7 +194,7 @@ func expirationOf(text string) *string {
 	return &text
 }
 
-// tokenArgument returns an enrollment token for a command line, or what reads it there.
+// tokenArgument returns an enrollment token for a command, or what the shell reads it with there.
 func tokenArgument(token *string, file string) string {
 	if token != nil {
 		return *token

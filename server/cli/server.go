@@ -148,10 +148,10 @@ func (s *started) setSecrets(terminal bool, adminKey, token string) error {
 				return fmt.Errorf("the first keys were created and are lost, since they could not be written: %w: make an admin key with `muster admin-key`", err)
 			}
 		}
-		argument = `"` + tokenArgument(nil, s.EnrollTokenFile) + `"`
+		argument = tokenArgument(nil, s.EnrollTokenFile)
 	}
 	access := enrollment.Access{AgentURL: s.AgentURL, CAPin: s.CAPin}
-	s.EnrollCommand = strings.ReplaceAll(access.Install(), enrollment.TokenWord, argument)
+	s.EnrollCommand = strings.ReplaceAll(enrollment.WithToken(access.Install()), enrollment.TokenWord, argument)
 	return nil
 }
 

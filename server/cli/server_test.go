@@ -68,7 +68,7 @@ func TestFirstStartPrintsKeysOnce(t *testing.T) {
 	o.fails(1, []string{"admin-key", "--data", data}, "there is no server data in "+data)
 
 	first, stop := o.serve(data)
-	if !strings.Contains(first.EnrollCommand, first.CAPin) || !strings.Contains(first.EnrollCommand, `--token "$(cat `+first.TokenFile+`)"`) {
+	if !strings.Contains(first.EnrollCommand, first.CAPin) || !strings.Contains(first.EnrollCommand, `MUSTER_ENROLLMENT_TOKEN="$(cat `+first.TokenFile+`)" muster-agent install `) {
 		t.Errorf("the first start says %+v", first)
 	}
 	if info, err := os.Stat(data); err != nil || info.Mode().Perm() != 0o700 {

@@ -97,7 +97,7 @@ func TestSecretsAreShownOnATerminal(t *testing.T) {
 	o.run("status")
 	text := o.onTerminal("", "keys", "create")
 	token, _, _ := strings.Cut(text, "\n")
-	o.contains(text, "--token "+token+" ")
+	o.contains(text, `MUSTER_ENROLLMENT_TOKEN="`+token+`" ./data/*/muster-agent install --url `)
 	s.Token = token
 	s.Enroll("web-01", "1.0.0")
 }

@@ -12,9 +12,15 @@ import (
 var Platforms = []string{"linux-amd64", "linux-arm64", "darwin-arm64", "windows-amd64"}
 
 // TokenWord stands for the enrollment token in commands: the server may keep only its hash, and
-// who shows a command has the token already. It stands where a shell expands $(…), so that a
-// command can read the token from a file.
-const TokenWord = "ENROLLMENT_TOKEN"
+// who shows a command has the token already. It stands in double quotes, where a shell expands
+// $(…), so that a command can read the token from a file. It is in no argument of a program, which
+// every user of the host could read in the list of processes. It is not a part of tokenVariable,
+// which clients would replace too.
+const TokenWord = "YOUR_ENROLLMENT_TOKEN"
+
+// tokenVariable is where the agent reads the token. Every agent does: the one that a command
+// installs may be older than its flag --token-file.
+const tokenVariable = "MUSTER_ENROLLMENT_TOKEN" //nolint:gosec // a name, not a token
 
 // Access is what a new host must know of the server.
 type Access struct {
@@ -31,11 +37,15 @@ type Access struct {
 // every upgrade.
 func (a Access) Trusted() bool { return a.TrustRoot != "" || len(a.PublisherKeys) > 0 }
 
-// Install returns the command that installs and enrols the agent of an unpacked package.
+// Install returns the command that installs and enrols the agent of an unpacked package, without
+// its token; see WithToken.
 func (a Access) Install() string { return "muster-agent " + a.install(shell) }
 
+// WithToken returns a command for the shell that gives the token to one of muster-agent.
+func WithToken(command string) string { return tokenVariable + `="` + TokenWord + `" ` + command }
+
 func (a Access) install(quote quoter) string {
-	args := []string{"install", "--url", quote(a.AgentURL), "--token", TokenWord, "--ca-pin", a.CAPin}
+	args := []string{"install", "--url", quote(a.AgentURL), "--ca-pin", a.CAPin}
 	switch {
 	case a.TrustRoot != "":
 		args = append(args, "--trust-root", a.TrustRoot)
@@ -54,7 +64,9 @@ func (a Access) install(quote quoter) string {
 //
 // curl verifies the server by the certificate that the host pins later. The key of the server's
 // own certificate cannot be pinned (curl's --pinnedpubkey compares no other): it is made at each
-// start of each server of an installation, and never stored.
+// start of each server of an installation, and never stored. It reads its header from standard
+// input as a configuration, which all its versions can; printf is a part of the shell, and no
+// process.
 func (a Access) Command(platform string) string {
 	if strings.HasPrefix(platform, "windows-") {
 		return a.powerShell(platform)
@@ -64,9 +76,9 @@ func (a Access) Command(platform string) string {
 		// one, since programs below /tmp may not be executable.
 		`d=$(mktemp -d ./muster-agent.XXXXXX)`,
 		`printf '%s\n' ` + strings.Join(a.caLines(shell), " ") + ` >"$d/ca.pem"`,
-		`curl --fail --cacert "$d/ca.pem" --header "Authorization: ApiKey ` + TokenWord + `" --output "$d/agent.tar.gz" ` + shell(a.download(platform)),
+		`printf 'header = "Authorization: ApiKey %s"\n' "` + TokenWord + `" | curl --config - --fail --cacert "$d/ca.pem" --output "$d/agent.tar.gz" ` + shell(a.download(platform)),
 		`tar xzf "$d/agent.tar.gz" -C "$d"`,
-		`"$d"/*/data/*/muster-agent ` + a.install(shell),
+		WithToken(`"$d"/*/data/*/muster-agent ` + a.install(shell)),
 	}, " && ")
 }
 
@@ -75,8 +87,8 @@ func (a Access) Command(platform string) string {
 func (a Access) powerShell(platform string) string {
 	return `$d = (New-Item -ItemType Directory "muster-agent-$(Get-Random)").FullName; ` +
 		`Set-Content "$d\ca.pem" ` + strings.Join(a.caLines(alwaysPowerShell), ",") + `; ` +
-		`curl.exe --fail --ssl-no-revoke --cacert "$d\ca.pem" --header "Authorization: ApiKey ` + TokenWord + `" --output "$d\agent" ` + powerShell(a.download(platform)) + `; ` +
-		`if ($LASTEXITCODE -eq 0) { tar.exe -xf "$d\agent" -C $d; & (Get-Item "$d\*\data\*\muster-agent.exe") ` + a.install(powerShell) + ` }`
+		`"header = ""Authorization: ApiKey ` + TokenWord + `""" | curl.exe --config - --fail --ssl-no-revoke --cacert "$d\ca.pem" --output "$d\agent" ` + powerShell(a.download(platform)) + `; ` +
+		`if ($LASTEXITCODE -eq 0) { tar.exe -xf "$d\agent" -C $d; $env:` + tokenVariable + ` = "` + TokenWord + `"; & (Get-Item "$d\*\data\*\muster-agent.exe") ` + a.install(powerShell) + `; Remove-Item Env:` + tokenVariable + ` }`
 }
 
 func (a Access) download(platform string) string {

@@ -1,7 +1,9 @@
 package enrollment
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,7 +14,7 @@ func TestCommandsAreOneLineAndNameTheServer(t *testing.T) {
 	for _, platform := range Platforms {
 		line := access.Command(platform)
 		for _, part := range []string{
-			"https://fleet.example.com:8220/api/muster/agent/" + platform, "ApiKey " + TokenWord, "--token " + TokenWord + " ", "--ca-pin sha256:ab", "--trust-root sha256:cd", "MIIB+/==",
+			"https://fleet.example.com:8220/api/muster/agent/" + platform, "--ca-pin sha256:ab", "--trust-root sha256:cd", "MIIB+/==",
 		} {
 			if !strings.Contains(line, part) {
 				t.Errorf("%s: %q is not in %s", platform, part, line)
@@ -21,6 +23,63 @@ func TestCommandsAreOneLineAndNameTheServer(t *testing.T) {
 		if strings.Contains(line, "\n") || strings.Contains(line, "RWQ1") {
 			t.Errorf("%s: %s", platform, line)
 		}
+	}
+}
+
+// Every user of a host can read the arguments of its processes.
+func TestTokenIsInNoProcessList(t *testing.T) {
+	bin, seen := t.TempDir(), filepath.Join(t.TempDir(), "seen")
+	for name, script := range map[string]string{
+		"curl":         `echo "curl $*" >>"$SEEN"; echo "stdin $(cat)" >>"$SEEN"`,
+		"tar":          `d=$4/muster/data/1.0.0; mkdir -p "$d"; cp "$(dirname "$0")/muster-agent" "$d"; echo "tar $*" >>"$SEEN"`,
+		"muster-agent": `echo "muster-agent $*" >>"$SEEN"; echo "variable $MUSTER_ENROLLMENT_TOKEN" >>"$SEEN"`,
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("aWQ6c2VjcmV0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"aWQ6c2VjcmV0", "$(cat " + file + ")"} {
+		for line, want := range map[string][]string{
+			access.Command("linux-amd64"): {`stdin header = "Authorization: ApiKey aWQ6c2VjcmV0"`, "variable aWQ6c2VjcmV0", "muster-agent install --url https://fleet.example.com:8220"},
+			WithToken(access.Install()):   {"variable aWQ6c2VjcmV0", "muster-agent install --url https://fleet.example.com:8220"},
+		} {
+			_ = os.Remove(seen)
+			sh := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(line, TokenWord, token))
+			sh.Dir, sh.Env = t.TempDir(), []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "SEEN=" + seen}
+			if out, err := sh.CombinedOutput(); err != nil {
+				t.Fatalf("%s\nended with %v: %s", line, err, out)
+			}
+			text, err := os.ReadFile(seen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range want {
+				if !strings.Contains(string(text), part) {
+					t.Errorf("%q is not in what the programs of\n%s\nhave got:\n%s", part, line, text)
+				}
+			}
+			for got := range strings.Lines(string(text)) {
+				if strings.Contains(got, "aWQ6c2VjcmV0") && !strings.HasPrefix(got, "stdin ") && !strings.HasPrefix(got, "variable ") {
+					t.Errorf("the token is in the process list: %s", got)
+				}
+			}
+		}
+	}
+	// Here nothing runs PowerShell: the token stands nowhere but in a variable and in what curl reads.
+	line := access.Command("windows-amd64")
+	for _, part := range []string{`"header = ""Authorization: ApiKey ` + TokenWord + `""" | curl.exe --config - `, `$env:MUSTER_ENROLLMENT_TOKEN = "` + TokenWord + `"; & `} {
+		if before, after, ok := strings.Cut(line, part); ok {
+			line = before + after
+		} else {
+			t.Errorf("%q is not in %s", part, line)
+		}
+	}
+	if strings.Contains(line, TokenWord) {
+		t.Errorf("the token is an argument in %s", line)
 	}
 }
 

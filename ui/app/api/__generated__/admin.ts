@@ -6499,13 +6499,13 @@ export interface components {
         };
         EnrollmentCommands: {
             /**
-             * @description Replace it with an enrollment token in every command, or with $(…) that prints one
-             * @example ENROLLMENT_TOKEN
+             * @description Replace it with an enrollment token in every command of items, or with $(…) that prints one. No program gets it as an argument, which the host's process list would show
+             * @example YOUR_ENROLLMENT_TOKEN
              */
             token_word: string;
             /**
-             * @description The command for a host that has an unpacked package
-             * @example muster-agent install --url https://fleet.example.com:8220 --token ENROLLMENT_TOKEN
+             * @description The command for a host that has an unpacked package. It needs the token in MUSTER_ENROLLMENT_TOKEN, or the flag --token-file
+             * @example muster-agent install --url https://fleet.example.com:8220
              */
             install: string;
             items: components["schemas"]["EnrollmentCommand"][];
