@@ -313,6 +313,9 @@ func (u *ComponentUpgrade) endedBadly() bool {
 // end ends the upgrade as the agent's details say. They replace those of the server, which may
 // have given it up, or know it by the acknowledgement alone.
 func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
+	if !u.UpgradePresumed {
+		d = keepReason(u.Details, d)
+	}
 	m := d.Metadata
 	started := m.FailedState == agentapi.UpgradeRestarting || m.FailedState == agentapi.UpgradeWatching
 	status := UpgradeFailed

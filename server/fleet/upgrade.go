@@ -104,7 +104,7 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 		return a.dropCancelled(details.ActionID, now) || changed
 	}
 	changed = a.observeStart(details, now) || changed
-	details = a.withReason(details)
+	details = keepReason(a.UpgradeDetails, details)
 	if !reflect.DeepEqual(a.UpgradeDetails, details) {
 		a.UpgradeDetails = details
 		changed = true
@@ -165,18 +165,6 @@ func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 // calledOff reports whether the last upgrade was cancelled or withdrawn.
 func (a *Agent) calledOff() bool {
 	return a.UpgradeActionID != "" && a.UpgradeStatus == UpgradeNone && a.UpgradeStartedAt == nil && a.UpgradedAt == nil
-}
-
-// withReason returns d with the known reason for a rollback if the agent reports the
-// rollback without one. The watcher may have reported the reason earlier.
-func (a *Agent) withReason(d *agentapi.UpgradeDetails) *agentapi.UpgradeDetails {
-	old := a.UpgradeDetails
-	if d.State != agentapi.UpgradeRollback || cause(d) != "" || old == nil || old.State != d.State {
-		return d
-	}
-	merged := *d
-	merged.Metadata.Reason, merged.Metadata.ReasonCode, merged.Metadata.ErrorMsg = old.Metadata.Reason, old.Metadata.ReasonCode, old.Metadata.ErrorMsg
-	return &merged
 }
 
 // cause returns why an upgrade ended, as a sentence; empty if that is not known.

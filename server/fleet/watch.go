@@ -78,6 +78,9 @@ func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 	if old != nil && a.overtaken(old, b) {
 		return BeaconChange{}
 	}
+	if old != nil && old.sameUpgrade(b) && old.saysMore(b) {
+		b.Reason = old.Reason
+	}
 	change := BeaconChange{Upgrade: endsBadly(b.Stage) && a.noting(now, func() bool { return a.endByWatch(b, now) })}
 	change.Upgrade = change.Upgrade && a.rememberFailed(now) || change.Upgrade
 	change.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
@@ -90,6 +93,13 @@ func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 
 func (w *Watch) sameUpgrade(b agentapi.Beacon) bool {
 	return w.ActionID == b.ActionID && w.From == b.From && w.To == b.To
+}
+
+// saysMore reports whether the reason of the earlier beacon names a cause, and that of b does not.
+// A stage that is gone back to is that of a new watch, with reasons of its own.
+func (w *Watch) saysMore(b agentapi.Beacon) bool {
+	return w.Reason != nil && b.Reason != nil && stageOrder[b.Stage] >= stageOrder[w.Stage] &&
+		!vagueCodes[w.Reason.Code] && vagueCodes[b.Reason.Code]
 }
 
 // sameAgent compares without the time of the last check-in, which advances by itself.
@@ -136,6 +146,7 @@ func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
 		return a.addReason(b)
 	}
 	status, details := a.watchEnd(b)
+	details = keepReason(a.UpgradeDetails, details)
 	if a.UpgradeStatus == status && reflect.DeepEqual(a.UpgradeDetails, details) {
 		return false
 	}
@@ -188,16 +199,17 @@ func (a *Agent) watchEnd(b agentapi.Beacon) (UpgradeStatus, *agentapi.UpgradeDet
 	return UpgradeRolledBack, d
 }
 
-// addReason adds the reason that the agent did not know when it reported its rollback.
+// addReason adds the watcher's reason if it says more than what the agent knew when it reported
+// its rollback.
 func (a *Agent) addReason(b agentapi.Beacon) bool {
 	d := a.UpgradeDetails
-	if d == nil || d.State != agentapi.UpgradeRollback || cause(d) != "" {
+	if d == nil || d.State != agentapi.UpgradeRollback {
 		return false
 	}
-	merged := *d
-	merged.Metadata.Reason, merged.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
-	a.UpgradeDetails = &merged
-	return true
+	_, details := a.watchEnd(b)
+	merged := keepReason(details, d)
+	a.UpgradeDetails = merged
+	return merged != d
 }
 
 // WatchEvent returns an event with the state of the watch of the agent's upgrade.
