@@ -45,6 +45,17 @@ func (u Upload) Clone() Upload {
 	return u
 }
 
+// Stored returns how many bytes of the file have arrived and are kept.
+func (u *Upload) Stored() int64 {
+	size := int64(0)
+	for _, c := range u.Chunks {
+		if c.Key != "" {
+			size += c.Size
+		}
+	}
+	return size
+}
+
 // DiagnosticsRequest records in an agent's document that diagnostics were requested of it.
 type DiagnosticsRequest struct {
 	ActionID string    `json:"action_id"`

@@ -44,6 +44,8 @@ var (
 	done     = prometheus.NewDesc("muster_rollout_group_progress", "Share of the members of an active group that are done, 0 to 1.", []string{"group"}, nil)
 	agents   = prometheus.NewDesc("muster_agents", "Agents by status.", []string{"status"}, nil)
 	servers  = prometheus.NewDesc("muster_servers", "Servers that run, by version.", []string{"version"}, nil)
+	uploads  = prometheus.NewDesc("muster_uploads", "Files that agents have sent and that the server keeps, by state: stored, or unfinished.", []string{"state"}, nil)
+	uploaded = prometheus.NewDesc("muster_uploads_bytes", "Bytes of the files that agents have sent and that the server keeps, by state: stored, or unfinished.", []string{"state"}, nil)
 	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
 )
 
@@ -71,7 +73,7 @@ type rolloutCounts struct {
 
 // Describe implements prometheus.Collector.
 func (s *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, groups, stopped, done, agents, servers, open} {
+	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, groups, stopped, done, agents, servers, uploads, uploaded, open} {
 		ch <- d
 	}
 }
@@ -103,7 +105,7 @@ func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 
 func (s *fleetCollector) read(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
 	var out []prometheus.Metric
-	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.groups, s.servers, s.incidents} {
+	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.groups, s.servers, s.uploads, s.incidents} {
 		m, err := part(ctx, now)
 		if err != nil {
 			return nil, err
@@ -243,6 +245,24 @@ func (s *fleetCollector) servers(ctx context.Context, now time.Time) ([]promethe
 	var out []prometheus.Metric
 	for version, n := range running {
 		out = append(out, gauge(servers, float64(n), version))
+	}
+	return out, nil
+}
+
+func (s *fleetCollector) uploads(ctx context.Context, _ time.Time) ([]prometheus.Metric, error) {
+	list, _, err := s.store.Uploads().List(ctx, 0, 0) // package diagnostics bounds their number
+	if err != nil {
+		return nil, err
+	}
+	var out []prometheus.Metric
+	for status, state := range map[fleet.UploadStatus]string{fleet.UploadReady: "stored", fleet.UploadAwaiting: "unfinished"} {
+		count, size := 0, int64(0)
+		for i := range list {
+			if list[i].Status == status {
+				count, size = count+1, size+list[i].Stored()
+			}
+		}
+		out = append(out, gauge(uploads, float64(count), state), gauge(uploaded, float64(size), state))
 	}
 	return out, nil
 }

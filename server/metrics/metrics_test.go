@@ -329,6 +329,25 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 	})
 }
 
+func TestUploadsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for id, u := range map[string]fleet.Upload{
+			"whole": {Status: fleet.UploadReady, Size: 7, Chunks: []fleet.Chunk{{Size: 4, Key: "a"}, {Size: 3, Key: "b"}}},
+			"half":  {Status: fleet.UploadAwaiting, Size: 9, Chunks: []fleet.Chunk{{Size: 5, Key: "c"}, {Size: 4}}},
+			"begun": {Status: fleet.UploadAwaiting, Size: 4, Chunks: []fleet.Chunk{{Size: 4}}},
+			"bad":   {Status: fleet.UploadError},
+			"gone":  {Status: fleet.UploadDeleted},
+		} {
+			u.ID = id
+			if err := w.s.Uploads().Create(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.scrapes("muster_uploads{", `state="stored"} 1`, `state="unfinished"} 2`)
+		w.scrapes("muster_uploads_bytes{", `state="stored"} 7`, `state="unfinished"} 5`)
+	})
+}
+
 // away is a store that does not answer for agents, and counts the attempts.
 type away struct {
 	store.Store
