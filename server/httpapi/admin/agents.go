@@ -82,8 +82,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return err
 	}
 	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: at.number, PerPage: at.size, Pit: ptr(at.pit)}
+	var room listed
 	for i := range agents {
-		out.Items[i] = renderAgent(&agents[i], timeouts, now)
+		out.Items[i] = renderAgent(room.fit(&agents[i]), timeouts, now)
 		sort, err := by.Position(&agents[i]).MarshalJSON()
 		if err != nil {
 			return err

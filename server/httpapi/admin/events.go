@@ -121,9 +121,12 @@ func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
 	if len(ids) > 0 {
 		found, err := h.Store.Agents().GetMany(ctx, ids)
 		timeouts, terr := h.Policies.Timeouts(ctx)
-		if err == nil && terr == nil { // otherwise readers request them
+		if err == nil && terr == nil { // otherwise readers request all
+			var room listed
 			for i := range found {
-				agents[found[i].ID] = renderAgent(&found[i], timeouts, h.Now.UTC())
+				if room.take(&found[i]) { // otherwise readers request it
+					agents[found[i].ID] = renderAgent(&found[i], timeouts, h.Now.UTC())
+				}
 			}
 		}
 	}

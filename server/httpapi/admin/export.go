@@ -102,7 +102,8 @@ func (h *Handlers) exportAgents(c *gin.Context) error {
 		if err != nil {
 			return abort(c, first, err)
 		}
-		rendered := each(page, func(a fleet.Agent) adminapi.Agent { return renderAgent(&a, timeouts, now) })
+		var room listed
+		rendered := each(page, func(a fleet.Agent) adminapi.Agent { return renderAgent(room.fit(&a), timeouts, now) })
 		if err := h.addVersions(ctx, page, rendered); err != nil {
 			return abort(c, first, err)
 		}

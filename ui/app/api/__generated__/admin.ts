@@ -28,7 +28,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List agents */
+        /**
+         * List agents
+         * @description A list has at most 4 MiB of long documents of agents, which have more than 16 KiB each. Further ones are shortened, without the units of their components and with the beginnings of their texts: ask for such an agent by its id
+         */
         get: operations["listAgents"];
         put?: never;
         /** List the agents of actions, as /api/fleet/agents/actions does */
