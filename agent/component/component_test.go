@@ -228,7 +228,7 @@ func TestOrderAfterAnUndoingThatAnEarlierAgentGaveUp(t *testing.T) {
 				}
 				j := primitive.Journal{Order: order("second", "1.5.0").Order, From: s.Installed, Runs: before != ""}
 				j.Begun, j.Undoing = []string{primitive.BackupState, primitive.AcquireArtifact, primitive.VerifyArtifact}, true
-				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine does not answer"
+				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine is away"
 				// Its settings are those of another runtime.
 				j.To = primitive.Installed{Identity: manifest.Identity{Version: "1.5.0", Hash: "3f2a9c"}, Home: "data/web-1.5.0-3f2a9c"}
 				s.Broken = agentapi.FailedRollback + ": undo acquire_artifact"
@@ -280,7 +280,7 @@ func TestContainerThatCannotBeInstalledBreaksNothing(t *testing.T) {
 		}
 		for _, id := range []string{"first", "second"} {
 			f := failureOf(t, upgrade(id))
-			if want := "the Docker engine does not answer"; f.Broken || !strings.Contains(f.Error(), want) {
+			if want := "the Docker engine is away"; f.Broken || !strings.Contains(f.Error(), want) {
 				t.Errorf("failure is %+v, want %q", f, want)
 			}
 			if r := m.Reports()[0]; r.Status != "STOPPED" {
@@ -560,7 +560,7 @@ func TestUndoingIsTriedAgainWhenTheRuntimeIsBack(t *testing.T) {
 }
 
 func TestWhatMayBeTriedAgain(t *testing.T) {
-	away := fmt.Errorf("look for container web: the Docker engine does not answer, %w: %w", runtime.ErrTransient, fs.ErrNotExist)
+	away := fmt.Errorf("look for container web: the Docker engine is away, %w: %w", runtime.ErrTransient, fs.ErrNotExist)
 	for name, c := range map[string]struct {
 		err  error
 		want bool

@@ -294,6 +294,9 @@ func (o *observation) health(rules *Rules, now time.Time) (probe.State, string) 
 		return probe.Starting, "not looked at yet"
 	}
 	st := o.last.status
+	if o.last.unknown {
+		return probe.Failed, "whether it runs is not known" + because(st.Message)
+	}
 	if !st.Running {
 		return probe.Failed, "it does not run" + because(st.Message)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,17 +60,35 @@ func (a *Adapter) reach(ctx context.Context) (client.ServerVersionResult, error)
 	if err == nil {
 		version, err = a.engine.ServerVersion(ctx, client.ServerVersionOptions{})
 	}
+	if err == nil {
+		a.met.Store(true)
+	}
 	if err == nil || ctx.Err() != nil {
 		return version, err
 	}
-	remedy := "install Docker, or start it (systemctl start docker)"
+	remedy := "install Docker"
 	switch {
 	case strings.Contains(err.Error(), "permission denied"):
 		remedy = "run the agent as root, or add its user to the group docker"
 	case errdefs.IsInvalidArgument(err):
 		remedy = "upgrade Docker"
+	case isGone(err) && a.hasEngine():
+		return version, errAway("ask for its version", fmt.Errorf("%w: if it was stopped, start it (systemctl start docker)", err))
 	}
 	return version, fmt.Errorf("no Docker engine at %s: %w: %w: %s", a.engine.DaemonHost(), runtime.ErrUnavailable, err, remedy)
+}
+
+// hasEngine reports whether this host has an engine, even if none answers now: it was stopped, is being
+// upgraded, or starts after the agent does.
+func (a *Adapter) hasEngine() bool {
+	if !a.local || a.met.Load() {
+		return true // somebody has named another machine's, or it has answered
+	}
+	if there, err := a.exists(strings.TrimPrefix(a.engine.DaemonHost(), "unix://")); err == nil && there {
+		return true // systemd listens for it, or it was killed
+	}
+	_, err := exec.LookPath(a.program)
+	return err == nil
 }
 
 // checkNames refuses a name that somebody else's container has, and a container that could

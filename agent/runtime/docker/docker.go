@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,10 @@ type Adapter struct {
 	disk   disk.Disk
 	// local means that the engine sees this host's files and ports.
 	local bool
+	// program is the engine's, by which a host that has one is known while it is stopped.
+	program string
+	// met means that the engine has answered.
+	met atomic.Bool
 }
 
 var _ runtime.Adapter = (*Adapter)(nil)
@@ -79,7 +84,8 @@ func New(o Options) (*Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker engine %s: %w", o.Host, err)
 	}
-	return &Adapter{engine: engine, disk: o.Disk, local: strings.HasPrefix(o.Host, "unix:") || strings.HasPrefix(o.Host, "npipe:")}, nil
+	local := strings.HasPrefix(o.Host, "unix:") || strings.HasPrefix(o.Host, "npipe:")
+	return &Adapter{engine: engine, disk: o.Disk, local: local, program: "dockerd"}, nil
 }
 
 // Close closes idle connections to the engine.
@@ -99,9 +105,14 @@ func (a *Adapter) explain(ctx context.Context, what string, err error) error {
 	case err == nil:
 		return nil
 	case isGone(err), errdefs.IsInternal(err) && a.isStopping(ctx):
-		return fmt.Errorf("%s: the Docker engine does not answer, %w: %w", what, runtime.ErrTransient, err)
+		return errAway(what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// errAway is the error of a call to an engine that is stopped, stops, or starts.
+func errAway(what string, err error) error {
+	return fmt.Errorf("%s: the Docker engine is away, %w: %w", what, runtime.ErrTransient, err)
 }
 
 // isStopping reports whether the engine ends within stoppingWait.

@@ -489,18 +489,49 @@ func TestConfigurationFileIsMountedOnceItIsWritten(t *testing.T) {
 	w.says("Check", w.Check(t.Context(), r), "mount its folder")
 }
 
-func TestCheckSaysThatThereIsNoEngine(t *testing.T) {
-	a := newAdapter(t, Options{Host: "unix://" + filepath.Join(t.TempDir(), "docker.sock")})
+func TestCheckTellsAnEngineThatIsAwayFromNone(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	a := newAdapter(t, Options{Host: "unix://" + socket})
+	a.program = "no-program-of-an-engine"
 	r := &runtime.Release{Name: "web", Dir: "/x", Home: "/x/data/web-1", Component: manifest.Component{Settings: map[string]any{
 		"image": "web@sha256:" + strings.Repeat("ab", 32),
 	}}}
 	err := a.Check(t.Context(), r)
-	if !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), "docker.sock") || !strings.Contains(err.Error(), "systemctl start docker") {
-		t.Errorf("Check: %v", err)
+	if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrTransient) || !strings.Contains(err.Error(), "docker.sock") || !strings.Contains(err.Error(), "install Docker") {
+		t.Errorf("Check on a host without an engine: %v", err)
 	}
 	if _, err := a.Status(t.Context(), r); !errors.Is(err, runtime.ErrTransient) {
 		t.Errorf("Status: %v, want that it may succeed later", err)
 	}
+	away := func(what string) {
+		t.Helper()
+		err := a.Check(t.Context(), r)
+		if !errors.Is(err, runtime.ErrTransient) || errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), "the Docker engine is away") || !strings.Contains(err.Error(), "systemctl start docker") {
+			t.Errorf("Check with %s: %v", what, err)
+		}
+	}
+	a.program = os.Args[0]
+	away("the program of an engine")
+	a.program = "no-program-of-an-engine"
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	away("the socket of an engine that was killed")
+}
+
+// The agent starts before the engine does, or while somebody has stopped it.
+func TestEngineThatWasStoppedAtTheFirstCallIsFoundLater(t *testing.T) {
+	e := engine.Start(t)
+	w := &world{T: t, hosts: hosts{t.TempDir()}, Adapter: newAdapter(t, Options{Host: e.Host}), e: e}
+	r := w.release("1.0.0", nil)
+	w.ok("stop the engine", e.Stop())
+	if err := w.Check(t.Context(), r); !errors.Is(err, runtime.ErrTransient) {
+		t.Errorf("Check while it is stopped: %v, want that it may succeed later", err)
+	}
+	w.ok("start the engine", e.Start(t.Context()))
+	w.ok("Check", w.Check(t.Context(), r))
+	w.run(r, nil)
+	w.eventually(r, "that it runs", func(s runtime.Status) bool { return s.Ready })
 }
 
 // The engine is restarted again and again while the agent upgrades: the agent repeats what

@@ -158,6 +158,13 @@ func TestEveryStateOfAContainerHasAWayOn(t *testing.T) {
 		"dead for good":  act("hold", func(id string) error { l.hold(id, container.StateDead, true); return nil }),
 		"stuck removing": act("hold", func(id string) error { l.hold(id, container.StateRemoving, true); return nil }),
 	}
+	// What the API has, by its own list.
+	_, all, _ := strings.Cut(container.ValidateContainerState("none").Error(), "must be one of ")
+	for _, state := range strings.Split(all, ", ") {
+		if states[state] == nil {
+			t.Errorf("the table lacks the state %q of the engine's API", state)
+		}
+	}
 	ways := map[string]func(*world){
 		"upgrade": func(w *world) {
 			w.run(next, old)
