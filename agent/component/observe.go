@@ -82,7 +82,10 @@ func (u *unit) look(ctx context.Context) bool {
 	u.mu.Lock()
 	rules := u.rules
 	u.mu.Unlock()
-	var s sample
+	var (
+		s    sample
+		gone bool
+	)
 	switch {
 	case err != nil:
 		s = sample{at: time.Now(), status: runtime.Status{Message: err.Error()}, unknown: true}
@@ -90,7 +93,7 @@ func (u *unit) look(ctx context.Context) bool {
 		return false
 	default:
 		s = u.m.sample(ctx, adapter, r, &rules)
-		u.findGone(ctx, adapter, time.Now())
+		gone = u.findGone(ctx, adapter, time.Now())
 	}
 	if ctx.Err() != nil {
 		return false
@@ -100,7 +103,7 @@ func (u *unit) look(ctx context.Context) bool {
 	state, message := u.health()
 	u.seen.add(s, &rules)
 	now, text := u.health()
-	return now != state || now != probe.Healthy && text != message
+	return gone || now != state || now != probe.Healthy && text != message
 }
 
 // sample looks once at a component.

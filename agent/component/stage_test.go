@@ -53,28 +53,47 @@ func installed(t *testing.T, others ...string) *world {
 func TestKeptVersionWhoseImageIsGoneShowsTheProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := installed(t, "2.0.0")
-		m := w.start(&agent{})
+		changes := 0
+		m := w.start(&agent{changed: func() { changes++ }})
 		if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
 			t.Fatal(err)
 		}
-		problem := func() string {
+		m.look(t.Context())
+		// problem returns what the host shows, which must be what it reports.
+		problem := func(reported bool) string {
 			time.Sleep(goneEvery)
+			before := changes
 			m.look(t.Context())
 			v := m.Versions("web")
 			if len(v) != 2 || v[0].Problem != "" || v[1].Version != "1.0.0" {
 				t.Fatalf("the versions are %+v", v)
 			}
+			var want []agentapi.RollbackProblem
+			if v[1].Problem != "" {
+				want = []agentapi.RollbackProblem{{Version: "1.0.0", Reason: v[1].Problem}}
+			}
+			if got := m.Reports()[0].RollbackProblems; !slices.Equal(got, want) {
+				t.Errorf("the report has %+v, want %+v", got, want)
+			}
+			if got := changes > before; got != reported {
+				t.Errorf("a new report: %t, want %t", got, reported)
+			}
 			return v[1].Problem
 		}
-		if got := problem(); got != "" {
+		if got := problem(false); got != "" {
 			t.Errorf("while the host has it, its problem is %q", got)
 		}
 		w.machine.set(func() { w.machine.pruned = map[string]bool{"1.0.0": true} })
-		if got := problem(); got != goneText {
+		if got := problem(true); got != goneText {
 			t.Errorf("without its image its problem is %q", got)
 		}
+		w.machine.set(func() { w.machine.away = true })
+		if got := problem(true); got != goneText { // the component's state is new
+			t.Errorf("while its runtime is away its problem is %q", got)
+		}
+		w.machine.set(func() { w.machine.away = false })
 		w.machine.set(func() { w.machine.pruned = nil })
-		if got := problem(); got != "" {
+		if got := problem(true); got != "" {
 			t.Errorf("once it is there again its problem is %q", got)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -141,15 +143,27 @@ const goneEvery = time.Minute
 
 const goneText = "what its runtime needs of it, such as its image, is gone from this host: it is fetched again when the host goes to this version, if its source still has it"
 
-// findGone notes which of the versions beside the installed one lack what their runtime has acquired. What
-// cannot be known is not noted.
-func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) {
+// keptProblems returns the kept versions that lack something, with what they lack. The caller holds
+// u.mu.
+func (u *unit) keptProblems() []agentapi.RollbackProblem {
+	var out []agentapi.RollbackProblem
+	for _, v := range u.state.Kept {
+		if u.gone[v.Home] {
+			out = append(out, agentapi.RollbackProblem{Version: v.FullVersion(), Reason: goneText})
+		}
+	}
+	return out
+}
+
+// findGone notes which of the versions beside the installed one lack what their runtime has acquired, and
+// reports whether that has changed. What cannot be known is as it was.
+func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) (changed bool) {
 	u.mu.Lock()
 	due := now.Sub(u.goneAt) >= goneEvery
-	list := slices.Concat(u.state.Kept, u.state.Staged)
+	list, was := slices.Concat(u.state.Kept, u.state.Staged), u.gone
 	u.mu.Unlock()
 	if !due || adapter == nil {
-		return
+		return false
 	}
 	gone := map[string]bool{}
 	for _, v := range list {
@@ -158,7 +172,7 @@ func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.T
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, statusTimeout)
-		if has, err := adapter.Acquired(look, r); err == nil && !has {
+		if has, err := adapter.Acquired(look, r); err == nil && !has || err != nil && was[v.Home] {
 			gone[v.Home] = true
 		}
 		cancel()
@@ -166,6 +180,7 @@ func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.T
 	u.mu.Lock()
 	u.gone, u.goneAt = gone, now
 	u.mu.Unlock()
+	return !maps.Equal(gone, was)
 }
 
 // RemoveVersion removes a version of a component, which must not be the installed one, from the

@@ -409,7 +409,7 @@ func (m model) do(ctx context.Context, what string, act func(*machine) error) er
 
 // errAway is the error of a runtime that does not answer.
 func errAway(what string) error {
-	return fmt.Errorf("%s: the engine does not answer, %w: %w", what, runtime.ErrTransient, fs.ErrNotExist)
+	return fmt.Errorf("%s: the engine is away, %w: %w", what, runtime.ErrTransient, fs.ErrNotExist)
 }
 
 // runs returns the version of a component that runs, "" for none.
@@ -443,6 +443,9 @@ func (m model) Acquire(ctx context.Context, _ *runtime.Release, _ func(float64))
 func (m model) Acquired(_ context.Context, r *runtime.Release) (bool, error) {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
+	if m.m.away {
+		return false, errAway("look for its image")
+	}
 	return !m.m.pruned[versionOf(r.Home)], nil
 }
 

@@ -2624,6 +2624,9 @@ type Component struct {
 	// Restarts How often it has restarted since it was started, without an order
 	Restarts *int `json:"restarts,omitempty"`
 
+	// RollbackProblems What some of them lack on the host, such as an image that somebody has removed; absent if none lacks anything
+	RollbackProblems *[]RollbackProblem `json:"rollback_problems,omitempty"`
+
 	// Rollbacks Versions that the host has kept
 	Rollbacks *[]string `json:"rollbacks,omitempty"`
 
@@ -5342,6 +5345,14 @@ type RollbackPreviewRequest struct {
 
 	// TakeOver As in the order: the fleet whose agents are taken over is no cause
 	TakeOver *string `json:"take_over,omitempty"`
+}
+
+// RollbackProblem defines model for RollbackProblem.
+type RollbackProblem struct {
+	Reason string `json:"reason"`
+
+	// Version Example: 2.3.0
+	Version string `json:"version"`
 }
 
 // RollbackRequest defines model for RollbackRequest.

@@ -151,6 +151,8 @@ type ComponentReport struct {
 	LastHealthyVersion string `json:"last_healthy_version,omitempty"`
 	// Rollbacks are the versions that the host has kept.
 	Rollbacks []string `json:"rollbacks,omitempty"`
+	// RollbackProblems are what some of them lack.
+	RollbackProblems []RollbackProblem `json:"rollback_problems,omitempty"`
 	// Restarts counts those that nobody asked for, since Since, when the version started.
 	Restarts int        `json:"restarts,omitempty"`
 	Since    *time.Time `json:"since,omitempty"`
@@ -163,6 +165,13 @@ type ComponentReport struct {
 	// UpgradeDetails are those of the component's upgrade, as UpgradeDetails of the
 	// check-in are those of the agent's.
 	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
+}
+
+// RollbackProblem says what a version lacks that the host has kept, such as an image that somebody has
+// removed. Going back to the version fetches it again, if its source still has it.
+type RollbackProblem struct {
+	Version string `json:"version"`
+	Reason  string `json:"reason"`
 }
 
 // Phases of a component's upgrade, in UpgradeDetails.Metadata.Phase. The states of

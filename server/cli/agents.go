@@ -152,6 +152,9 @@ func (a *client) newAgentsGet() *cobra.Command {
 					if u := componentUpgrade(c); u != "" {
 						row("", "upgrade: %s", u)
 					}
+					for _, p := range deref(c.RollbackProblems) {
+						row("", "kept %s: %s", p.Version, p.Reason)
+					}
 					for _, u := range deref(c.Units) {
 						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
 					}

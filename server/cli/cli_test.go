@@ -287,9 +287,10 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 	o.contains(o.run("agents", "get", a.ID), "web-01", "message      Running")
 	web := apptest.Component("web-server", "2.4.0")
 	web.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: "2.5.0", ActionID: "x", State: agentapi.UpgradeWatching, Metadata: agentapi.UpgradeMetadata{Phase: agentapi.PhaseVerifying}}
+	web.Rollbacks, web.RollbackProblems = []string{"2.3.0"}, []agentapi.RollbackProblem{{Version: "2.3.0", Reason: "its image is gone"}}
 	a.Components = []agentapi.Component{web, {ID: "logs", Type: "process", Status: "DEGRADED", Message: "Slow"}}
 	a.MustCheckin(nil)
-	o.contains(o.run("agents", "get", a.ID), "component    web-server 2.4.0 (systemd): HEALTHY Running\n", "upgrade: watching 2.5.0 (verifying)\n", "component    logs (process): DEGRADED Slow\n")
+	o.contains(o.run("agents", "get", a.ID), "component    web-server 2.4.0 (systemd): HEALTHY Running\n", "upgrade: watching 2.5.0 (verifying)\n", "kept 2.3.0: its image is gone\n", "component    logs (process): DEGRADED Slow\n")
 	o.contains(o.run("agents", "list", "--kuery", "components.name: web-server and components.version < 2.5.0"), "web-01")
 	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID); got.Item.Id != a.ID {
 		t.Errorf("get shows agent %s", got.Item.Id)

@@ -152,6 +152,9 @@ func (s *Subject) Restarts() int { return s.component.Restarts }
 // of those that the host has; empty if there are none.
 func (s *Subject) RenderedSHA256() string { return s.component.RenderedSHA256 }
 
+// RollbackProblems are what versions lack that the component's host has kept.
+func (s *Subject) RollbackProblems() []agentapi.RollbackProblem { return s.component.RollbackProblems }
+
 // FailedBefore returns the failure of a version on the host; ok is false if it did not fail
 // there.
 func (s *Subject) FailedBefore(version string) (f FailedVersion, ok bool) {

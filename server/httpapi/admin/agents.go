@@ -519,7 +519,7 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 		out[i] = adminapi.Component{
 			Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units),
 			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256), RenderedSha256: ptr(c.RenderedSHA256), Lockstep: ptr(c.Lockstep), Held: ptr(c.Held),
-			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), Restarts: ptr(c.Restarts), Since: c.Since,
+			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), RollbackProblems: renderRollbackProblems(c.RollbackProblems), Restarts: ptr(c.Restarts), Since: c.Since,
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}
 		if c.Name != "" {
@@ -531,6 +531,14 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 		}
 	}
 	return out
+}
+
+func renderRollbackProblems(list []agentapi.RollbackProblem) *[]adminapi.RollbackProblem {
+	var out []adminapi.RollbackProblem
+	for _, p := range list {
+		out = append(out, adminapi.RollbackProblem{Version: p.Version, Reason: p.Reason})
+	}
+	return filled(out)
 }
 
 // renderOrdered adds what the server knows of the upgrade of a component.

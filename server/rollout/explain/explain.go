@@ -426,6 +426,9 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	s := a.Of(component)
 	if component != "" {
 		add(nil, "%s", componentWords(&s))
+		for _, p := range s.RollbackProblems() {
+			add(nil, "version %s, which its host has kept, is not complete: %s", p.Version, p.Reason)
+		}
 	}
 	ours := t.ActionID != "" && s.ActionID == t.ActionID
 	if s.Upgrading() && !ours {

@@ -3298,6 +3298,8 @@ export interface components {
             last_healthy_version?: string;
             /** @description Versions that the host has kept */
             rollbacks?: string[];
+            /** @description What some of them lack on the host, such as an image that somebody has removed; absent if none lacks anything */
+            rollback_problems?: components["schemas"]["RollbackProblem"][];
             /** @description How often it has restarted since it was started, without an order */
             restarts?: number;
             /**
@@ -3333,6 +3335,11 @@ export interface components {
             upgrade_action_id?: string;
             /** @description Only of one agent: what can be ordered for it now, upgrade and rollback */
             commands?: components["schemas"]["Command"][];
+        };
+        RollbackProblem: {
+            /** @example 2.3.0 */
+            version: string;
+            reason: string;
         };
         ComponentUnit: {
             id: string;

@@ -50,6 +50,7 @@ function Row({ component: c, onAsk }: { component: AgentComponent; onAsk: (asked
       <td>
         {c.version ? <span className="mono">{c.version}</span> : c.name ? "not installed" : "–"}
         {wants ? <span className={classes.sub}>wants <span className="mono">{wants}</span></span> : null}
+        {c.rollback_problems?.map((p) => <span key={p.version} className={classes.sub}>kept <span className="mono">{p.version}</span>: {p.reason}</span>)}
         <Upgrade component={c} />
       </td>
       <td className={classes.wide}><When at={c.since} /></td>
