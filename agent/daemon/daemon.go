@@ -159,6 +159,8 @@ type daemon struct {
 	// badSources are the sources of packages that have failed since the last upgrade began, with the
 	// reason; see sourceFailed.
 	badSources map[string]string
+	// failedSources are the last ones since the agent started, as they are reported.
+	failedSources []agentapi.FailedSource
 	// clock is the time of the last check-in; see checkClock.
 	clock time.Time
 

@@ -665,6 +665,27 @@ func TestMirrorThatFailsIsNamed(t *testing.T) {
 		return state(last) == agentapi.UpgradeDownloading && strings.Contains(last.UpgradeDetails.Metadata.RetryErrorMsg, mirror.URL) &&
 			strings.Contains(last.UpgradeDetails.Metadata.RetryErrorMsg, "403")
 	})
+	m.lastIs("the mirror is reported once", func(last fakeserver.Checkin) bool {
+		f := last.Upgrade.FailedSources
+		return len(f) == 1 && f[0].Package == mirror.URL+"/packages/"+name && strings.Contains(f[0].Reason, "403")
+	})
 	close(hold)
 	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeWatching })
+}
+
+func TestFailedSourcesAreBoundedAndNamedOnceForEachPackage(t *testing.T) {
+	var list []agentapi.FailedSource
+	for i := range 2 * agentapi.MaxFailedSources {
+		for _, suffix := range []string{"", ".minisig", ".sha512"} {
+			list = withSource(list, fmt.Sprintf("https://mirror/agent-1.%d.0.tar.gz%s", i, suffix), "it is "+strings.Repeat("very ", 1_000)+"slow")
+		}
+	}
+	if len(list) != agentapi.MaxFailedSources {
+		t.Fatalf("there are %d, want %d", len(list), agentapi.MaxFailedSources)
+	}
+	for i, f := range list {
+		if want := fmt.Sprintf("https://mirror/agent-1.%d.0.tar.gz", agentapi.MaxFailedSources+i); f.Package != want || len(f.Reason) > maxProblem+len("…") {
+			t.Errorf("number %d is %.80s with a reason of %d bytes, want %s", i, f.Package, len(f.Reason), want)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -51,7 +52,8 @@ func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
 func (d *daemon) sourceFailed(source string, err error) {
 	d.mu.Lock()
 	known := d.badSources[source] == err.Error()
-	if !known && len(d.badSources) < maxBadSources {
+	d.failedSources = withSource(d.failedSources, source, err.Error())
+	if !known && len(d.badSources) < agentapi.MaxFailedSources {
 		if d.badSources == nil {
 			d.badSources = map[string]string{}
 		}
@@ -60,11 +62,30 @@ func (d *daemon) sourceFailed(source string, err error) {
 	d.mu.Unlock()
 	if !known {
 		d.log.Warn("a source of packages has failed, and the next one is asked", "from", source, "error", err)
+		d.changes.Urgent()
 	}
 }
 
-// maxBadSources bounds the sources that are named: those of an order, a policy and a configuration.
-const maxBadSources = 8
+// withSource returns the list with a source that has failed, once for each package. The signature and
+// the checksum beside a package are files of it.
+func withSource(list []agentapi.FailedSource, source, why string) []agentapi.FailedSource {
+	for _, suffix := range []string{trust.SignatureSuffix, ".sha512", ".asc"} {
+		source = strings.TrimSuffix(source, suffix)
+	}
+	if slices.ContainsFunc(list, func(f agentapi.FailedSource) bool { return f.Package == source }) {
+		return list
+	}
+	list = append(slices.Clone(list), agentapi.FailedSource{Package: source, Reason: shortened(why)})
+	return list[max(0, len(list)-agentapi.MaxFailedSources):]
+}
+
+// shortened returns a text of at most maxProblem bytes.
+func shortened(text string) string {
+	if len(text) <= maxProblem {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
+}
 
 // badSources returns a sentence about the sources that have failed, or "".
 func badSources(list map[string]string) string {
@@ -75,11 +96,7 @@ func badSources(list map[string]string) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	text := "this source has failed, and the next one is asked: " + strings.Join(parts, "; ")
-	if len(text) > maxProblem {
-		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
-	}
-	return text
+	return shortened("this source has failed, and the next one is asked: " + strings.Join(parts, "; "))
 }
 
 func (d *daemon) clearUpgrade() {
@@ -284,6 +301,9 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		Upgrade:        offered(h.Rollbacks),
 	}
 	if d.Muster {
+		d.mu.Lock()
+		r.Upgrade.FailedSources = d.failedSources // never changed in place
+		d.mu.Unlock()
 		r.StagedVersions = d.stagedVersions()
 		r.UpgradesIdle = d.idle(r.UpgradeDetails, components)
 		r.Instance = &agentapi.Instance{BootID: d.Host.BootID, ProcessID: d.processID}

@@ -1284,6 +1284,7 @@ const (
 	TimelineEnrolled    TimelineEntryKind = "enrolled"
 	TimelinePolicy      TimelineEntryKind = "policy"
 	TimelineRollback    TimelineEntryKind = "rollback"
+	TimelineSource      TimelineEntryKind = "source"
 	TimelineStaged      TimelineEntryKind = "staged"
 	TimelineUnenrolled  TimelineEntryKind = "unenrolled"
 	TimelineUpgrade     TimelineEntryKind = "upgrade"
@@ -1301,6 +1302,8 @@ func (e TimelineEntryKind) Valid() bool {
 	case TimelinePolicy:
 		return true
 	case TimelineRollback:
+		return true
+	case TimelineSource:
 		return true
 	case TimelineStaged:
 		return true
@@ -3218,7 +3221,7 @@ type Event struct {
 	// Subject Id of the agent, action, package, key, policy, rollout, group or incident
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.source, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed
 	Type string `json:"type"`
 }
 

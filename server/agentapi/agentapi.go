@@ -192,9 +192,24 @@ func UserAgentVersion(header string) string {
 // maxHeaderVersion is more bytes than three numbers of a version have.
 const maxHeaderVersion = 32
 
-// CheckinUpgrade lists the versions that the host can go back to.
+// CheckinUpgrade lists the versions that the host can go back to, and the sources of packages that have
+// failed.
 type CheckinUpgrade struct {
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+	// FailedSources are the last of them, oldest first. A Fleet Server has no such field.
+	FailedSources []FailedSource `json:"failed_sources,omitempty"`
+}
+
+// MaxFailedSources bounds the failed sources of a check-in: the mirrors of an order, a policy and a
+// configuration.
+const MaxFailedSources = 8
+
+// FailedSource is a source that was asked for a package and has failed, though the package may have come
+// from another one.
+type FailedSource struct {
+	// Package is the URL of the package there, without password and query.
+	Package string `json:"package"`
+	Reason  string `json:"reason"`
 }
 
 // Rollback is a version that the host can go back to.

@@ -200,7 +200,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
-		reported, staged, policy, wasShared := a.Components, a.StagedVersions, a.Policy(), a.SharedSince != nil
+		reported, staged, failed, policy, wasShared := a.Components, a.StagedVersions, a.Kept.FailedSources, a.Policy(), a.SharedSince != nil
 		borne, follows := a.ObserveBearer(bearerOf(req), now)
 		// Repeated as often as their entries are written, so that a reader which missed it finds it.
 		if is := a.SharedSince != nil; is != wasShared || is && borne {
@@ -236,6 +236,11 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		if !slices.Equal(staged, a.StagedVersions) {
 			r.Events = append(r.Events, fleet.Event{Type: fleet.EventAgentStaged, Subject: a.ID, Data: event.Data(map[string][]string{"staged_versions": a.StagedVersions})})
 			r.History = append(r.History, a.StagedRecord(staged, now))
+		}
+		if news := a.NewlyFailedSources(failed); len(news) > 0 {
+			record := a.SourceRecord(news, now)
+			r.Events = append(r.Events, fleet.Event{Type: fleet.EventAgentSource, Subject: a.ID, Data: event.Data(map[string]string{"text": record.Text})})
+			r.History = append(r.History, record)
 		}
 		if a.Policy() != policy && a.PolicyRev != 0 {
 			r.History = append(r.History, a.PolicyRecord(now))
@@ -454,9 +459,12 @@ func escaped(req agentapi.CheckinRequest) agentapi.CheckinRequest {
 		req.Instance = &agentapi.Instance{BootID: terminal.EscapeLine(i.BootID), ProcessID: terminal.EscapeLine(i.ProcessID)}
 	}
 	if req.Upgrade != nil {
-		u := agentapi.CheckinUpgrade{Rollbacks: slices.Clone(req.Upgrade.Rollbacks)}
+		u := agentapi.CheckinUpgrade{Rollbacks: slices.Clone(req.Upgrade.Rollbacks), FailedSources: slices.Clone(req.Upgrade.FailedSources)}
 		for i := range u.Rollbacks {
 			u.Rollbacks[i].Version = terminal.EscapeLine(u.Rollbacks[i].Version)
+		}
+		for i, f := range u.FailedSources {
+			u.FailedSources[i] = agentapi.FailedSource{Package: terminal.EscapeLine(f.Package), Reason: terminal.EscapeLine(f.Reason)}
 		}
 		req.Upgrade = &u
 	}

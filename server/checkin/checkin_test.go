@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func TestActionIsDeliveredToAParkedAgentOnce(t *testing.T) {
@@ -347,6 +348,44 @@ func TestStatusIsWrittenBeforeItsEvent(t *testing.T) {
 	}
 	if last := w.agent().Last; last.Status != "degraded" || last.Message != "disk is slow" || last.At == nil {
 		t.Errorf("last seen is %+v", last)
+	}
+}
+
+// A source that has failed is in the agent's timeline, once for each package, whatever the agent sends.
+func TestFailedSourcesAreEvents(t *testing.T) {
+	w := newWorld(t)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	n := len(w.events(0))
+	const mirror = "https://mirror/agent-1.1.0.tar.gz"
+	for _, c := range []struct {
+		name   string
+		failed []agentapi.FailedSource
+		want   string // empty: nothing is new
+	}{
+		{"none", nil, ""},
+		{"one", []agentapi.FailedSource{{Package: mirror, Reason: "it has another content\x1b[2J than expected"}}, mirror + ": it has another content"},
+		{"the same for another reason", []agentapi.FailedSource{{Package: mirror, Reason: "403"}}, ""},
+		{"another one beside it", []agentapi.FailedSource{{Package: mirror, Reason: "403"}, {Package: "file:///srv/drop/agent.tar.gz", Reason: strings.Repeat("x", 100_000)}}, "file:///srv/drop/agent.tar.gz: xxx"},
+		{"none again", nil, ""},
+	} {
+		w.checkin(agentapi.CheckinRequest{Upgrade: &agentapi.CheckinUpgrade{FailedSources: c.failed}}).parked().leave()
+		news := w.events(n)
+		n += len(news)
+		if c.want == "" {
+			if len(news) > 0 {
+				t.Errorf("%s: there are %d events", c.name, len(news))
+			}
+			continue
+		}
+		if len(news) != 1 || news[0].Type != fleet.EventAgentSource || news[0].Subject != agentID || !strings.Contains(string(news[0].Data), c.want) ||
+			len(news[0].Data) > 2*fleet.MaxEventText {
+			t.Fatalf("%s: there are %d events, the first is %.300s, want %q", c.name, len(news), news[0].Data, c.want)
+		}
+		q := store.HistoryQuery{AgentID: agentID, Limit: 10}
+		records, err := w.store.History().List(t.Context(), q)
+		if err != nil || len(records) == 0 || records[0].Kind != fleet.HistorySource || !strings.Contains(records[0].Text, c.want) || strings.ContainsRune(records[0].Text, '\x1b') || len(records[0].Text) > fleet.MaxEventText+len("…") {
+			t.Errorf("%s: the timeline has %d entries, %v, want %q", c.name, len(records), err, c.want)
+		}
 	}
 }
 

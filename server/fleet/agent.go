@@ -313,6 +313,7 @@ const (
 	EventAgentWatch      = "agent.watch"
 	EventAgentComponent  = "agent.component"
 	EventAgentStaged     = "agent.staged"
+	EventAgentSource     = "agent.source" // a source of packages has failed on its host
 	EventAgentShared     = "agent.shared" // several hosts check in as it, or no longer do
 	EventAgentUnenrolled = "agent.unenrolled"
 	EventAgentPolicy     = "agent.policy"

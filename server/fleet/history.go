@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -47,6 +48,7 @@ const (
 	HistoryUpgrade     HistoryKind = "upgrade"
 	HistoryRollback    HistoryKind = "rollback"
 	HistoryStaged      HistoryKind = "staged"
+	HistorySource      HistoryKind = "source"
 	HistoryPolicy      HistoryKind = "policy"
 	HistoryUnenrolled  HistoryKind = "unenrolled"
 	HistoryDiagnostics HistoryKind = "diagnostics"
@@ -108,6 +110,27 @@ func (a *Agent) StagedRecord(was []string, now time.Time) HistoryRecord {
 	return HistoryRecord{
 		ID: historyID(a.ID, "", "staged-"+strconv.FormatInt(now.UnixMilli(), 10), now), AgentID: a.ID, At: now, Kind: HistoryStaged,
 		Text: "The host " + List(texts) + ".",
+	}
+}
+
+// NewlyFailedSources returns the failed sources that the host reports and did not report before. A
+// source counts once for each package, whatever it says the next time.
+func (a *Agent) NewlyFailedSources(was []agentapi.FailedSource) []agentapi.FailedSource {
+	return slices.DeleteFunc(slices.Clone(a.Kept.FailedSources), func(f agentapi.FailedSource) bool {
+		return slices.ContainsFunc(was, func(old agentapi.FailedSource) bool { return old.Package == f.Package })
+	})
+}
+
+// SourceRecord returns the record that sources of packages have failed on the host. Without it nobody
+// sees that a site whose mirror is broken loads over its WAN.
+func (a *Agent) SourceRecord(failed []agentapi.FailedSource, now time.Time) HistoryRecord {
+	var texts []string
+	for _, f := range failed {
+		texts = append(texts, f.Package+": "+f.Reason)
+	}
+	return HistoryRecord{
+		ID: historyID(a.ID, "", "source-"+strconv.FormatInt(now.UnixMilli(), 10), now), AgentID: a.ID, At: now, Kind: HistorySource,
+		Text: CutText("A source of packages has failed, and the host has asked the next one: "+strings.Join(texts, "; "), MaxEventText),
 	}
 }
 

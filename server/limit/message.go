@@ -110,6 +110,10 @@ var (
 		// A host keeps two or three versions.
 		"upgrade.rollbacks":           {items: 32},
 		"upgrade.rollbacks[].version": {bytes: maxVersion},
+		// Agents report so many, with URLs of the length that servers and proxies read.
+		"upgrade.failed_sources":           {items: agentapi.MaxFailedSources},
+		"upgrade.failed_sources[].package": {bytes: 1 << 10, cut: true},
+		"upgrade.failed_sources[].reason":  {bytes: 1 << 10, cut: true},
 		// An agent and each of its components have two each; twice that.
 		"staged_versions":   {items: 4 * (1 + agentapi.MaxComponents)},
 		"staged_versions[]": {bytes: maxVersion + 64}, // a component's name before it

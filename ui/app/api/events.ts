@@ -5,7 +5,7 @@ import type { Agent, AgentList, FleetEvent } from "./types";
 
 /** The event types of the server. EventSource delivers only types that are listened for. */
 export const EVENT_TYPES = [
-  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.component", "agent.staged", "agent.shared", "agent.unenrolled", "agent.policy",
+  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.component", "agent.staged", "agent.source", "agent.shared", "agent.unenrolled", "agent.policy",
   "action.created", "action.result", "action.cancelled",
   "package.pushed", "package.deleted",
   "key.created", "key.revoked", "policy.created", "policy.updated", "policy.deleted",

@@ -17,7 +17,7 @@ export function entryTitle(e: TimelineEntry): string {
 }
 
 const kindWord: Record<string, string> = {
-  enrolled: "The host enrolled.", staged: "It staged a version.", policy: "It applied its policy.", unenrolled: "It was unenrolled.",
+  enrolled: "The host enrolled.", staged: "It staged a version.", source: "A source of packages has failed.", policy: "It applied its policy.", unenrolled: "It was unenrolled.",
   diagnostics: "It sent diagnostics.", change: "It was changed.",
 };
 

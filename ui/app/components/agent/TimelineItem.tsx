@@ -1,5 +1,5 @@
 /** One entry of a timeline: a line, and the phases of an upgrade when it is open. */
-import { IconChevronDown, IconChevronRight, IconFileDescription, IconFileZip, IconLogout2, IconPackage, IconPlugConnected, IconTag, type Icon } from "@tabler/icons-react";
+import { IconChevronDown, IconChevronRight, IconFileDescription, IconFileZip, IconLogout2, IconPackage, IconPackageOff, IconPlugConnected, IconTag, type Icon } from "@tabler/icons-react";
 import type { TimelineEntry } from "~/api/types";
 import { ProgressIcon } from "~/components/base/Badge";
 import { useClock } from "~/components/Now";
@@ -14,7 +14,7 @@ import { Phases } from "./Phases";
 import classes from "./Timeline.module.css";
 
 const icons: Record<string, Icon> = {
-  enrolled: IconPlugConnected, policy: IconFileDescription, staged: IconPackage, unenrolled: IconLogout2, diagnostics: IconFileZip, change: IconTag,
+  enrolled: IconPlugConnected, policy: IconFileDescription, staged: IconPackage, source: IconPackageOff, unenrolled: IconLogout2, diagnostics: IconFileZip, change: IconTag,
 };
 
 export function TimelineItem({ entry: e, open, onOpen }: { entry: TimelineEntry; open: boolean; onOpen: () => void }) {
