@@ -962,6 +962,21 @@ func web(health agentapi.ComponentHealth) func(*Fleet) {
 	}
 }
 
+func TestChecksThatLeaveTheirHostsAreWarnedOf(t *testing.T) {
+	local := agentapi.ComponentCheck{Name: "own", HTTP: "http://127.0.0.1:8080/ready"}
+	remote := agentapi.ComponentCheck{Name: "gateway", HTTP: "http://gateway:8080/ready", Remote: true}
+	const warning = "the policy's checks gateway (http://gateway:8080/ready) ask other hosts, for 3 targets: a host refuses that unless checks.allow of its agent.yml"
+	for _, c := range []struct {
+		checks []agentapi.ComponentCheck
+		want   bool
+	}{{nil, false}, {[]agentapi.ComponentCheck{local}, false}, {[]agentapi.ComponentCheck{local, remote}, true}} {
+		pre := compute(t, webDraft(nil), webHosts(t, 3), web(agentapi.ComponentHealth{Checks: c.checks}))
+		if got := hasWarning(pre, warning); got != c.want {
+			t.Errorf("with the checks %+v the warnings are %q", c.checks, pre.Warnings)
+		}
+	}
+}
+
 func webDraft(change func(*fleet.Plan)) *fleet.Rollout {
 	p := fleet.Plan{Name: "web to two", Component: "web", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
 	if change != nil {

@@ -34,6 +34,7 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnDowngrades(picks)
 	s.warnSpace(picks)
 	s.warnRendered(picks)
+	s.warnChecks(picks)
 	if s.unreadable > 0 {
 		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
 	}
@@ -137,6 +138,32 @@ func (s *builder) warnRendered(picks []*pick) {
 	if n > 0 {
 		s.warnf("%s configuration files that the server has rendered, and this plan renders none: those of the package take their place. Make the plan from an upgrade manifest with files (profile and upgrade_id) to keep them",
 			plan.Count(n, "target has", "targets have"))
+	}
+}
+
+// warnChecks warns of the checks of policies that leave their hosts. Whether a host allows it is in its
+// own configuration, which the server does not know.
+func (s *builder) warnChecks(picks []*pick) {
+	if s.plan.Component == "" {
+		return
+	}
+	checks := map[string]bool{}
+	n := 0
+	for _, p := range picks {
+		leaves := false
+		for _, c := range s.fleet.Components[p.PolicyID].Health.Checks {
+			if c.Remote {
+				leaves = true
+				checks[fmt.Sprintf("%s (%s)", c.Name, cmp.Or(c.HTTP, c.TCP))] = true
+			}
+		}
+		if leaves {
+			n++
+		}
+	}
+	if n > 0 {
+		s.warnf("the policy's checks %s ask other hosts, for %s: a host refuses that unless checks.allow of its agent.yml lists the address, and then goes back to the version before",
+			fleet.List(slices.Sorted(maps.Keys(checks))), plan.Count(n, "target", "targets"))
 	}
 }
 
