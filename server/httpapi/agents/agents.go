@@ -180,11 +180,12 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Limits.Enrol(key.ID); err != nil {
-		return err
-	}
 	var req agentapi.EnrollRequest
 	if err := h.read(c, limit.Enroll, limit.EnrollMessage, &req); err != nil {
+		return err
+	}
+	// A message that is refused, or does not arrive, has not used the token.
+	if err := h.Limits.Enrol(key.ID); err != nil {
 		return err
 	}
 	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)

@@ -239,6 +239,25 @@ func TestInvalidEnrollmentTokensAreRefused(t *testing.T) {
 	}
 }
 
+// A token's limit counts hosts that enrol, and not messages that are refused.
+func TestRefusedEnrolmentUsesNothingOfItsToken(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick, func(o *app.Options) { o.Config.Limits.EnrollmentsPerHour = 1 })
+	enrol := func(body any) apptest.Answer { return s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, body) }
+	for _, body := range []string{`{"type":`, `[]`, ``} {
+		if got := enrol(body); got.Status != http.StatusBadRequest {
+			t.Errorf("the body %q answered %d %s", body, got.Status, got.Body)
+		}
+	}
+	whole := agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: apptest.Metadata("web-01", "1.0.0")}}
+	if got := enrol(whole); got.Status != http.StatusOK {
+		t.Errorf("the first host is answered %d %s", got.Status, got.Body)
+	}
+	if got := enrol(whole); got.Status != http.StatusTooManyRequests {
+		t.Errorf("the second host is answered %d %s", got.Status, got.Body)
+	}
+}
+
 func TestNullFieldsCountAsAbsent(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t, quick)
