@@ -316,7 +316,9 @@ type Actions interface {
 	// expired at now, lowest Seq first.
 	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error)
 	// After returns actions with a Seq above after, lowest first. It leaves no gaps:
-	// once it has returned an action, no action with a lower Seq appears.
+	// once it has returned an action, no action with a lower Seq appears. It is empty only if
+	// no action above after can be read, so that a reader never stops before one; see
+	// SkipUnreadable.
 	After(ctx context.Context, after int64, limit int) ([]fleet.Action, error)
 	// LastSeq returns the highest Seq, or 0 if there are no actions.
 	LastSeq(ctx context.Context) (int64, error)
@@ -539,7 +541,7 @@ type Events interface {
 	// Append assigns Seq to each event, in order. It stores events Bounded.
 	Append(ctx context.Context, events []fleet.Event) error
 	// After returns events with a Seq above after, lowest first. Like Actions.After, it
-	// leaves no gaps.
+	// leaves no gaps, and passes over what cannot be read.
 	After(ctx context.Context, after int64, limit int) ([]fleet.Event, error)
 	// Bounds returns the lowest and the highest Seq of the stored events, or 0 and 0 if
 	// there are none.

@@ -162,11 +162,14 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
-	if err != nil {
-		return nil, err
-	}
-	return c.ofHits(ctx, hits)
+	return store.SkipUnreadable(after, func(after int64) ([]fleet.Action, int64, error) {
+		hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
+		if err != nil {
+			return nil, 0, err
+		}
+		out, err := c.ofHits(ctx, hits)
+		return out, lastOf(hits, after), err
+	})
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type events struct{ s *Store }
@@ -32,10 +33,25 @@ func eventSource(ev fleet.Event, p packed) map[string]any {
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
-	hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
-	if err != nil {
-		return nil, err
+	return store.SkipUnreadable(after, func(after int64) ([]fleet.Event, int64, error) {
+		hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
+		if err != nil {
+			return nil, 0, err
+		}
+		out, err := e.ofHits(hits)
+		return out, lastOf(hits, after), err
+	})
+}
+
+// lastOf returns the number of the last hit, or after if there is none.
+func lastOf(hits []hit, after int64) int64 {
+	if n := len(hits); n > 0 {
+		return number(hits[n-1].Seq)
 	}
+	return after
+}
+
+func (e events) ofHits(hits []hit) ([]fleet.Event, error) {
 	return valuesOf(e.s.c, hits, func(h hit) (ev fleet.Event, err error) {
 		var p packed
 		if err := decodeSource("event", h.ID, h.Source, &p); err != nil {

@@ -170,7 +170,18 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
+	return store.SkipUnreadable(after, func(after int64) (out []fleet.Action, last int64, err error) {
+		heads, err := c.heads(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
+		if err != nil {
+			return nil, 0, err
+		}
+		last = after
+		if n := len(heads); n > 0 {
+			last = heads[n-1].seq
+		}
+		out, err = c.ofHeads(ctx, heads)
+		return out, last, err
+	})
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {
@@ -223,6 +234,11 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 	if err != nil {
 		return nil, err
 	}
+	return c.ofHeads(ctx, heads)
+}
+
+// ofHeads returns the actions that can be read.
+func (c actions) ofHeads(ctx context.Context, heads []actionHead) ([]fleet.Action, error) {
 	out := make([]fleet.Action, 0, len(heads))
 	for _, h := range heads {
 		a, err := c.document(ctx, h.seq)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type events struct{ s *Store }
@@ -33,13 +34,19 @@ func appendEvents(t *tx, docs []string) error {
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
-	out := []fleet.Event{}
-	err := e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ? + 0`, []any{after, max(limit, 0)}, func(scan scan) error {
+	return store.SkipUnreadable(after, func(after int64) ([]fleet.Event, int64, error) { return e.page(ctx, after, limit) })
+}
+
+// page returns the events in the rows after a number, and the number of the last row.
+func (e events) page(ctx context.Context, after int64, limit int) (out []fleet.Event, last int64, err error) {
+	out, last = []fleet.Event{}, after
+	err = e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ? + 0`, []any{after, max(limit, 0)}, func(scan scan) error {
 		var seq int64
 		var doc string
 		if err := scan(&seq, &doc); err != nil {
 			return err
 		}
+		last = seq
 		var ev fleet.Event
 		if err := decode("event", fmt.Sprint(seq), doc, &ev); err != nil {
 			return err
@@ -49,9 +56,9 @@ func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Even
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return out, nil
+	return out, last, nil
 }
 
 func (e events) Bounds(ctx context.Context) (first, last int64, err error) {

@@ -189,7 +189,35 @@ func readings(ctx context.Context, s store.Store) (map[string]int, error) {
 	note("History.List", len(records), err)
 	events, err := s.Events().After(ctx, 0, 100)
 	note("Events.After", len(events), err)
+	// Readers go on after the last document that they have got.
+	n, err = eachPage(func(after int64) (int64, error) {
+		page, err := s.Events().After(ctx, after, 1)
+		if len(page) == 0 {
+			return after, err
+		}
+		return page[len(page)-1].Seq, err
+	})
+	note("Events.After by one", n, err)
+	n, err = eachPage(func(after int64) (int64, error) {
+		page, err := s.Actions().After(ctx, after, 1)
+		if len(page) == 0 {
+			return after, err
+		}
+		return page[len(page)-1].Seq, err
+	})
+	note("Actions.After by one", n, err)
 	return out, failed
+}
+
+// eachPage counts the pages of a stream until there are no more.
+func eachPage(next func(after int64) (last int64, err error)) (n int, err error) {
+	for after := int64(0); ; n++ {
+		last, err := next(after)
+		if err != nil || last == after {
+			return n, err
+		}
+		after = last
+	}
 }
 
 func (n noun[T]) count(ctx context.Context, s store.Store) (int, error) {
