@@ -148,11 +148,7 @@ func (b *Blocking) disconnected(agentID string, w *waiting) {
 func (b *Blocking) HungUp(f func(agentID string, at time.Time)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id, at := range b.hungUp {
-		if b.polls[id] == nil {
-			f(id, at)
-		}
-	}
+	b.hungUp.each(func(id string) bool { return b.polls[id] != nil }, f)
 }
 
 func (b *Blocking) Wake(agentIDs ...string) {

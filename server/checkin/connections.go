@@ -74,6 +74,15 @@ func (h *hungUp) add(agentID string, now time.Time) {
 	}
 }
 
+// each calls f for the agents that have not come back, of which parked reports whether they have.
+func (h hungUp) each(parked func(agentID string) bool, f func(agentID string, at time.Time)) {
+	for id, at := range h {
+		if !parked(id) {
+			f(id, at)
+		}
+	}
+}
+
 // ended has the agents whose polls have ended within fleet.ReconnectWithin, and some that have before.
 // The lock of its owner guards it. It forgets by halves, so an end costs no search, and what it keeps
 // is bounded by the polls that end within twice that time.

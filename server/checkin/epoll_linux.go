@@ -191,11 +191,7 @@ func (p *EpollParker) HungUp(f func(agentID string, at time.Time)) {
 func (sh *shard) hungUp(f func(agentID string, at time.Time)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for id, at := range sh.closed {
-		if sh.polls[id] == nil {
-			f(id, at)
-		}
-	}
+	sh.closed.each(func(id string) bool { return sh.polls[id] != nil }, f)
 }
 
 // Count returns the number of polls here.
