@@ -119,6 +119,24 @@ type moved struct {
 	Nouns []movedNoun `json:"nouns"`
 	// LostPackages names the packages whose archives are missing from the data folder.
 	LostPackages []string `json:"lost_packages,omitempty"`
+	// Unreadable are documents of the embedded store that nobody can read, so that they are not
+	// copied; up to a bound of the store.
+	Unreadable []unreadable `json:"unreadable,omitempty"`
+}
+
+// unreadable is a document that is not copied.
+type unreadable struct {
+	Noun   string `json:"noun"`
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// unreadableIn returns the documents that reading a store completely has left out.
+func unreadableIn(s store.Store) (out []unreadable) {
+	for _, d := range s.Unreadable().List(time.Time{}) {
+		out = append(out, unreadable{d.Noun, d.ID, d.Reason})
+	}
+	return out
 }
 
 // movedNoun reports on one kind of document, as far as the migration has come.
@@ -333,6 +351,7 @@ func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.St
 	if out.LostPackages, err = m.packages(ctx, from, to); err != nil {
 		return err
 	}
+	out.Unreadable = unreadableIn(from)
 	if !owner {
 		return m.client.show(m.cmd.OutOrStdout(), out, out.human)
 	}
@@ -425,11 +444,29 @@ func (m *migration) progress(did string) func(migrate.Step) {
 // digestShown is how many digits of a digest are printed.
 const digestShown = 16
 
+// unreadableShown is how many unreadable documents are printed one by one.
+const unreadableShown = 20
+
+func (out moved) printUnreadable(w io.Writer) {
+	n := len(out.Unreadable)
+	if n == 0 {
+		return
+	}
+	fmt.Fprintf(w, "Not copied: %s of the embedded store that cannot be read. A backup of the data folder may have them whole:\n", counted(n, "document"))
+	for _, d := range out.Unreadable[:min(n, unreadableShown)] {
+		fmt.Fprintf(w, "  %s %s: %s\n", d.Noun, d.ID, d.Reason)
+	}
+	if n > unreadableShown {
+		fmt.Fprintf(w, "  … and %d more (-o json names them)\n", n-unreadableShown)
+	}
+}
+
 func (out moved) human(w io.Writer) {
 	defer func() {
 		for _, file := range out.LostPackages {
 			fmt.Fprintf(w, "The archive %s is missing from the data folder: push it again.\n", file)
 		}
+		out.printUnreadable(w)
 	}()
 	if out.State == "copied" {
 		table(w, "NOUN\tDOCUMENTS\tWRITTEN\tREMOVED", func(add func(...any)) {
@@ -450,12 +487,16 @@ func (out moved) human(w io.Writer) {
 		}
 	})
 	if out.State == "moved" {
+		readable := ""
+		if len(out.Unreadable) > 0 {
+			readable = ", as far as they can be read"
+		}
 		fmt.Fprintf(w, `
-Moved and compared: both stores have the same documents. From now on the server needs
+Moved and compared: both stores have the same documents%s. From now on the server needs
 its configuration to name %s.
 %s is unchanged but marked as moved: a server does not start on it.
 Keep the data folder: its folders tls and trust are the server's identity.
-`, out.To, out.From)
+`, readable, out.To, out.From)
 	}
 }
 

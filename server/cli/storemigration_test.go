@@ -11,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/store/migrate"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
@@ -106,15 +107,17 @@ func TestStoreMigrateMovesToElasticsearch(t *testing.T) {
 		o.fails(2, move("--restart"), "add --yes")
 	})
 
-	second := upgrade(busy, quiet)
+	second, lost := upgrade(busy, quiet), s.Enroll("lost", "1.0.0")
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	s.Store.Close()
+	sqlitetest.DamageAgent(t, filepath.Join(s.Data, "muster.db"), lost.ID, `{"id":"x`)
 
 	t.Run("ends once the server has stopped", func(t *testing.T) {
 		text := o.run(move()...)
-		o.contains(text, "NOUN", "ELASTICSEARCH", "DIGEST", "Moved and compared", filepath.Join(s.Data, "muster.db")+" is unchanged but marked as moved")
+		o.contains(text, "NOUN", "ELASTICSEARCH", "DIGEST", "Moved and compared", filepath.Join(s.Data, "muster.db")+" is unchanged but marked as moved",
+			"the same documents, as far as they can be read", "Not copied: 1 document of the embedded store that cannot be read", "agent "+lost.ID+": ")
 		o.fails(1, []string{"server", "--data", s.Data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, "was moved to Elasticsearch", "muster store unmark")
 		o.contains(o.run(move()...), "already")
 	})
