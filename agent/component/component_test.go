@@ -865,13 +865,13 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		}, "configuration file " + etc + "/conf.d/web/state: it would be in the agent's own folder"},
 		{"more checks than a policy may have", func(_ *world, r *Request) {
 			r.Health = &agentapi.ComponentHealth{Checks: slices.Repeat([]agentapi.ComponentCheck{{Name: "c", TCP: ":1"}}, manifest.MaxChecks+1)}
-		}, "health.checks are 21, want at most 20"},
+		}, "health.checks: are 21, want at most 20"},
 		{"a check without end", func(_ *world, r *Request) {
 			r.Health = &agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "c", TCP: ":1", TimeoutSeconds: 1 << 40}}}
-		}, "health.checks[0].timeout_seconds is 1099511627776, want 0 to 60"},
+		}, "health.checks[0].timeout_seconds: is 1099511627776, want 0 to 60"},
 		{"an observation without end", func(_ *world, r *Request) {
 			r.Health = &agentapi.ComponentHealth{WaitSeconds: 1 << 40}
-		}, "health.wait_seconds is 1099511627776, want 0 to 3600"},
+		}, "health.wait_seconds: is 1099511627776, want 0 to 3600"},
 		{"agent's folder", func(_ *world, r *Request) { r.Order.Version = "2.5.0" }, "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

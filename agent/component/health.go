@@ -63,21 +63,9 @@ func policyCheck(c agentapi.ComponentCheck) manifest.Check {
 // checkHealth returns an error if a policy, alone or with what an action adds, asks for more than
 // the server accepts from its operators: a host does not count on its server having checked.
 func checkHealth(h agentapi.ComponentHealth) error {
-	switch limit := int(agentapi.MaxComponentWait / time.Second); {
-	case h.WaitSeconds < 0 || h.WaitSeconds > limit:
-		return fmt.Errorf("health.wait_seconds is %d, want 0 to %d", h.WaitSeconds, limit)
-	case h.MaxRestarts != nil && (*h.MaxRestarts < 0 || *h.MaxRestarts > agentapi.MaxComponentRestarts):
-		return fmt.Errorf("health.max_restarts is %d, want 0 to %d", *h.MaxRestarts, agentapi.MaxComponentRestarts)
-	case len(h.Checks) > manifest.MaxChecks:
-		return fmt.Errorf("health.checks are %d, want at most %d", len(h.Checks), manifest.MaxChecks)
-	}
-	for i, c := range h.Checks {
-		if limit := int(manifest.MaxCheckTimeout / time.Second); c.TimeoutSeconds < 0 || c.TimeoutSeconds > limit { // before it overflows
-			return fmt.Errorf("health.checks[%d].timeout_seconds is %d, want 0 to %d", i, c.TimeoutSeconds, limit)
-		}
-		if err := policyCheck(c).Validate(); err != nil {
-			return fmt.Errorf("health.checks[%d]: %w", i, err)
-		}
+	field, err := h.Check(manifest.MaxChecks, manifest.MaxCheckTimeout, func(c agentapi.ComponentCheck) error { return policyCheck(c).Validate() })
+	if err != nil {
+		return fmt.Errorf("health.%s: %w", field, err)
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package agentapi
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Components of agents: workloads that an agent runs, and upgrades as it upgrades itself.
 // A policy declares them, an UPGRADE with ComponentData installs or upgrades one, and the
@@ -83,6 +86,30 @@ func (h ComponentHealth) Wait() time.Duration {
 		return time.Duration(h.WaitSeconds) * time.Second
 	}
 	return DefaultComponentWait
+}
+
+// Check returns the first field that a host does not accept, such as checks[1].timeout_seconds, and what
+// is wrong with it; no error: it accepts all. most and longest bound the checks and their time-outs, and
+// valid returns what else is wrong with one.
+func (h ComponentHealth) Check(most int, longest time.Duration, valid func(ComponentCheck) error) (field string, err error) {
+	switch limit := int(MaxComponentWait / time.Second); {
+	case h.WaitSeconds < 0 || h.WaitSeconds > limit:
+		return "wait_seconds", fmt.Errorf("is %d, want 0 to %d", h.WaitSeconds, limit)
+	case h.MaxRestarts != nil && (*h.MaxRestarts < 0 || *h.MaxRestarts > MaxComponentRestarts):
+		return "max_restarts", fmt.Errorf("is %d, want 0 to %d", *h.MaxRestarts, MaxComponentRestarts)
+	case len(h.Checks) > most:
+		return "checks", fmt.Errorf("are %d, want at most %d", len(h.Checks), most)
+	}
+	for i, c := range h.Checks {
+		field := fmt.Sprintf("checks[%d]", i)
+		if limit := int(longest / time.Second); c.TimeoutSeconds < 0 || c.TimeoutSeconds > limit { // before it overflows
+			return field + ".timeout_seconds", fmt.Errorf("is %d, want 0 to %d", c.TimeoutSeconds, limit)
+		}
+		if err := valid(c); err != nil {
+			return field, err
+		}
+	}
+	return "", nil
 }
 
 // ComponentCheck is a check in a policy. A policy has no exec checks: what runs on a host is

@@ -75,30 +75,25 @@ func CheckPin(c agentapi.PolicyComponent, version, image string) error {
 }
 
 func checkHealth(at string, h agentapi.ComponentHealth) error {
-	if limit := int(agentapi.MaxComponentWait / time.Second); h.WaitSeconds < 0 || h.WaitSeconds > limit {
-		return FieldError(at+".wait_seconds", "is %d, want 0 to %d", h.WaitSeconds, limit)
-	}
-	if n := h.MaxRestarts; n != nil && (*n < 0 || *n > agentapi.MaxComponentRestarts) {
-		return FieldError(at+".max_restarts", "is %d, want 0 to %d", *n, agentapi.MaxComponentRestarts)
-	}
-	if len(h.Checks) > manifest.MaxChecks {
-		return FieldError(at+".checks", "are %d, want at most %d", len(h.Checks), manifest.MaxChecks)
+	field, err := h.Check(manifest.MaxChecks, manifest.MaxCheckTimeout, func(c agentapi.ComponentCheck) error {
+		check := manifest.Check{Name: c.Name, HTTP: c.HTTP, TCP: c.TCP, Timeout: time.Duration(c.TimeoutSeconds) * time.Second, Threshold: c.Threshold}
+		switch err := check.Validate(); {
+		case (c.HTTP == "") == (c.TCP == ""):
+			return errors.New("wants exactly one of http and tcp: what a host executes is in the signed package")
+		case err != nil:
+			return err
+		case strings.Contains(c.Name+c.HTTP+c.TCP, "${"):
+			return errors.New("has ${, which Elastic Agents of the policy would take for a variable, and refuse the whole policy")
+		}
+		return nil
+	})
+	if err != nil {
+		return FieldError(at+"."+field, "%w", err)
 	}
 	seen := map[string]bool{}
 	for i, c := range h.Checks {
-		field := fmt.Sprintf("%s.checks[%d]", at, i)
-		check := manifest.Check{Name: c.Name, HTTP: c.HTTP, TCP: c.TCP, Timeout: time.Duration(c.TimeoutSeconds) * time.Second, Threshold: c.Threshold}
-		switch err := check.Validate(); {
-		case c.TimeoutSeconds < 0 || c.TimeoutSeconds > int(manifest.MaxCheckTimeout/time.Second): // before it overflows
-			return FieldError(field+".timeout_seconds", "is %d, want 0 to %d", c.TimeoutSeconds, int(manifest.MaxCheckTimeout/time.Second))
-		case (c.HTTP == "") == (c.TCP == ""):
-			return FieldError(field, "wants exactly one of http and tcp: what a host executes is in the signed package")
-		case err != nil:
-			return FieldError(field, "%w", err)
-		case seen[c.Name]:
-			return FieldError(field+".name", "is %q, as is that of another check", c.Name)
-		case strings.Contains(c.Name+c.HTTP+c.TCP, "${"):
-			return FieldError(field, "has ${, which Elastic Agents of the policy would take for a variable, and refuse the whole policy")
+		if seen[c.Name] {
+			return FieldError(fmt.Sprintf("%s.checks[%d].name", at, i), "is %q, as is that of another check", c.Name)
 		}
 		seen[c.Name] = true
 	}
