@@ -81,6 +81,9 @@ type Options struct {
 	Trust trust.Authority
 	// Control is the control socket, or nil. Run closes it.
 	Control net.Listener
+	// Listen makes the control socket if Control is nil; it is called until it succeeds. nil: there is
+	// none.
+	Listen func() (net.Listener, error)
 	// Lock acquires the lock file at path without waiting, and writes content into
 	// it unless that is empty. It returns ErrLocked if another process holds it.
 	Lock     func(path, content string) (release func() error, err error)
@@ -312,17 +315,14 @@ func (d *daemon) sources() []string {
 func (d *daemon) run(ctx context.Context) error {
 	d.log.Info("agent starts", "version", d.Running.Identity.String(), "home", d.Running.Home, "top", d.Top,
 		"development_build", d.Running.Home == "")
-	watcherPID, err := d.recoverJournal()
-	if err != nil {
+	watcherPID, err := d.recover()
+	if err != nil && !disk.IsUnwritable(err) {
 		return err
 	}
-	d.recoverStage()
-	d.recoverStart()
-	d.recoverPending()
-	d.dropSurplus()
+	unrecovered := err != nil
 
 	var parts sync.WaitGroup
-	if d.Control != nil {
+	if d.Control != nil || d.Listen != nil {
 		parts.Go(func() { d.serveControl(ctx) })
 	}
 	d.components.start(ctx)
@@ -330,11 +330,17 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.loop != nil && !d.queue.Unenrolled() {
 		parts.Go(func() { d.runGateway(ctx) })
 	}
-	parts.Go(func() { d.upgrades(ctx) })
 	parts.Go(func() { d.runWorkloads(ctx) })
-	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
-	parts.Go(func() { d.watchVersions(ctx) })
-	parts.Go(func() { d.runStages(ctx) })
+	parts.Go(func() {
+		// Before the last upgrade is recovered, no other one begins and no version is removed.
+		if unrecovered {
+			watcherPID = d.recoverAgain(ctx)
+		}
+		parts.Go(func() { d.watchVersions(ctx) })
+		parts.Go(func() { d.upgrades(ctx) })
+		parts.Go(func() { d.watchMarker(ctx, watcherPID) })
+		parts.Go(func() { d.runStages(ctx) })
+	})
 
 	<-ctx.Done()
 	d.components.stop(StopTimeout)
@@ -365,9 +371,63 @@ func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
 	}
 }
 
+// recover takes up what an earlier process has left. After an error it can be called again; the state of
+// the last upgrade is reported in any case.
+func (d *daemon) recover() (watcherPID int, err error) {
+	watcherPID, err = d.recoverJournal()
+	if err == nil {
+		d.recoverStage()
+	}
+	d.recoverStart()
+	d.recoverPending()
+	if err == nil {
+		d.dropSurplus()
+	}
+	return watcherPID, err
+}
+
+// recoverAgain recovers once the disk can be written.
+func (d *daemon) recoverAgain(ctx context.Context) (watcherPID int) {
+	for {
+		d.log.Error("an earlier upgrade is not recovered yet, since the disk cannot be written", "again_in", queueRetry.String())
+		if backoff.Sleep(ctx, queueRetry) != nil {
+			return 0
+		}
+		watcherPID, err := d.recover()
+		if err == nil {
+			return watcherPID
+		}
+	}
+}
+
+// listen returns the control socket, or nil if ctx ends before the disk can be written. The check-in
+// needs no socket.
+func (d *daemon) listen(ctx context.Context) net.Listener {
+	for said := ""; d.Control == nil; {
+		l, err := d.Listen()
+		if err == nil {
+			d.log.Info("the control socket is served")
+			return l
+		}
+		if text := err.Error(); text != said {
+			said = text
+			d.log.Error("the control socket cannot be made yet: commands on this host do not reach the agent", "error", err, "again_in", queueRetry.String())
+		}
+		if backoff.Sleep(ctx, queueRetry) != nil {
+			return nil
+		}
+	}
+	return d.Control
+}
+
 func (d *daemon) serveControl(ctx context.Context) {
+	l := d.listen(ctx)
+	if l == nil {
+		return
+	}
+	defer l.Close()
 	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Stage: d.acceptStage, Remove: d.removeVersion, Release: d.releaseComponent, Logs: d.workloads.Logs, History: d.workloads.History, Log: d.log}
-	if err := s.Serve(ctx, d.Control); err != nil {
+	if err := s.Serve(ctx, l); err != nil {
 		d.log.Error("the control socket is not served", "error", err)
 	}
 }

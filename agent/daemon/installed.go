@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -144,7 +145,10 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	if err := o.enrolled(); err != nil {
 		return o, err
 	}
-	o.Control, err = control.Listen(top)
+	o.Listen = func() (net.Listener, error) { return control.Listen(top) }
+	if o.Control, err = o.Listen(); disk.IsUnwritable(err) {
+		err = nil // it is tried again
+	}
 	return o, err
 }
 
@@ -254,7 +258,7 @@ func readService(d disk.Disk, top string) (string, error) {
 func openLog(d disk.Disk, top string, level slog.Leveler) (*slog.Logger, io.Closer, error) {
 	name := layout.Path(top, layout.AgentLogFile)
 	file, err := logfile.Open(d, name, 0)
-	if err != nil {
+	if err != nil && file == nil {
 		return nil, nil, fmt.Errorf("%w: is %s a Muster installation, and may you write there?", err, top)
 	}
 	out := io.Writer(file)
@@ -262,7 +266,11 @@ func openLog(d disk.Disk, top string, level slog.Leveler) (*slog.Logger, io.Clos
 		// Standard error first: a full disk must not silence it.
 		out = io.MultiWriter(ignoreErrors{os.Stderr}, file)
 	}
-	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), file, nil
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	if err != nil {
+		log.Error("the log file cannot be written; it is tried again with each line", "error", err)
+	}
+	return log, file, nil
 }
 
 // LogCrashes also writes the trace of a panic to the log until undo is called. The watcher quotes it,
@@ -314,7 +322,9 @@ func FileLock(path, content string) (release func() error, err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 	}
 	if content != "" {
-		if err := os.WriteFile(layout.LockPID(path), []byte(content), 0o600); err != nil {
+		// Without it the lock tells as well that the agent runs: a disk that cannot be written is no
+		// reason not to.
+		if err := os.WriteFile(layout.LockPID(path), []byte(content), 0o600); err != nil && !disk.IsUnwritable(err) {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), l.Unlock())
 		}
 	}

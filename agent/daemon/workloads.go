@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/queue"
@@ -159,7 +160,9 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			}
 			busy[name] = true
 			parts.Go(func() {
-				d.upgradeComponent(ctx, *item)
+				if !d.upgradeComponent(ctx, *item) {
+					_ = backoff.Sleep(ctx, queueRetry)
+				}
 				select {
 				case ended <- name:
 				case <-ctx.Done():
@@ -222,8 +225,9 @@ func (d *daemon) reportScheduled(name string) {
 	d.workloads.Scheduled(r, m)
 }
 
-// upgradeComponent does one upgrade of a component to its end.
-func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
+// upgradeComponent does one upgrade of a component to its end. It returns false if the queue could not
+// be written.
+func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 	r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
 	r.Attempt = item.Attempts + 1
 	if err == nil && item.Stop != "" {
@@ -233,8 +237,8 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 	}
 	if err == nil {
 		if berr := d.queue.Begin(item.Action.ID); berr != nil {
-			d.log.Error("upgrade not begun: the queue cannot be written", "error", berr)
-			return
+			d.log.Error("upgrade not begun: the queue cannot be written", "error", berr, "again_in", queueRetry.String())
+			return false
 		}
 		work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		defer cancel(nil)
@@ -244,11 +248,10 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 	var f *component.Failure
 	switch {
 	case err == nil:
-		d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Order.Component, r.Order.Version)})
-		return
+		return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Order.Component, r.Order.Version)})
 	case errors.Is(err, component.ErrStopping):
 		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Order.Component)
-		return
+		return true
 	case !errors.As(err, &f):
 		f = &component.Failure{Err: err}
 	}
@@ -258,11 +261,12 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) {
 		d.log.Warn("a component's upgrade failed and is tried again", "component", r.Order.Component, "error", f, "at", at)
 		if err := d.queue.Postpone(item.Action.ID, at, f.Error()); err != nil {
 			d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
+			return false
 		}
-		return
+		return true
 	}
 	d.workloads.Conclude(r, f)
-	d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Order.Component, r.Order.Version), Error: f.Error()})
+	return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Order.Component, r.Order.Version), Error: f.Error()})
 }
 
 // cancelUpgrade stops the running upgrade or stage of an action, whosever it is.

@@ -23,25 +23,28 @@ type File struct {
 	path string
 	max  int64
 
-	mu   sync.Mutex
-	file disk.File
-	size int64
+	mu     sync.Mutex
+	file   disk.File // nil: it could not be opened yet
+	size   int64
+	closed bool
 }
 
 // Open opens or creates the log file at path. maxBytes 0 means
-// [DefaultMaxBytes].
+// [DefaultMaxBytes]. If the disk cannot be written, Open returns the error and a File whose lines are
+// lost until it can: whoever logs may be the one that says so.
 func Open(d disk.Disk, path string, maxBytes int64) (*File, error) {
 	if maxBytes <= 0 {
 		maxBytes = DefaultMaxBytes
 	}
-	if err := d.MkdirAll(op, filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
 	f := &File{disk: d, path: path, max: maxBytes}
-	if err := f.open(); err != nil {
+	err := d.MkdirAll(op, filepath.Dir(path), 0o755)
+	if err == nil {
+		err = f.open()
+	}
+	if err != nil && !disk.IsUnwritable(err) {
 		return nil, err
 	}
-	return f, nil
+	return f, err
 }
 
 func (f *File) open() error {
@@ -61,8 +64,13 @@ func (f *File) open() error {
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.file == nil {
+	if f.closed {
 		return 0, os.ErrClosed
+	}
+	if f.file == nil {
+		if err := f.open(); err != nil {
+			return 0, err
+		}
 	}
 	if f.size > 0 && f.size+int64(len(p)) > f.max {
 		if err := f.rotate(); err != nil {
@@ -91,6 +99,7 @@ func (f *File) rotate() error {
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.closed = true
 	if f.file == nil {
 		return nil
 	}

@@ -107,3 +107,57 @@ func (d fullDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.Fi
 	}
 	return d.OS.OpenFile(op, path, flag, perm)
 }
+
+// spoilt is a disk on which no file can be opened while err is set.
+type spoilt struct {
+	disk.OS
+	err error
+}
+
+func (d *spoilt) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if d.err != nil {
+		return nil, &disk.Error{Op: op, Err: &fs.PathError{Op: "open", Path: path, Err: d.err}}
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
+}
+
+// An agent that starts on a full disk logs once it can.
+func TestLogFileIsOpenedOnceTheDiskCanBeWritten(t *testing.T) {
+	for _, why := range []error{syscall.ENOSPC, syscall.EROFS} {
+		d := &spoilt{err: why}
+		path := filepath.Join(t.TempDir(), "data", "agent.log")
+		f, err := Open(d, path, 100)
+		if f == nil || !disk.IsUnwritable(err) {
+			t.Fatalf("%v: Open: %v, %v", why, f, err)
+		}
+		if _, err := fmt.Fprintln(f, "lost"); !disk.IsUnwritable(err) {
+			t.Errorf("%v: Write: %v", why, err)
+		}
+		d.err = nil
+		for i := range 3 {
+			if _, err := fmt.Fprintf(f, "line %d %050d\n", i, 0); err != nil {
+				t.Errorf("%v: Write: %v", why, err)
+			}
+			d.err = nil
+			if i == 1 {
+				d.err = why // the file is rotated, and no new one can be made
+				if _, err := fmt.Fprintf(f, "lost %050d\n", 0); !disk.IsUnwritable(err) {
+					t.Errorf("%v: Write: %v", why, err)
+				}
+				d.err = nil
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := fmt.Fprintln(f, "late"); err == nil {
+			t.Error("a closed file was written")
+		}
+		if text, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(text), "line 2") {
+			t.Errorf("%v: the log is %q, %v", why, text, err)
+		}
+	}
+	if f, err := Open(&spoilt{err: syscall.EACCES}, filepath.Join(t.TempDir(), "agent.log"), 0); f != nil || err == nil {
+		t.Errorf("without the right to write: %v, %v", f, err)
+	}
+}

@@ -33,21 +33,31 @@ func (m Machine) Follow(ctx context.Context) error {
 		return nil //nolint:nilerror // the daemon says what is wrong with the identity
 	}
 	if id.MachineID == "" { // of an earlier release
-		id.MachineID = m.Host.ID
-		return identity.Save(m.Disk, m.Top, *id)
+		return m.note(id)
 	}
 	cfg, _ := config.Effective(m.Disk, m.Top) // the daemon reports the problem
 	switch cfg.Host.OnNewMachineID {
 	case config.AcceptNewMachine:
 		m.Log.Info("this machine has another id than the one it was enrolled on; it is taken for the same", "enrolled_on", id.MachineID, "machine", m.Host.ID)
-		id.MachineID = m.Host.ID
-		return identity.Save(m.Disk, m.Top, *id)
+		return m.note(id)
 	case config.EnrollNewMachine:
 		return m.enrollUntilDone(ctx, id, cfg)
 	case config.ReportNewMachine:
 	}
 	m.Log.Warn("this machine has another id than the one it was enrolled on: if it is a copy, enrol it again with muster-agent enroll", "enrolled_on", id.MachineID, "machine", m.Host.ID)
 	return nil
+}
+
+// note stores that the agent is enrolled on this machine. A start on a disk that cannot be written leaves
+// that to the next one.
+func (m Machine) note(id *identity.Identity) error {
+	id.MachineID = m.Host.ID
+	err := identity.Save(m.Disk, m.Top, *id)
+	if disk.IsUnwritable(err) {
+		m.Log.Warn("the machine that the agent is enrolled on is not stored yet", "error", err)
+		return nil
+	}
+	return err
 }
 
 func (m Machine) enrollUntilDone(ctx context.Context, id *identity.Identity, cfg config.Config) error {

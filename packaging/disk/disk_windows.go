@@ -49,6 +49,10 @@ func IsFull(err error) bool {
 		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
 }
 
+// IsUnwritable reports whether an operation failed because nothing can be written: the disk is full, or
+// protected.
+func IsUnwritable(err error) bool { return IsFull(err) || errors.Is(err, windows.ERROR_WRITE_PROTECT) }
+
 // syncDir does nothing: Windows has no call that flushes a folder. NTFS journals
 // renames in order, so a power cut may undo the last renames but neither reorders nor
 // halves them. Callers may rely on the order of two renames, but not on a rename being

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,13 +9,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-// A real file system that is too small for a second version.
+// A real file system that is too small for a second version, and then one that takes nothing at all.
 func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	require.Root(t)
 	w := newWorld(t, harness.HostOptions{})
@@ -55,5 +59,63 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	w.onDisk(h, "1.0.0")
 	if after := tree(t, h); !slices.Equal(before, after) {
 		t.Errorf("the host has changed:\n before %v\n after  %v", before, after)
+	}
+	w.startsUnwritable(h, fmt.Sprintf("size=%d", need))
+}
+
+// startsUnwritable starts the agent of a host, whose folder is a tmpfs with an option, while that cannot
+// be written. The agent must check in and say so, and be well once it can write, without another start.
+func (w *world) startsUnwritable(h *harness.Host, option string) {
+	w.t.Helper()
+	remount := func(flags uintptr, more string) error {
+		return syscall.Mount("tmpfs", h.Top, "tmpfs", syscall.MS_REMOUNT|flags, option+more)
+	}
+	filler := filepath.Join(h.Top, "filler")
+	for _, kind := range []struct {
+		name        string
+		spoil, mend func() error
+	}{
+		{"full", func() error {
+			err := os.WriteFile(filler, make([]byte, 64<<20), 0o600)
+			if !errors.Is(err, syscall.ENOSPC) {
+				return fmt.Errorf("fill the disk: %w", err)
+			}
+			return nil
+		}, func() error { return os.Remove(filler) }},
+		{"read-only", func() error { return remount(syscall.MS_RDONLY, "") }, func() error { return remount(0, "") }},
+		{"without inodes", func() error {
+			// Its log is new too.
+			if err := os.Remove(layout.Path(h.Top, layout.AgentLogFile)); err != nil {
+				return err
+			}
+			var fs syscall.Statfs_t
+			if err := syscall.Statfs(h.Top, &fs); err != nil {
+				return err
+			}
+			return remount(0, fmt.Sprintf(",nr_inodes=%d", fs.Files-fs.Ffree))
+		}, func() error { return remount(0, ",nr_inodes=10000") }},
+	} {
+		check(w.t, h.Stop())
+		check(w.t, kind.spoil())
+		started := time.Now()
+		check(w.t, h.Start())
+		w.wait(h, "is degraded on a disk that is "+kind.name, func(a adminapi.Agent) bool {
+			return a.Status == adminapi.StatusDegraded && a.LastCheckin != nil && a.LastCheckin.After(started) &&
+				a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, agentapi.Unwritable)
+		})
+		check(w.t, kind.mend())
+		w.wait(h, "is well on a disk that was "+kind.name, func(a adminapi.Agent) bool { return a.Status == adminapi.StatusOnline })
+		for deadline := time.Now().Add(waitLimit); ; time.Sleep(100 * time.Millisecond) {
+			said, err := h.CLI(w.t.Context(), "status")
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				w.t.Fatalf("the agent does not answer on its socket: %v: %s", err, said)
+			}
+		}
+		if log, err := os.ReadFile(layout.Path(h.Top, layout.AgentLogFile)); err != nil || !strings.Contains(string(log), "this host can write to its disk again") {
+			w.t.Errorf("on a disk that was %s the log is %s, %v", kind.name, log, err)
+		}
 	}
 }
