@@ -110,6 +110,9 @@ func (h Host) Checks() []doctor.Check {
 	checks = append(checks,
 		doctor.Check{Name: "folder", Find: func(context.Context) doctor.Finding { return doctor.Folder(h.Top) }},
 		doctor.Check{Name: "programs", Find: func(context.Context) doctor.Finding { return doctor.NoExec(h.Top) }},
+		doctor.Check{Name: "owners", Find: func(context.Context) doctor.Finding {
+			return doctor.Protected(layout.Path(h.Top, layout.AgentLink), h.Top)
+		}},
 		doctor.Check{Name: "version", Find: h.version},
 		doctor.Check{Name: "space", Find: func(context.Context) doctor.Finding { return h.upgradeSpace() }},
 		doctor.Check{Name: "inodes", Find: func(context.Context) doctor.Finding { return h.upgradeInodes() }},

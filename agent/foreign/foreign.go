@@ -119,7 +119,7 @@ func changers(d disk.Disk, op, dir, name string) (string, error) {
 		return "", nil
 	case !ours(owner):
 		return fmt.Sprintf("the user with the id %d", owner.UID), nil
-	case fi.Mode()&0o002 == 0 && (fi.Mode()&0o020 == 0 || owner.GID == 0):
+	case !disk.OthersMayWrite(fi.Mode(), owner):
 		return "", nil
 	case fi.Mode()&fs.ModeSticky != 0: // there everybody may change the names of what is theirs
 		has, err := d.Lstat(op, filepath.Join(dir, name))

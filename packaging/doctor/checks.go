@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 const (
@@ -50,6 +52,29 @@ func Folder(folder string) Finding {
 		return Bad("ls -ld "+folder, "%v", err)
 	}
 	return Good("%s can be written to", folder)
+}
+
+// Protected reports whether somebody besides root and the owner of an installation's folder can change
+// what a program is: the file, a link that leads to it, or a folder on the way. Whoever can decides what
+// root runs by that path.
+func Protected(path, folder string) Finding {
+	uid := 0
+	if fi, err := os.Lstat(folder); err == nil {
+		uid = max(0, disk.OwnerOf(fi).UID)
+	}
+	err := disk.CheckOwned(disk.OS{}, "doctor", path, uid)
+	exposed := new(disk.ExposedError)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Finding{} // nothing is installed there
+	case errors.As(err, &exposed) && exposed.Owner >= 0:
+		return Bad(fmt.Sprintf("find out who changed it, and do not run %s as root before; then: sudo chown --no-dereference %d %s", path, uid, exposed.Path), "another user can change what %s is: %v", path, err)
+	case errors.As(err, &exposed):
+		return Bad("sudo chmod go-w "+exposed.Path, "others can change what %s is: %v", path, err)
+	case err != nil:
+		return Doubt("run this as root", "%v", err)
+	}
+	return Good("only its owner can change what %s is", path)
 }
 
 // Owners reports files in a folder, and in the folders in it, that belong to another user than the

@@ -55,11 +55,6 @@ func (r *release) packageFile(name ...string) string {
 
 // serverPackage describes the package of the server.
 func (r *release) serverPackage(p programs) (*pkg, error) {
-	unit := filepath.Join(r.work, "muster.service")
-	layout := serverlayout.Layout{Disk: disk.OS{}, Prefix: "/usr", SysConfDir: "/etc"}
-	if err := os.WriteFile(unit, []byte(layout.Unit(serverlayout.DefaultUser, "/etc/muster/server.yml")), 0o644); err != nil {
-		return nil, err
-	}
 	k := &pkg{
 		name: "muster", arch: p.arch, scripts: r.packageFile("server"),
 		summary:     "server that upgrades a fleet of hosts",
@@ -67,11 +62,18 @@ func (r *release) serverPackage(p programs) (*pkg, error) {
 		files: []file{
 			{"/usr/libexec/muster/muster", p.server, files.TypeFile, 0o755},
 			{"/usr/libexec/muster/activate", r.packageFile("server", "activate"), files.TypeFile, 0o755},
-			{"/usr/lib/systemd/system/muster.service", unit, files.TypeFile, 0o644},
 			{"/usr/lib/sysusers.d/muster.conf", r.packageFile("server", "muster.sysusers"), files.TypeFile, 0o644},
 			{"/usr/lib/tmpfiles.d/muster.conf", r.packageFile("server", "muster.tmpfiles"), files.TypeFile, 0o644},
 			{"/etc/muster/server.yml", r.configFile(), files.TypeConfigNoReplace, 0o640},
 		},
+	}
+	layout := serverlayout.Layout{Disk: disk.OS{}, Prefix: "/usr", SysConfDir: "/etc"}
+	for _, u := range layout.Units(serverlayout.DefaultUser, "/etc/muster/server.yml") {
+		from := filepath.Join(r.work, u.Name)
+		if err := os.WriteFile(from, []byte(u.Text), 0o644); err != nil {
+			return nil, err
+		}
+		k.files = append(k.files, file{"/usr/lib/systemd/system/" + u.Name, from, files.TypeFile, 0o644})
 	}
 	return k, r.addDocuments(k)
 }

@@ -205,18 +205,19 @@ func TestListOfPartsNamesModulesAndPackages(t *testing.T) {
 // maxExposure is the highest score of `systemd-analyze security`, in tenths, that units may have.
 const maxExposure = 30
 
-func TestUnitIsHardened(t *testing.T) {
+func TestUnitsAreHardened(t *testing.T) {
 	require.Program(t, "systemd-analyze")
-	unit := extract(t, "muster-1.0.0-linux-"+runtime.GOARCH+".tar.gz", "muster.service")
-	file := filepath.Join(t.TempDir(), "muster.service")
-	if err := os.WriteFile(file, unit, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	out := output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+strconv.Itoa(maxExposure), file)
-	if score := regexp.MustCompile(`Overall exposure level for muster.service: (\S+)`).FindStringSubmatch(out); score == nil {
-		t.Errorf("no score in %s", out)
-	} else {
-		t.Logf("the score is %s", score[1])
+	for _, name := range []string{"muster.service", "muster-switch@.service"} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, extract(t, "muster-1.0.0-linux-"+runtime.GOARCH+".tar.gz", name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out := output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+strconv.Itoa(maxExposure), file)
+		if score := regexp.MustCompile(`Overall exposure level for \S+: (\S+)`).FindStringSubmatch(out); score == nil {
+			t.Errorf("%s: no score in %s", name, out)
+		} else {
+			t.Logf("the score of %s is %s", name, score[1])
+		}
 	}
 }
 

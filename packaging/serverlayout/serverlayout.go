@@ -9,11 +9,15 @@
 //
 // Only the pointer changes when another version is to run, so the prefix may be read-only
 // between installations. All other links are the same in every version.
+//
+// The pointer says what `muster` is for everybody on the machine, root among them. So in an
+// installation of root's only root writes it, and the server, which runs as a user of its own, asks
+// root's unit for another version (request.go).
 package serverlayout
 
 import (
 	"context"
-	_ "embed" // the unit
+	_ "embed" // the units
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +40,7 @@ const (
 	defaultLink = "default"
 )
 
-// Layout is an installation of servers on this machine. All fields are required.
+// Layout is an installation of servers on this machine. All fields but Run are required.
 type Layout struct {
 	Disk disk.Disk
 	// Prefix holds the programs, such as /usr, and SysConfDir the pointer, such as /etc. Both
@@ -44,6 +48,8 @@ type Layout struct {
 	Prefix, SysConfDir string
 	// Version runs a program and returns its version.
 	Version func(ctx context.Context, program string) (string, error)
+	// Run is the folder of sockets, /run if it is empty.
+	Run string
 }
 
 func (l *Layout) folder() string { return filepath.Join(l.Prefix, "lib", program) }
@@ -70,7 +76,7 @@ func Locate(path string) (prefix, version string) {
 	if filepath.Base(filepath.Dir(path)) != "bin" || filepath.Base(folder) != program || filepath.Base(lib) != "lib" {
 		return "", ""
 	}
-	if _, err := manifest.ParseVersion(filepath.Base(home)); err != nil {
+	if !isVersion(filepath.Base(home)) {
 		return "", ""
 	}
 	return filepath.Dir(lib), filepath.Base(home)
@@ -112,20 +118,43 @@ func (l *Layout) CurrentProgram() string {
 	return filepath.Join(l.folder(), defaultLink, "bin", program)
 }
 
-//go:embed muster.service
-var unit string
+// The units of systemd.
+var (
+	//go:embed muster.service
+	serverUnit string
+	//go:embed muster-switch.socket
+	switchSocket string
+	//go:embed muster-switch@.service
+	switchUnit string
+)
 
-// DefaultUser is the user that servers run as, and the name of its group.
-const DefaultUser = program
+const (
+	// DefaultUser is the user that servers run as, and the name of its group.
+	DefaultUser = program
+	// ServerUnit is the unit of the server, and SwitchUnit that of the socket where it asks for
+	// another version.
+	ServerUnit, SwitchUnit = "muster.service", "muster-switch.socket"
+)
 
-// Unit returns a unit of systemd that runs the current version as a user, with a configuration
-// file; empty means none.
-func (l *Layout) Unit(user, config string) string {
+// Unit is a file with a unit of systemd.
+type Unit struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// Units returns the units that run the current version as a user, with a configuration file (empty
+// means none), and that switch versions for it.
+func (l *Layout) Units(user, config string) []Unit {
 	flag := ""
 	if config != "" {
 		flag = " --config " + config
 	}
-	return strings.NewReplacer("@USER@", user, "@PREFIX@", l.Prefix, "@SYSCONFDIR@", l.SysConfDir, "@CONFIG@", flag).Replace(unit)
+	fill := strings.NewReplacer("@USER@", user, "@PREFIX@", l.Prefix, "@SYSCONFDIR@", l.SysConfDir, "@CONFIG@", flag, "@SOCKET@", l.Socket())
+	return []Unit{
+		{ServerUnit, fill.Replace(serverUnit)},
+		{SwitchUnit, fill.Replace(switchSocket)},
+		{"muster-switch@.service", fill.Replace(switchUnit)},
+	}
 }
 
 // Installed is a version on this machine.
@@ -146,10 +175,15 @@ func (l *Layout) Current() (string, error) {
 		return "", nil
 	case err != nil:
 		return "", err
-	case filepath.Dir(target) != l.folder():
+	case target != l.Home(filepath.Base(target)) || !isVersion(filepath.Base(target)):
 		return "", fmt.Errorf("%s leads to %s, which is no version in %s: correct it with `muster server versions switch --force`", l.pointer(), target, l.folder())
 	}
 	return filepath.Base(target), nil
+}
+
+func isVersion(name string) bool {
+	_, err := manifest.ParseVersion(name)
+	return err == nil
 }
 
 // List returns the versions on this machine, the newest first.
@@ -164,7 +198,7 @@ func (l *Layout) List(ctx context.Context) ([]Installed, error) {
 	}
 	var versions []string
 	for _, e := range entries {
-		if _, err := manifest.ParseVersion(e.Name()); err == nil && e.IsDir() {
+		if isVersion(e.Name()) && e.IsDir() {
 			versions = append(versions, e.Name())
 		}
 	}
@@ -189,7 +223,7 @@ func (l *Layout) Check(ctx context.Context, version string) error {
 	fi, err := l.Disk.Lstat(op, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("version %s is not installed in %s: run `muster server install` of that version", version, l.folder())
+		return l.notInstalled(version)
 	case err != nil:
 		return err
 	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
@@ -203,6 +237,10 @@ func (l *Layout) Check(ctx context.Context, version string) error {
 		return fmt.Errorf("%s is version %s", path, is)
 	}
 	return nil
+}
+
+func (l *Layout) notInstalled(version string) error {
+	return fmt.Errorf("version %s is not installed in %s: run `muster server install` of that version", version, l.folder())
 }
 
 // Install copies a program of the version, which must be able to run here, beside the versions
@@ -329,6 +367,24 @@ func (l *Layout) Switch(ctx context.Context, version string, force bool) error {
 		return err
 	}
 	return disk.Point(l.Disk, op, l.Home(version), l.pointer())
+}
+
+// Protect takes the right to write to the folder of the pointer from all but its owner, and reports
+// whether somebody had it: the server did, in earlier installations.
+func (l *Layout) Protect() (changed bool, err error) {
+	dir, err := l.Disk.OpenFolder(op, filepath.Dir(l.pointer()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	fi, err := dir.Stat()
+	if err != nil || disk.OwnerOf(fi) == disk.Own || fi.Mode().Perm()&0o022 == 0 {
+		return false, err
+	}
+	return true, dir.Chmod(fi.Mode() &^ 0o022)
 }
 
 // Remove removes a version that is not the current one.

@@ -135,17 +135,33 @@ func TestVersionsAreBesideEachOtherAndThePointerSaysWhichRuns(t *testing.T) {
 	}
 }
 
-func TestUnitRunsTheCurrentVersion(t *testing.T) {
+func TestUnitsRunTheCurrentVersion(t *testing.T) {
 	l := at(view(machine(t)))
 	for config, flag := range map[string]string{"": "", "/etc/muster/server.yml": " --config /etc/muster/server.yml"} {
-		unit := l.Unit("muster", config)
-		for _, want := range []string{"User=muster", "Group=muster", "ExecStart=/usr/bin/muster server" + flag, "ExecStartPre=-/usr/bin/muster server upgrade --resume" + flag, "ReadWritePaths=/etc/muster"} {
-			if !strings.Contains(unit, "\n"+want+"\n") {
-				t.Errorf("with the configuration %q the unit has no %s:\n%s", config, want, unit)
+		units := l.Units("fleet", config)
+		has := map[string][]string{
+			"muster.service": {
+				"User=fleet", "Group=fleet", "ExecStart=/usr/bin/muster server" + flag, "ExecStartPre=-/usr/bin/muster server upgrade --resume" + flag,
+				"Wants=network-online.target muster-switch.socket", "After=network-online.target muster-switch.socket", "ProtectSystem=strict",
+			},
+			"muster-switch.socket":   {"ListenStream=/run/muster-switch-etc.sock", "SocketUser=root", "SocketGroup=fleet", "SocketMode=0660", "Accept=yes"},
+			"muster-switch@.service": {"ExecStart=/usr/bin/muster server versions answer", "ReadWritePaths=/etc/muster", "CapabilityBoundingSet="},
+		}
+		if len(units) != len(has) {
+			t.Errorf("there are %d units", len(units))
+		}
+		for _, u := range units {
+			for _, want := range has[u.Name] {
+				if !strings.Contains(u.Text, "\n"+want+"\n") {
+					t.Errorf("with the configuration %q %s has no %s:\n%s", config, u.Name, want, u.Text)
+				}
+			}
+			if regexp.MustCompile("@[A-Z]").MatchString(u.Text) {
+				t.Errorf("%s has a place that is not filled:\n%s", u.Name, u.Text)
 			}
 		}
-		if regexp.MustCompile("@[A-Z]").MatchString(unit) {
-			t.Errorf("the unit has a place that is not filled:\n%s", unit)
+		if strings.Contains(units[0].Text, "ReadWritePaths") {
+			t.Errorf("the server may write elsewhere than to its data:\n%s", units[0].Text)
 		}
 	}
 }
@@ -190,6 +206,11 @@ func TestNothingIsSwitchedToThatCannotRun(t *testing.T) {
 	_, err = l.Current()
 	refused(err, "/etc/muster/lib leads to /opt/other, which is no version in /usr/lib/muster")
 	refused(l.Switch(t.Context(), "1.0.0", false), "leads to /opt/other")
+	for _, target := range []string{"/usr/lib/muster/..", "/usr/lib/muster/1.0.0/../1.1.0", "/usr/lib/muster", "1.0.0", "/usr/lib/muster/latest"} {
+		must(t, disk.Point(d, op, target, "/etc/muster/lib"))
+		_, err = l.Current()
+		refused(err, "which is no version in /usr/lib/muster")
+	}
 	must(t, l.Switch(t.Context(), "1.0.0", true))
 	must(t, disk.WriteFile(d, op, "/build/2.0.0", []byte("muster 2.0.0"), 0o755))
 	install(t, l, "2.0.0")

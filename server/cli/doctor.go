@@ -25,17 +25,14 @@ func (a *client) newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find what keeps the server of this machine from starting or being reached",
 		Long: `Examine the server of this machine, whether or not it runs: the system, the configuration,
-the data folder and the space on its disk, the ports and who holds them, the certificates,
-the keys, the store, the service, and the clock. For each problem the command that mends it is
-printed.
+who can change what muster is, the data folder and the space on its disk, the ports and who
+holds them, the certificates, the keys, the store, the service, and the clock. For each problem
+the command that mends it is printed.
 
 It reads ` + packagedConfig + ` if there is one and --config names no other file.
 
-As root, run the program of the system's package, as the example does: which version the
-command muster is, the account of the server may change, and root must not run that.
-
 The exit status is 1 if there is a problem. Nothing is changed.`,
-		Example: `  sudo /usr/libexec/muster/muster doctor
+		Example: `  sudo muster doctor
   muster doctor --data ./fleet -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +46,7 @@ The exit status is 1 if there is a problem. Nothing is changed.`,
 				err = config.Validate()
 			}
 			s := doctor.Server{
-				Disk: disk.OS{}, Config: config, ConfigError: err, StoreFile: filepath.Join(config.Data, storeFile), Now: time.Now,
+				Disk: disk.OS{}, Programs: programs(), Config: config, ConfigError: err, StoreFile: filepath.Join(config.Data, storeFile), Now: time.Now,
 				Ping: func(ctx context.Context) error {
 					o, err := elasticOptions(config.Store.Elasticsearch)
 					if err != nil {
@@ -68,4 +65,14 @@ The exit status is 1 if there is a problem. Nothing is changed.`,
 	cmd.Flags().StringVar(&configFile, "config", "", "configuration file (default "+packagedConfig+", if there is one)")
 	cmd.Flags().StringVar(&data, "data", "", "folder with the server's data, if the configuration names none")
 	return cmd
+}
+
+// programs returns the paths by which people run the server: that of the packages, and that of this
+// program's own installation.
+func programs() []string {
+	paths := []string{"/usr/bin/muster"}
+	if l, err := ownLayout(); err == nil && l != nil && l.Link() != paths[0] {
+		paths = append(paths, l.Link())
+	}
+	return paths
 }

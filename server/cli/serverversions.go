@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,7 +96,12 @@ func (a *client) newServerInstall() *cobra.Command {
 		Long: `Install this version of the server beside the others on this machine, as
 PREFIX/lib/muster/VERSION. The first version becomes the current one, which PREFIX/bin/muster
 runs; ` + "`muster server versions switch`" + ` changes that without another installation, and
-writes only to SYSCONFDIR/muster, so that the prefix can be read-only.`,
+writes only to SYSCONFDIR/muster, so that the prefix can be read-only.
+
+What PREFIX/bin/muster is, everybody on this machine runs, root among them. So only the owner
+of SYSCONFDIR/muster may write there: if its group or others could, as the server's did in
+earlier versions, this takes that right away. The server asks root's unit for another version
+(` + "`muster server unit --help`" + `).`,
 		Example: `  ./muster server install
   ./muster server install --prefix /opt/muster --sysconfdir /opt/muster/etc`,
 		Args: noArgs,
@@ -102,6 +109,13 @@ writes only to SYSCONFDIR/muster, so that the prefix can be read-only.`,
 			layout, self, err := l.layout()
 			if err != nil {
 				return err
+			}
+			protected, err := layout.Protect()
+			if err != nil {
+				return err
+			}
+			if protected {
+				fmt.Fprintf(cmd.ErrOrStderr(), "muster: %s could be written to by others than its owner, and no longer can. The server asks a unit for another version now: `sudo muster server unit --dir /etc/systemd/system` writes it. An earlier version that runs as a server cannot be upgraded by `muster server upgrade`: stop it, run `sudo muster server versions switch`, and start it.\n", filepath.Join(layout.SysConfDir, "muster"))
 			}
 			fresh, err := layout.Install(cmd.Context(), a.version, self)
 			if err != nil {
@@ -175,7 +189,11 @@ major version, and of the same, a higher or the previous minor version.`,
 			if err != nil {
 				return err
 			}
-			if err := layout.Switch(cmd.Context(), args[0], force); err != nil {
+			err = layout.Switch(cmd.Context(), args[0], force)
+			if errors.Is(err, fs.ErrPermission) {
+				err = fmt.Errorf("%w: only the owner of the installation moves the pointer, so run this with sudo", err)
+			}
+			if err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
@@ -201,25 +219,58 @@ major version, and of the same, a higher or the previous minor version.`,
 			})
 		},
 	}
+	answer := &cobra.Command{
+		Use:    "answer",
+		Short:  "Answer one request of the server for another version (run by muster-switch@.service)",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, err := ownLayout()
+			if err == nil && layout == nil {
+				err = errors.New("this program does not run from an installation")
+			}
+			if err != nil {
+				return err
+			}
+			conn, err := net.FileConn(os.Stdin)
+			if err != nil {
+				return fmt.Errorf("standard input is no socket, as the unit %s makes it one: %w", serverlayout.SwitchUnit, err)
+			}
+			defer conn.Close()
+			r, refusal, err := layout.Answer(cmd.Context(), conn, os.Geteuid())
+			switch {
+			case refusal != nil:
+				slog.Warn("the server's request for a version is refused", "error", refusal)
+			case err == nil && r.Move:
+				slog.Info("the current version is another one", "version", r.Version)
+			}
+			return err
+		},
+	}
 	l.flags(cmd.PersistentFlags())
-	cmd.AddCommand(list, use, remove)
+	cmd.AddCommand(list, use, remove, answer)
 	return cmd
 }
 
 func (a *client) newServerUnit() *cobra.Command {
 	var l layoutFlags
-	var user, config string
+	var user, config, dir string
 	cmd := &cobra.Command{
 		Use:   "unit",
-		Short: "Print a unit of systemd that runs the server of this installation",
-		Long: `Print a unit of systemd that runs the current version of the server, starts it again
-whenever it ends, and completes an upgrade of the servers that a crash has interrupted. It
-lets the server write to /var/lib/muster and to SYSCONFDIR/muster only: with another data
-folder, change StateDirectory. The server runs as a user of its own, who must exist and must
-be able to write to SYSCONFDIR/muster, where an upgrade of the servers moves the pointer.`,
+		Short: "Print or write the units of systemd that run the server of this installation",
+		Long: `Print muster.service, the unit of systemd that runs the current version of the server. It
+starts it again whenever it ends, and completes an upgrade of the servers that a crash has
+interrupted. With --dir, write it there, with the two units that it needs for an upgrade:
+muster-switch.socket and muster-switch@.service.
+
+The server runs as a user of its own, who must exist. Its unit lets it write to
+/var/lib/muster only: with another data folder, change StateDirectory. The pointer to the
+current version, in SYSCONFDIR/muster, is root's, since it decides what root runs as muster.
+So in an upgrade of the servers each asks at the socket, and root's unit moves the pointer: to
+a version that root has installed below PREFIX, and that may follow the current one. It refuses
+if anybody but root could change a file or a folder on the way.`,
 		Example: `  useradd --system --home-dir /var/lib/muster --shell /usr/sbin/nologin muster
-  chgrp muster /etc/muster && chmod 0770 /etc/muster
-  muster server unit --config /etc/muster/server.yml > /etc/systemd/system/muster.service
+  muster server unit --config /etc/muster/server.yml --dir /etc/systemd/system
   systemctl daemon-reload && systemctl enable --now muster`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -232,12 +283,27 @@ be able to write to SYSCONFDIR/muster, where an upgrade of the servers moves the
 					return err
 				}
 			}
-			text := layout.Unit(user, config)
-			return a.show(cmd.OutOrStdout(), map[string]string{"unit": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
+			units := layout.Units(user, config)
+			if dir == "" {
+				text := units[0].Text
+				return a.show(cmd.OutOrStdout(), map[string]string{"unit": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
+			}
+			for _, u := range units {
+				if err := disk.WriteFile(disk.OS{}, "server unit", filepath.Join(dir, u.Name), []byte(u.Text), 0o644); err != nil {
+					return err
+				}
+			}
+			return a.show(cmd.OutOrStdout(), units, func(w io.Writer) {
+				for _, u := range units {
+					fmt.Fprintf(w, "Wrote %s.\n", filepath.Join(dir, u.Name))
+				}
+				fmt.Fprintln(w, "Next: systemctl daemon-reload && systemctl enable --now muster")
+			})
 		},
 	}
 	l.flags(cmd.Flags())
 	cmd.Flags().StringVar(&user, "user", serverlayout.DefaultUser, "the user, and the group of the same name, that the server runs as")
 	cmd.Flags().StringVar(&config, "config", "", "the server's configuration file (default none)")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder to write the units to, such as /etc/systemd/system (default: print muster.service)")
 	return cmd
 }

@@ -176,10 +176,7 @@ func (m *upgradeMachine) Check(ctx context.Context, to string) error {
 	if err := manifest.CheckStep(m.version, to); err != nil {
 		return err
 	}
-	if err := l.Check(ctx, to); err != nil {
-		return err
-	}
-	if err := writable(filepath.Join(l.SysConfDir, "muster")); err != nil {
+	if err := l.CheckMove(ctx, to); err != nil {
 		return err
 	}
 	if err := m.checkConfig(ctx, l.Program(to)); err != nil {
@@ -210,15 +207,6 @@ func (m *upgradeMachine) checkConfig(ctx context.Context, program string) error 
 		return nil
 	}
 	return fmt.Errorf("%s does not accept the configuration %s, and would not start: %s (%w)", program, firstOf(m.config.File, "without a file"), text, err)
-}
-
-// writable returns why a link in a folder cannot be replaced.
-func writable(dir string) error {
-	f, err := os.CreateTemp(dir, ".muster-check-")
-	if err != nil {
-		return fmt.Errorf("the pointer to its version cannot be moved: %w: let its user write to %s", err, dir)
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // schemas are the newest schemas that a program writes, as `muster server schema` prints
@@ -377,5 +365,5 @@ func (m *upgradeMachine) Switch(ctx context.Context, to string) error {
 	if l == nil {
 		return selfupgrade.NoMachine{}.Check(ctx, to)
 	}
-	return l.Switch(ctx, to, false)
+	return l.Move(ctx, to)
 }

@@ -134,3 +134,37 @@ func TestVersionsSwitchRefusesAnotherMajorVersionOfAnInstallationElsewhere(t *te
 		t.Errorf("it wrote beside the installation: %v", err)
 	}
 }
+
+// What systemd needs for a server and its upgrades is written together.
+func TestUnitsAreWrittenToAFolder(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd := New("1.1.0")
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs(append([]string{"server"}, args...))
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	prefix := filepath.Join(dir, "usr")
+	out, err := run("unit", "--prefix", prefix, "--sysconfdir", "/srv/etc", "--user", "fleet", "--dir", dir)
+	if err != nil || strings.Count(out, "Wrote "+dir) != 3 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, want := range map[string]string{
+		"muster.service": "User=fleet\n", "muster-switch.socket": "ListenStream=/run/muster-switch-srv-etc.sock\n",
+		"muster-switch@.service": "ExecStart=" + prefix + "/bin/muster server versions answer\n",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q: %v\n%s", name, want, err, text)
+		}
+	}
+	printed, err := run("unit", "--prefix", prefix, "--sysconfdir", "/srv/etc", "--user", "fleet")
+	if written, rerr := os.ReadFile(filepath.Join(dir, "muster.service")); err != nil || rerr != nil || printed != string(written) {
+		t.Errorf("what is printed differs from what is written: %v, %v\n%s", err, rerr, printed)
+	}
+	if _, err := run("versions", "answer"); err == nil || !strings.Contains(err.Error(), "does not run from an installation") {
+		t.Errorf("a program elsewhere answers requests: %v", err)
+	}
+}

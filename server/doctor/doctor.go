@@ -47,6 +47,8 @@ type Server struct {
 	// Config is the configuration, and ConfigError why it was refused; then it has defaults.
 	Config      app.Config
 	ConfigError error
+	// Programs are the paths by which people run the server's program.
+	Programs []string
 	// StoreFile is the file of the embedded store.
 	StoreFile string
 	// Ping returns why Elasticsearch cannot be used, or takes no writes. It is not called with the
@@ -64,6 +66,7 @@ func (s Server) Checks() []doctor.Check {
 		{Name: "system", Find: simple(doctor.Kernel)},
 		{Name: "time server", Find: simple(doctor.Synchronised)},
 		{Name: "SELinux", Find: simple(func() doctor.Finding { return doctor.SELinux("/usr/lib/muster") })},
+		{Name: "programs", Find: simple(s.programs)},
 		{Name: "configuration", Find: simple(s.configuration)},
 		{Name: "data folder", Find: simple(s.folder)},
 		{Name: "owners", Find: simple(func() doctor.Finding { return doctor.Owners(s.Config.Data) })},
@@ -81,6 +84,16 @@ func (s Server) Checks() []doctor.Check {
 		checks = append(checks, doctor.Check{Name: "Elasticsearch", Find: s.elasticsearch})
 	}
 	return checks
+}
+
+// programs reports the first of the programs that is not protected.
+func (s Server) programs() (f doctor.Finding) {
+	for _, path := range s.Programs {
+		if f = doctor.Protected(path, filepath.Dir(path)); f.Level == doctor.Problem || f.Level == doctor.Warning {
+			return f
+		}
+	}
+	return f
 }
 
 func (s Server) configuration() doctor.Finding {
@@ -272,7 +285,7 @@ func (s Server) service(ctx context.Context) doctor.Finding {
 	active := systemctl(ctx, "is-active")
 	switch {
 	case !isUnit(enabled):
-		return doctor.Doubt("sudo sh -c 'muster server unit > /etc/systemd/system/muster.service' && sudo systemctl enable --now muster", "there is no unit %s", service)
+		return doctor.Doubt("sudo muster server unit --dir /etc/systemd/system && sudo systemctl daemon-reload && sudo systemctl enable --now muster", "there is no unit %s", service)
 	case active == "failed":
 		return doctor.Bad("journalctl --unit muster; sudo systemctl restart muster", "%s has failed", service)
 	case active != "active":

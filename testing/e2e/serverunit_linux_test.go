@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/nspawn"
@@ -69,8 +72,7 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 		m.run(built[version], "server", "install")
 	}
 	m.run("useradd", "--system", "--home-dir", "/var/lib/muster", "--shell", "/usr/sbin/nologin", "muster")
-	m.run("sh", "-c", "chgrp muster /etc/muster && chmod 0770 /etc/muster")
-	m.run("sh", "-c", "muster server unit > /etc/systemd/system/muster.service && systemd-analyze verify --man=no /etc/systemd/system/muster.service && systemctl daemon-reload && systemctl enable --now muster && sync")
+	m.run("sh", "-c", "muster server unit --dir /etc/systemd/system && systemd-analyze verify --man=no /etc/systemd/system/muster.service /etc/systemd/system/muster-switch.socket && systemctl daemon-reload && systemctl enable --now muster && sync")
 	runs := func(version string) {
 		t.Helper()
 		eventually(t, "systemd runs "+version, func() error {
@@ -82,6 +84,7 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 		})
 	}
 	runs(oldServer)
+	m.rootsOwn()
 	to := newServer
 	for _, phase := range []fleet.ServerPhase{fleet.ServerStop, fleet.ServerBackup, fleet.ServerMigrate, fleet.ServerStart} {
 		since := m.run("date", "+@%s")
@@ -100,5 +103,66 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 		runs(to)
 		t.Logf("the power was cut in the phase %s: %s, problem %q", phase, u.Phase, u.Problem)
 		to = map[string]string{newServer: oldServer, oldServer: newServer}[to]
+	}
+}
+
+// rootsOwn proves that the server's user cannot choose what root runs as muster: neither on its disk,
+// nor by what it asks root's unit.
+func (m *serverUnit) rootsOwn() {
+	m.t.Helper()
+	const socket = "/run/muster-switch-etc.sock"
+	for command, want := range map[string]string{
+		"stat --format='%U:%G %a' /etc/muster " + socket: "root:root 755\nroot:muster 660",
+		// What the user may write to, on the way to each program that root runs.
+		`runuser -u muster -- sh -c 'for p in / /usr /usr/bin /usr/bin/muster /usr/lib /usr/lib/muster /usr/lib/muster/default /usr/lib/muster/default/bin /usr/lib/muster/*/bin/muster /etc /etc/muster /etc/muster/lib /etc/systemd/system/muster* /run; do [ ! -w $p ] || echo $p; done'`: "",
+		"runuser -u muster -- ln -sfn /tmp /etc/muster/lib 2>/dev/null || echo refused":       "refused",
+		"muster doctor -o json | grep -c 'only its owner can change what /usr/bin/muster is'": "1",
+	} {
+		if out, err := m.Run(m.t.Context(), "sh", "-c", command); strings.TrimSpace(out) != want {
+			m.t.Errorf("%s: %q, %v, want %q", command, out, err, want)
+		}
+	}
+	ask := func(request string) string {
+		m.t.Helper()
+		conn, err := net.Dial("unix", m.Path(socket))
+		check(m.t, err)
+		defer conn.Close()
+		check(m.t, conn.SetDeadline(time.Now().Add(waitLimit)))
+		_, err = fmt.Fprintln(conn, request)
+		check(m.t, err)
+		answer, err := io.ReadAll(conn)
+		check(m.t, err)
+		return string(answer)
+	}
+	for request, want := range map[string]string{
+		"check " + newServer:             "yes\n",
+		"switch ../../../var/lib/muster": `no version is "../../../var/lib/muster", want three numbers`,
+		"switch /tmp/1.0.0":              `no version is "/tmp/1.0.0", want three numbers`,
+		"switch 9.0.0":                   "no version 9.0.0 is not installed in /usr/lib/muster",
+		"remove " + newServer:            `no request is "remove ` + newServer + `"`,
+	} {
+		if got := ask(request); !strings.HasPrefix(got, want) {
+			m.t.Errorf("%q is answered %q, want %q", request, got, want)
+		}
+	}
+	m.run("sh", "-c", "journalctl --no-pager --unit='muster-switch@*' | grep --quiet 'request for a version is refused.*9.0.0'")
+
+	// A version that the server's user can change is not run by root, and says so before anything changes.
+	m.run("chown", "muster", "/usr/lib/muster/"+newServer)
+	eventually(m.t, "the upgrade to a version of the server's user is refused", func() error { // a server that has just started does not list itself yet
+		out, err := m.Run(m.t.Context(), "sh", "-c", "exec 2>&1; runuser -u muster -- muster server upgrade --to "+newServer)
+		if want := "muster-switch.socket refuses to check " + newServer + ": /usr/lib/muster/" + newServer + " belongs to the user "; err == nil || !strings.Contains(out, want) {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	})
+	m.run("chown", "root", "/usr/lib/muster/"+newServer)
+	m.is("readlink /etc/muster/lib", "/usr/lib/muster/"+oldServer)
+}
+
+func (m *serverUnit) is(command, want string) {
+	m.t.Helper()
+	if out := m.run("sh", "-c", command); out != want {
+		m.t.Errorf("%s: %q, want %q", command, out, want)
 	}
 }

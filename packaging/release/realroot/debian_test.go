@@ -28,7 +28,7 @@ func serverInDebian(t *testing.T, name string) *machine {
 
 func TestServerAndAgentAreInstalledUpgradedAndRemovedInDebian(t *testing.T) {
 	m := serverInDebian(t, "debian")
-	m.is("stat --format='%n %U:%G %a' /var/lib/muster /etc/muster /etc/muster/server.yml", "/var/lib/muster muster:muster 700\n/etc/muster root:muster 770\n/etc/muster/server.yml root:muster 640")
+	m.is("stat --format='%n %U:%G %a' /var/lib/muster /etc/muster /etc/muster/server.yml", "/var/lib/muster muster:muster 700\n/etc/muster root:muster 750\n/etc/muster/server.yml root:muster 640")
 	m.is("readlink -f /usr/bin/muster", "/usr/lib/muster/1.0.0/bin/muster")
 	m.run("test -s /usr/share/man/man1/muster-server.1.gz && test -s /usr/share/bash-completion/completions/muster")
 
@@ -44,6 +44,7 @@ func TestServerAndAgentAreInstalledUpgradedAndRemovedInDebian(t *testing.T) {
 	pid := m.run("systemctl show --property=MainPID --value muster")
 	m.run("apt-get install --yes " + m.deb("muster", second))
 	m.serves(second)
+	m.run("journalctl --no-pager --unit='muster-switch@*' | grep --quiet 'the current version is another one.*1.1.0'")
 	m.is("systemctl show --property=MainPID --value muster", pid)
 	m.run(fmt.Sprintf("grep -q 'listen: 127.0.0.1:%d' /etc/muster/server.yml", m.adminPort))
 	m.agent(first, "online")
@@ -140,6 +141,33 @@ func TestStoppedServerIsNotStartedByAnUpgrade(t *testing.T) {
 	m.is("readlink /etc/muster/lib", "/usr/lib/muster/1.1.0")
 	m.run("systemctl unmask muster && systemctl start muster")
 	m.serves(second)
+}
+
+// In earlier installations the server could change the names in /etc/muster. An upgrade ends that, and
+// changes no file behind a link that the server has left there.
+func TestFolderOfThePointerIsClosedByAnUpgrade(t *testing.T) {
+	m := serverInDebian(t, "open")
+	const doctor = "muster doctor | grep --count 'sudo chmod go-w /etc/muster'"
+	m.is(doctor, "0")
+	shadow := m.run("stat --format='%U:%G %a' /etc/shadow")
+	for _, how := range []struct{ link, activate, says string }{
+		{"ln -s /etc/shadow server.yml", "/usr/libexec/muster/activate", "version 1.0.0 does not accept /etc/muster/server.yml"},
+		// Where systemd does not have these programs.
+		{"ln -s /etc/shadow server.yml", "mv /usr/bin/systemd-tmpfiles /srv/ && { /usr/libexec/muster/activate; s=$?; mv /srv/systemd-tmpfiles /usr/bin/; exit $s; }", "/etc/muster/server.yml is a link, or no file of its own"},
+		{"ln -sfn /usr/lib/muster/.. lib; cp kept server.yml", "/usr/libexec/muster/activate", "/etc/muster/lib leads to /usr/lib/muster/.., which is no version"},
+	} {
+		m.run("chmod 0770 /etc/muster")
+		m.is(doctor, "1")
+		m.run("runuser -u muster -- sh -c 'cd /etc/muster && mv server.yml kept && " + how.link + "'")
+		m.refused(how.activate, how.says)
+		m.is("stat --format='%U:%G %a' /etc/muster /etc/shadow", "root:muster 750\n"+shadow)
+		m.run("cd /etc/muster && rm -f server.yml && mv kept server.yml")
+	}
+	m.run("chmod 0770 /etc/muster && ln -sfn /usr/lib/muster/1.0.0 /etc/muster/lib")
+	m.run("apt-get install --yes " + m.deb("muster", second))
+	m.serves(second)
+	m.is("stat --format='%U:%G %a' /etc/muster /etc/muster/server.yml", "root:muster 750\nroot:muster 640")
+	m.is("runuser -u muster -- ln -sfn /tmp /etc/muster/lib 2>/dev/null || echo refused", "refused")
 }
 
 // A port that is taken does not fail the installation, which says what to change.

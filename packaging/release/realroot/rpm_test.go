@@ -46,7 +46,7 @@ func TestServerAndAgentAreInstalledUpgradedAndErasedByRPM(t *testing.T) {
 		t.Error("installing does not say how to start the server")
 	}
 	m.is("systemctl is-active muster", "inactive")
-	m.is("stat --format='%n %U:%G %a' /var/lib/muster /etc/muster /etc/muster/server.yml", "/var/lib/muster muster:muster 700\n/etc/muster root:muster 770\n/etc/muster/server.yml root:muster 640")
+	m.is("stat --format='%n %U:%G %a' /var/lib/muster /etc/muster /etc/muster/server.yml", "/var/lib/muster muster:muster 700\n/etc/muster root:muster 750\n/etc/muster/server.yml root:muster 640")
 	m.configure()
 	m.run("systemctl enable --now muster")
 	m.serves(first)
