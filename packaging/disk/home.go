@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/muster-fleet/muster/packaging/layout"
 )
@@ -20,7 +21,9 @@ const opRemove = "remove home"
 // [ErrInUse] if a link in the top folder leads into it: removing it would leave the
 // host without a program to start.
 //
-// The home is renamed first, so that after a crash it is complete or absent.
+// The home is renamed first, so that after a crash it is complete or absent. Overlayfs, the file
+// system of most containers, renames no folder of an image: such a home loses its manifest first, so
+// that after a crash it is damaged and nothing starts it.
 func RemoveHome(d Disk, top, home string) error {
 	if err := removeHome(d, top, home); err != nil {
 		return fmt.Errorf("remove version %s: %w", home, err)
@@ -50,13 +53,43 @@ func removeHome(d Disk, top, home string) error {
 	if err := d.RemoveAll(opRemove, staging); err != nil {
 		return err
 	}
-	if err := d.Rename(opRemove, full, staging); err != nil {
+	switch err := d.Rename(opRemove, full, staging); {
+	case errors.Is(err, syscall.EXDEV):
+		return removeInPlace(d, full)
+	case err != nil:
 		return err
 	}
 	if err := d.SyncDir(opRemove, filepath.Dir(full)); err != nil {
 		return err
 	}
 	return d.RemoveAll(opRemove, staging)
+}
+
+// removeInPlace removes a home that cannot be renamed. Its digests go last: by them what a crash has
+// left is known to be a home, and removed after the next upgrade.
+func removeInPlace(d Disk, home string) error {
+	if err := d.Remove(opRemove, filepath.Join(home, layout.ManifestFile)); err != nil {
+		return err
+	}
+	if err := d.SyncDir(opRemove, home); err != nil {
+		return err
+	}
+	entries, err := d.ReadDir(opRemove, home)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == layout.DigestsFile {
+			continue
+		}
+		if err := d.RemoveAll(opRemove, filepath.Join(home, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := d.RemoveAll(opRemove, home); err != nil {
+		return err
+	}
+	return d.SyncDir(opRemove, filepath.Dir(home))
 }
 
 // refuseInUse returns [ErrInUse] if a link in the top folder leads into the home:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -59,6 +60,48 @@ func TestRemoveHomeRemovesOneHome(t *testing.T) {
 		if err := RemoveHome(OS{}, top, oldHome); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	left, err := os.ReadDir(layout.Path(top, layout.DataDir))
+	if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(newHome) {
+		t.Errorf("data holds %v, %v", left, err)
+	}
+}
+
+// overlay renames no folder, as overlayfs does with those of an image, and fails to remove a
+// program if it is to.
+type overlay struct {
+	OS
+	crash bool
+}
+
+func (o overlay) Rename(op, from, to string) error {
+	return &Error{op, &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EXDEV}}
+}
+
+func (o overlay) RemoveAll(op, path string) error {
+	if o.crash && filepath.Base(path) == "muster-agent" {
+		return errors.New("killed")
+	}
+	return o.OS.RemoveAll(op, path)
+}
+
+func TestHomeThatCannotBeRenamedIsRemoved(t *testing.T) {
+	top := installed(t)
+	for _, name := range []string{layout.ManifestFile, layout.DigestsFile} {
+		if err := os.WriteFile(layout.Path(top, oldHome+"/"+name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveHome(overlay{crash: true}, top, oldHome); err == nil {
+		t.Fatal("the crash was not noticed")
+	}
+	for name, want := range map[string]bool{layout.ManifestFile: false, layout.DigestsFile: true} {
+		if _, err := os.Lstat(layout.Path(top, oldHome+"/"+name)); (err == nil) != want {
+			t.Errorf("after a crash %s is there: %v, want %v", name, err == nil, want)
+		}
+	}
+	if err := RemoveHome(overlay{}, top, oldHome); err != nil {
+		t.Fatal(err)
 	}
 	left, err := os.ReadDir(layout.Path(top, layout.DataDir))
 	if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(newHome) {

@@ -60,6 +60,9 @@ const (
 	DevelopmentDir = "data/development"
 )
 
+// ManifestFile describes the package of a home. It is at the top of the package and of the home.
+const ManifestFile = "manifest.yaml"
+
 // Files and folders in a home beside those of its package.
 const (
 	RunDir      = "run"       // the state of the version, copied to the next one
@@ -98,6 +101,12 @@ func IsHome(name string) bool {
 	dir, base := path.Split(name)
 	return dir == DataDir+"/" && base != "" && !strings.HasPrefix(base, ".") && !strings.ContainsAny(base, `\:`) &&
 		!slices.Contains([]string{DownloadsDir, DropDir, TrustDir, DevelopmentDir}, name)
+}
+
+// NamesHome reports whether the name says that it is that of a home. Packages may map theirs to
+// other names, which do not: such a home has a [DigestsFile].
+func NamesHome(name string) bool {
+	return IsHome(name) && strings.HasPrefix(path.Base(name), HomePrefix)
 }
 
 // Staging returns the name that a home has while it is filled or removed.

@@ -25,7 +25,7 @@ import (
 
 const (
 	// FileName is the manifest's name at the top of a package.
-	FileName = "manifest.yaml"
+	FileName = layout.ManifestFile
 	// Kind is the only value of the field kind.
 	Kind = "PackageManifest"
 

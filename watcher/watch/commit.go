@@ -50,13 +50,22 @@ func (w *Watch) cleanUp(m handoff.Marker, stay []handoff.Version) error {
 		home := path.Join(layout.DataDir, e.Name())
 		switch {
 		case !e.IsDir() || home == m.To.Home || home == m.From.Home || handoff.Holds(stay, home):
-		case strings.HasPrefix(e.Name(), layout.HomePrefix):
-			errs = append(errs, w.removeHome(home))
 		case strings.HasPrefix(e.Name(), layout.StagingPrefix):
 			errs = append(errs, w.Disk.RemoveAll(opCleanUp, layout.Path(w.Top, home)))
+		case w.isHome(home):
+			errs = append(errs, w.removeHome(home))
 		}
 	}
 	return errors.Join(append(errs, w.cleanDownloads(m))...)
+}
+
+// isHome reports whether a folder in the data folder is the home of a version.
+func (w *Watch) isHome(name string) bool {
+	if layout.NamesHome(name) {
+		return true
+	}
+	_, err := w.Disk.Lstat(opCleanUp, layout.Path(w.Top, path.Join(name, layout.DigestsFile)))
+	return err == nil && layout.IsHome(name)
 }
 
 // cleanDownloads removes the archives of this upgrade and files that were last written

@@ -153,6 +153,9 @@ func TestCommitCleansUp(t *testing.T) {
 		write("data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", -time.Minute)
 		write("data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz", -time.Minute)
 		write("data/other/file", time.Hour)
+		s.install("data/elastic-agent-0.6.0-060606") // a package may map its home to another name
+		write("data/elastic-agent-0.6.0-060606/"+layout.DigestsFile, time.Hour)
+		write("data/drop/"+layout.DigestsFile, time.Hour)
 		write("data/agent.log", time.Hour)
 		s.switchAfter(time.Second)
 
@@ -168,7 +171,7 @@ func TestCommitCleansUp(t *testing.T) {
 			}
 		}
 		want := []string{
-			"data/active.commit", "data/agent.log", "data/downloads", "data/highest-version",
+			"data/active.commit", "data/agent.log", "data/downloads", "data/drop", "data/highest-version",
 			"data/muster-agent-0.9.0-0a0a0a", // the watcher link leads to it
 			"data/muster-agent-1.0.0-9be1f0", "data/muster-agent-1.1.0-3f2a9c",
 			"data/other", "data/previous-version", "data/upgrade-outcome", "data/versions",
