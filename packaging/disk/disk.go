@@ -12,9 +12,12 @@
 package disk
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 )
 
 // Disk is the set of file-system calls that durable operations need.
@@ -22,7 +25,9 @@ import (
 // wraps the cause and names op and path.
 type Disk interface {
 	ReadFile(op, path string) ([]byte, error)
-	// OpenFile accepts the flags of os.OpenFile.
+	// OpenFile accepts the flags of os.OpenFile. A file that O_EXCL makes has the mode perm, and so
+	// have the folders that MkdirAll makes, whatever the umask: accounts of components have to read
+	// what a process of root with the umask 077 has made.
 	OpenFile(op, path string, flag int, perm fs.FileMode) (File, error)
 	MkdirAll(op, path string, perm fs.FileMode) error
 	// Rename replaces to if it exists. It is durable only after SyncDir of
@@ -88,6 +93,16 @@ func (OS) ReadFile(op, path string) ([]byte, error) {
 
 func (OS) OpenFile(op, path string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(path, flag, perm)
+	return opened(op, f, err, flag, perm)
+}
+
+// opened returns a file that OpenFile has opened, with its mode if it was made.
+func opened(op string, f *os.File, err error, flag int, perm fs.FileMode) (File, error) {
+	if err == nil && flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 {
+		if err = setMode(f, perm); err != nil {
+			f.Close()
+		}
+	}
 	if err != nil {
 		return nil, wrap(op, err)
 	}
@@ -95,7 +110,35 @@ func (OS) OpenFile(op, path string, flag int, perm fs.FileMode) (File, error) {
 }
 
 func (OS) MkdirAll(op, path string, perm fs.FileMode) error {
-	return wrap(op, os.MkdirAll(path, perm))
+	missing := missingFolders(path, os.Lstat)
+	err := os.MkdirAll(path, perm)
+	return wrap(op, setModes(missing, perm, err, func(name string) (*os.File, error) { return openMade(os.OpenFile, name) }))
+}
+
+// missingFolders returns the folders on a path that there are not, the highest first.
+func missingFolders(path string, lstat func(string) (fs.FileInfo, error)) (missing []string) {
+	for dir := filepath.Clean(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, dir)
+	}
+	slices.Reverse(missing)
+	return missing
+}
+
+// setModes gives folders that were made their mode, unless making them has failed.
+func setModes(made []string, perm fs.FileMode, err error, open func(string) (*os.File, error)) error {
+	for _, dir := range made {
+		if err != nil {
+			return err
+		}
+		var f *os.File
+		if f, err = open(dir); err == nil {
+			err = errors.Join(setMode(f, perm), f.Close())
+		}
+	}
+	return err
 }
 
 func (OS) Rename(op, from, to string) error { return wrap(op, rename(from, to)) }
@@ -148,15 +191,14 @@ type osRoot struct {
 }
 
 func (r osRoot) MkdirAll(name string, perm fs.FileMode) error {
-	return wrap(r.op, r.root.MkdirAll(name, perm))
+	missing := missingFolders(name, r.root.Lstat)
+	err := r.root.MkdirAll(name, perm)
+	return wrap(r.op, setModes(missing, perm, err, func(name string) (*os.File, error) { return openMade(r.root.OpenFile, name) }))
 }
 
 func (r osRoot) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := r.root.OpenFile(name, flag, perm)
-	if err != nil {
-		return nil, wrap(r.op, err)
-	}
-	return f, nil
+	return opened(r.op, f, err, flag, perm)
 }
 
 func (r osRoot) SyncDir(name string) error { return wrap(r.op, syncDirIn(r.root, name)) }

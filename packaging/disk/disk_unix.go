@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -22,6 +23,24 @@ func syncDir(path string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// setMode adds to what was just made what the umask has taken from its mode. File systems without
+// modes refuse that.
+func setMode(f *os.File, perm fs.FileMode) error {
+	fi, err := f.Stat()
+	if err != nil || fi.Mode().Perm()&perm == perm.Perm() {
+		return err
+	}
+	if err := f.Chmod(perm); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// openMade opens a folder that was just made, and nothing that has been put in its place.
+func openMade(open func(name string, flag int, perm fs.FileMode) (*os.File, error), name string) (*os.File, error) {
+	return open(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
 }
 
 func syncDirIn(root *os.Root, name string) error {

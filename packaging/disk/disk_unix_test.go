@@ -4,14 +4,17 @@ package disk
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -672,4 +675,55 @@ func list(t *testing.T, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// A helper process makes files and folders below a folder, since the umask is that of the process.
+const umaskFolder = "MUSTER_TEST_UMASK_FOLDER"
+
+func TestUmaskChangesNoMode(t *testing.T) {
+	top := os.Getenv(umaskFolder)
+	if top == "" {
+		top = t.TempDir()
+		c := exec.Command(os.Args[0], "-test.run=^TestUmaskChangesNoMode$")
+		c.Env = append(os.Environ(), umaskFolder+"="+top)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for name, want := range map[string]fs.FileMode{
+			"a": 0o755, "a/b": 0o755, "a/b/c": 0o755, "private": 0o700, "a/file": 0o644, "a/record": 0o600,
+			"copy": 0o700, "copy/program": 0o755, "root/x": 0o755, "root/x/y": 0o755, "root/x/y/program": 0o755,
+		} {
+			fi, err := os.Lstat(filepath.Join(top, name))
+			if err != nil || fi.Mode().Perm() != want {
+				t.Errorf("%s has the mode %v (%v), want %v", name, fi.Mode().Perm(), err, want)
+			}
+		}
+		return
+	}
+	syscall.Umask(0o077)
+	d, at := OS{}, func(name string) string { return filepath.Join(top, name) }
+	err := errors.Join(
+		d.MkdirAll("test", at("a/b/c"), 0o755), d.MkdirAll("test", at("a/b/c"), 0o700), // is there
+		d.MkdirAll("test", at("private"), 0o700),
+		WriteFile(d, "test", at("a/file"), nil, 0o644), WriteRecord(d, "test", at("a/record"), "test", 1, 1),
+		WriteFile(d, "test", at("private/program"), nil, 0o755), CopyTree(context.Background(), d, "test", at("private"), at("copy")),
+		d.MkdirAll("test", at("root"), 0o755),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := d.OpenRoot("test", at("root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.MkdirAll("x/y", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := root.OpenFile("x/y/program", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close(), root.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
