@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -88,7 +89,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	if err != nil {
 		return out, err
 	}
-	if err := i.checkWritable(); err != nil {
+	if err := i.checkFolder(); err != nil {
 		return out, err
 	}
 	var s *enrollmentSession
@@ -200,14 +201,18 @@ func (i Installation) checkTop() (existed bool, err error) {
 	return true, nil
 }
 
-// checkWritable refuses a folder in which nothing can be made, before there is anything to undo.
-func (i Installation) checkWritable() error {
+// checkFolder refuses a folder in which nothing can be made, or from which no program can be
+// started, before there is anything to undo.
+func (i Installation) checkFolder() error {
 	folder := i.Top
 	for folder != filepath.Dir(folder) {
 		if _, err := i.Disk.Lstat(opInstall, folder); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		folder = filepath.Dir(folder)
+	}
+	if f := doctor.NoExec(folder); f.Level == doctor.Problem {
+		return fmt.Errorf("%s: %s: mend it with `%s`, or choose another folder", topFlag(i.roots()), f.Found, f.Mend)
 	}
 	name := filepath.Join(folder, writeCheck)
 	f, err := i.Disk.OpenFile(opInstall, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -347,6 +352,9 @@ func (i Installation) copyHome(ctx context.Context, folder string, m *manifest.M
 	if err := i.Disk.RemoveAll(opInstall, filepath.Join(staging, layout.RunDir)); err != nil {
 		return err
 	}
+	if err := i.setModes(staging); err != nil {
+		return err
+	}
 	data, err := m.Encode()
 	if err != nil {
 		return err
@@ -361,6 +369,50 @@ func (i Installation) copyHome(ctx context.Context, folder string, m *manifest.M
 		return err
 	}
 	return i.Disk.SyncDir(opInstall, filepath.Dir(home))
+}
+
+// setModes gives the copy of a version the modes of one that was unpacked. Those of the original are
+// private if somebody has unpacked it under the umask 077.
+func (i Installation) setModes(path string) error {
+	folder, err := i.Disk.OpenFolder(opInstall, path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := folder.Chmod(0o755); err != nil {
+		return err
+	}
+	names, err := folder.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		fi, err := folder.Lstat(name)
+		switch {
+		case err != nil:
+			return err
+		case fi.IsDir():
+			err = i.setModes(filepath.Join(path, name))
+		default:
+			err = setFileMode(folder, name, fi.Mode())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setFileMode(in disk.Folder, name string, mode fs.FileMode) error {
+	f, err := in.Open(name)
+	if err != nil {
+		return err
+	}
+	perm := fs.FileMode(0o644)
+	if mode&0o100 != 0 {
+		perm = 0o755
+	}
+	return errors.Join(f.Chmod(perm), f.Close())
 }
 
 // layOut creates the links and files beside the home.
