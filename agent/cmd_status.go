@@ -102,7 +102,11 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 		if r.Problem != "" {
 			state, message = "not ready", r.Problem
 		}
-		lines = append(lines, line{"rollback to " + r.Version, state, message})
+		name := r.Version
+		if h.Is(name) {
+			name = r.Build()
+		}
+		lines = append(lines, line{"rollback to " + name, state, message})
 	}
 	for _, v := range h.Versions {
 		if v.State != probe.VersionStaged {

@@ -82,7 +82,7 @@ func versionsListCommand() *cobra.Command {
 }
 
 func printVersions(w *tabwriter.Writer, list []probe.Version) {
-	fmt.Fprintln(w, "VERSION\tSTATE\tSINCE\tSIZE\tROLLBACK UNTIL\tPROBLEM")
+	fmt.Fprintln(w, "VERSION\tBUILD\tSTATE\tSINCE\tSIZE\tROLLBACK UNTIL\tPROBLEM")
 	date := func(t time.Time) string {
 		if t.IsZero() {
 			return "-"
@@ -94,14 +94,15 @@ func printVersions(w *tabwriter.Writer, list []probe.Version) {
 		if v.Bytes > 0 {
 			size = fmt.Sprintf("%.1f MB", float64(v.Bytes)/1e6)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Version, v.State, date(v.Since), size, date(v.Until), orDash(v.Problem))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Version, v.Build(), v.State, date(v.Since), size, date(v.Until), orDash(v.Problem))
 	}
 }
 
-// onHost returns the version of that name in a list besides the one that runs, or nil.
+// onHost returns the version of that name in a list, as of [probe.Version.Is], besides the one that runs, or
+// nil.
 func onHost(list []probe.Version, version string) *probe.Version {
 	for _, v := range list {
-		if v.Version == version && v.State != probe.VersionRunning {
+		if v.Is(version) && v.State != probe.VersionRunning {
 			return &v
 		}
 	}
@@ -200,7 +201,8 @@ rolled back.
 Nothing is downloaded. Otherwise it is an upgrade: the watcher watches the version for ten
 minutes (upgrade.watch.grace in agent.yml), and puts the one before back if it fails. A
 component is observed by the agent, for the wait of its policy. The command returns after
-that, or with --no-wait at once.`,
+that, or with --no-wait at once. Of two builds of one version of the agent, name the BUILD
+in muster-agent versions list, such as 1.1.0-3f2a9c.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, top, err := agentIn(top)
@@ -208,6 +210,15 @@ that, or with --no-wait at once.`,
 				return err
 			}
 			req.Version = args[0]
+			h, err := client.Health(c.Context())
+			if err != nil {
+				return explainNotRunning(err, top)
+			}
+			target := probe.Version{Version: req.Version}
+			if v := onHost(h.Versions, req.Version); v != nil && req.Component == "" {
+				target = *v
+				req.Version = v.Build()
+			}
 			if err := client.Upgrade(c.Context(), req); err != nil {
 				return explainNotRunning(err, top)
 			}
@@ -218,7 +229,7 @@ that, or with --no-wait at once.`,
 			if req.Component != "" {
 				return followComponent(c, client, req.Component, req.Version)
 			}
-			return followSwitch(c, client, req.Version, "runs now")
+			return followSwitch(c, client, target, "runs now")
 		},
 	}
 	topFlag(c, &top)

@@ -121,11 +121,17 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) publish(version string) string {
 	m.t.Helper()
+	return m.publishBuild(version, version)
+}
+
+// publishBuild publishes a build of a version, whose programs have a content of their own.
+func (m *machine) publishBuild(version, content string) string {
+	m.t.Helper()
 	dir := m.t.TempDir()
 	var files []build.File
 	for _, name := range []string{"muster-agent", "muster-watcher"} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(name+version), 0o755); err != nil {
+		if err := os.WriteFile(path, []byte(name+content), 0o755); err != nil {
 			m.t.Fatal(err)
 		}
 		files = append(files, build.File{Name: name, Path: path, Mode: 0o755})

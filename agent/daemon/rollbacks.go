@@ -29,19 +29,19 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 // checks the version, which takes longer than the client waits.
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
-		if before := d.watchedFrom(); req.Version != "" && before != nil && req.Version != before.FullVersion() {
+		if before := d.watchedFrom(); req.Version != "" && before != nil && !before.Is(req.Version) {
 			return fmt.Errorf("%w: version %s is being watched, and only %s can be rolled back to meanwhile", control.ErrBusy, d.Running.FullVersion(), before.FullVersion())
 		}
 		return d.requestRollback("Asked for on the host.")
 	}
-	if req.Version == d.Running.FullVersion() {
-		return fmt.Errorf("version %s already runs here", req.Version)
-	}
 	v, err := d.executor.Find(req.Version)
-	if err != nil {
+	switch {
+	case err != nil && d.Running.Is(req.Version):
+		return fmt.Errorf("version %s already runs here", req.Version)
+	case err != nil:
 		return err
 	}
-	req.Version = v.FullVersion()
+	req.Version = d.executor.NameOf(v.Install)
 	return d.addLocal(req)
 }
 
@@ -57,7 +57,7 @@ func (d *daemon) forwardRollback(ctx context.Context) {
 		return
 	}
 	before := d.watchedFrom()
-	if before == nil || r.Version != "" && r.Version != before.FullVersion() {
+	if before == nil || r.Version != "" && !before.Is(r.Version) {
 		return // the rollback has begun already, or the switch is to another version: after the watch
 	}
 	if err := d.allowed(ctx, item.Local); err != nil {

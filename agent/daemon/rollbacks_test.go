@@ -3,12 +3,15 @@ package daemon
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
@@ -70,6 +73,48 @@ func TestRollbackToTheKeptVersion(t *testing.T) {
 			t.Error("a rollback says that it downloads")
 		}
 	}
+}
+
+// What runs and what is kept are builds of one version.
+func TestRollbackToAnotherBuildOfTheVersion(t *testing.T) {
+	m := newMachine(t)
+	exe, err := filepath.EvalSymlinks(layout.Path(m.top, layout.AgentLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := RunningVersion(disk.OS{}, m.top, exe, "dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := install.Unpack(t.Context(), disk.OS{}, m.publishBuild("1.0.0", "an earlier build"), m.top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := handoff.Install{Identity: p.Identity(), Home: p.Home()}
+	if err := handoff.WritePrevious(disk.OS{}, m.top, handoff.Previous{Install: kept, ReplacedBy: running, ReplacedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	m.health("the other build is kept", func(h probe.Health) bool {
+		return h.Identity == running.Identity && len(h.Rollbacks) == 1 && h.Rollbacks[0].Build() == kept.Identity.String()
+	})
+	if err := m.ask(probe.UpgradeRequest{Rollback: true, Version: running.Identity.String()}); err == nil || !strings.Contains(err.Error(), "already runs here") {
+		t.Errorf("a rollback to the build that runs: %v", err)
+	}
+	if err := m.ask(probe.UpgradeRequest{Rollback: true, Version: kept.Identity.String()}); err != nil {
+		t.Fatal(err)
+	}
+	m.health("the other build is watched", func(h probe.Health) bool {
+		return h.Identity == kept.Identity && h.Upgrade != nil && h.Upgrade.State == string(agentapi.UpgradeWatching)
+	})
+	m.commit()
+	m.health("the other build runs", func(h probe.Health) bool {
+		return h.Identity == kept.Identity && h.Upgrade == nil && has(h, "1.0.0 running", "1.0.0 previous")
+	})
+	if err := m.socket().Remove(t.Context(), probe.RemoveRequest{Version: running.Identity.String()}); err != nil {
+		t.Fatal(err)
+	}
+	m.health("it is alone", func(h probe.Health) bool { return h.Identity == kept.Identity && has(h, "1.0.0 running") })
 }
 
 func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {

@@ -100,17 +100,17 @@ func (d *daemon) reportWaiting() {
 func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
 	switch {
-	case item.Switched && r.Version == d.Running.FullVersion():
-		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
-	case item.Switched && d.rolledBack(r):
+	case item.Switched && d.rolledBack(r): // before the next: both may be builds of one version
 		return true
+	case item.Switched && d.Running.Is(r.Version):
+		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
 	case item.Switched:
 		err = fmt.Errorf("the host was switched to version %s, but %s runs, for no recorded reason", r.Version, d.Running.FullVersion())
 	case item.Stop != "":
 		// The upgrade was stopped and the agent was killed before it was undone.
 		// recoverJournal has undone it since.
 		err = errors.New(item.Stop)
-	case r.Rollback && r.Version == d.Running.FullVersion():
+	case r.Rollback && d.Running.Is(r.Version):
 		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
 	case err == nil && item.Attempts >= queue.MaxAttempts:
 		err = fmt.Errorf("given up after it was interrupted %d times", item.Attempts)

@@ -64,7 +64,7 @@ func (d *daemon) checkVersions(ctx context.Context) {
 		isBefore := before != nil && o.Install == *before
 		intact[o.Install] = o.Problem == "" && !isBefore
 		if !o.Staged() && (before == nil || isBefore) {
-			rollbacks = append(rollbacks, probe.Rollback{Version: v.Version, ValidUntil: v.Until, Problem: v.Problem})
+			rollbacks = append(rollbacks, probe.Rollback{Version: v.Version, Hash: v.Hash, ValidUntil: v.Until, Problem: v.Problem})
 		}
 	}
 	if ctx.Err() != nil {
@@ -126,7 +126,9 @@ func (d *daemon) removeVersion(req probe.RemoveRequest) error {
 		return err
 	}
 	d.mu.Lock()
-	d.versions = slices.DeleteFunc(slices.Clone(d.versions), func(v probe.Version) bool { return v.Version == req.Version })
+	d.versions = slices.DeleteFunc(slices.Clone(d.versions), func(v probe.Version) bool {
+		return v.State != probe.VersionRunning && v.Is(req.Version)
+	})
 	d.mu.Unlock()
 	select {
 	case d.recheck <- struct{}{}:

@@ -170,10 +170,10 @@ func (e *Executor) DropSurplus(now time.Time) error {
 // small file, for which a host must not be refused.
 const removeWait = 2 * time.Second
 
-// RemoveVersion removes a version from the host. It returns [ErrUnderWay] while an upgrade or a
-// stage runs.
+// RemoveVersion removes the versions of that name, as of [manifest.Identity.Is], from the host. It
+// returns [ErrUnderWay] while an upgrade or a stage runs.
 func (e *Executor) RemoveVersion(version string) error {
-	if version == e.Running.FullVersion() {
+	if e.Running.Is(version) && len(e.named(version)) == 0 {
 		return fmt.Errorf("version %s is the one that runs: switch to another one before you remove it", version)
 	}
 	if !e.changing.LockWithin(removeWait) {
@@ -188,9 +188,9 @@ func (e *Executor) RemoveVersion(version string) error {
 		return err
 	}
 	list := e.versions()
-	gone := slices.DeleteFunc(slices.Clone(list), func(v handoff.Version) bool { return v.FullVersion() != version })
+	gone := e.named(version)
 	if len(gone) == 0 {
-		return fmt.Errorf("version %s is not on this host, which has %s", version, names(append(list, handoff.Version{Install: e.Running})))
+		return fmt.Errorf("version %s is not on this host, which has %s", version, e.names(append(list, handoff.Version{Install: e.Running})))
 	}
 	return e.remove(list, gone)
 }
@@ -212,11 +212,30 @@ func (e *Executor) remove(list, gone []handoff.Version) error {
 	return handoff.WriteVersions(e.Disk, e.Top, handoff.Without(list, gone))
 }
 
+// named returns the versions of that name on the host besides the one that runs, the newest last.
+func (e *Executor) named(name string) []handoff.Version {
+	return slices.DeleteFunc(e.versions(), func(v handoff.Version) bool { return !v.Is(name) })
+}
+
+// NameOf returns what people and requests call a version on the host: its full version, or if another
+// build of that version runs or is on the host too, its identity.
+func (e *Executor) NameOf(v handoff.Install) string {
+	version := v.FullVersion()
+	builds := e.named(version)
+	if e.Running.Is(version) {
+		builds = append(builds, handoff.Version{Install: e.Running})
+	}
+	if slices.ContainsFunc(builds, func(b handoff.Version) bool { return b.Identity != v.Identity }) {
+		return v.Identity.String()
+	}
+	return version
+}
+
 // names returns the versions' names for a message.
-func names(list []handoff.Version) string {
+func (e *Executor) names(list []handoff.Version) string {
 	var out []string
 	for _, v := range list {
-		out = append(out, v.FullVersion())
+		out = append(out, e.NameOf(v.Install))
 	}
 	if len(out) < 2 {
 		return strings.Join(out, "")
@@ -232,7 +251,7 @@ func (w *work) chooseOnHost(ctx context.Context) error {
 		return err
 	}
 	r := &w.j.Request
-	r.Version = v.FullVersion()
+	r.Version = v.FullVersion() // the name may have been that of a build
 	if v.Staged() {
 		err = w.checkStaged(ctx, v)
 	} else {
@@ -249,12 +268,12 @@ func (w *work) chooseOnHost(ctx context.Context) error {
 	return nil
 }
 
-// Find returns the newest version of that name on the host besides the one that runs, or without
-// a name the one that ran last.
+// Find returns the newest version of that name, as of [manifest.Identity.Is], on the host besides the one
+// that runs, or without a name the one that ran last.
 func (e *Executor) Find(version string) (handoff.Version, error) {
 	list := e.versions()
 	for _, v := range slices.Backward(list) {
-		if v.FullVersion() == version || version == "" && !v.Staged() {
+		if v.Is(version) || version == "" && !v.Staged() {
 			return v, nil
 		}
 	}
@@ -265,7 +284,7 @@ func (e *Executor) Find(version string) (handoff.Version, error) {
 		return handoff.Version{}, fmt.Errorf("version %s is neither staged nor kept on this host: stage it first with `muster-agent versions stage %s`", version, version)
 	}
 	return handoff.Version{}, fmt.Errorf("version %s is neither staged nor kept on this host, which has %s: stage it first with `muster-agent versions stage %s`",
-		version, names(list), version)
+		version, e.names(list), version)
 }
 
 // checkKept refuses a version whose window is over, or that the server may not order.

@@ -265,6 +265,44 @@ func TestStageOfAVersionThatRanKeepsItsWindow(t *testing.T) {
 	}
 }
 
+// A rebuild of the version that runs is kept: both are 1.0.0.
+func TestBuildsOfOneVersionAreToldApart(t *testing.T) {
+	s := newSource(t)
+	h := newHost(t, s, disk.OS{})
+	running := h.executor.Running
+	v := h.keep(t, s, running.Version, "012345")
+	for _, name := range []string{"", running.FullVersion(), "1.0.0-012345"} {
+		if found, err := h.executor.Find(name); err != nil || found.Install != v {
+			t.Errorf("%q is %+v, %v", name, found, err)
+		}
+	}
+	if found, err := h.executor.Find(running.Identity.String()); err == nil {
+		t.Errorf("the one that runs is %+v", found)
+	}
+	if name := h.executor.NameOf(v); name != "1.0.0-012345" {
+		t.Errorf("it is called %s", name)
+	}
+	r, err := ParseRequest("r1", "", true, []byte(`{"version":"1.0.0-012345","rollback":true}`))
+	must(t, err)
+	must(t, h.executor.Upgrade(t.Context(), r))
+	if got := h.pointsAt(t); got != v.Home {
+		t.Errorf("pointer at %s", got)
+	}
+
+	h = newHost(t, s, disk.OS{})
+	v = h.keep(t, s, running.Version, "012345")
+	if err := h.executor.RemoveVersion(running.Identity.String()); err == nil || !strings.Contains(err.Error(), "is the one that runs") {
+		t.Errorf("the one that runs: %v", err)
+	}
+	must(t, h.executor.RemoveVersion("1.0.0-012345"))
+	if got := h.onHost(t); got != "" {
+		t.Errorf("on the host: %s", got)
+	}
+	if name := h.executor.NameOf(running); name != running.FullVersion() {
+		t.Errorf("alone on the host it is called %s", name)
+	}
+}
+
 func TestRemoveVersion(t *testing.T) {
 	s, h := staging(t, disk.OS{})
 	v := h.keep(t, s, "0.9.0", "cccccc")

@@ -160,7 +160,7 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (Reques
 		return Request{ID: id, ActionID: actionID, Local: local}, fmt.Errorf("action data: %w", err)
 	}
 	r := Request{ID: id, ActionID: actionID, Local: local, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force, Rollback: d.Rollback}
-	if d.Rollback && d.Version == "" {
+	if d.Rollback { // to what is on the host: Find compares names
 		return r, nil
 	}
 	if _, err := manifest.ParseVersion(d.Version); err != nil {

@@ -97,6 +97,10 @@ func (id Identity) FullVersion() string {
 	return id.Version
 }
 
+// Is reports whether name means this package: its full version, or as [Identity.String] returns it, which
+// tells apart two builds of one version.
+func (id Identity) Is(name string) bool { return name == id.FullVersion() || name == id.String() }
+
 // ShortHash returns the first [HashLength] digits of the hash.
 func (id Identity) ShortHash() string { return id.Hash[:min(len(id.Hash), HashLength)] }
 

@@ -73,6 +73,16 @@ type Version struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Build returns the version as its folder is named, 1.1.0-3f2a9c, which tells apart two builds of it.
+func (v Version) Build() string { return build(v.Version, v.Hash) }
+
+// Is reports whether name means this version; see [manifest.Identity.Is].
+func (v Version) Is(name string) bool { return name == v.Version || name == v.Build() }
+
+func build(version, hash string) string {
+	return manifest.Identity{Version: version, Hash: hash}.String()
+}
+
 // VersionState is the state of a version on the host.
 type VersionState string
 
@@ -84,11 +94,15 @@ const (
 
 // Rollback is a version that the host can be rolled back to.
 type Rollback struct {
-	Version    string    `json:"version"` // full version
+	Version    string    `json:"version"`        // full version
+	Hash       string    `json:"hash,omitempty"` // empty: the agent is of an earlier release
 	ValidUntil time.Time `json:"valid_until"`
 	// Problem is why the version cannot be started; empty if it can.
 	Problem string `json:"problem,omitempty"`
 }
+
+// Build is [Version.Build].
+func (r Rollback) Build() string { return build(r.Version, r.Hash) }
 
 // Component is one workload.
 type Component struct {
@@ -161,6 +175,7 @@ type Upgrade struct {
 type UpgradeRequest struct {
 	// Component is the component to upgrade, which must be a Rollback; empty: the agent itself.
 	Component string `json:"component,omitempty"`
+	// Version is a full version, or for a Rollback of the agent also a build, as Version.Build returns it.
 	Version   string `json:"version"`
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version even if it was rolled back on this host.
