@@ -97,6 +97,9 @@ type Options struct {
 	// Exec replaces this process by the version the pointer leads to. It returns
 	// only if that fails. A test's Exec returns nil; then Run returns ErrReplaced.
 	Exec func() error
+	// Stopped counts an orderly stop of the agent while it is watched; see [handoff.CountStop]. nil: nobody
+	// counts them.
+	Stopped func() error
 	// Reap collects the exit status of a child that was started before this
 	// process was re-executed; nil if there can be none.
 	Reap func(pid int) (gone bool)
@@ -202,7 +205,12 @@ func (a Agent) Run(ctx context.Context) error {
 	}
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
-	err = d.run(ctx)
+	if err = d.run(ctx); err == nil && d.watched() != nil && d.Stopped != nil {
+		// What is watched is no crash loop if it ends because it was asked to.
+		if serr := d.Stopped(); serr != nil {
+			d.log.Warn("an orderly stop was not counted, so the watcher counts it as a crash", "error", serr)
+		}
+	}
 	return errors.Join(err, release())
 }
 

@@ -178,7 +178,7 @@ func (m *machine) options() Options {
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
 		Host:     host.Info{Hostname: "h"}, Disk: m.disk, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
-		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
+		Control: socket, Lock: FileLock, Stopped: func() error { return handoff.CountStop(disk.OS{}, m.top) }, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
 	}
 }
 

@@ -130,7 +130,8 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 		Top: top, Links: roots.Links, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
 		Lock: FileLock, Startable: upgrade.Programs{}.Startable, CheckStart: upgrade.Programs{}.CheckStart, Reap: upgrade.Reap, Log: log,
-		Exec: func() error { return reexec(layout.Path(top, layout.AgentLink)) },
+		Stopped: func() error { return handoff.CountStop(d, top) },
+		Exec:    func() error { return reexec(layout.Path(top, layout.AgentLink)) },
 	}
 	if cfg.Host.Name != "" {
 		o.Host.Hostname = cfg.Host.Name

@@ -117,6 +117,36 @@ func TestRollbackToAnotherBuildOfTheVersion(t *testing.T) {
 	m.health("it is alone", func(h probe.Health) bool { return h.Identity == kept.Identity && has(h, "1.0.0 running") })
 }
 
+// The watcher is not to take a restart by an operator for a crash.
+func TestOrderlyStopIsCountedDuringAWatch(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	stops := func(want int) {
+		t.Helper()
+		if n := handoff.Stops(disk.OS{}, m.top); n != want {
+			t.Errorf("%d orderly stops are counted, want %d", n, want)
+		}
+	}
+	m.start()
+	m.stop()
+	stops(0)
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	watched := func(c fakeserver.Checkin) bool { return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching }
+	m.lastIs("1.1.0 is watched", watched)
+	stops(0) // the restart into the new version is none
+	for n := range 2 {
+		m.stop()
+		stops(n + 1)
+		m.start()
+	}
+	m.health("it is watched", func(h probe.Health) bool { return h.Upgrade != nil })
+	m.commit()
+	m.health("it is committed", func(h probe.Health) bool { return h.Upgrade == nil })
+	m.stop()
+	stops(2)
+}
+
 func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")

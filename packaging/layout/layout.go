@@ -46,6 +46,7 @@ const (
 	WriteCheckFile     = "data/.write-check"   // is there for an instant
 	AgentLockFile      = "data/agent.lock"
 	WatcherLockFile    = "data/watcher.lock"
+	StopsFile          = "data/agent.stops" // counts the agent's orderly stops during watches
 	AgentLogFile       = "data/agent.log"
 	WatcherLogFile     = "data/watcher.log"
 )

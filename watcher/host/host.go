@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/detach"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -91,11 +93,12 @@ var _ watch.Host = (*Host)(nil)
 // from its start on, even before it holds its lock.
 func (h *Host) Agent() watch.Process {
 	p := findAgent(h.Top)
+	p.Stops = handoff.Stops(disk.OS{}, h.Top)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begin()
 	if !p.Alive && h.child.running() {
-		p = watch.Process{Alive: true, PID: h.child.process.Pid}
+		p.Alive, p.PID = true, h.child.process.Pid
 	}
 	p.Exits = h.exits
 	if h.Service != "" {

@@ -24,8 +24,11 @@ type History struct {
 
 	arrived  bool // the new version has answered at least once
 	departed bool // the process has ended once for the restart into the new version
-	wentAway int  // exits seen between samples, without that one
+	wentAway int  // exits seen between samples, without that one and orderly ones
 	exits    int  // as counted by the host
+	stops    int  // Sample.Stops
+	earlier  int  // those of stops that are not of the new version
+	settled  int  // Sample.Stops at the last exit that was seen between samples
 
 	total   time.Duration // since the watch began
 	watched time.Duration // since the new version arrived
@@ -52,6 +55,7 @@ func (h History) Add(m handoff.Marker, s Sample) History {
 	gap, jumped := h.gapTo(s.At)
 	before := h.cond
 	h.countDeparture(s, newProcess)
+	h.stops = s.Stops
 	h.cond = before.next(m, s, newProcess)
 	h.exits = max(h.exits, s.Exits)
 	if newProcess || (h.cond.kind != running && h.cond.kind != silent) {
@@ -90,17 +94,25 @@ func (h *History) gapTo(at time.Time) (gap time.Duration, jumped bool) {
 	return gap, false
 }
 
-// countDeparture counts an exit of the agent's process. The first one before the new version
-// has answered is the old version being replaced, and not a crash.
+// countDeparture counts an exit of the agent's process, unless it was an orderly stop. The first one
+// before the new version has answered is the old version being replaced, and not a crash.
 func (h *History) countDeparture(s Sample, newProcess bool) {
-	if !h.begun || !h.alive || (s.Alive && !newProcess) {
+	if !h.begun {
+		h.earlier, h.settled = s.Stops, s.Stops
 		return
 	}
-	if !h.arrived && !h.departed {
-		h.departed = true
+	if !h.alive || (s.Alive && !newProcess) {
 		return
 	}
-	h.wentAway++
+	// The agent counts its stop an instant before its process ends, so samples may see that earlier.
+	orderly := s.Stops > h.settled
+	h.settled = s.Stops
+	switch {
+	case !h.arrived && !h.departed:
+		h.departed, h.earlier = true, s.Stops
+	case !orderly:
+		h.wentAway++
+	}
 }
 
 func (h *History) countAnswer(s Sample) {
@@ -118,9 +130,9 @@ func (h *History) countAnswer(s Sample) {
 	}
 }
 
-// crashes returns the number of exits. The host and the samples count the same exits, and
-// each may miss some.
-func (h History) crashes() int { return max(h.wentAway, h.exits) }
+// crashes returns the number of exits that were no orderly stops. The host and the samples count the same
+// exits, and each may miss some.
+func (h History) crashes() int { return max(h.wentAway, h.exits-max(0, h.stops-h.earlier)) }
 
 // NeedsAnswer reports whether to request the health at the next sample whatever the
 // interval, because the condition is bad or unknown.

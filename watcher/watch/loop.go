@@ -23,7 +23,7 @@ import (
 const (
 	// tick is the time between two samples of the agent's process, and between two
 	// health requests while something is wrong, so that a crash loop is detected
-	// within seconds whatever the interval of the rules. A sample costs two file
+	// within seconds whatever the interval of the rules. A sample costs three file
 	// reads.
 	tick = time.Second
 
@@ -70,6 +70,7 @@ type Process struct {
 	PID   int    // 0 if unknown
 	Home  string // versioned home of its program, "" if unknown
 	Exits int    // see Sample
+	Stops int    // see Sample
 }
 
 // Watch watches one host. All fields but Links and Server are required.
@@ -347,7 +348,7 @@ func (w *Watch) checkPointer(m handoff.Marker, s *watchState) (p plan, ok bool) 
 // process. An answer proves that a process runs, even if none was found.
 func (w *Watch) sample(ctx context.Context, ask bool) Sample {
 	p := w.Host.Agent()
-	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: max(0, p.Exits-w.exits)}
+	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: max(0, p.Exits-w.exits), Stops: p.Stops}
 	if !ask && p.Alive {
 		return s
 	}

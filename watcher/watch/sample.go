@@ -17,7 +17,10 @@ type Sample struct {
 	// Exits is how many exits of the agent's process the host has counted since the
 	// watch began, also between two samples. It stays 0 on a host that does not count
 	// them.
-	Exits  int
+	Exits int
+	// Stops is how many orderly stops of the agent are counted on the host, also from before the watch;
+	// see handoff.CountStop.
+	Stops  int
 	Health *probe.Health
 	Err    error
 	// Tries are the tries of the package's checks, and Server the results of the

@@ -79,6 +79,57 @@ func judgeSamples(m handoff.Marker, parts ...[]Sample) (Verdict, History, int) {
 	return Judge(h), h, n
 }
 
+// An agent that was asked to stop and ended in order has not crashed, however the host counts exits.
+func TestOrderlyStopsAreNoCrashes(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var samples []Sample
+		s := isHealthy
+		s.Stops = rapid.IntRange(0, 3).Draw(rt, "stops of earlier watches")
+		add := func(n int) { samples = append(samples, seen(n, s)...) }
+		add(3)
+		counts := rapid.SampledFrom([]string{"no exits", "all exits", "crashes"}).Draw(rt, "the host counts")
+		crashes := 0
+		for range rapid.IntRange(0, 8).Draw(rt, "exits") {
+			orderly := rapid.Bool().Draw(rt, "orderly")
+			if orderly {
+				s.Stops++
+				add(rapid.IntRange(0, 2).Draw(rt, "seconds until it has ended"))
+			} else {
+				crashes++
+			}
+			if counts == "all exits" || counts == "crashes" && !orderly {
+				s.Exits++
+			}
+			away := s
+			away.Alive, away.PID, away.Health, away.Err = false, 0, nil, probe.ErrNotRunning
+			samples = append(samples, seen(rapid.IntRange(0, 5).Draw(rt, "seconds away"), away)...)
+			s.PID++
+			add(rapid.IntRange(1, 5).Draw(rt, "seconds of its life"))
+			if crashes > testMarker().Rules.MaxCrashes {
+				break // the verdict is final
+			}
+		}
+		v, h, _ := judgeSamples(testMarker(), samples)
+		if h.crashes() != crashes {
+			rt.Errorf("%d crashes are counted, want %d", h.crashes(), crashes)
+		}
+		loop := crashes > testMarker().Rules.MaxCrashes
+		if got := v.Kind == RollBack && v.Reason.Code == handoff.ReasonCrashLoop; got != loop {
+			rt.Errorf("the verdict is %v after %d crashes", v, crashes)
+		}
+	})
+}
+
+// The old version is stopped in order while it is replaced: that excuses no crash of the new one.
+func TestStopOfTheOldVersionExcusesNoCrash(t *testing.T) {
+	stopped := func(s Sample) Sample { s.Stops = 1; return s }
+	back := func(pid int) []Sample { s := isHealthy; s.PID = pid; return []Sample{stopped(isGone), stopped(s)} }
+	v, h, _ := judgeSamples(testMarker(), seen(3, isOld), back(201), back(202), back(203), back(204))
+	if h.crashes() != 3 || v.Kind != RollBack {
+		t.Errorf("%d crashes, %v", h.crashes(), v)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	crash := func(n int) []Sample { // n times: gone for a second, then two seconds with a new process id
 		var out []Sample
