@@ -26,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/network"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -53,12 +54,13 @@ var DefaultRetry = []time.Duration{
 
 // Config is the content of the file.
 type Config struct {
-	Server  Server  `yaml:"server"`
-	Host    Host    `yaml:"host"`
-	Log     Log     `yaml:"log"`
-	Upgrade Upgrade `yaml:"upgrade"`
-	Checkin Checkin `yaml:"checkin"`
-	Checks  Checks  `yaml:"checks"`
+	Server  Server           `yaml:"server"`
+	Network network.Settings `yaml:"network"`
+	Host    Host             `yaml:"host"`
+	Log     Log              `yaml:"log"`
+	Upgrade Upgrade          `yaml:"upgrade"`
+	Checkin Checkin          `yaml:"checkin"`
+	Checks  Checks           `yaml:"checks"`
 }
 
 // Server overrides what enrolment stored.
@@ -176,8 +178,9 @@ func (c Checks) Policy() check.Policy {
 func Default() Config {
 	keep := handoff.DefaultLimits()
 	return Config{
-		Host: Host{OnNewMachineID: ReportNewMachine},
-		Log:  Log{Level: slog.LevelInfo},
+		Network: network.Settings{NoProxy: []string{}},
+		Host:    Host{OnNewMachineID: ReportNewMachine},
+		Log:     Log{Level: slog.LevelInfo},
 		Upgrade: Upgrade{
 			Retry:        slices.Clone(DefaultRetry),
 			KeepPrevious: time.Duration(keep.Window),
@@ -278,6 +281,9 @@ func (c Config) problems() map[string]string {
 		if _, err := manifest.ParseVersion(v); err != nil {
 			p["server.user_agent_version"] = err.Error()
 		}
+	}
+	for key, problem := range c.Network.Problems() {
+		p["network."+key] = problem
 	}
 	switch c.Host.OnNewMachineID {
 	case ReportNewMachine, AcceptNewMachine:

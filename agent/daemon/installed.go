@@ -28,6 +28,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/network"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/beacon"
@@ -128,11 +129,16 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	}
 	o := Options{
 		Top: top, Links: roots.Links, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
-		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
+		Config: cfg, Host: host.Read(), Disk: d,
 		Lock: FileLock, Startable: upgrade.Programs{}.Startable, CheckStart: upgrade.Programs{}.CheckStart, Reap: upgrade.Reap, Log: log,
 		Stopped: func() error { return handoff.CountStop(d, top) },
 		Exec:    func() error { return reexec(layout.Path(top, layout.AgentLink)) },
 	}
+	others, err := cfg.Network.Transport()
+	if err != nil {
+		return o, err
+	}
+	o.Other = &http.Client{Transport: others}
 	if cfg.Host.Name != "" {
 		o.Host.Hostname = cfg.Host.Name
 	}
@@ -186,7 +192,7 @@ func readEnrolment(d disk.Disk, top string, cfg config.Config) (*enrolment, erro
 		return nil, err
 	}
 	e := &enrolment{id: id, server: cmp.Or(cfg.Server.URL, id.ServerURL)}
-	if e.link, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).Switch(e.server); err != nil {
+	if e.link, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: cfg.Network}).Switch(e.server); err != nil {
 		return nil, err
 	}
 	// A pinned root that cannot be read takes precedence too: it refuses upgrades
@@ -208,7 +214,7 @@ func (o *Options) enrolled() error {
 		return err
 	}
 	o.Identity, o.Switch, o.HTTP = e.id, e.link, e.link.Client()
-	o.Muster = followServer(o.Disk, o.Top, e.server, o.Log)
+	o.Muster = followServer(o.Disk, o.Top, e.server, o.Config.Network, o.Log)
 	switch {
 	case e.pinned:
 		o.Trust = PinnedTrust(o.Disk, layout.Path(o.Top, layout.TrustDir), &gateway.Client{HTTP: o.HTTP, URL: e.server}, o.Log)
@@ -218,13 +224,13 @@ func (o *Options) enrolled() error {
 	return nil
 }
 
-// followServer makes the watcher use the agent's server. It returns whether the watcher has
+// followServer makes the watcher use the agent's server and settings. It returns whether the watcher has
 // a credential, which only Muster's server issues.
-func followServer(d disk.Disk, top, server string, log *slog.Logger) (muster bool) {
+func followServer(d disk.Disk, top, server string, settings network.Settings, log *slog.Logger) (muster bool) {
 	w, err := beacon.Load(d, top)
 	muster = w != nil
-	if err == nil && w != nil && w.ServerURL != server {
-		w.ServerURL = server
+	if err == nil && w != nil && (w.ServerURL != server || !w.Network.Equal(settings)) {
+		w.ServerURL, w.Network = server, settings
 		err = beacon.Save(d, top, *w)
 	}
 	if err != nil {

@@ -127,7 +127,7 @@ func (d *daemon) moveTo(ctx context.Context, hosts []string, here string) error 
 		}
 		d.log.Info("the agent has moved to another server", "from", here, "to", host)
 		if d.Muster {
-			followServer(d.Disk, d.Top, host, d.log)
+			followServer(d.Disk, d.Top, host, d.Config.Network, d.log)
 		}
 		d.changes.Urgent()
 		return nil

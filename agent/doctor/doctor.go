@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,6 +28,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/network"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
@@ -131,11 +133,9 @@ func (h Host) Checks() []doctor.Check {
 			return doctor.Bad("on the server: muster keys create; here: muster-agent enroll --url … --token-file … --ca-pin … --trust-root …", "%v", err)
 		}})
 	}
-	server := id.ServerURL
-	if c, err := config.Load(h.Disk, h.Top); err == nil && c.Server.URL != "" {
-		server = c.Server.URL
-	}
-	trust := gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}
+	c, _ := config.Effective(h.Disk, h.Top) // another check says what is wrong with the file
+	server := cmp.Or(c.Server.URL, id.ServerURL)
+	trust := gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: c.Network}
 	checks = append(checks, h.serverChecks(server, trust)...)
 	return append(checks, doctor.Check{Name: "publishers", Find: func(context.Context) doctor.Finding { return h.publishers(id) }})
 }
@@ -310,7 +310,7 @@ func (h Host) upgrade() doctor.Finding {
 
 func (h Host) serverChecks(server string, trust gateway.Trust) []doctor.Check {
 	return []doctor.Check{
-		{Name: "proxy", Find: func(context.Context) doctor.Finding { return proxy(server) }},
+		{Name: "proxy", Find: func(context.Context) doctor.Finding { return proxy(server, trust.Network) }},
 		{Name: "server", Find: func(ctx context.Context) doctor.Finding {
 			_, finding := ask(ctx, server, trust)
 			return finding
@@ -326,16 +326,19 @@ func (h Host) serverChecks(server string, trust gateway.Trust) []doctor.Check {
 }
 
 // proxy names the proxy that connections to the server use, which is easily forgotten.
-func proxy(server string) doctor.Finding {
+func proxy(server string, settings network.Settings) doctor.Finding {
 	u, err := url.Parse(server)
 	if err != nil {
 		return doctor.Finding{} // the check of the server says it
 	}
-	p, err := http.ProxyFromEnvironment(&http.Request{URL: u}) // it ignores a proxy that is no address
+	p, err := settings.ProxyFor(&http.Request{URL: u}) // it ignores a proxy that is no address
 	if err != nil || p == nil {
 		return doctor.Finding{}
 	}
-	return doctor.Doubt("if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s", u.Host, p.Redacted())
+	if settings.Proxy != "" {
+		return doctor.Good("connections to %s go through the proxy %s (network.proxy in agent.yml)", u.Host, p.Redacted())
+	}
+	return doctor.Doubt("if it should: name it as network.proxy in agent.yml, since a service does not have the variables of a shell; if it should not: export NO_PROXY="+u.Hostname(), "connections to %s go through the proxy %s of this environment", u.Host, p.Redacted())
 }
 
 // ask asks a server for its status, and returns the time of its clock.

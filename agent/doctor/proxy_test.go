@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/network"
 )
 
 // proxyOf names the variable that makes this program find the proxy of a server: net/http reads the
@@ -15,7 +16,7 @@ const proxyOf = "TEST_PROXY_OF"
 
 // children are what this program prints as JSON, instead of running tests, if a variable is set.
 var children = map[string]func(value string) any{
-	proxyOf: func(server string) any { return proxy(server) },
+	proxyOf: func(server string) any { return proxy(server, network.Settings{}) },
 }
 
 func TestMain(m *testing.M) {
@@ -56,4 +57,6 @@ func TestProxyOfTheServerIsNamed(t *testing.T) {
 			t.Errorf("found %+v of a server without a proxy", f)
 		}
 	}
+	f = proxy(server, network.Settings{Proxy: "http://ann:secret@proxy.example.com:3128"})
+	wants(t, f, doctor.OK, "go through the proxy http://ann:xxxxx@proxy.example.com:3128 (network.proxy in agent.yml)")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/network"
 )
 
 // maxArchives is how many packages of a folder are read, the newest: they are those that an upgrade
@@ -45,7 +46,7 @@ func (h Host) sourceChecks() []doctor.Check {
 		if err != nil {
 			continue // such settings are not valid
 		}
-		checks = append(checks, check(func(ctx context.Context) doctor.Finding { return h.source(ctx, u) }))
+		checks = append(checks, check(func(ctx context.Context) doctor.Finding { return h.source(ctx, u, c.Network) }))
 	}
 	return checks
 }
@@ -53,10 +54,10 @@ func (h Host) sourceChecks() []doctor.Check {
 // correct mends a source of agent.yml.
 const correct = "correct or remove it in upgrade.download.sources of agent.yml"
 
-func (h Host) source(ctx context.Context, u *url.URL) doctor.Finding {
+func (h Host) source(ctx context.Context, u *url.URL, settings network.Settings) doctor.Finding {
 	name := download.DisplayName(u)
 	if u.Scheme != "file" {
-		return mirror(ctx, u, name)
+		return mirror(ctx, u, name, settings)
 	}
 	folder, err := download.FolderOf(u)
 	if err != nil {
@@ -117,12 +118,16 @@ func isArchive(name string) bool {
 }
 
 // mirror asks a mirror for its folder. Whatever it says of that, which it need not list, it answers.
-func mirror(ctx context.Context, u *url.URL, name string) doctor.Finding {
+func mirror(ctx context.Context, u *url.URL, name string, settings network.Settings) doctor.Finding {
 	r, err := http.NewRequestWithContext(ctx, http.MethodHead, u.String(), nil)
 	if err != nil {
 		return doctor.Doubt(correct, "%s: is no URL", name)
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	transport, err := settings.Transport()
+	if err != nil {
+		return doctor.Doubt("correct network.ca_pem of agent.yml", "%v", err)
+	}
+	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	answer, err := client.Do(r)
 	var asked *url.Error

@@ -183,7 +183,7 @@ func answerError(resp *http.Response) error {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return refused("server answered %s: an agent has a key for its own server only, enrol it again if that is this one; else let the source serve without credentials", resp.Status)
 	case code == http.StatusProxyAuthRequired:
-		return refused("a proxy answered %s: put its credentials into HTTPS_PROXY of the agent's service, or name the host in NO_PROXY", resp.Status)
+		return refused("a proxy answered %s: put its credentials into network.proxy of agent.yml, or name the host in network.no_proxy", resp.Status)
 	case code >= 300 && code < 400:
 		return refused("redirects to %q, another server than this agent was enrolled with: name that place as source_uri", resp.Header.Get("Location"))
 	}

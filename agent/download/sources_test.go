@@ -142,7 +142,7 @@ func TestErrorsThatEndADownload(t *testing.T) {
 		{name: "withdrawn", hosts: one(answers(410)), is: ErrNotFound, says: []string{"`muster package push`"}},
 		{name: "no rights", hosts: one(answers(403)), says: []string{"403", "enrol it again"}},
 		{name: "no credentials", hosts: one(answers(401)), says: []string{"401", "without credentials"}},
-		{name: "a proxy", hosts: one(answers(407)), says: []string{"407", "HTTPS_PROXY"}},
+		{name: "a proxy", hosts: one(answers(407)), says: []string{"407", "network.proxy"}},
 		{name: "odd", hosts: one(answers(418)), says: []string{"418", "check the URL"}},
 		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"redirects to http://elsewhere/", "allow_http"}},
 		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},

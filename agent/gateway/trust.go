@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/network"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
@@ -33,6 +34,8 @@ type Trust struct {
 	// Fingerprint is sha256:<hex> of the authority's certificate in DER form.
 	// The server must send that certificate in its chain.
 	Fingerprint string
+	// Network has the proxy, and authorities for a server that neither of them pins.
+	Network network.Settings
 }
 
 // HTTPClient returns a client for the server at rawURL. If dial is nil it uses the
@@ -56,7 +59,7 @@ func (t Trust) HTTPClient(rawURL string, dial func(ctx context.Context, network,
 	}
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
+			Proxy:               t.Network.ProxyFor,
 			DialContext:         dial,
 			TLSClientConfig:     cfg,
 			TLSHandshakeTimeout: dialTimeout,
@@ -79,6 +82,11 @@ func (t Trust) tlsConfig(host string) (*tls.Config, error) {
 		}
 	case t.Fingerprint != "":
 		return capin.TLSConfig(t.Fingerprint, host)
+	default:
+		var err error
+		if cfg.RootCAs, err = t.Network.Roots(); err != nil {
+			return nil, fmt.Errorf("network.ca_pem: %w", err)
+		}
 	}
 	return cfg, nil
 }

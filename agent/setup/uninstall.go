@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/identity"
@@ -142,7 +143,8 @@ func (r Removal) reportRemoval(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(id.ServerURL, nil)
+	cfg, _ := config.Effective(r.Disk, r.Top) // with a broken file, the last valid one
+	client, err := (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: cfg.Network}).HTTPClient(id.ServerURL, nil)
 	if err != nil {
 		return err
 	}

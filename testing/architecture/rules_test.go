@@ -114,7 +114,7 @@ var bans = []ban{
 		reason: "an old watcher and a new agent share this format, which is all in one package",
 	},
 	{
-		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//server/agentapi/..."},
+		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/network", "//server/agentapi/..."},
 		reason: "the agent links it to write the watcher's credential, and must not link the watcher",
 	},
 	{

@@ -53,7 +53,7 @@ func NewClient(id Identity, version string, dial func(ctx context.Context, netwo
 	}
 	return &Client{id: id, version: version, http: &http.Client{
 		Transport: &http.Transport{
-			Proxy:           http.ProxyFromEnvironment,
+			Proxy:           id.Network.ProxyFor,
 			DialContext:     dial,
 			TLSClientConfig: config,
 			// Each beacon makes a new connection, as a new agent does. An idle
@@ -79,6 +79,11 @@ func (id Identity) tlsConfig() (*tls.Config, error) {
 			return nil, err
 		}
 		return capin.TLSConfig(id.CAFingerprint, u.Hostname())
+	default:
+		var err error
+		if config.RootCAs, err = id.Network.Roots(); err != nil {
+			return nil, fmt.Errorf("%s: network: ca_pem: %w", layout.WatcherIdentityFile, err)
+		}
 	}
 	return config, nil
 }

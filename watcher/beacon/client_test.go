@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestLoadReturnsTheSavedCredential(t *testing.T) {
 	if err := Save(disk.OS{}, top, want); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := Load(disk.OS{}, top); err != nil || *id != want {
+	if id, err := Load(disk.OS{}, top); err != nil || !reflect.DeepEqual(*id, want) {
 		t.Fatalf("read %+v, %v; want %+v", id, err, want)
 	}
 	fi, err := os.Stat(layout.Path(top, layout.WatcherIdentityFile))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/network"
 )
 
 const (
@@ -27,6 +28,8 @@ type Identity struct {
 	CAPEM string `json:"ca_pem,omitempty"`
 	// CAFingerprint is sha256:<hex> of that certificate's DER form.
 	CAFingerprint string `json:"ca_fingerprint,omitempty"`
+	// Network is that of the agent.
+	Network network.Settings `json:"network,omitzero"`
 }
 
 // Load returns the credential of the host under top, or nil if there is none because the
