@@ -152,7 +152,7 @@ func (m *serverUnit) rootsOwn() {
 	eventually(m.t, "the upgrade to a version of the server's user is refused", func() error { // a server that has just started does not list itself yet
 		out, err := m.Run(m.t.Context(), "sh", "-c", "exec 2>&1; runuser -u muster -- muster server upgrade --to "+newServer)
 		if want := "muster-switch.socket refuses to check " + newServer + ": /usr/lib/muster/" + newServer + " belongs to the user "; err == nil || !strings.Contains(out, want) {
-			return fmt.Errorf("%v: %s", err, out)
+			return fmt.Errorf("refused: %t, and the output is %s", err != nil, out)
 		}
 		return nil
 	})
