@@ -335,8 +335,8 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.components.start(ctx)
 	parts.Go(func() { d.components.watch(ctx) })
-	if d.loop != nil && !d.queue.Unenrolled() {
-		parts.Go(func() { d.runGateway(ctx) })
+	if d.loop != nil {
+		parts.Go(func() { d.connect(ctx) })
 	}
 	parts.Go(func() { d.runWorkloads(ctx) })
 	parts.Go(func() {
@@ -455,7 +455,7 @@ func (d *daemon) runGateway(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
 		if d.queue.Unenrolled() && len(d.queue.Acks(1)) == 0 {
-			d.log.Warn("the server has unenrolled this agent; enrol it again to bring it back")
+			d.log.Warn("the server has unenrolled this agent; it asks once a day whether it is wanted back")
 			cancel()
 			break
 		}

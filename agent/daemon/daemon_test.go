@@ -96,7 +96,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	m.key, m.ring = key, trust.Keyring{pub}
-	if m.client, err = (gateway.Trust{Fingerprint: m.server.CAPin}).HTTPClient(m.server.URL, nil); err != nil {
+	if m.client, err = (gateway.Trust{Fingerprint: m.server.CAPin}).HTTPClient(m.server.URL); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(top, "data"), 0o755); err != nil {

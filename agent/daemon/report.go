@@ -170,7 +170,7 @@ func (d *daemon) self() (probe.State, string) {
 	case d.Identity == nil:
 		return probe.Degraded, "this host is not enrolled"
 	case d.queue.Unenrolled():
-		return probe.Degraded, "the server has unenrolled this agent"
+		return probe.Degraded, "the server has unenrolled this agent, which asks once a day whether it is wanted back: enrol the host again, or restore the agent at the server"
 	case unwritable != nil:
 		return probe.Degraded, fmt.Sprintf("this host %s, so it stores no order and begins no upgrade: %.*s", agentapi.Unwritable, maxProblem, unwritable.Error())
 	case problem != nil:

@@ -86,7 +86,7 @@ func (d *daemon) followHosts(ctx context.Context) {
 		changed := d.queue.Changed()
 		here := d.Switch.URL()
 		lost := d.loop.Fleet(time.Now()).FailedTries >= hostsAfter
-		hosts := serversToTry(d.queue.Settings().Hosts, here, d.Identity.Enrolled(), lost)
+		hosts := serversToTry(d.queue.Settings().Hosts, here, d.homeURL(), lost)
 		if len(hosts) > 0 && (!slices.Equal(hosts, tried) || !time.Now().Before(again)) {
 			if err := d.moveTo(ctx, hosts, here); err != nil && ctx.Err() == nil {
 				d.log.Warn("the agent stays at its server: no other one of its policy, nor that of its enrolment, can be used", "server", here, "error", err, "again_in", hostsRetry.String())
@@ -104,7 +104,7 @@ func (d *daemon) followHosts(ctx context.Context) {
 // moveTo moves the agent to the first of hosts that answers, and stores that.
 func (d *daemon) moveTo(ctx context.Context, hosts []string, here string) error {
 	var errs []error
-	enrolled := d.Identity.Enrolled()
+	enrolled := d.homeURL()
 	for _, host := range hosts {
 		if err := d.Switch.CheckHost(host); err != nil && host != enrolled {
 			errs = append(errs, fmt.Errorf("fleet.hosts: %w", err))
@@ -114,23 +114,34 @@ func (d *daemon) moveTo(ctx context.Context, hosts []string, here string) error 
 			errs = append(errs, err)
 			continue
 		}
-		id := *d.Identity
-		id.ServerURL, id.EnrolledURL = host, ""
-		if host != enrolled {
-			id.EnrolledURL = enrolled
+		if host == enrolled {
+			// Whoever has stolen the server may have raised the number of its policy.
+			if err := d.queue.Return(); err != nil {
+				return err
+			}
 		}
-		if err := identity.Save(d.Disk, d.Top, id); err != nil {
-			return err
-		}
-		if err := d.Switch.Move(host); err != nil {
-			return err
-		}
-		d.log.Info("the agent has moved to another server", "from", here, "to", host)
-		if d.Muster {
-			followServer(d.Disk, d.Top, host, d.Config.Network, d.log)
-		}
-		d.changes.Urgent()
-		return nil
+		return d.settle(here, host)
 	}
 	return errors.Join(errs...)
+}
+
+// settle stores that the agent's server is at host, and sends its requests there.
+func (d *daemon) settle(here, host string) error {
+	id := *d.Identity
+	id.ServerURL, id.EnrolledURL = host, ""
+	if enrolled := d.homeURL(); host != enrolled {
+		id.EnrolledURL = enrolled
+	}
+	if err := identity.Save(d.Disk, d.Top, id); err != nil {
+		return err
+	}
+	if err := d.Switch.Move(host); err != nil {
+		return err
+	}
+	d.log.Info("the agent has moved to another server", "from", here, "to", host)
+	if d.Muster {
+		followServer(d.Disk, d.Top, host, d.Config.Network, d.log)
+	}
+	d.changes.Urgent()
+	return nil
 }

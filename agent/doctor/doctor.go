@@ -348,7 +348,7 @@ func ask(ctx context.Context, server string, trust gateway.Trust) (date time.Tim
 	if u, err := url.Parse(server); err == nil && u.Scheme != "https" && (u.Scheme != "http" || !gateway.IsLoopback(u.Hostname())) {
 		return date, doctor.Bad(mend, "%s is not https", server)
 	}
-	client, err := trust.HTTPClient(server, nil)
+	client, err := trust.HTTPClient(server)
 	if err != nil {
 		return date, doctor.Bad(mend, "%v", err)
 	}

@@ -206,6 +206,26 @@ func (c *Client) Status(ctx context.Context) (agentapi.Status, error) {
 	return s, nil
 }
 
+// Home asks whether the server wants this agent, and on which hosts. A server that does not want it
+// answers with a [StatusError].
+func (c *Client) Home(ctx context.Context) (agentapi.Home, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	var h agentapi.Home
+	path := c.agentPath(agentapi.PathHome)
+	resp, body, err := c.do(ctx, http.MethodGet, path, c.APIKey, nil)
+	switch {
+	case err != nil:
+		return h, err
+	case resp.StatusCode != http.StatusOK:
+		return h, statusError(resp, body)
+	}
+	if err := json.Unmarshal(body, &h); err != nil || h.Hosts == nil {
+		return h, fmt.Errorf("%s: the answer is not that of a Muster server: it has no hosts", path)
+	}
+	return h, nil
+}
+
 // pathAudit is the path to which an agent reports its removal.
 const pathAudit = "/api/fleet/agents/{id}/audit/unenroll"
 

@@ -21,13 +21,12 @@ import (
 
 func client(t *testing.T, url string, trust gateway.Trust, at ...string) *gateway.Client {
 	t.Helper()
-	var dial func(context.Context, string, string) (net.Conn, error)
 	if len(at) > 0 { // dial this address for the name in url
-		dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		trust.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(at[0], "https://"))
 		}
 	}
-	h, err := trust.HTTPClient(url, dial)
+	h, err := trust.HTTPClient(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // Switch is the transport to an agent's server, which can move. Requests to the server's
@@ -46,7 +48,7 @@ func (s *Switch) URL() string {
 
 // Move sends the following requests to rawURL, with the same rules for certificates.
 func (s *Switch) Move(rawURL string) error {
-	c, err := s.trust.HTTPClient(rawURL, nil)
+	c, err := s.trust.HTTPClient(rawURL)
 	if err != nil {
 		return err
 	}
@@ -66,13 +68,24 @@ func (s *Switch) Move(rawURL string) error {
 // Try returns an error unless a server of the protocol answers at rawURL. It sends no
 // credentials.
 func (s *Switch) Try(ctx context.Context, rawURL string) error {
-	c, err := s.trust.HTTPClient(rawURL, nil)
+	c, err := s.trust.HTTPClient(rawURL)
 	if err != nil {
 		return err
 	}
 	defer c.CloseIdleConnections()
 	_, err = (&Client{HTTP: c, URL: rawURL}).Status(ctx)
 	return err
+}
+
+// Home asks the server at rawURL where the agent of c belongs, with the same rules for certificates;
+// see [Client.Home].
+func (s *Switch) Home(ctx context.Context, c *Client, rawURL string) (agentapi.Home, error) {
+	h, err := s.trust.HTTPClient(rawURL)
+	if err != nil {
+		return agentapi.Home{}, err
+	}
+	defer h.CloseIdleConnections()
+	return (&Client{HTTP: h, URL: rawURL, AgentID: c.AgentID, APIKey: c.APIKey, Version: c.Version}).Home(ctx)
 }
 
 // CheckHost returns an error unless a policy may move an agent to rawURL. http would show

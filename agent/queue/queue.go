@@ -142,6 +142,8 @@ type state struct {
 	PolicyRevision int64    `json:"policy_revision,omitempty"`
 	Settings       Settings `json:"settings,omitzero"`
 	Unenrolled     bool     `json:"unenrolled,omitempty"`
+	// HomeDue is when the agent asks the server of its enrolment next; zero while it has no reason to.
+	HomeDue time.Time `json:"home_due,omitzero"`
 }
 
 // Settings are what the last policy and the last SETTINGS have set.
@@ -223,6 +225,31 @@ func (q *Queue) Unenrolled() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state.Unenrolled
+}
+
+// HomeDue returns what SetHomeDue has stored.
+func (q *Queue) HomeDue() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.state.HomeDue
+}
+
+// SetHomeDue stores when the agent asks the server of its enrolment next.
+func (q *Queue) SetHomeDue(at time.Time) error {
+	if q.HomeDue().Equal(at) {
+		return nil
+	}
+	return q.update(func(s *state) error { s.HomeDue = at; return nil })
+}
+
+// Return prepares the queue for the server of the enrolment, which wants the agent. That server then
+// sends its policy, whatever revision another server has given to its own, and until it has, the
+// agent follows nobody's servers.
+func (q *Queue) Return() error {
+	return q.update(func(s *state) error {
+		s.PolicyRevision, s.Settings.Hosts, s.Unenrolled = 0, nil, false
+		return nil
+	})
 }
 
 // Stopper stops a running upgrade, and reports whether it still could.

@@ -341,6 +341,24 @@ func TestAdoptedActionsAreNotDoneAgainAfterARollback(t *testing.T) {
 	}
 }
 
+// A thief may have given its policy a number that the server of the enrolment never reaches.
+func TestQueueOfAnAgentThatReturnsAwaitsThePolicy(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
+	s.accept(agentapi.Action{ID: "policy:p:900", Type: agentapi.ActionPolicyChange, Data: json.RawMessage(`{"policy":{"id":"p","fleet":{"hosts":["https://thief.test"]}}}`)},
+		agentapi.Action{ID: "u", Type: agentapi.ActionUnenroll})
+	if err := errors.Join(s.SetHomeDue(noon), s.Return()); err != nil {
+		t.Fatal(err)
+	}
+	s.reopen("agent-1")
+	if id, revision := s.Policy(); id != "p" || revision != 0 || s.Settings().Hosts != nil || s.Unenrolled() || !s.HomeDue().Equal(noon) {
+		t.Errorf("policy %s %d, hosts %v, unenrolled %v, due %v", id, revision, s.Settings().Hosts, s.Unenrolled(), s.HomeDue())
+	}
+	s.reopen("agent-2")
+	if !s.HomeDue().IsZero() {
+		t.Error("another agent has the time of this one")
+	}
+}
+
 func TestNextHonoursStartAndExpiration(t *testing.T) {
 	s := newTestQueue(t, t.TempDir())
 	a := upgradeTo("a", 0)

@@ -161,7 +161,7 @@ func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 	if err := pinCA(ctx, e, &s.id); err != nil {
 		return nil, err
 	}
-	client, err := (gateway.Trust{CAPEM: s.id.CAPEM}).HTTPClient(s.id.ServerURL, nil)
+	client, err := (gateway.Trust{CAPEM: s.id.CAPEM}).HTTPClient(s.id.ServerURL)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (m Machine) enroll(ctx context.Context, of *identity.Identity, cfg config.C
 	if cfg.Server.URL != "" {
 		s.id.ServerURL = cfg.Server.URL
 	}
-	client, err := (gateway.Trust{CAPEM: s.id.CAPEM, Fingerprint: s.id.CAFingerprint, Network: cfg.Network}).HTTPClient(s.id.ServerURL, nil)
+	client, err := (gateway.Trust{CAPEM: s.id.CAPEM, Fingerprint: s.id.CAFingerprint, Network: cfg.Network}).HTTPClient(s.id.ServerURL)
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func (r Removal) reportRemoval(ctx context.Context) error {
 		return err
 	}
 	cfg, _ := config.Effective(r.Disk, r.Top) // with a broken file, the last valid one
-	client, err := (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: cfg.Network}).HTTPClient(id.ServerURL, nil)
+	client, err := (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: cfg.Network}).HTTPClient(id.ServerURL)
 	if err != nil {
 		return err
 	}

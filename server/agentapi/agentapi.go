@@ -47,6 +47,9 @@ const (
 	PathAgent = "/api/muster/agent/"
 	// PathBeacon accepts a [Beacon], authorized by the watcher's key.
 	PathBeacon = "/api/fleet/agents/{id}/beacon"
+	// PathHome answers a GET with [Home]. Agents ask the server of their enrolment while another one
+	// has them, and after an UNENROLL. Fleet Server has no such path.
+	PathHome = "/api/fleet/agents/{id}/home"
 	// PathUploads accepts files in chunks; see [UploadBegin].
 	PathUploads = "/api/fleet/uploads"
 )
@@ -84,6 +87,14 @@ const (
 	StatusDegraded = "DEGRADED"
 	StatusStarting = "STARTING"
 )
+
+// Home says that the server wants an agent: its key is accepted, it is not unenrolled, and nobody has
+// asked it to leave.
+type Home struct {
+	// Hosts are the servers (fleet.hosts) of the agent's policy. It is empty, and not absent, if the
+	// policy names none.
+	Hosts []string `json:"hosts"`
+}
 
 // EnrollRequest is authorized by an enrollment key.
 type EnrollRequest struct {

@@ -19,7 +19,7 @@ import (
 // newAgentServer serves the agent protocol.
 func newAgentServer(o Options, s *services, admission *limit.Admission, config *tls.Config) *http.Server {
 	routes := &agents.Handlers{
-		API: httpapi.API{Log: o.Log}, Agents: o.Store.Agents(), Enrollment: s.enrollment, Checkin: s.checkins, Actions: s.actions, Beacons: s.beacons,
+		API: httpapi.API{Log: o.Log}, Agents: o.Store.Agents(), Enrollment: s.enrollment, Checkin: s.checkins, Actions: s.actions, Beacons: s.beacons, Policies: s.policies,
 		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Cache: s.cache, Health: s.health, Limits: admission, Version: o.Version,
 	}
 	server := httpapi.NewServer(routes.Handler(), o.Log)

@@ -19,6 +19,18 @@ type Rendered struct {
 	Body     json.RawMessage
 }
 
+// Hosts returns the servers that agents of the policy follow: fleet.hosts, whichever field of the
+// policy it comes from.
+func (r Rendered) Hosts() ([]string, error) {
+	var p struct {
+		Fleet struct {
+			Hosts []string `json:"hosts"`
+		} `json:"fleet"`
+	}
+	err := json.Unmarshal(r.Body, &p)
+	return p.Fleet.Hosts, err
+}
+
 // Render returns a policy as agents receive it.
 func (s *Service) Render(ctx context.Context, policyID string) (Rendered, error) {
 	p, err := s.Get(ctx, policyID)

@@ -45,6 +45,8 @@ type victim struct {
 	ring   trust.Keyring
 	config config.Config
 	roots  *x509.CertPool // of mirrors
+	// moved is where the attacker has moved the host; empty if nowhere.
+	moved string
 }
 
 func newVictim(t *testing.T, version string) *victim {
@@ -141,10 +143,15 @@ func (v *victim) Start(context.Context, string, string) (upgrade.Watcher, error)
 // start runs the agent until the test ends.
 func (v *victim) start() {
 	v.t.Helper()
-	client, err := (gateway.Trust{Fingerprint: v.server.CAPin}).HTTPClient(v.server.URL, nil)
+	id := identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: v.server.URL, CAFingerprint: v.server.CAPin}
+	if v.moved != "" {
+		id.ServerURL, id.EnrolledURL = v.moved, v.server.URL
+	}
+	link, err := gateway.Trust{Fingerprint: v.server.CAPin}.Switch(id.ServerURL)
 	if err != nil {
 		v.t.Fatal(err)
 	}
+	client := link.Client()
 	other := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.roots}}}
 	socket, err := control.Listen(v.top)
 	if err != nil {
@@ -152,8 +159,8 @@ func (v *victim) start() {
 	}
 	o := daemon.Options{
 		Top: v.top, Running: v.running(), GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: v.config,
-		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: v.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, Muster: true, HTTP: client, Other: other, Trust: v.ring,
+		Identity: &id, Switch: link, Rand: func() float64 { return 0 }, // it asks at home at once
+		Host: host.Info{Hostname: "h"}, Disk: disk.OS{}, Muster: true, HTTP: client, Other: other, Trust: v.ring,
 		Lock: daemon.FileLock, Watchers: v, Control: socket, Exec: func() error { return nil },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -311,4 +318,67 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 	if state, failure := v.order("new", agentapi.UpgradeData{Version: "1.6.0"}); state == agentapi.UpgradeFailed {
 		t.Errorf("to a new version: %s", failure)
 	}
+}
+
+// visitsByHost counts check-ins by the address at which the agent makes them: the server of the test is
+// the owner's at 127.0.0.1 and the thief's at localhost, with certificates of one CA.
+type visitsByHost struct {
+	mu       sync.Mutex
+	checkins map[string]int
+	asked    int
+}
+
+func (v *visitsByHost) before(w http.ResponseWriter, r *http.Request) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	name, _, _ := strings.Cut(r.Host, ":")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/checkin"):
+		v.checkins[name]++
+	case strings.HasSuffix(r.URL.Path, "/home") && name == "127.0.0.1":
+		v.asked++
+		_, _ = w.Write([]byte(`{"hosts":[]}`))
+		return true
+	}
+	return false
+}
+
+func (v *visitsByHost) count(name string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.checkins[name]
+}
+
+// TestMovedHostComesHome has the thief's server answer every check-in well, and name itself in the policy
+// whenever the host asks, while the owner has got the stolen server back.
+func TestMovedHostComesHome(t *testing.T) {
+	v := newVictim(t, "1.0.0")
+	v.moved = strings.Replace(v.server.URL, "127.0.0.1", "localhost", 1)
+	seen := &visitsByHost{checkins: map[string]int{}}
+	v.server.Before = seen.before
+	v.start()
+	v.server.Wait(t, "the host checks in at home", 30*time.Second, func() bool { return seen.count("127.0.0.1") > 0 })
+	v.server.Wait(t, "home is stored", 10*time.Second, func() bool {
+		id, err := identity.Load(disk.OS{}, v.top)
+		return err == nil && id.ServerURL == v.server.URL && id.EnrolledURL == "" && id.APIKey == "key-agent-1"
+	})
+}
+
+// TestUnenrolledHostComesBack sends a host away, as a thief does to all. The host asks at home; the
+// owner, who has a backup, wants it.
+func TestUnenrolledHostComesBack(t *testing.T) {
+	v := newVictim(t, "1.0.0")
+	seen := &visitsByHost{checkins: map[string]int{}}
+	v.server.Before = seen.before
+	v.server.Send(agentapi.Action{ID: "away", Type: agentapi.ActionUnenroll, CreatedAt: time.Now()})
+	v.start()
+	v.server.Wait(t, "the host leaves", 30*time.Second, func() bool { return len(v.server.Acks()) > 0 })
+	v.publish("1.1.0")
+	if state, failure := v.order("again", agentapi.UpgradeData{Version: "1.1.0"}); state == agentapi.UpgradeFailed {
+		t.Errorf("an upgrade of the host that is back: %s", failure)
+	}
+	if seen.mu.Lock(); seen.asked == 0 {
+		t.Error("the host never asked")
+	}
+	seen.mu.Unlock()
 }

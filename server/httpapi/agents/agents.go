@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
@@ -39,6 +40,7 @@ type Handlers struct {
 	Checkin    *checkin.Service
 	Actions    *action.Service
 	Beacons    *beacon.Service
+	Policies   *policy.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
 	Uploads    *diagnostics.Service
@@ -62,6 +64,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST("/api/fleet/agents/:id/acks", h.limited(h.acks))
 	e.POST("/api/fleet/agents/:id/beacon", h.limited(h.beacon))
 	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(h.auditUnenroll))
+	e.GET("/api/fleet/agents/:id/home", h.limited(h.home))
 	e.GET(agentapi.PathArtifacts+":file", h.limited(h.artifact))
 	e.HEAD(agentapi.PathArtifacts+":file", h.limited(h.artifact))
 	e.GET(agentapi.PathAgent+":platform", h.limited(h.newAgent))
@@ -533,6 +536,35 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 		return err
 	}
 	c.Status(http.StatusOK)
+	return nil
+}
+
+// home answers an agent that this server wants with the servers of its policy. It changes nothing: the
+// agent may have another server at present.
+func (h *Handlers) home(c *gin.Context) error {
+	a, err := h.agent(c, limit.Report)
+	if err != nil {
+		return err
+	}
+	if err := h.enter(c, limit.Report, 0); err != nil {
+		return err
+	}
+	if a.UnenrollmentStartedAt != nil {
+		return &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is being unenrolled"}
+	}
+	home := agentapi.Home{Hosts: []string{}}
+	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error {
+		p, err := h.Policies.Render(ctx, a.PolicyID)
+		if err != nil {
+			return err
+		}
+		hosts, err := p.Hosts()
+		home.Hosts = append(home.Hosts, hosts...)
+		return err
+	}); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, home)
 	return nil
 }
 

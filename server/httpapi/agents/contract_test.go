@@ -138,6 +138,14 @@ func agentContract(t *testing.T) []contract {
 			{"upgraded", "upgraded", "", online, 200, "", "ack_token action actions[agent_id created_at data{version} expiration id input_type type]"},
 			{"waiting", "waiting", "", online, 200, "", "ack_token action actions[]"},
 		}},
+		{"GET /api/fleet/agents/:id/home", []contractCase{
+			{"", "web", "", nil, 401, "ErrNoAuthHeader", noKey},
+			{"stranger", "web", "", nil, 401, "ErrUnauthorized", wrong},
+			{"watcher", "web", "", nil, 401, "ErrUnauthorized", wrong},
+			{"gone", "gone", "", nil, 401, "ErrAgentInactive", gone},
+			{"web", "other", "", nil, 403, "ErrAgentIdentity", notOwn},
+			{"web", "web", "", nil, 200, "", "hosts[]"},
+		}},
 		{"POST /api/fleet/agents/:id/acks", []contractCase{
 			{"", "web", "", `{"events":[]}`, 401, "ErrNoAuthHeader", noKey},
 			{"watcher", "web", "", `{"events":[]}`, 401, "ErrUnauthorized", wrong},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -206,6 +207,38 @@ func TestKeysOfUnenrolledAgentsAreRefused(t *testing.T) {
 	leaving.Ack("", asked.Actions[0].ID)
 	if got := s.Agents(http.MethodPost, leaving.Path("checkin"), leaving.Key, `{"status":"online"}`); got.ErrorBody().Code != "ErrAgentInactive" {
 		t.Errorf("the unenrolled agent still checks in: %d %s", got.Status, got.Body)
+	}
+}
+
+// An agent that a thief has moved asks where it belongs; see agent/DESIGN.md.
+func TestAgentIsToldWhetherItIsWantedAndWhere(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick)
+	a := s.Enroll("web-01", "1.0.0")
+	path := a.Path("home")
+	before := seen(t, s, a)
+	hosts := func() []string {
+		return apptest.Decode[agentapi.Home](t, s.Agents(http.MethodGet, path, a.Key, nil)).Hosts
+	}
+	none := hosts()
+	for _, c := range []struct{ overrides string }{{`{"fleet":{"hosts":["https://a.test:8220","https://b.test:8220"]}}`}, {`{"fleet":{"hosts":[]}}`}} {
+		if got := s.Admin(http.MethodPut, "/api/fleet/agent_policies/"+fleet.DefaultPolicyID, `{"name":"Default policy","namespace":"default","overrides":`+c.overrides+`}`); got.Status != http.StatusOK {
+			t.Fatalf("change the policy: %s", got.Body)
+		}
+		var want struct{ Fleet agentapi.Home }
+		if err := json.Unmarshal([]byte(c.overrides), &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := hosts(); !slices.Equal(got, want.Fleet.Hosts) {
+			t.Errorf("the hosts are %v, then %v, want %v", none, got, want.Fleet.Hosts)
+		}
+	}
+	if after := seen(t, s, a); after.LastCheckin != nil || after.Status != before.Status {
+		t.Errorf("the question has made the agent %s, seen at %v", after.Status, after.LastCheckin)
+	}
+	s.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/unenroll", nil)
+	if got := s.Agents(http.MethodGet, path, a.Key, nil); got.Status != http.StatusUnauthorized || got.ErrorBody().Code != "ErrAgentInactive" {
+		t.Errorf("an agent that is asked to leave is answered %d %s", got.Status, got.Body)
 	}
 }
 
