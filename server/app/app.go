@@ -110,11 +110,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		listeners.close()
 		return nil, err
 	}
+	services.metrics.ServeCertificate(certs.tls)
 	draining := make(chan struct{})
 	return &Server{
 		log: o.Log, info: info, tickets: certs.tickets, agentTLS: agentTLS, admission: admission, listeners: listeners, services: services, draining: draining,
 		agents: newAgentServer(o, services, admission, agentTLS),
-		admin:  newAdminServer(o, services, admission, certs.tls, info, certs.pem, draining),
+		admin:  newAdminServer(o, services, admission, info, certs, draining),
 	}, nil
 }
 

@@ -38,16 +38,16 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 
 // newAdminServer serves the admin API and the web UI. Its streams end when draining is
 // closed.
-func newAdminServer(o Options, s *services, admission *limit.Admission, config *tls.Config, info Info, ca []byte, draining <-chan struct{}) *http.Server {
+func newAdminServer(o Options, s *services, admission *limit.Admission, info Info, certs *certificates, draining <-chan struct{}) *http.Server {
 	routes := &admin.Handlers{
 		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: s.store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
 		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Series: s.series, Settings: o.Config.Settings(effectiveSettings(o, admission, info)), Refuses: s.upgrade.Refuses, Health: s.health,
-		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: ca,
+		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: certs.pem, RenewedElsewhere: certs.renewedElsewhere,
 		KibanaVersion: o.Config.Admin.KibanaVersion,
 		Limits:        admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
 	}
 	server := httpapi.NewServer(routes.Handler(), o.Log)
-	server.TLSConfig = config
+	server.TLSConfig = certs.tls
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return limit.ConnContext(httpapi.ConnContext(ctx, c), c)
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/url"
 	"os"
@@ -80,6 +81,8 @@ type certificates struct {
 	pin     string
 	pem     []byte // the certificate with the pin
 	file    string // path of the CA's certificate; empty with an operator's certificate
+	// renewedElsewhere returns the server's certificate while the server cannot renew it itself, or nil.
+	renewedElsewhere func() *x509.Certificate
 }
 
 func openCertificates(ctx context.Context, o Options) (*certificates, error) {
@@ -91,7 +94,7 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 			return nil, err
 		}
 		tickets, err := f.Tickets()
-		return &certificates{tls: f.TLS(), tickets: tickets, pin: f.Pin(), pem: f.PEM(), file: ""}, err
+		return &certificates{tls: f.TLS(), tickets: tickets, pin: f.Pin(), pem: f.PEM(), file: "", renewedElsewhere: f.Leaf}, err
 	}
 	if !o.NewStore {
 		if err := CheckStore(c.Data, func() (bool, error) { return isEmpty(ctx, o.Store) }); err != nil {
@@ -109,6 +112,9 @@ func openCertificates(ctx context.Context, o Options) (*certificates, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.Log = o.Log
 	tickets, err := a.Tickets()
-	return &certificates{tls: a.TLS(), tickets: tickets, pin: a.Pin(), pem: a.PEM(), file: filepath.Join(dir, "ca.crt")}, err
+	return &certificates{
+		tls: a.TLS(), tickets: tickets, pin: a.Pin(), pem: a.PEM(), file: filepath.Join(dir, "ca.crt"), renewedElsewhere: a.RenewedElsewhere,
+	}, err
 }

@@ -143,7 +143,7 @@ func ofFleet(f *DeclaredFleet, rollouts map[string]bool) (out []Item) {
 
 // Expiry is something that ends at a time.
 type Expiry struct {
-	Kind    Kind   // Trust or Key
+	Kind    Kind   // Trust, Key or Server
 	Subject string // id of the key
 	What    string // as the subject of a sentence: "root version 2"
 	At      time.Time
@@ -314,7 +314,7 @@ func ofExpiry(e Expiry, now time.Time) (Item, bool) {
 		item.Text = fmt.Sprintf("%s expires in %s, on %s: %s.", e.What, count(int(left/(24*time.Hour)), "day"), day(e.At), e.Effect)
 	}
 	switch {
-	case e.Kind == Trust && left <= urgent:
+	case e.Kind != Key && left <= urgent:
 		item.Severity = Critical
 	case e.Kind == Key && left > urgent:
 		item.Severity = Info

@@ -113,6 +113,8 @@ func TestWhatExpiresSoonIsListed(t *testing.T) {
 		{attention.Trust, 36 * time.Hour, attention.Critical, "root version 2 expires in 1 day, on 4 March 2026: nothing is installed."},
 		{attention.Trust, time.Hour, attention.Critical, "root version 2 expires within a day: nothing is installed."},
 		{attention.Trust, -time.Hour, attention.Critical, "root version 2 expired on 3 March 2026: nothing is installed."},
+		{attention.Server, 20 * 24 * time.Hour, attention.Warning, "root version 2 expires in 20 days, on 23 March 2026: nothing is installed."},
+		{attention.Server, 36 * time.Hour, attention.Critical, "root version 2 expires in 1 day, on 4 March 2026: nothing is installed."},
 		{attention.Key, 20 * 24 * time.Hour, attention.Info, "root version 2 expires in 20 days, on 23 March 2026: nothing is installed."},
 		{attention.Key, 7 * 24 * time.Hour, attention.Warning, "root version 2 expires in 7 days, on 10 March 2026: nothing is installed."},
 	} {

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -41,18 +42,23 @@ const (
 	backdate = 24 * time.Hour
 )
 
-// Authority issues the server's certificates. All keys are ECDSA P-256: a handshake
+// Authority issues the server's certificates, or serves with one that was issued elsewhere while the
+// CA's key is not here; see [Install]. All keys are ECDSA P-256: a handshake
 // costs a quarter of one with RSA, and a fleet makes many.
 type Authority struct {
 	ca    *x509.Certificate
-	key   crypto.Signer
+	key   crypto.Signer // nil: it is not on this machine
 	names []string
 	now   func() time.Time
 	disk  disk.Disk // nil: the server's certificate is not kept
 	dir   string
+	// Log may be nil.
+	Log *slog.Logger
 
-	mu   sync.Mutex
-	leaf *tls.Certificate
+	mu        sync.Mutex
+	leaf      *tls.Certificate
+	installed installed // of leaf, while key is nil
+	end       ending
 }
 
 // Registry records which CA an installation has, so that its servers agree on one. The
@@ -125,9 +131,12 @@ func (a *Authority) load(d disk.Disk, dir string) error {
 		return err
 	}
 	keyPEM, err := d.ReadFile(opAuthority, keyFile)
+	if errors.Is(err, fs.ErrNotExist) && a.loadInstalled(certPEM) == nil {
+		return nil
+	}
 	if err != nil {
 		// Not wrapped: the CA exists, and must not be replaced by a new one.
-		return fmt.Errorf("%v: %s has the CA's certificate, its key is missing: restore it from a backup", err, certFile) //nolint:errorlint // see above
+		return fmt.Errorf("%v: %s has the CA's certificate, its key is missing: restore it from a backup, or install a certificate that this CA has issued (`muster ca install`)", err, certFile) //nolint:errorlint // see above
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -190,21 +199,7 @@ func candidateFile(dir, pin, name string) string {
 
 // candidate writes a new CA and returns its pin.
 func (a *Authority) candidate(d disk.Disk, dir string) (string, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	now := a.now()
-	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Muster CA", SerialNumber: now.UTC().Format("20060102150405")},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLifetime),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return "", err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	der, keyPEM, err := newCA(a.now())
 	if err != nil {
 		return "", err
 	}
@@ -217,7 +212,7 @@ func (a *Authority) candidate(d disk.Disk, dir string) (string, error) {
 		data []byte
 		mode fs.FileMode
 	}{
-		{keyName, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600},
+		{keyName, keyPEM, 0o600},
 		{certName, encode(der), 0o644},
 	} {
 		if err := disk.WriteFile(d, opAuthority, candidateFile(dir, pin, f.name), f.data, f.mode); err != nil {
@@ -225,6 +220,30 @@ func (a *Authority) candidate(d disk.Disk, dir string) (string, error) {
 		}
 	}
 	return pin, nil
+}
+
+// newCA returns a certificate and its key. Agents accept certificates of servers from it, and none of
+// another authority (path length 0): who steals an authority below it could pose as any server.
+func newCA(now time.Time) (der, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Muster CA", SerialNumber: now.UTC().Format("20060102150405")},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLifetime),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	if der, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key); err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = encodeKey(key)
+	return der, keyPEM, err
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
 // PEM returns the CA's certificate.
@@ -254,39 +273,50 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
+	if a.key == nil {
+		a.renewInstalled(now)
+		a.end.warn(a.Log, a.leaf.Leaf, now, installNext)
+		return a.leaf, nil
+	}
 	if a.leaf == nil {
 		a.leaf = a.kept(now)
 	}
 	if a.leaf != nil && now.Before(a.leaf.Leaf.NotAfter.Add(-renewBefore)) {
 		return a.leaf, nil
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	leaf, key, err := issue(a.ca, a.key, a.names, leafLifetime, now)
 	if err != nil {
 		return nil, err
 	}
+	a.leaf = &tls.Certificate{Certificate: [][]byte{leaf.Raw, a.ca.Raw}, PrivateKey: key, Leaf: leaf}
+	a.keep(key)
+	return a.leaf, nil
+}
+
+// issue returns a certificate of a server with these names, from a CA and its key.
+func issue(ca *x509.Certificate, by crypto.Signer, names []string, life time.Duration, now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Muster server"},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(leafLifetime),
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	for _, n := range a.names {
+	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, n)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.ca, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), by)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	a.leaf = &tls.Certificate{Certificate: [][]byte{der, a.ca.Raw}, PrivateKey: key, Leaf: leaf}
-	a.keep(key)
-	return a.leaf, nil
+	return leaf, key, err
 }
 
 // leafName is the file of the server's own certificate and its key. A new certificate at
@@ -298,11 +328,11 @@ func (a *Authority) keep(key *ecdsa.PrivateKey) {
 	if a.disk == nil {
 		return
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return
 	}
-	data := append(encode(a.leaf.Leaf.Raw), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
+	data := append(encode(a.leaf.Leaf.Raw), keyPEM...)
 	_ = disk.WriteFile(a.disk, opAuthority, filepath.Join(a.dir, leafName), data, 0o600)
 }
 

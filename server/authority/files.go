@@ -2,6 +2,7 @@ package authority
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -28,6 +29,7 @@ type Files struct {
 	loaded  [2]fs.FileInfo // of the files that pair is from
 	checked time.Time
 	failed  string // the last error that was logged, until files are loaded again
+	end     ending
 }
 
 // fileCheck is how often handshakes look for new files. Who has replaced them sees the result at
@@ -89,6 +91,9 @@ func (f *Files) TLS() *tls.Config {
 	}
 }
 
+// Leaf returns the certificate in use, which the operator replaces.
+func (f *Files) Leaf() *x509.Certificate { return f.certificate().Leaf }
+
 // Pin returns sha256:<hex> of the certificate of the chain that agents pin.
 func (f *Files) Pin() string { return f.pin }
 
@@ -111,6 +116,7 @@ func (f *Files) certificate() *tls.Certificate {
 		return f.pair
 	}
 	f.checked = now
+	f.end.warn(f.log, f.pair.Leaf, now, "replace "+f.certFile+", which the server reads again by itself")
 	if sameFiles(f.loaded, f.state()) {
 		f.failed = "" // perhaps the files before were put back
 		return f.pair

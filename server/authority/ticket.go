@@ -42,8 +42,22 @@ func secretOf(key crypto.PrivateKey) ([]byte, error) {
 	return hkdf.Extract(sha256.New, der, []byte("muster session tickets"))
 }
 
-// Tickets returns the Tickets of the CA's key.
-func (a *Authority) Tickets() (*Tickets, error) { return NewTickets(a.key, a.now) }
+// Tickets returns the Tickets of the CA's key, which all servers of the installation have, or while it is
+// not here, of the server's own.
+func (a *Authority) Tickets() (*Tickets, error) {
+	if a.key != nil {
+		return NewTickets(a.key, a.now)
+	}
+	t := &Tickets{now: a.now, secret: func() ([]byte, error) {
+		leaf, err := a.certificate()
+		if err != nil {
+			return nil, err
+		}
+		return secretOf(leaf.PrivateKey)
+	}}
+	_, err := t.secret()
+	return t, err
+}
 
 // keys returns the key of today, for new tickets, and those of yesterday and tomorrow,
 // whose tickets are accepted too: another server's clock may be ahead.

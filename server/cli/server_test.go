@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
@@ -127,6 +130,70 @@ func TestServerWithAnotherCADoesNotStart(t *testing.T) {
 	if second.CAPin == first.CAPin || second.AdminKeyFile != "" {
 		t.Errorf("the second CA is %+v", second)
 	}
+}
+
+// An operator takes the CA's key away from a server that has run with it.
+func TestServerServesWithACertificateThatWasIssuedElsewhere(t *testing.T) {
+	o := newOperator(t)
+	data, away := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	first, stop := o.serve(data)
+	stop()
+	shown := func(words ...string) {
+		t.Helper()
+		got := o.run("ca", "show", "--data", data)
+		for _, w := range words {
+			if !strings.Contains(got, w) {
+				t.Errorf("ca show does not say %q: %s", w, got)
+			}
+		}
+	}
+	shown(first.CAPin, "in "+filepath.Join(data, "tls"))
+	if err := os.CopyFS(away, os.DirFS(filepath.Join(data, "tls"))); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(away, "for-the-server.pem")
+	issue := []string{"ca", "issue", "--ca", away, "--name", "127.0.0.1", "--name", "localhost", "--out", file}
+	o.fails(1, append(issue, "--days", "400"), "the life of a certificate is")
+	o.run(append(issue, "--days", "10")...)
+	o.fails(1, issue, "--out", "exists")
+	if fi, err := os.Stat(file); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", fi, err)
+	}
+	if got := o.run("ca", "install", file, "--data", data); !strings.Contains(got, "The CA's key is still here") {
+		t.Errorf("ca install says %s", got)
+	}
+	if err := os.Remove(filepath.Join(data, "tls", "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	second, stop := o.serve(data)
+	defer stop()
+	if got := o.try("login", "--url", second.AdminURL, "--ca-pin", first.CAPin, "--api-key-file", first.AdminKeyFile); got.code != 0 || second.CAPin != first.CAPin {
+		t.Fatalf("login: %s; the pin is %s", got.err, second.CAPin)
+	}
+	o.run("status")
+	shown("kept elsewhere", "issue and install another one")
+	// The server uses another one at once, and lists it when it ends soon.
+	soon := filepath.Join(away, "soon.pem")
+	late, err := authority.Issue(disk.OS{}, away, []string{"127.0.0.1"}, 3*24*time.Hour, time.Now().Add(-60*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(soon, late, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.run("ca", "install", soon, "--data", data)
+	apptest.Eventually(t, "the warning", func() string {
+		if got := o.run("attention"); !strings.Contains(got, "certificate of this server expires within a day") {
+			return got
+		}
+		return ""
+	})
+	o.fails(1, []string{"ca", "issue", "--ca", filepath.Join(data, "tls"), "--name", "thief.example", "--out", file + ".2"}, "its key is missing")
+	o.fails(1, []string{"ca", "create", away}, "name another folder")
+	if got := o.run("ca", "create", filepath.Join(away, "another")); strings.Contains(got, first.CAPin) {
+		t.Errorf("a second CA has the pin of the first: %s", got)
+	}
+	o.fails(1, []string{"ca", "install", filepath.Join(away, "another", "ca.crt"), "--data", data}, "a server's certificate and its key")
 }
 
 func TestEmptyStoreBesideACAIsRefused(t *testing.T) {

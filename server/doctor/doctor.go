@@ -239,6 +239,9 @@ func (s Server) certificate(ctx context.Context) doctor.Finding {
 		host = u.Hostname()
 	}
 	mend := "add the name to tls.names in the configuration; sudo systemctl restart muster, which renews it"
+	if _, err := s.Disk.Lstat(op, filepath.Join(s.Config.Data, "tls", "ca.key")); errors.Is(err, fs.ErrNotExist) {
+		mend = "the CA's key is kept elsewhere: issue another certificate there, and install it (muster ca --help)"
+	}
 	if s.Config.TLS.Certificate != "" {
 		mend = "replace " + s.Config.TLS.Certificate + ", which the server reads again by itself"
 	}

@@ -6,6 +6,7 @@ package metrics
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 
@@ -111,6 +112,19 @@ func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheu
 	)
 	m.registry.MustRegister(more...)
 	return m
+}
+
+// ServeCertificate adds when the server's certificate ends.
+func (m *Metrics) ServeCertificate(c *tls.Config) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_certificate_end_timestamp_seconds", Help: "When the server's certificate ends; 0 if it has none.",
+	}, func() float64 {
+		pair, err := c.GetCertificate(nil)
+		if err != nil {
+			return 0
+		}
+		return float64(pair.Leaf.NotAfter.Unix())
+	}))
 }
 
 // Handler serves scrapes.

@@ -6,6 +6,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"net/http"
 	"regexp"
 	"slices"
@@ -83,6 +84,9 @@ type Handlers struct {
 	Server adminapi.Server
 	// CA is the certificate that hosts pin, in PEM.
 	CA []byte
+	// RenewedElsewhere returns the server's certificate while the server cannot renew it itself, or
+	// nil. The field may be nil.
+	RenewedElsewhere func() *x509.Certificate
 	// KibanaVersion is the version of Kibana whose API this is, for clients that ask.
 	KibanaVersion string
 	// Limits admits requests. Parked returns the number of parked agents.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/attention"
+	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/replica"
@@ -124,6 +126,13 @@ func trueCondition(st *spec.Status, t spec.ConditionType) *attention.Condition {
 	return &attention.Condition{Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime}
 }
 
+func (h *Handlers) renewedElsewhere() *x509.Certificate {
+	if h.RenewedElsewhere == nil {
+		return nil
+	}
+	return h.RenewedElsewhere()
+}
+
 // addExpiries adds what expires: keys, and the files that people sign.
 func (h *Handlers) addExpiries(ctx context.Context, facts *attention.Facts, now time.Time) error {
 	view, err := h.Trust.View(ctx)
@@ -139,6 +148,12 @@ func (h *Handlers) addExpiries(ctx context.Context, facts *attention.Facts, now 
 		facts.Expiries = append(facts.Expiries, attention.Expiry{
 			Kind: attention.Trust, Subject: string(f.Role), What: fmt.Sprintf("%s version %d", f.Role, f.Version), At: f.Expires,
 			Effect: "then hosts install nothing new", Next: fmt.Sprintf("Let %s sign the next version.", f.Who),
+		})
+	}
+	if c := h.renewedElsewhere(); c != nil && !now.Before(authority.WarnFrom(c)) {
+		facts.Expiries = append(facts.Expiries, attention.Expiry{
+			Kind: attention.Server, What: "The certificate of this server", At: c.NotAfter,
+			Effect: "then no agent and no operator can connect", Next: "Install another one: muster ca --help, or replace the file tls.certificate.",
 		})
 	}
 	admins, _, err := h.Store.AdminKeys().List(ctx, 0, 0)
