@@ -109,8 +109,9 @@ func (w *world) startsUnwritable(h *harness.Host, option string) {
 		})
 		check(w.t, kind.mend())
 		for deadline := time.Now().Add(waitLimit); ; time.Sleep(100 * time.Millisecond) {
+			// Its exit status is that of a degraded agent until the next check-in.
 			said, err := h.CLI(w.t.Context(), "status")
-			if err == nil {
+			if strings.Contains(said, agentapi.Unwritable) || err == nil {
 				break
 			}
 			if time.Now().After(deadline) {
