@@ -251,7 +251,7 @@ func (e *ending) warn(log *slog.Logger, c *x509.Certificate, now time.Time, next
 		return
 	}
 	e.warned = now
-	log.Warn("the server's certificate ends, and then no agent and no operator can connect: "+next, "expires", c.NotAfter)
+	log.Warn("the server's certificate ends, and then no agent and no operator can connect", "expires", c.NotAfter, "do", next)
 }
 
 // RenewedElsewhere returns the server's certificate if the server cannot renew it by itself, or nil.
