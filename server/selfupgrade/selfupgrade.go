@@ -84,16 +84,24 @@ func Begin(ctx context.Context, s store.Store, o Order, now time.Time) (*fleet.S
 	if err := audit.Record(ctx, s.Audit(), now, entry); err != nil {
 		return nil, err
 	}
-	if old == nil {
-		err = s.ServerUpgrades().Create(ctx, u)
-	} else {
-		u.Revision = old.Revision
-		err = s.ServerUpgrades().Update(ctx, u)
+	for try := 1; ; try++ {
+		if old == nil {
+			err = s.ServerUpgrades().Create(ctx, u)
+		} else {
+			u.Revision = old.Revision
+			err = s.ServerUpgrades().Update(ctx, u)
+		}
+		if err == nil || fleet.KindOf(err) != fleet.Conflict {
+			return &u, err
+		}
+		// A server may still have reported its part of the upgrade that has ended.
+		if old, err = Current(ctx, s.ServerUpgrades()); err != nil {
+			return nil, err
+		}
+		if old == nil || !old.Phase.Ended() || try == updateTries {
+			return nil, fleet.Errorf(fleet.Conflict, "someone else has begun to upgrade the servers at this moment: `muster server upgrade --status` says how far it is")
+		}
 	}
-	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		err = fleet.Errorf(fleet.Conflict, "someone else has begun to upgrade the servers at this moment: `muster server upgrade --status` says how far it is")
-	}
-	return &u, err
 }
 
 // commonVersion returns the version that all servers run.

@@ -671,14 +671,14 @@ func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
 	check(t, err)
 	check(t, cmd.Start())
 	lines := bufio.NewReader(stderr)
-	_, err = lines.ReadString('\n')
+	begun, err := lines.ReadString('\n')
 	check(t, err)
 	check(t, cmd.Process.Signal(syscall.SIGINT))
 	rest, err := io.ReadAll(lines)
 	check(t, err)
 	_ = cmd.Wait() // its exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(string(rest), "the upgrade to 1.1.0 goes on, and is in the phase") {
-		t.Errorf("the interrupted command ended with %d and said\n%s", code, rest)
+		t.Errorf("the interrupted command ended with %d and said\n%s%s", code, begun, rest)
 	}
 	if u := m.untilEnded(); u.Phase != fleet.ServerDone {
 		t.Errorf("after the command was interrupted, the upgrade ended %s: %s", u.Phase, u.Problem)

@@ -69,10 +69,14 @@ func (m *machine) standsAlone() {
 		if groups := m.run("cat", "/proc/"+pid+"/cgroup"); !strings.Contains(groups+"\n", own+"\n") {
 			m.t.Errorf("process %s of %s is in the groups\n%s\nwant %s", pid, unit, groups, own)
 		}
-		in := m.run("sh", "-c", `cat /sys/fs/cgroup"$0"/cgroup.procs /sys/fs/cgroup/systemd"$0"/cgroup.procs 2>/dev/null | sort -u`, own)
-		if in != pid {
-			m.t.Errorf("in the control group of %s are the processes %q, want %s alone", unit, in, pid)
-		}
+		// The watcher asks systemd by a program of an instant.
+		eventually(m.t, "the process of "+unit+" is alone in its control group", func() error {
+			in := m.run("sh", "-c", `cat /sys/fs/cgroup"$0"/cgroup.procs /sys/fs/cgroup/systemd"$0"/cgroup.procs 2>/dev/null | sort -u`, own)
+			if in != pid {
+				return fmt.Errorf("in the group are the processes %q, want %s", in, pid)
+			}
+			return nil
+		})
 	}
 }
 
