@@ -160,6 +160,25 @@ func TestLateReportCorrectsWhatARolloutEndedAs(t *testing.T) {
 	}
 }
 
+// So does one in a rollout that is still active, however long ago its target has failed.
+func TestHostThatGoesOnLateIsCorrectedInAnActiveRollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	w.listen()
+	h := w.downloads(nil)
+	h.stubborn = true
+	w.change("r", func(r *fleet.Rollout) {
+		r.State, r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, Text: "lunch", By: "ann", At: w.now}
+	})
+	w.until("r", time.Hour, func(fleet.Rollout) bool { return w.target("r", h.id).Code == fleet.WhyNoProgress })
+	w.pass(2 * plan.LateReportWindow)
+	h.slow = false
+	r := w.until("r", time.Hour, func(fleet.Rollout) bool { return w.target("r", h.id).State == fleet.TargetSucceeded })
+	if r.State != fleet.RolloutPaused || r.Counts.Succeeded != 2 {
+		t.Errorf("the rollout is %s with %+v", r.State, r.Counts)
+	}
+}
+
 func (w *world) why(r fleet.Rollout, target fleet.Target) string {
 	w.t.Helper()
 	a := w.agent(target.AgentID)

@@ -139,16 +139,12 @@ func (run *runState) apply(i int32, doc fleet.Target) {
 	run.dirty = true
 }
 
-// untrack drops targets that ended long ago. Those that were called off stay tracked as
-// long as the rollout lasts: the agent may have received the offer, and execute it when it
-// is back.
+// untrack drops targets whose end no later report corrects. All others stay tracked as long as the
+// rollout lasts: their agents may carry out the offer when they are back, or go on.
 func (run *runState) untrack(now time.Time) {
 	for i, f := range run.tracked {
-		switch f.target.State {
-		case fleet.TargetSucceeded, fleet.TargetFailed, fleet.TargetRolledBack:
-			if f.target.EndedAt != nil && now.Sub(*f.target.EndedAt) > plan.LateReportWindow {
-				delete(run.tracked, i)
-			}
+		if plan.Final(&f.target, now) {
+			delete(run.tracked, i)
 		}
 	}
 }
