@@ -95,6 +95,9 @@ func (b bus) job(ctx context.Context, verb, unit string) (string, error) {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		case <-alive.C:
+			if ctx.Err() != nil { // which ends the connection as well
+				return "", context.Cause(ctx)
+			}
 			if !b.conn.Connected() {
 				return "", fmt.Errorf("%w: the connection to systemd broke while it was waited for", runtime.ErrTransient)
 			}
