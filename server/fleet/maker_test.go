@@ -327,6 +327,56 @@ func TestRollbackAskedForOnTheHostOfAnElasticAgentCondemnsNoVersion(t *testing.T
 	}
 }
 
+// An agent reports nothing during a poll. So the first report of an upgrade that was started on the
+// host, to a version that never checks in, is that of its rollback.
+func TestUpgradeStartedOnTheHostIsKnownByTheReportOfItsEnd(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	ended := func(target string) *agentapi.UpgradeDetails {
+		return &agentapi.UpgradeDetails{TargetVersion: target, State: agentapi.UpgradeRollback, Metadata: agentapi.UpgradeMetadata{Reason: "watch failed"}}
+	}
+	for name, c := range map[string]struct {
+		before func(a *Agent)
+		failed string // empty: nothing failed
+	}{
+		"the first upgrade": {func(*Agent) {}, "9.5.4"},
+		"after one that ended in the same way": {func(a *Agent) {
+			a.ObserveUpgrade("9.5.2", ended("9.5.3"), now)
+		}, "9.5.3 9.5.4"},
+		"after an order that succeeded": {func(a *Agent) {
+			a.BeginUpgrade("up", "9.5.2", now)
+			a.ObserveUpgrade("9.5.2", nil, now)
+		}, "9.5.4"},
+		"after an order that failed, before which it may have been": {func(a *Agent) {
+			a.BeginUpgrade("up", "9.5.3", now)
+			a.ObserveAck("up", "no space", false, now)
+		}, ""},
+		"while an order is under way": {func(a *Agent) {
+			a.BeginUpgrade("up", "9.5.3", now)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := elasticAgent("9.5.2")
+			c.before(a)
+			at := now.Add(time.Minute)
+			a.ObserveUpgrade("9.5.2", ended("9.5.4"), at)
+			var failed []string
+			for _, f := range a.FailedVersions {
+				failed = append(failed, f.Version)
+			}
+			if got := strings.Join(failed, " "); got != c.failed {
+				t.Errorf("failed are %q, want %q", got, c.failed)
+			}
+			p, _ := a.ProgressAt(at)
+			if c.failed != "" && (p.State != ProgressRolledBack || p.Version != "9.5.4" || p.Reason != "watch failed" || a.UpgradeFrom != "9.5.2") {
+				t.Errorf("the progress is %+v, from %q", p, a.UpgradeFrom)
+			}
+			if a.ObserveUpgrade("9.5.2", ended("9.5.4"), at.Add(time.Minute)) {
+				t.Error("the same report changed it again")
+			}
+		})
+	}
+}
+
 func TestLaterReturnToTheOldVersionIsNoRollback(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	a := elasticAgent("8.15.5")

@@ -176,12 +176,19 @@ func cause(d *agentapi.UpgradeDetails) string {
 func wasCancelled(errText string) bool { return strings.HasPrefix(errText, agentapi.Cancelled) }
 
 // beganOnHost reports whether the details are the first report of an upgrade that was
-// started on the host itself. The server learns of such an upgrade only here.
+// started on the host itself. The server learns of such an upgrade only here. It may have ended
+// already: Elastic's agents report nothing during a poll, and a version that never checks in leaves
+// it to the version before to report the rollback.
 func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
-	if d.ActionID != "" || d.State.Ended() {
+	switch {
+	case d.ActionID != "":
 		return false
-	}
-	if a.UpgradeActionID != "" {
+	case d.State.Ended() && a.UpgradeActionID != "":
+		// Unless the server's own upgrade succeeded, the agent may repeat what it reported before.
+		return a.UpgradedAt != nil && a.UpgradeDetails == nil && !a.UpgradeRollback
+	case d.State.Ended():
+		return a.UpgradeTarget != d.TargetVersion
+	case a.UpgradeActionID != "":
 		return !a.Upgrading() // the server's own upgrade continues until it ends
 	}
 	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended() && a.UpgradeTarget == d.TargetVersion
