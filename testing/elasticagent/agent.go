@@ -28,6 +28,11 @@ type Agent struct {
 	URL    string // of the server
 	HTTP   *http.Client
 	Source string // agent.download.sourceURI of its policy
+	// PublisherKey is the armored key that is built into it: Elastic's, in a real one.
+	PublisherKey string
+	// AsksServer: it tries the server's keys too, as 8.16.6 was seen to do in the process in
+	// which its policy changed its hosts. It did not after a restart, and 9.5.2 never did.
+	AsksServer bool
 
 	ID, Key       string
 	Host, Version string
@@ -223,8 +228,8 @@ func (a *Agent) GoingBack(action agentapi.Action, from string) {
 	}
 }
 
-// Download downloads the package of a version, and verifies it with the key that the
-// server has. The source is Source, or sourceURI if that is not empty.
+// Download downloads the package of a version, and verifies it with its own key. The source is
+// Source, or sourceURI if that is not empty.
 func (a *Agent) Download(ctx context.Context, version, sourceURI string) ([]byte, error) {
 	source := a.Source
 	if sourceURI != "" {
@@ -248,18 +253,30 @@ func (a *Agent) Download(ctx context.Context, version, sourceURI string) ([]byte
 	if err != nil {
 		return nil, err
 	}
+	keys, err := a.keys(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := openpgp.CheckArmoredDetachedSignature(keys, bytes.NewReader(archive), bytes.NewReader(signature), nil); err != nil {
+		return nil, fmt.Errorf("invalid signature for %s: %w", file, err)
+	}
+	return archive, nil
+}
+
+// keys returns the keys that may have signed the package of a version.
+func (a *Agent) keys(ctx context.Context, version string) (openpgp.EntityList, error) {
+	keys, err := openpgp.ReadArmoredKeyRing(strings.NewReader(a.PublisherKey))
+	if err != nil || !a.AsksServer {
+		return keys, err
+	}
 	core, _, _ := strings.Cut(version, "-")
 	core, _, _ = strings.Cut(core, "+")
-	key, err := a.do(ctx, http.MethodGet, "/api/agents/upgrades/"+core+"/pgp-public-key", "", nil)
+	text, err := a.do(ctx, http.MethodGet, "/api/agents/upgrades/"+core+"/pgp-public-key", "", nil)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(key))
-	if err != nil {
-		return nil, err
-	}
-	_, err = openpgp.CheckArmoredDetachedSignature(keys, bytes.NewReader(archive), bytes.NewReader(signature), nil)
-	return archive, err
+	served, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(text))
+	return append(keys, served...), err
 }
 
 // fetch downloads a file, without credentials.

@@ -77,6 +77,7 @@ func (w *world) enrolled(host, version string) *elasticagent.Agent {
 	w.t.Helper()
 	a := elasticagent.New(w.AgentURL, w.Client, host, version)
 	a.Source = "https://vendor.invalid/downloads" // until its policy names another
+	a.PublisherKey = w.publisher.PublicKey
 	if err := a.Enroll(w.t.Context(), w.Token); err != nil {
 		w.t.Fatal(err)
 	}
@@ -199,6 +200,52 @@ func TestElasticAgentIsUpgradedFromTheServer(t *testing.T) {
 	}
 	if s := w.action(action.ID); s.NbAgentsDone != 1 || s.Outcome != adminapi.COMPLETE {
 		t.Errorf("at the end %d are done, outcome %s", s.NbAgentsDone, s.Outcome)
+	}
+}
+
+// The server's trust decides what is published, the agent's own key what is installed.
+func TestElasticAgentRefusesAPackageThatItsOwnKeyHasNotSigned(t *testing.T) {
+	w := newWorld(t)
+	w.published("9.5.3")
+	a := w.enrolled("db-1", "9.5.2")
+	if _, err := a.Download(t.Context(), "9.5.3", ""); err != nil {
+		t.Fatalf("with the key that signed it: %v", err)
+	}
+	a.PublisherKey = elasticagent.NewPublisher(t).PublicKey
+	action := w.order(a, "9.5.3")
+	if err := a.Ack(t.Context(), action.ID); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := a.Download(t.Context(), "9.5.3", "")
+	if err == nil || archive != nil {
+		t.Fatalf("it took %d bytes, %v", len(archive), err)
+	}
+	a.Phase(action, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeDownloading, ErrorMsg: "failed verification of agent binary: " + err.Error()})
+	w.report(a)
+	got := w.agent(a.ID)
+	if got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.Failed || got.Agent.Version != "9.5.2" || got.UpgradedAt != nil {
+		t.Errorf("it runs %s, upgrade %v, upgraded at %v", got.Agent.Version, got.UpgradeStatus, got.UpgradedAt)
+	}
+	if got.FailedVersions != nil { // another package of the version may be signed rightly
+		t.Errorf("failed are %+v", *got.FailedVersions)
+	}
+	if s := w.action(action.ID); s.NbAgentsFailed != 1 || len(s.LatestErrors) != 1 || !strings.Contains(s.LatestErrors[0].Error, "unknown entity") {
+		t.Errorf("%d failed: %+v", s.NbAgentsFailed, s.LatestErrors)
+	}
+	a.AsksServer = true
+	if _, err := a.Download(t.Context(), "9.5.3", ""); err != nil {
+		t.Errorf("with the server's keys: %v", err)
+	}
+}
+
+func TestElasticAgentRolledBackFromAnUpgradeOfItsHostNamesItsVersion(t *testing.T) {
+	w := newWorld(t)
+	a := w.enrolled("db-1", "9.5.2")
+	a.Details = &agentapi.UpgradeDetails{TargetVersion: "9.5.4", State: agentapi.UpgradeRollback, Metadata: agentapi.UpgradeMetadata{Reason: "watch failed"}}
+	w.report(a)
+	got := w.agent(a.ID)
+	if got.FailedVersions == nil || len(*got.FailedVersions) != 1 || (*got.FailedVersions)[0].Version != "9.5.4" || got.Progress == nil || got.Progress.Version != "9.5.4" {
+		t.Errorf("failed are %+v, the progress is %+v", got.FailedVersions, got.Progress)
 	}
 }
 
@@ -478,6 +525,7 @@ func TestOpenPGPKeyIsServedToAgents(t *testing.T) {
 	w.publisher = second
 	w.published("8.16.0-SNAPSHOT", "8.17.0+build202411051234")
 	a := w.enrolled("db-1", "8.15.5")
+	a.PublisherKey, a.AsksServer = elasticagent.NewPublisher(t).PublicKey, true // it has not signed them
 	for _, version := range []string{"8.16.0-SNAPSHOT", "8.17.0+build202411051234"} {
 		if _, err := a.Download(t.Context(), version, w.AgentURL+"/downloads/"); err != nil {
 			t.Errorf("%s signed with the second key: %v", version, err)
