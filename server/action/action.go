@@ -53,8 +53,8 @@ type Service struct {
 	Locks Locks
 	// Guards may be nil; then there are no freezes and no exposure budget.
 	Guards Guards
-	// RemovalsPerHour is how many agents operators may unenrol, move to another policy or migrate
-	// within an hour unless they override it; 0: see removalLimit.
+	// RemovalsPerHour is how many agents operators may unenrol, migrate or move to another
+	// policy or server within an hour unless they override it; 0: see removalLimit.
 	RemovalsPerHour int
 	// Owners may be nil; then no agent belongs to a declared fleet.
 	Owners Owners

@@ -11,13 +11,14 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/audit"
+	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// The removal limit bounds how many agents operators unenrol, move to another policy or migrate to
-// another server within an hour, unless they say that they mean it. None of these orders can be
-// taken back for hosts that have followed it. The exposure budget says nothing about them: it is
+// The removal limit bounds how many agents operators unenrol, move to another policy, migrate or
+// send to another server by the hosts of their policies within an hour, unless they say that they
+// mean it. None of this can be taken back for hosts that have followed it. The exposure budget says nothing about them: it is
 // about versions that are not proven yet.
 const (
 	// removalWindow is how long an order counts: somebody who has made a mistake notices it within
@@ -80,6 +81,19 @@ func countsAsRemoved(seen *time.Time, now time.Time) bool {
 // checkRemoved returns an error if an order for n agents, after earlier ones for others, exceeds
 // the limit.
 func checkRemoved(n, earlier, limit int) error {
+	return refuseRemoval(fmt.Sprintf("the order would take away %d agents", n), n, earlier, limit,
+		"Name fewer, wait or, if all of them are meant, set override_limit and say why (--override-limit --why REASON)")
+}
+
+// checkMoved is checkRemoved for moves that were not counted before for n agents. agents are all
+// agents of the policies that are moved.
+func checkMoved(moves []fleet.HostsChange, agents map[string]int, n, earlier, limit int) error {
+	return refuseRemoval("the change would send "+movedText(moves, agents), n, earlier, limit,
+		"Keep the present servers in the list, wait or, if all of them are meant, add override_limit=true and why=REASON to the query of the call")
+}
+
+// refuseRemoval returns the error about what takes n agents away, nil if the limit permits it.
+func refuseRemoval(what string, n, earlier, limit int, next string) error {
 	if n == 0 || n+earlier <= limit {
 		return nil
 	}
@@ -87,10 +101,80 @@ func checkRemoved(n, earlier, limit int) error {
 	if earlier > 0 {
 		before = fmt.Sprintf(", after %d in the last hour", earlier)
 	}
-	e := fleet.Errorf(fleet.Conflict, "the order would take away %d agents%s, and at most %d may be unenrolled, moved to another policy or migrated within an hour (admin.removals_per_hour of the server's configuration). "+
-		"Name fewer, wait or, if all of them are meant, set override_limit and say why (--override-limit --why REASON)", n, before, limit)
+	e := fleet.Errorf(fleet.Conflict, "%s%s, and at most %d may be unenrolled, migrated or moved to another policy or server within an hour (admin.removals_per_hour of the server's configuration). %s", what, before, limit, next)
 	e.Code = ErrRemovalLimit
 	return e
+}
+
+// maxMovedNamed is how many policies an error names: a hosts object may have hundreds.
+const maxMovedNamed = 3
+
+// movedText names the agents that are moved, and where to.
+func movedText(moves []fleet.HostsChange, agents map[string]int) string {
+	var texts []string
+	more, policies := 0, 0
+	for _, m := range moves {
+		n := agents[m.PolicyID]
+		switch {
+		case n == 0:
+		case len(texts) < maxMovedNamed:
+			texts = append(texts, m.Text(n))
+		default:
+			more, policies = more+n, policies+1
+		}
+	}
+	if more > 0 {
+		texts = append(texts, fmt.Sprintf("%d agents of %d more policies", more, policies))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Removals is the removal limit as other packages use it.
+type Removals struct {
+	Store store.Store
+	// PerHour is admin.removals_per_hour; 0: see removalLimit.
+	PerHour int
+	Now     clock.Clock
+}
+
+// CheckMoved returns how many agents each policy has that is sent to other servers, without those
+// that nobody misses, and an error if that exceeds the removal limit. Policies whose agents were
+// sent elsewhere within the hour count once, so that a mistake can be corrected.
+func (r Removals) CheckMoved(ctx context.Context, moves []fleet.HostsChange, overrideLimit bool) (map[string]int, error) {
+	if overrideLimit && strings.TrimSpace(audit.Why(ctx)) == "" {
+		return nil, fleet.FieldError("query.why", "is missing: say why the removal limit is overridden; the audit trail keeps it")
+	}
+	now := r.Now.UTC()
+	earlier, err := r.removedSince(ctx, now.Add(-removalWindow))
+	if err != nil {
+		return nil, err
+	}
+	agents := map[string]int{}
+	for _, m := range moves {
+		agents[m.PolicyID] = 0
+	}
+	n, size := 0, 0
+	err = r.Store.Agents().Census(ctx, func(c fleet.Census) {
+		if !c.Active || !countsAsRemoved(c.LastCheckin, now) {
+			return
+		}
+		size++
+		if _, moved := agents[c.PolicyID]; !moved {
+			return
+		}
+		agents[c.PolicyID]++
+		if !earlier.agents[c.ID] && !earlier.policies[c.PolicyID] {
+			n++
+		}
+	})
+	if err != nil || overrideLimit {
+		return agents, err
+	}
+	before, err := r.before(ctx, earlier, now)
+	if err != nil {
+		return nil, err
+	}
+	return agents, checkMoved(moves, agents, n, before, removalLimit(r.PerHour, size))
 }
 
 // checkRemoval returns an error if the order exceeds the removal limit. An order for one agent never
@@ -101,33 +185,27 @@ func (s *Service) checkRemoval(ctx context.Context, r Removal, ids []string, do 
 		return nil
 	}
 	now := s.Now.UTC()
-	earlier, err := s.removedSince(ctx, now.Add(-removalWindow))
+	limit := Removals{Store: s.Store, PerHour: s.RemovalsPerHour, Now: s.Now}
+	earlier, err := limit.removedSince(ctx, now.Add(-removalWindow))
 	if err != nil {
 		return err
 	}
-	more := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return earlier[id] })
-	if len(more)+len(earlier) <= removalLimit(s.RemovalsPerHour, 0) {
+	more := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return earlier.agents[id] })
+	if len(earlier.policies) == 0 && len(more)+len(earlier.agents) <= removalLimit(s.RemovalsPerHour, 0) {
 		return nil // usually: no agent has to be read
 	}
-	n, before, size := 0, 0, 0
+	n, size := 0, 0
 	err = s.eachVerdict(ctx, more, do, func(v Verdict) {
-		if v.Err == nil && countsAsRemoved(v.Agent.Last.At, now) {
+		if v.Err == nil && countsAsRemoved(v.Agent.Last.At, now) && !earlier.policies[v.Agent.PolicyID] {
 			n++
 		}
 	})
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(earlier)), s.pageSize()) {
-		agents, err := s.Store.Agents().GetMany(ctx, some)
-		if err != nil {
-			return err
-		}
-		for i := range agents {
-			if countsAsRemoved(agents[i].Last.At, now) {
-				before++
-			}
-		}
+	before, err := limit.before(ctx, earlier, now)
+	if err != nil {
+		return err
 	}
 	err = s.Store.Agents().Census(ctx, func(c fleet.Census) {
 		if c.Active && countsAsRemoved(c.LastCheckin, now) {
@@ -146,34 +224,77 @@ var removes = []agentapi.ActionType{agentapi.ActionUnenroll, agentapi.ActionForc
 // removalPage bounds one read of removedSince. The removal limit keeps most of the actions small.
 const removalPage = 100
 
-// removedSince returns the agents of the orders for several agents since a time that take agents
-// away, also of those that are being carried out.
-func (s *Service) removedSince(ctx context.Context, since time.Time) (map[string]bool, error) {
-	removed := map[string]bool{}
-	add := func(a *fleet.Action, ids []string) {
-		if slices.Contains(removes, a.Type) && len(ids) > 1 {
-			for _, id := range ids {
-				removed[id] = true
+// removed is what was taken away.
+type removed struct {
+	agents   map[string]bool // by orders
+	policies map[string]bool // whose agents were sent to other servers
+}
+
+// before returns how many agents were taken away, without those that nobody misses.
+func (r Removals) before(ctx context.Context, earlier removed, now time.Time) (n int, err error) {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(earlier.agents)), removalPage) {
+		agents, err := r.Store.Agents().GetMany(ctx, some)
+		if err != nil {
+			return 0, err
+		}
+		for i := range agents {
+			if countsAsRemoved(agents[i].Last.At, now) {
+				n++
 			}
 		}
 	}
-	orders, _, err := s.Store.AcceptedOrders().List(ctx, 0, 0)
+	if len(earlier.policies) == 0 {
+		return n, nil
+	}
+	err = r.Store.Agents().Census(ctx, func(c fleet.Census) {
+		if c.Active && earlier.policies[c.PolicyID] && !earlier.agents[c.ID] && countsAsRemoved(c.LastCheckin, now) {
+			n++
+		}
+	})
+	return n, err
+}
+
+// removedSince returns the agents of the orders for several agents since a time that take agents
+// away, also of those that are being carried out, and the policies whose agents were sent to other
+// servers since then.
+func (r Removals) removedSince(ctx context.Context, since time.Time) (removed, error) {
+	out := removed{map[string]bool{}, map[string]bool{}}
+	add := func(a *fleet.Action, ids []string) {
+		if slices.Contains(removes, a.Type) && len(ids) > 1 {
+			for _, id := range ids {
+				out.agents[id] = true
+			}
+		}
+	}
+	orders, _, err := r.Store.AcceptedOrders().List(ctx, 0, 0)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for i := range orders {
 		add(&orders[i].Action, orders[i].AgentIDs)
 	}
 	for offset := 0; ; offset += removalPage {
-		list, err := s.Store.Actions().List(ctx, store.ActionQuery{From: &since, Offset: offset, Limit: removalPage})
+		list, err := r.Store.Actions().List(ctx, store.ActionQuery{From: &since, Offset: offset, Limit: removalPage})
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		for i := range list {
 			add(&list[i], list[i].Agents)
 		}
 		if len(list) < removalPage {
-			return removed, nil
+			break
+		}
+	}
+	for offset := 0; ; offset += removalPage {
+		list, _, err := r.Store.Audit().List(ctx, store.AuditQuery{Verb: fleet.VerbHostsMoved, Since: &since, Offset: offset, Limit: removalPage})
+		if err != nil {
+			return out, err
+		}
+		for i := range list {
+			out.policies[list[i].Subject] = true
+		}
+		if len(list) < removalPage {
+			return out, nil
 		}
 	}
 }

@@ -6861,6 +6861,12 @@ type GetPolicyParamsFormat string
 
 // UpdatePolicyParams defines parameters for UpdatePolicy.
 type UpdatePolicyParams struct {
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool `form:"override_limit,omitempty" json:"override_limit,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+
 	// Format Form of package policies, of which there are none
 	Format *UpdatePolicyParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 }
@@ -7048,6 +7054,33 @@ type ListInstalledIntegrationsParams struct {
 	SearchAfter               *[]string `form:"searchAfter,omitempty" json:"searchAfter,omitempty"`
 	PerPage                   *int      `form:"perPage,omitempty" json:"perPage,omitempty"`
 	SortOrder                 *string   `form:"sortOrder,omitempty" json:"sortOrder,omitempty"`
+}
+
+// CreateFleetServerHostParams defines parameters for CreateFleetServerHost.
+type CreateFleetServerHostParams struct {
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool `form:"override_limit,omitempty" json:"override_limit,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// DeleteFleetServerHostParams defines parameters for DeleteFleetServerHost.
+type DeleteFleetServerHostParams struct {
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool `form:"override_limit,omitempty" json:"override_limit,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// UpdateFleetServerHostParams defines parameters for UpdateFleetServerHost.
+type UpdateFleetServerHostParams struct {
+	// OverrideLimit Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why
+	OverrideLimit *bool `form:"override_limit,omitempty" json:"override_limit,omitempty"`
+
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
 }
 
 // ListPackagePoliciesParams defines parameters for ListPackagePolicies.

@@ -137,8 +137,8 @@ type AdminConfig struct {
 	URL    string `yaml:"url"`
 	// KibanaVersion is the version that clients of Kibana's Fleet API read at /api/status.
 	KibanaVersion string `yaml:"kibana_version"`
-	// RemovalsPerHour is how many agents operators may unenrol, move to another policy or migrate
-	// within an hour; 0: 25, or a tenth of the fleet if that is more.
+	// RemovalsPerHour is how many agents operators may unenrol, migrate or move to another
+	// policy or server within an hour; 0: 25, or a tenth of the fleet if that is more.
 	RemovalsPerHour int `yaml:"removals_per_hour"`
 }
 
@@ -265,8 +265,8 @@ admin:
                             # does not answer or the server shuts down
   # url: https://fleet.example.com:8221
   kibana_version: 9.1.0     # the version that clients of Kibana's Fleet API read at /api/status; some want the version of their agents
-  removals_per_hour: 0      # how many agents may be unenrolled, moved to another policy or migrated within an hour by orders for several
-                            # agents; more need override_limit and a reason. 0: 25, or a tenth of the fleet if that is more
+  removals_per_hour: 0      # how many agents may be unenrolled, migrated or moved to another policy or server within an hour by orders for several
+                            # agents or changes of their servers; more need override_limit and a reason. 0: 25, or a tenth of the fleet if that is more
 tls:
   names: []                 # more names and addresses for the server's certificate
   # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate.

@@ -120,7 +120,10 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 		return nil, err
 	}
 	objects := infra.Objects{Store: db, Server: server, Sealer: sealer, Tokens: infra.NewUninstallTokens(sealer.Derive("uninstall tokens"))}
-	policies := &policy.Service{Store: db, Events: events, Keys: enrollments, Objects: objects, Changed: policyFeed.Signal, Now: now}
+	policies := &policy.Service{
+		Store: db, Events: events, Keys: enrollments, Objects: objects, Removals: action.Removals{Store: db, PerHour: o.Config.Admin.RemovalsPerHour, Now: now},
+		Changed: policyFeed.Signal, Now: now,
+	}
 	if err := policies.EnsureDefault(ctx); err != nil {
 		return nil, err
 	}

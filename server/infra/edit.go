@@ -17,6 +17,10 @@ import (
 type Policies interface {
 	// Bump gives a new revision to each policy for which uses returns true.
 	Bump(ctx context.Context, uses func(fleet.Policy) bool, actor string) error
+	// AllowHosts returns an error if other hosts of Fleet Server would send more agents to other
+	// servers than the removal limit permits, and records those that are sent. Both lists are
+	// those of Hosts().List.
+	AllowHosts(ctx context.Context, before, after []fleet.FleetServerHost, overrideLimit bool, actor string) error
 }
 
 // Service changes objects. The policies that use a changed object get a new revision, so
@@ -58,6 +62,9 @@ type rules[T any] struct {
 	prepare func(*T)
 	// check checks an object that is to be stored; given are the fields of the request.
 	check func(ctx context.Context, s *Service, old *T, v *T, given Fields) error
+	// allow returns an error if the objects must not change so; both lists are as List returns
+	// them. It may be nil.
+	allow func(ctx context.Context, before, after []T, actor string) error
 	// keep returns an error if the object must not be deleted.
 	keep func(*T) error
 	// uses reports whether a policy uses the object.
@@ -234,6 +241,9 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 		} else if fleet.KindOf(err) != fleet.NotFound {
 			return err
 		}
+		if err := e.allow(ctx, actor, e.put(v)); err != nil {
+			return err
+		}
 		if err := e.record(ctx, actor, "create", "created", *id, nil); err != nil {
 			return err
 		}
@@ -301,6 +311,9 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 		if err := e.rules.check(ctx, e.service, &old, &v, given); err != nil {
 			return err
 		}
+		if err := e.allow(ctx, actor, e.put(v)); err != nil {
+			return err
+		}
 		if err := e.record(ctx, actor, "update", "changed", id, audit.Changes(old, v)); err != nil {
 			return err
 		}
@@ -336,6 +349,10 @@ func (e Editor[T, P]) Delete(ctx context.Context, id, actor string) error {
 	}
 	if *e.head(&old).revision == 0 {
 		return fleet.Errorf(fleet.Invalid, "%s %s is made from the server's configuration, and cannot be deleted", e.noun, id)
+	}
+	err = e.allow(ctx, actor, func(all []T) []T { return slices.DeleteFunc(all, func(v T) bool { return *e.head(&v).id == id }) })
+	if err != nil {
+		return err
 	}
 	if err := e.record(ctx, actor, "delete", "deleted", id, nil); err != nil {
 		return err
@@ -416,7 +433,40 @@ func (e Editor[T, P]) oneDefault(ctx context.Context) error {
 
 // OneDefault makes sure that one object of each kind is the default, at most.
 func (s *Service) OneDefault(ctx context.Context) error {
-	return errors.Join(s.EditHosts().oneDefault(ctx), s.EditSources().oneDefault(ctx), s.EditOutputs().oneDefault(ctx))
+	return errors.Join(s.EditHosts(false).oneDefault(ctx), s.EditSources().oneDefault(ctx), s.EditOutputs().oneDefault(ctx))
+}
+
+// allow asks the rule of the kind about a change of the stored objects.
+func (e Editor[T, P]) allow(ctx context.Context, actor string, change func(stored []T) []T) error {
+	if e.rules.allow == nil {
+		return nil
+	}
+	stored, err := e.opened(ctx)
+	if err != nil {
+		return err
+	}
+	after := e.arrange(change(slices.Clone(stored)))
+	return e.rules.allow(ctx, e.arrange(stored), after, actor)
+}
+
+// put returns the change that stores v, for allow.
+func (e Editor[T, P]) put(v T) func([]T) []T {
+	return func(all []T) []T {
+		revision := e.head(&v).revision
+		*revision = max(*revision, 1) // 0 is the built-in object
+		at := e.index(all, *e.head(&v).id)
+		if at < 0 {
+			at = len(all)
+			all = append(all, v)
+		}
+		all[at] = v
+		for i := range all {
+			if i != at && e.rules.unset != nil {
+				e.rules.unset(&all[i], &v)
+			}
+		}
+		return all
+	}
 }
 
 // clearDefault clears the default flags of the other stored objects that v takes over. Until v

@@ -104,11 +104,20 @@ func (o Objects) Hosts() Set[fleet.FleetServerHost, *fleet.FleetServerHost] {
 // take agents from a load balancer, and Elastic Agents refuse a policy whose host they do
 // not reach.
 func (o Objects) HostFor(ctx context.Context, id string) (fleet.FleetServerHost, error) {
-	h, ok, err := o.Hosts().For(ctx, id)
-	if builtIn := h.Revision == 0; err != nil || !ok || builtIn && o.Server.Guessed {
+	all, err := o.Hosts().List(ctx)
+	if err != nil {
 		return fleet.FleetServerHost{}, err
 	}
-	return h, nil
+	return o.HostOf(all, id), nil
+}
+
+// HostOf is HostFor where all hosts are those of the list.
+func (o Objects) HostOf(all []fleet.FleetServerHost, id string) fleet.FleetServerHost {
+	h, ok := o.Hosts().choose(all, id)
+	if builtIn := h.Revision == 0; !ok || builtIn && o.Server.Guessed {
+		return fleet.FleetServerHost{}
+	}
+	return h
 }
 
 // Sources returns the sources of packages.
@@ -141,6 +150,15 @@ func (o Objects) Outputs() Set[fleet.Output, *fleet.Output] {
 
 // List returns all objects, the default one first, then the newest first.
 func (s Set[T, P]) List(ctx context.Context) ([]T, error) {
+	all, err := s.opened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.arrange(all), nil
+}
+
+// opened returns the stored objects with their secrets.
+func (s Set[T, P]) opened(ctx context.Context) ([]T, error) {
 	all, _, err := s.stored.List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
@@ -150,6 +168,11 @@ func (s Set[T, P]) List(ctx context.Context) ([]T, error) {
 			return nil, err
 		}
 	}
+	return all, nil
+}
+
+// arrange returns what List does if all are the stored objects. It changes them.
+func (s Set[T, P]) arrange(all []T) []T {
 	if s.builtIn != nil {
 		own := *s.builtIn
 		i := s.index(all, *s.head(&own).id)
@@ -165,7 +188,7 @@ func (s Set[T, P]) List(ctx context.Context) ([]T, error) {
 		first := all[i]
 		all = slices.Insert(slices.Delete(all, i, i+1), 0, first)
 	}
-	return all, nil
+	return all
 }
 
 func (s Set[T, P]) index(all []T, id string) int {
@@ -195,14 +218,20 @@ func (s Set[T, P]) For(ctx context.Context, id string) (v T, ok bool, err error)
 	if err != nil {
 		return v, false, err
 	}
+	v, ok = s.choose(all, id)
+	return v, ok, nil
+}
+
+// choose is For where all objects are those of the list.
+func (s Set[T, P]) choose(all []T, id string) (v T, ok bool) {
 	i := s.index(all, id)
 	if i < 0 {
 		i = s.defaultIndex(all)
 	}
 	if i < 0 {
-		return v, false, nil
+		return v, false
 	}
-	return all[i], true, nil
+	return all[i], true
 }
 
 func (s Set[T, P]) owner(v *T) string { return s.noun + " " + *s.head(v).id }

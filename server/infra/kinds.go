@@ -18,8 +18,9 @@ const maxHosts = 10
 
 func always(names ...string) func(string) []string { return func(string) []string { return names } }
 
-// EditHosts changes the hosts of Fleet Server.
-func (s *Service) EditHosts() Editor[fleet.FleetServerHost, *fleet.FleetServerHost] {
+// EditHosts changes the hosts of Fleet Server. With overrideLimit it does so even if more agents
+// follow them to another server than the removal limit permits.
+func (s *Service) EditHosts(overrideLimit bool) Editor[fleet.FleetServerHost, *fleet.FleetServerHost] {
 	return Editor[fleet.FleetServerHost, *fleet.FleetServerHost]{Set: s.Hosts(), service: s, rules: rules[fleet.FleetServerHost]{
 		verb:     "fleet_server_host",
 		create:   always("id", "name", "host_urls", "is_default", "is_internal", "is_preconfigured", "proxy_id", "ssl"),
@@ -39,6 +40,9 @@ func (s *Service) EditHosts() Editor[fleet.FleetServerHost, *fleet.FleetServerHo
 				return err
 			}
 			return s.checkProxy(ctx, v.ProxyID)
+		},
+		allow: func(ctx context.Context, before, after []fleet.FleetServerHost, actor string) error {
+			return s.Policies.AllowHosts(ctx, before, after, overrideLimit, actor)
 		},
 		keep: func(v *fleet.FleetServerHost) error {
 			if v.Default {

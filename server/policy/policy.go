@@ -27,6 +27,8 @@ type Service struct {
 	Keys Keys
 	// Objects are what agents' policies are made from besides themselves.
 	Objects infra.Objects
+	// Removals bounds how many agents are sent to other servers; nil: any number may be.
+	Removals Removals
 	// Changed is called after a policy was written; it may be nil.
 	Changed func()
 	Now     clock.Clock
@@ -181,6 +183,9 @@ type Change struct {
 	Force bool
 	// Quiet leaves the revision as it is, so that agents do not learn of the change.
 	Quiet bool
+	// OverrideLimit changes the policy even if more agents follow it to another server than the
+	// removal limit permits.
+	OverrideLimit bool
 }
 
 // Update changes a policy. Its revision grows, also if nothing else changes.
@@ -213,6 +218,9 @@ func (s *Service) update(ctx context.Context, id string, c Change, actor string)
 			p.NextRevision(actor, s.Now.UTC())
 		}
 		if try == 1 {
+			if err := s.allowChange(ctx, &old, &p, c.OverrideLimit, actor); err != nil {
+				return p, err
+			}
 			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields)), audit.Changes(old, p)); err != nil {
 				return p, err
 			}

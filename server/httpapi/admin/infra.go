@@ -19,9 +19,10 @@ import (
 
 // routeInfra adds the routes of the objects that agents' policies are made from.
 func (h *Handlers) routeInfra(fl *gin.RouterGroup) {
-	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(*gin.Context) (editor[fleet.FleetServerHost], error) {
-		return h.Infra.EditHosts(), nil
-	})
+	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(c *gin.Context) (editor[fleet.FleetServerHost], error) {
+		overrideLimit, err := queryBool(c, "override_limit")
+		return h.Infra.EditHosts(overrideLimit), err
+	}, "override_limit")
 	routeObjects(h, fl.Group("/agent_download_sources"), "sourceId", func(*gin.Context) (editor[fleet.DownloadSource], error) {
 		return h.Infra.EditSources(), nil
 	})
@@ -42,11 +43,12 @@ type editor[T any] interface {
 	Delete(ctx context.Context, id, actor string) error
 }
 
-// routeObjects adds the five routes of one kind of object.
-func routeObjects[T any](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (editor[T], error)) {
+// routeObjects adds the five routes of one kind of object. changes are the parameters of those that
+// change one.
+func routeObjects[T any](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (editor[T], error), changes ...string) {
 	handle := func(f func(c *gin.Context, e editor[T]) (any, error)) gin.HandlerFunc {
 		return h.API.Handle(func(c *gin.Context) error {
-			if err := onlyQuery(c); err != nil {
+			if err := onlyQuery(c, changes...); err != nil {
 				return err
 			}
 			e, err := open(c)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/infra"
@@ -279,4 +280,59 @@ func TestAbsentPartsOfKibanaSayWhatMusterHasInstead(t *testing.T) {
 			t.Errorf("%s: %d %s", call, got.Status, got.Body)
 		}
 	}
+}
+
+// Sending a fleet to another server is bounded as other orders that take agents away, whichever
+// call does it, and counts together with them.
+func TestSendingManyAgentsToAnotherServerNeedsAReason(t *testing.T) {
+	t.Parallel()
+	s := apptest.Start(t, quick, func(o *app.Options) { o.Config.Admin.RemovalsPerHour = 2 })
+	agents := make([]*apptest.Agent, 4)
+	for i := range agents {
+		agents[i] = s.Enroll(fmt.Sprintf("web-%d", i), "1.0.0")
+		agents[i].MustCheckin(nil)
+	}
+	ok := func(method, path, body string) []byte {
+		t.Helper()
+		got := s.Admin(method, path, body)
+		if got.Status != 200 {
+			t.Fatalf("%s %s %s answers %d %s", method, path, body, got.Status, got.Body)
+		}
+		return got.Body
+	}
+	const hosts, web, lab = "/api/fleet/fleet_server_hosts", "/api/fleet/agent_policies/default", "/api/fleet/agent_policies/lab"
+	const toBerlin = `{"name":"Default policy","namespace":"default","fleet_server_host_id":"berlin"}`
+	ok("POST", "/api/fleet/agent_policies", `{"id":"lab","name":"lab","namespace":"default"}`)
+	ok("POST", agents[3].Path("reassign"), `{"policy_id":"lab"}`) // one by one neither counts nor is refused
+	ok("POST", hosts, `{"id":"berlin","name":"Berlin","host_urls":["https://berlin:8220"]}`)
+	for _, c := range []struct{ method, path, body, says string }{
+		{"PUT", web, toBerlin, "3 agents of the policy Default policy to https://berlin:8220, and at most 2"},
+		{"PUT", web, `{"name":"Default policy","namespace":"default","overrides":{"fleet":{"hosts":"https://berlin:8220"}}}`, "3 agents"},
+		{"PUT", hosts + "/berlin", `{"is_default":true}`, "1 agent of the policy lab to https://berlin:8220"},
+		{"POST", hosts, `{"name":"Paris","host_urls":["https://paris:8220"],"is_default":true}`, "to https://paris:8220"},
+	} {
+		got := s.Admin(c.method, c.path, c.body)
+		if got.Status != 409 || !strings.Contains(string(got.Body), `"code":"removal_limit"`) || !strings.Contains(got.ErrorBody().Message, c.says) ||
+			!strings.Contains(got.ErrorBody().Message, "override_limit=true and why=REASON") {
+			t.Errorf("%s %s answers %d %s, want %q", c.method, c.path, got.Status, got.Body, c.says)
+		}
+		if got := s.Admin(c.method, c.path+"?override_limit=true", c.body); got.Status != 400 || !strings.Contains(string(got.Body), "[request query.why]: is missing") {
+			t.Errorf("%s %s without a reason answers %d %s", c.method, c.path, got.Status, got.Body)
+		}
+	}
+
+	// A policy with few agents is moved as in Kibana, and uses up its part of the hour.
+	ok("PUT", lab, `{"name":"lab","namespace":"default","fleet_server_host_id":"berlin"}`)
+	two := fmt.Sprintf(`{"agents":[%q,%q]}`, agents[0].ID, agents[1].ID)
+	if got := s.Admin("POST", "/api/fleet/agents/bulk_unenroll", two); got.Status != 409 || !strings.Contains(string(got.Body), "2 agents, after 1 in the last hour") {
+		t.Errorf("an order after it answers %d %s", got.Status, got.Body)
+	}
+
+	ok("PUT", web+"?override_limit=true&why=we+move+to+Berlin", toBerlin)
+	trail := string(ok("GET", "/api/v1/audit?verb=fleet_server_host.move&subject=default", ""))
+	if !strings.Contains(trail, `"why":"we move to Berlin"`) || !strings.Contains(trail, "sent 3 agents of the policy Default policy to https://berlin:8220, in spite of the removal limit") {
+		t.Errorf("the audit trail has %s", trail)
+	}
+	ok("PUT", hosts+"/berlin", `{"host_urls":["https://berlin:8220","https://paris:8220"]}`)
+	ok("PUT", web, `{"name":"Default policy","namespace":"default","fleet_server_host_id":null}`) // who made a mistake goes back
 }

@@ -407,7 +407,11 @@ func (h *Handlers) createPolicy(c *gin.Context) error {
 }
 
 func (h *Handlers) updatePolicy(c *gin.Context) error {
-	if err := cmp.Or(onlyQuery(c, "format"), queryFormat(c)); err != nil {
+	if err := cmp.Or(onlyQuery(c, "format", "override_limit"), queryFormat(c)); err != nil {
+		return err
+	}
+	overrideLimit, err := queryBool(c, "override_limit")
+	if err != nil {
 		return err
 	}
 	var req adminapi.UpdatePolicyRequest
@@ -426,7 +430,7 @@ func (h *Handlers) updatePolicy(c *gin.Context) error {
 	}
 	p, err := h.Policies.Update(c.Request.Context(), id, policy.Change{
 		Edit:  func(p *fleet.Policy) ([]string, error) { return editPolicy(p, given) },
-		Force: isSet(req.Force), Quiet: req.BumpRevision != nil && !*req.BumpRevision,
+		Force: isSet(req.Force), Quiet: req.BumpRevision != nil && !*req.BumpRevision, OverrideLimit: overrideLimit,
 	}, actor(c))
 	if err != nil {
 		return err

@@ -694,7 +694,7 @@ export interface paths {
         get: operations["getPolicy"];
         /**
          * Change a policy
-         * @description Absent fields keep their values, except inactivity_timeout, which gets its default. null clears a field.
+         * @description Absent fields keep their values, except inactivity_timeout, which gets its default. null clears a field. A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
          */
         put: operations["updatePolicy"];
         post?: never;
@@ -809,7 +809,10 @@ export interface paths {
         /** List Fleet Server hosts */
         get: operations["listFleetServerHosts"];
         put?: never;
-        /** Create a Fleet Server host */
+        /**
+         * Create a Fleet Server host
+         * @description A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
+         */
         post: operations["createFleetServerHost"];
         delete?: never;
         options?: never;
@@ -828,10 +831,16 @@ export interface paths {
         };
         /** Get a Fleet Server host */
         get: operations["getFleetServerHost"];
-        /** Change a Fleet Server host */
+        /**
+         * Change a Fleet Server host
+         * @description A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
+         */
         put: operations["updateFleetServerHost"];
         post?: never;
-        /** Delete a Fleet Server host, and remove its id from the objects that refer to it */
+        /**
+         * Delete a Fleet Server host, and remove its id from the objects that refer to it
+         * @description A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
+         */
         delete: operations["deleteFleetServerHost"];
         options?: never;
         head?: never;
@@ -8176,6 +8185,10 @@ export interface operations {
     updatePolicy: {
         parameters: {
             query?: {
+                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+                override_limit?: boolean;
+                /** @description For the audit trail */
+                why?: string;
                 /** @description Form of package policies, of which there are none */
                 format?: "simplified" | "legacy";
             };
@@ -8360,7 +8373,12 @@ export interface operations {
     };
     createFleetServerHost: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+                override_limit?: boolean;
+                /** @description For the audit trail */
+                why?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -8408,7 +8426,12 @@ export interface operations {
     };
     updateFleetServerHost: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+                override_limit?: boolean;
+                /** @description For the audit trail */
+                why?: string;
+            };
             header?: never;
             path: {
                 itemId: string;
@@ -8435,7 +8458,12 @@ export interface operations {
     };
     deleteFleetServerHost: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+                override_limit?: boolean;
+                /** @description For the audit trail */
+                why?: string;
+            };
             header?: never;
             path: {
                 itemId: string;
