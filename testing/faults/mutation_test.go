@@ -18,8 +18,11 @@ import (
 func TestNeedlessRollbackIsABadEnd(t *testing.T) {
 	k := sharedKit(t)
 	r := k.recorded(t, scenario{name: "retreat", agent: good, watcher: retreats, ends: endNew})
-	// The crash comes during the watch, just before the new version is committed.
-	i := slices.IndexFunc(r.points, func(p point) bool { return p.call.Op == "decision" })
+	// The crash comes during the watch, just before the new version is committed: its decision is
+	// written into a file that was reserved before the watch.
+	i := slices.IndexFunc(r.points, func(p point) bool {
+		return p.call.Op == "decision" && p.call.Name == "write" && p.call.Path == path.Join(top, layout.DecisionFile)
+	})
 	got := runFault(t, r.points[i].afterHalt(), r.expectation, nil, quiet)
 	if want := "ended with the old version, want the new"; got.end != endBad || !strings.Contains(strings.Join(got.wrong, "\n"), want) {
 		t.Errorf("the needless rollback ends %s: %q", got.end, got.wrong)
