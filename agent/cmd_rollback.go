@@ -28,7 +28,7 @@ Nothing is downloaded. While a new version is still being watched, the watcher
 rolls it back. Later the agent switches as for an upgrade, and the watcher watches
 the restored version. muster-agent status shows the versions that this host can be
 rolled back to; it keeps more than one if upgrade.keep.previous in agent.yml says so.
-Two builds of one version are told apart by their BUILD in muster-agent versions list,
+Two builds of one version differ in their BUILD in muster-agent versions list,
 such as 1.1.0-3f2a9c.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -327,7 +327,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil && !disk.IsUnwritable(err) {
 		return err
 	}
-	unrecovered := err != nil
+	unrecovered := err
 
 	var parts sync.WaitGroup
 	if d.Control != nil || d.Listen != nil {
@@ -341,8 +341,8 @@ func (d *daemon) run(ctx context.Context) error {
 	parts.Go(func() { d.runWorkloads(ctx) })
 	parts.Go(func() {
 		// Before the last upgrade is recovered, no other one begins and no version is removed.
-		if unrecovered {
-			watcherPID = d.recoverAgain(ctx)
+		if unrecovered != nil {
+			watcherPID = d.recoverAgain(ctx, unrecovered)
 		}
 		parts.Go(func() { d.watchVersions(ctx) })
 		parts.Go(func() { d.upgrades(ctx) })
@@ -394,15 +394,14 @@ func (d *daemon) recover() (watcherPID int, err error) {
 	return watcherPID, err
 }
 
-// recoverAgain recovers once the disk can be written.
-func (d *daemon) recoverAgain(ctx context.Context) (watcherPID int) {
+// recoverAgain recovers once the disk can be written. err is why that has failed before.
+func (d *daemon) recoverAgain(ctx context.Context, err error) (watcherPID int) {
 	for {
-		d.log.Error("an earlier upgrade is not recovered yet, since the disk cannot be written", "again_in", queueRetry.String())
+		d.log.Error("an earlier upgrade is not recovered yet", "error", err, "again_in", queueRetry.String())
 		if backoff.Sleep(ctx, queueRetry) != nil {
 			return 0
 		}
-		watcherPID, err := d.recover()
-		if err == nil {
+		if watcherPID, err = d.recover(); err == nil {
 			return watcherPID
 		}
 	}

@@ -126,7 +126,7 @@ func (d *daemon) watchHome(ctx context.Context) (to string, found bool) {
 	return "", false
 }
 
-// planHome stores when the agent asks next. A host that cannot write plans anew after its next start.
+// planHome stores when the agent asks next. A host that cannot write plans again after its next start.
 func (d *daemon) planHome(due time.Time) {
 	if err := d.queue.SetHomeDue(due); err != nil {
 		d.log.Debug("the time of the next question to the server of the enrolment was not stored", "error", err)

@@ -338,7 +338,7 @@ func (d *stopping) SyncDir(op, path string) error {
 }
 
 // Whenever the machine stops on the way home, the agent is where it was, or at home and without what the
-// thief has told it.
+// thief has set.
 func TestWayHomeInterruptedAtAnyCall(t *testing.T) {
 	for left := 0; ; left++ {
 		top := tops(t, 1)[0]

@@ -329,7 +329,7 @@ func FileLock(path, content string) (release func() error, err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 	}
 	if content != "" {
-		// Without it the lock tells as well that the agent runs: a disk that cannot be written is no
+		// The lock alone shows that the agent runs: a disk that cannot be written is no
 		// reason not to.
 		if err := os.WriteFile(layout.LockPID(path), []byte(content), 0o600); err != nil && !disk.IsUnwritable(err) {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), l.Unlock())

@@ -40,8 +40,8 @@ type Trust struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// HTTPClient returns a client for the server at rawURL. It speaks HTTP/1.1, with which a parked poll costs the server a fifth less
-// than with HTTP/2 and needs no goroutine there.
+// HTTPClient returns a client for the server at rawURL. It speaks HTTP/1.1, with which a parked poll
+// costs the server a fifth less than with HTTP/2 and needs no goroutine there.
 func (t Trust) HTTPClient(rawURL string) (*http.Client, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" {

@@ -24,9 +24,9 @@ func (e *ExposedError) Error() string {
 }
 
 // CheckOwned returns an ExposedError if anybody but root and the user uid can change what a path leads
-// to: the file itself, and each folder on the way, those of links included, from the root of the file system. The
-// error is fs.ErrNotExist if there is no such file. Systems that do not say whose a file is (Windows)
-// are not checked.
+// to: the file itself, and each folder on the way, those of links included, from the root of the file
+// system. The error is fs.ErrNotExist if there is no such file. Systems that do not say whose a file
+// is (Windows) are not checked.
 //
 // After it has returned nil, only root and that user can make it wrong.
 func CheckOwned(d Disk, op, path string, uid int) error {

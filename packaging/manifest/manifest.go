@@ -98,7 +98,7 @@ func (id Identity) FullVersion() string {
 }
 
 // Is reports whether name means this package: its full version, or as [Identity.String] returns it, which
-// tells apart two builds of one version.
+// distinguishes two builds of one version.
 func (id Identity) Is(name string) bool { return name == id.FullVersion() || name == id.String() }
 
 // ShortHash returns the first [HashLength] digits of the hash.

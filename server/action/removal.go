@@ -18,8 +18,8 @@ import (
 
 // The removal limit bounds how many agents operators unenrol, move to another policy, migrate or
 // send to another server by the hosts of their policies within an hour, unless they say that they
-// mean it. None of this can be taken back for hosts that have followed it. The exposure budget says nothing about them: it is
-// about versions that are not proven yet.
+// mean it. None of this can be taken back for hosts that have followed it. The exposure budget says
+// nothing about them: it is about versions that are not proven yet.
 const (
 	// removalWindow is how long an order counts: somebody who has made a mistake notices it within
 	// an hour, by the hosts that are missing.

@@ -73,7 +73,7 @@ type Version struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Build returns the version as its folder is named, 1.1.0-3f2a9c, which tells apart two builds of it.
+// Build returns the version as its folder is named, 1.1.0-3f2a9c, which distinguishes two builds of it.
 func (v Version) Build() string { return build(v.Version, v.Hash) }
 
 // Is reports whether name means this version; see [manifest.Identity.Is].
