@@ -77,11 +77,11 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 
 // newUpdateRow is newAgentRow for an update. If the agent was read from the store, it
 // computes the facts only if they can differ from the stored ones.
-func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
+func newUpdateRow(a *fleet.Agent) (agentRow, error) {
 	facts, upgrade := a.Differs()
 	var row agentRow
 	var err error
-	if facts || g.s.labelsMissing {
+	if facts {
 		row, err = newAgentRow(a)
 	} else {
 		row, err = newDocumentRow(a)
@@ -373,7 +373,7 @@ func (g agents) many(ctx context.Context, expected int, query string, args ...an
 }
 
 func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
-	row, err := g.newUpdateRow(&a)
+	row, err := newUpdateRow(&a)
 	if err != nil {
 		return 0, err
 	}
@@ -383,7 +383,7 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
 	rows := make([]agentRow, len(list))
 	err := onAllProcessors(len(list), func(i int) (err error) {
-		rows[i], err = g.newUpdateRow(&list[i])
+		rows[i], err = newUpdateRow(&list[i])
 		return err
 	})
 	if err != nil {
@@ -585,7 +585,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 	}
 	var row *agentRow
 	if r.Agent != nil {
-		updated, err := g.newUpdateRow(r.Agent)
+		updated, err := newUpdateRow(r.Agent)
 		if err != nil {
 			return 0, err
 		}

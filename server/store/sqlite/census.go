@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -24,10 +23,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	}))
 }
 
-// censusQuery returns the document in place of labels that have not been written yet. A
-// document begins with a brace, which labels escape as %7B.
-const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, l.last_checkin,
-	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinLastSeen + ` WHERE f.active AND f.audit_unenrolled NOT IN ('uninstall', 'orphaned')`
+const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, l.last_checkin, f.labels FROM facts f` + joinLastSeen + ` WHERE f.active AND f.audit_unenrolled NOT IN ('uninstall', 'orphaned')`
 
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 	return g.s.each(ctx, censusQuery, nil, func(scan scan) error {
@@ -43,13 +39,6 @@ func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 			c.HealthySince = toTime(healthy.Int64)
 		}
 		c.LastCheckin = toTimePtr(last)
-		if strings.HasPrefix(c.Labels, "{") {
-			var a fleet.Agent
-			if err := decode("agent", c.ID, c.Labels, &a); err != nil {
-				return err
-			}
-			c.Labels = fleet.EncodeLabels(a.Labels())
-		}
 		f(c)
 		return nil
 	})

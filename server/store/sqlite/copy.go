@@ -32,7 +32,7 @@ func (s *Store) Copy(ctx context.Context, path string) (err error) {
 // CheckWhole reads all of the file at path, which no process may have open, and returns an
 // error if it is damaged, or was written by another program or a newer Muster.
 func CheckWhole(ctx context.Context, path string) (err error) {
-	if err := prepareFile(path, true); err != nil {
+	if err := prepareFile(path, embedded, true); err != nil {
 		return err
 	}
 	db, err := connect(path, Options{BusyTimeout: DefaultBusyTimeout}, "mode=ro&"+readerSettings, 1)
@@ -40,7 +40,7 @@ func CheckWhole(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, _, err := schemaOf(ctx, db, path); err != nil {
+	if _, _, err := schemaOf(ctx, db, embedded, path); err != nil {
 		return fault(path, "check", err)
 	}
 	var verdict string

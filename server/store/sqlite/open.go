@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +20,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
-
-//go:embed migrations/*.sql
-var migrations embed.FS
 
 // applicationID marks the header of Muster's files.
 const applicationID = 0x4d757374 // "Must"
@@ -44,12 +38,15 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 	if opts.CommitDelay == 0 {
 		opts.CommitDelay = DefaultCommitDelay
 	}
+	if opts.schemas.files == nil {
+		opts.schemas = embedded
+	}
 	// An absolute path stays valid if the process changes its folder, and has one spelling
 	// as a URI.
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("database %s: %w", path, err)
 	}
-	if err := prepareFile(path, opts.ReadOnly); err != nil {
+	if err := prepareFile(path, opts.schemas, opts.ReadOnly); err != nil {
 		return nil, err
 	}
 	s := &Store{path: path, queries: semaphore.NewWeighted(int64(max(1, opts.Readers/2)))}
@@ -87,9 +84,6 @@ func (s *Store) open(ctx context.Context, opts Options) (err error) {
 	if err := refuseMoved(ctx, db, s.path, opts); err != nil {
 		return err
 	}
-	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&s.labelsMissing); err != nil {
-		return fmt.Errorf("open: %w", fault(s.path, "read", err))
-	}
 	readers, err := connect(s.path, opts, readerSettings, opts.Readers)
 	if err != nil {
 		return err
@@ -106,7 +100,7 @@ func (s *Store) openReadOnly(ctx context.Context, opts Options) error {
 	}
 	s.readers, s.writer = newReadPool(db), newWriter(db, 0)
 	s.writer.refuse = errReadOnly
-	version, newest, err := schemaOf(ctx, db, s.path)
+	version, newest, err := schemaOf(ctx, db, opts.schemas, s.path)
 	if err != nil {
 		return fmt.Errorf("open: %w", fault(s.path, "read", err))
 	}
@@ -157,9 +151,9 @@ func upgradeSchema(ctx context.Context, path string, opts Options) (err error) {
 		if err != nil {
 			return err
 		}
-		version, newest, err = schemaOf(ctx, db, path)
+		version, newest, err = schemaOf(ctx, db, opts.schemas, path)
 		if err == nil && version < newest && settings == exclusiveSettings {
-			err = migrate(ctx, db, version, newest)
+			err = migrate(ctx, db, opts.schemas, version, newest)
 		}
 		if cerr := db.Close(); err == nil {
 			err = cerr
@@ -179,7 +173,7 @@ func upgradeSchema(ctx context.Context, path string, opts Options) (err error) {
 // prepareFile creates the file, or checks its header without SQLite, which might change the
 // file. It makes the file private to its owner, because it contains hashes of keys; SQLite
 // gives the files beside it the same mode. With readOnly it only checks the header.
-func prepareFile(path string, readOnly bool) error {
+func prepareFile(path string, of schemas, readOnly bool) error {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
 		flag = os.O_RDONLY
@@ -211,7 +205,7 @@ func prepareFile(path string, readOnly bool) error {
 	if n < len(header) || !strings.HasPrefix(string(header), "SQLite format 3\x00") {
 		return fmt.Errorf("database %s: is not an SQLite file: choose another file, or move this one away", path)
 	}
-	if err := checkHeader(path, int(binary.BigEndian.Uint32(header[68:])), int(binary.BigEndian.Uint32(header[60:])), false); err != nil {
+	if err := checkHeader(path, of, int(binary.BigEndian.Uint32(header[68:])), int(binary.BigEndian.Uint32(header[60:])), false); err != nil {
 		return err
 	}
 	if info.Mode().Perm()&0o077 != 0 && !readOnly {
@@ -224,8 +218,8 @@ func prepareFile(path string, readOnly bool) error {
 
 // checkHeader refuses files of other programs and newer schemas. A file without tables has
 // neither number.
-func checkHeader(path string, appID, version int, tables bool) error {
-	newest, err := newestSchema()
+func checkHeader(path string, of schemas, appID, version int, tables bool) error {
+	newest, err := of.newest()
 	switch {
 	case err != nil:
 		return err
@@ -280,21 +274,21 @@ func uri(path string) string {
 
 // schemaOf returns the schema version of the file and the newest one. It fails if the file
 // belongs to another program or a newer Muster.
-func schemaOf(ctx context.Context, db *sql.DB, path string) (version, newest int, err error) {
+func schemaOf(ctx context.Context, db *sql.DB, of schemas, path string) (version, newest int, err error) {
 	var appID, tables int
 	err = db.QueryRowContext(ctx, `SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`).
 		Scan(&appID, &version, &tables)
 	if err != nil {
 		return 0, 0, err
 	}
-	if newest, err = newestSchema(); err != nil {
+	if newest, err = of.newest(); err != nil {
 		return 0, 0, err
 	}
-	return version, newest, checkHeader(path, appID, version, tables > 0)
+	return version, newest, checkHeader(path, of, appID, version, tables > 0)
 }
 
 // migrate applies all missing migrations in one transaction.
-func migrate(ctx context.Context, db *sql.DB, version, newest int) error {
+func migrate(ctx context.Context, db *sql.DB, of schemas, version, newest int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -302,7 +296,7 @@ func migrate(ctx context.Context, db *sql.DB, version, newest int) error {
 	defer tx.Rollback() // no effect after Commit
 	for version < newest {
 		version++
-		step, err := migrationFor(version)
+		step, err := of.up(version)
 		if err != nil {
 			return err
 		}
@@ -337,36 +331,6 @@ func check(ctx context.Context, db *sql.DB, path string) error {
 		return fmt.Errorf("database %s: %s (%s)", path, damaged, verdict)
 	}
 	return nil
-}
-
-// newestSchema returns the number of the last file in migrations that brings the schema
-// forward.
-func newestSchema() (int, error) {
-	entries, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), downSuffix) {
-			n++
-		}
-	}
-	return n, nil
-}
-
-// downSuffix ends the name of the file that takes a schema back to the one before it. A
-// schema without such a file cannot go back.
-const downSuffix = ".down.sql"
-
-func migrationFor(version int) (string, error) {
-	names, err := fs.Glob(migrations, fmt.Sprintf("migrations/%04d_*.sql", version))
-	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, downSuffix) })
-	if err != nil || len(names) != 1 {
-		return "", fmt.Errorf("schema %s: want one migration, have %v", strconv.Itoa(version), names)
-	}
-	b, err := migrations.ReadFile(names[0])
-	return string(b), err
 }
 
 // fromTime converts a time to the form the tables store, nanoseconds since 1970. The zero

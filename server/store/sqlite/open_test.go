@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -200,7 +202,7 @@ func TestFileOfNewerSchemaIsRefusedUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest, err := newestSchema()
+	newest, err := embedded.newest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +237,78 @@ func TestNewerSchemaInTheLogIsRefused(t *testing.T) {
 	}
 }
 
-// testing/e2e takes a file back whose schema has a way back.
+// notes are the schemas of a later Muster: this one's, and one that can go back.
+func notes(t *testing.T) schemas {
+	t.Helper()
+	newest := NewestSchema()
+	files := fstest.MapFS{
+		fmt.Sprintf("migrations/%04d_notes.sql", newest+1):      {Data: []byte(`CREATE TABLE notes (agent TEXT) STRICT; INSERT INTO notes SELECT id FROM agents;`)},
+		fmt.Sprintf("migrations/%04d_notes.down.sql", newest+1): {Data: []byte(`DROP TABLE notes;`)},
+	}
+	for v := range newest {
+		text, err := embedded.up(v + 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[fmt.Sprintf("migrations/%04d_of_today.sql", v+1)] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return schemas{files}
+}
+
+func TestSchemaGoesUpAndBack(t *testing.T) {
+	t.Parallel()
+	path, later, newest := fileWithAgent(t), notes(t), NewestSchema()
+	notes := func() (list []string) {
+		t.Helper()
+		s := mustOpenWith(t, path, Options{schemas: later})
+		if err := s.each(t.Context(), `SELECT agent FROM notes`, nil, func(scan scan) error {
+			list = append(list, "")
+			return scan(&list[len(list)-1])
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	for range 2 { // the second time there is nothing to do
+		if got := notes(); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("the new table has %v", got)
+		}
+	}
+	wantRefusal(t, path, "newer Muster", fmt.Sprintf("schema %d", newest+1))
+	for range 2 {
+		if err := later.downgrade(t.Context(), path, newest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := mustOpen(t, path)
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"}); err != nil || !stored(t, s, "a") {
+		t.Errorf("with the schema of before, the first agent is there %v: %v", stored(t, s, "a"), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := notes(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("after the second upgrade the new table has %v", got)
+	}
+}
+
+// A migration that fails leaves the file as it was.
+func TestFailedMigrationChangesNothing(t *testing.T) {
+	t.Parallel()
+	path, later, newest := fileWithAgent(t), notes(t), NewestSchema()
+	files := later.files.(fstest.MapFS)
+	files[fmt.Sprintf("migrations/%04d_broken.sql", newest+2)] = &fstest.MapFile{Data: []byte(`DELETE FROM agents; INSERT INTO nothing VALUES (1);`)}
+	if _, err := Open(t.Context(), path, Options{schemas: later}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("schema %d", newest+2)) {
+		t.Fatalf("the error is %v", err)
+	}
+	if !stored(t, mustOpen(t, path), "a") {
+		t.Error("the agent is missing")
+	}
+}
+
 func TestSchemaWithoutAWayBackStays(t *testing.T) {
 	t.Parallel()
 	path := fileWithAgent(t)
@@ -449,7 +522,7 @@ func TestReadOnlyNeverWritesToTheFile(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file has changed: %v", err)
 	}
-	if _, err := Open(t.Context(), oldFile(t), Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "older Muster") {
+	if _, err := Open(t.Context(), path, Options{ReadOnly: true, schemas: notes(t)}); err == nil || !strings.Contains(err.Error(), "older Muster") {
 		t.Errorf("a file of an older Muster: %v", err)
 	}
 }
@@ -458,7 +531,7 @@ func TestReadOnlyNeverWritesToTheFile(t *testing.T) {
 // keep writing.
 func TestSchemaIsNotUpgradedWhileAnOlderProcessHasTheFileOpen(t *testing.T) {
 	t.Parallel()
-	path := oldFile(t, fleet.Agent{ID: "a"})
+	path, later, older := fileWithAgent(t), Options{BusyTimeout: fast.BusyTimeout, schemas: notes(t)}, NewestSchema()
 	old, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)")
 	if err != nil {
 		t.Fatal(err)
@@ -471,33 +544,35 @@ func TestSchemaIsNotUpgradedWhileAnOlderProcessHasTheFileOpen(t *testing.T) {
 		}
 		return v
 	}
-	if v := version(); v != 1 {
+	if v := version(); v != older {
 		t.Fatalf("schema %d", v)
 	}
-	wantRefusal(t, path, "older Muster", "stop every process")
-	if _, err := old.ExecContext(t.Context(), `UPDATE agents SET rev = 2`); err != nil || version() != 1 {
+	if _, err := Open(t.Context(), path, later); err == nil || !strings.Contains(err.Error(), "older Muster") || !strings.Contains(err.Error(), "stop every process") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := old.ExecContext(t.Context(), `UPDATE agents SET rev = 2`); err != nil || version() != older {
 		t.Fatalf("after the refusal the older process reads schema %d: %v", version(), err)
 	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !stored(t, mustOpen(t, path), "a") {
+	if !stored(t, mustOpenWith(t, path, later), "a") {
 		t.Error("the agent is missing")
 	}
 }
 
 func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 	t.Parallel()
-	newest, err := newestSchema()
+	newest, err := embedded.newest()
 	if err != nil || newest < 1 {
 		t.Fatalf("newest is %d: %v", newest, err)
 	}
 	for v := range newest {
-		if step, err := migrationFor(v + 1); err != nil || strings.TrimSpace(step) == "" {
+		if step, err := embedded.up(v + 1); err != nil || strings.TrimSpace(step) == "" {
 			t.Errorf("schema %d: %v", v+1, err)
 		}
 	}
-	if _, err := migrationFor(newest + 1); err == nil {
+	if _, err := embedded.up(newest + 1); err == nil {
 		t.Error("there is a migration after the newest")
 	}
 }

@@ -49,6 +49,8 @@ type Options struct {
 	ReadOnly bool
 	// Moved allows opening a store that is marked as moved.
 	Moved bool
+
+	schemas schemas // zero: embedded
 }
 
 // Store is an open file. It is safe for concurrent use.
@@ -63,10 +65,6 @@ type Store struct {
 	unreadable store.Unreadables
 	exclusive  store.Exclusive
 	actions    store.ActionCache[int64]
-
-	// labelsMissing reports whether, when the file was opened, agents of the first schema
-	// had no labels yet. Then every write of an agent writes all of its facts.
-	labelsMissing bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -207,7 +205,7 @@ func (s *Store) Unreadable() *store.Unreadables { return &s.unreadable }
 
 // NewestSchema returns the number of the schema that this program writes.
 func NewestSchema() int {
-	newest, _ := newestSchema() // the files are embedded, so that reading them cannot fail
+	newest, _ := embedded.newest() // the files are embedded, so that reading them cannot fail
 	return newest
 }
 
