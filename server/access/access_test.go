@@ -64,7 +64,7 @@ func revoke(t *testing.T, s *sqlite.Store, id string) {
 		t.Fatal(err)
 	}
 	k.Active = false
-	if err := s.AdminKeys().Update(t.Context(), k); err != nil {
+	if _, err := s.AdminKeys().Update(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -207,7 +207,7 @@ func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey)
 			return k, err
 		}
 		f(&k)
-		err = s.Store.AdminKeys().Update(ctx, k)
+		_, err = s.Store.AdminKeys().Update(ctx, k)
 		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
 			return k, err
 		}
@@ -242,5 +242,5 @@ func (s *Service) used(ctx context.Context, k fleet.AdminKey) {
 		return
 	}
 	k.LastUsedAt = &now
-	_ = s.Store.AdminKeys().Update(ctx, k)
+	_, _ = s.Store.AdminKeys().Update(ctx, k)
 }

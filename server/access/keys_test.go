@@ -189,10 +189,10 @@ type countingKeys struct {
 	s counting
 }
 
-func (k countingKeys) Update(ctx context.Context, v fleet.AdminKey) error {
+func (k countingKeys) Update(ctx context.Context, v fleet.AdminKey) (int64, error) {
 	k.s.updates.Add(1)
 	if k.s.failing.Load() {
-		return fleet.Errorf(fleet.Unavailable, "the disk is full")
+		return 0, fleet.Errorf(fleet.Unavailable, "the disk is full")
 	}
 	return k.Collection.Update(ctx, v)
 }

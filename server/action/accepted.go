@@ -401,7 +401,8 @@ func (s *Service) keepProgress(ctx context.Context, o *fleet.AcceptedOrder, hand
 		return err
 	}
 	stored.Handled = handled
-	return s.Store.AcceptedOrders().Update(ctx, stored)
+	_, err = s.Store.AcceptedOrders().Update(ctx, stored)
+	return err
 }
 
 // resumed returns the step of an order that another process may have begun. If the order has

@@ -134,8 +134,9 @@ func (c mortalLeases) Create(ctx context.Context, l fleet.Lease) error {
 	return c.m.write(func() error { return c.Collection.Create(ctx, l) })
 }
 
-func (c mortalLeases) Update(ctx context.Context, l fleet.Lease) error {
-	return c.m.write(func() error { return c.Collection.Update(ctx, l) })
+func (c mortalLeases) Update(ctx context.Context, l fleet.Lease) (rev int64, err error) {
+	err = c.m.write(func() (err error) { rev, err = c.Collection.Update(ctx, l); return err })
+	return rev, err
 }
 
 func (c mortalLeases) Delete(ctx context.Context, id string) error {

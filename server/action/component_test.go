@@ -11,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // newComponentWorld returns a world whose agents run web 2.4.0 and db 15.0.0, and in which
@@ -244,7 +245,7 @@ func TestOtherVersionThanTheOneInForceIsRefused(t *testing.T) {
 		p, err := w.store.Policies().Get(t.Context(), policy.ID)
 		w.must(err)
 		p.Components[0].InForce = &f
-		w.must(w.store.Policies().Update(t.Context(), p))
+		storetest.Update(w.t, w.store.Policies(), p)
 	}
 	change(agentapi.ComponentInForce{Version: "2.4.0", Changing: true})
 	w.wantVerdict("a", "a rollout in lockstep changes component web", true)

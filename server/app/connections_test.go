@@ -32,7 +32,7 @@ func TestLockstepFollowsTheConnectionsOfHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		policy.Components = []agentapi.PolicyComponent{{Name: "web", Runtime: "systemd"}}
-		if err := s.Store.Policies().Update(t.Context(), policy); err != nil {
+		if _, err := s.Store.Policies().Update(t.Context(), policy); err != nil {
 			t.Fatal(err)
 		}
 		var polling sync.WaitGroup

@@ -195,7 +195,7 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	default:
 		return old, nil
 	}
-	if err := s.Store.Packages().Update(ctx, old); err != nil {
+	if _, err := s.Store.Packages().Update(ctx, old); err != nil {
 		return fleet.Package{}, err
 	}
 	return s.Store.Packages().Get(ctx, old.File)

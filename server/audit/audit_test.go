@@ -67,7 +67,7 @@ func writes(s store.Store) map[string]func(context.Context) error {
 		"create": func(ctx context.Context) error { return s.Views().Create(ctx, fleet.View{ID: "v"}) },
 		"delete": func(ctx context.Context) error { return s.PublisherKeys().Delete(ctx, "k") },
 		"update": func(ctx context.Context) error {
-			err := s.Freezes().Update(ctx, fleet.Freeze{ID: "none"})
+			_, err := s.Freezes().Update(ctx, fleet.Freeze{ID: "none"})
 			if fleet.KindOf(err) == fleet.NotFound || fleet.KindOf(err) == fleet.Conflict {
 				return nil
 			}

@@ -28,9 +28,9 @@ func (c collection[T]) Create(ctx context.Context, v T) error {
 	return c.Collection.Create(ctx, v)
 }
 
-func (c collection[T]) Update(ctx context.Context, v T) error {
+func (c collection[T]) Update(ctx context.Context, v T) (int64, error) {
 	if err := RecordCall(ctx, c.store); err != nil {
-		return err
+		return 0, err
 	}
 	return c.Collection.Update(ctx, v)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -49,7 +50,7 @@ func (w *policies) change(id string) {
 	p, err := w.store.Policies().Get(w.t.Context(), id)
 	w.must(err)
 	p.PolicyRev++
-	w.must(w.store.Policies().Update(w.t.Context(), p))
+	storetest.Update(w.t, w.store.Policies(), p)
 	w.feed.Signal()
 	w.eventually(func() error {
 		if got := w.feed.Newest(id); got != p.PolicyRev {

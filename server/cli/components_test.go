@@ -214,7 +214,7 @@ func TestComponentsAreRolledOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd"}}
-	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+	if _, err := s.Store.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("db-01", "1.0.0")

@@ -314,7 +314,7 @@ func observed(t *testing.T, s *apptest.Server, name string) {
 		if stored.Doc, err = json.Marshal(f); err != nil {
 			return err.Error()
 		}
-		if err := s.Store.DeclaredFleets().Update(t.Context(), stored); err != nil {
+		if _, err := s.Store.DeclaredFleets().Update(t.Context(), stored); err != nil {
 			return err.Error()
 		}
 		return ""

@@ -460,7 +460,7 @@ func (th *thief) serve(r tuf.Repository) {
 	if doc.Data, err = json.Marshal(h); err != nil {
 		th.t.Fatal(err)
 	}
-	if err := th.server.Store.TrustFiles().Update(th.t.Context(), doc); err != nil {
+	if _, err := th.server.Store.TrustFiles().Update(th.t.Context(), doc); err != nil {
 		th.t.Fatal(err)
 	}
 }

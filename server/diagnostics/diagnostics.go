@@ -207,7 +207,7 @@ func (s *Service) Chunk(ctx context.Context, u fleet.Upload, n int, digest strin
 		was := u.Chunks[n]
 		u = u.Clone()
 		u.Chunks[n] = chunk
-		err := s.Store.Uploads().Update(ctx, u)
+		_, err := s.Store.Uploads().Update(ctx, u)
 		switch {
 		case err == nil && was.Key != "" && was.Key != chunk.Key:
 			return s.bytes().remove(ctx, was.Key) // sent again with other bytes
@@ -247,7 +247,8 @@ func (s *Service) Complete(ctx context.Context, agentID, id, transit string) err
 		return refusal("ErrFailValidation", "file contents failed validation")
 	}
 	u.Status = fleet.UploadReady
-	return s.Store.Uploads().Update(ctx, u)
+	_, err = s.Store.Uploads().Update(ctx, u)
+	return err
 }
 
 // whole reports whether the chunks are the file that was announced.
@@ -270,7 +271,7 @@ func whole(u *fleet.Upload, transit string) bool {
 func (s *Service) end(ctx context.Context, u fleet.Upload, status fleet.UploadStatus) error {
 	was := u.Chunks
 	u.Status, u.Size, u.Chunks = status, 0, nil
-	if err := s.Store.Uploads().Update(ctx, u); err != nil {
+	if _, err := s.Store.Uploads().Update(ctx, u); err != nil {
 		return err
 	}
 	return s.removeBytes(ctx, was)

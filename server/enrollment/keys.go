@@ -156,7 +156,7 @@ func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 			}
 		}
 		k.Active = false
-		err = s.Store.EnrollmentKeys().Update(ctx, k)
+		_, err = s.Store.EnrollmentKeys().Update(ctx, k)
 		if err == nil {
 			break
 		}

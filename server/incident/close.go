@@ -268,7 +268,7 @@ func (s *Service) CloseOnce(ctx context.Context) error {
 		}
 		delete(s.gone, i.ID)
 		i.State, i.Resolved = fleet.IncidentResolved, &fleet.Decision{By: System, At: s.Now.UTC(), Why: fleet.Sentence(why)}
-		switch err := s.Store.Update(ctx, *i); {
+		switch _, err := s.Store.Update(ctx, *i); {
 		case err != nil && fleet.KindOf(err) == fleet.Conflict:
 			continue // it has opened again, or somebody else was faster
 		case err != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 func (w *world) rounds(t *testing.T, n int) {
@@ -85,7 +86,7 @@ func TestServerResolvesIncidentWhoseCauseIsGone(t *testing.T) {
 		r, err := w.store.Rollouts().Get(ctx, "r")
 		must(err)
 		r.State = state
-		must(w.store.Rollouts().Update(ctx, r))
+		storetest.Update(t, w.store.Rollouts(), r)
 	}
 	must(w.store.Rollouts().Create(ctx, fleet.Rollout{ID: "r", State: fleet.RolloutPaused}))
 	stopped := fleet.Incident{Category: fleet.IncidentRolloutStopped, RolloutID: "r", Title: "It stopped"}

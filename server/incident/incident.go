@@ -121,7 +121,7 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 		return err
 	case old.State != fleet.IncidentResolved && (old.Title != i.Title || old.Text != i.Text) && i.AgentID == "":
 		old.Title, old.Text = i.Title, i.Text
-		if err := s.Store.Update(ctx, old); err != nil {
+		if _, err := s.Store.Update(ctx, old); err != nil {
 			return err
 		}
 		s.publish(ctx, old, System)
@@ -130,7 +130,7 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 		return s.record(ctx, old) // a crash after the incident was written may have lost the entry
 	}
 	i.Count, i.Revision = old.Count+1, old.Revision
-	if err := s.Store.Update(ctx, i); err != nil {
+	if _, err := s.Store.Update(ctx, i); err != nil {
 		return err
 	}
 	s.publish(ctx, i, System)
@@ -240,7 +240,7 @@ func (s *Service) change(ctx context.Context, id, name, actor, why string, edit 
 		if err := s.record(ctx, i); err != nil {
 			return fleet.Incident{}, err
 		}
-		err = s.Store.Update(ctx, i)
+		_, err = s.Store.Update(ctx, i)
 		if err == nil {
 			s.publish(ctx, i, actor)
 			return i, nil

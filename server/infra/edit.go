@@ -327,7 +327,8 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 		if *e.head(&old).revision == 0 { // the built-in one, which is stored now
 			return e.stored.Create(ctx, sealed)
 		}
-		return e.stored.Update(ctx, sealed)
+		_, err = e.stored.Update(ctx, sealed)
+		return err
 	})
 	if err != nil {
 		return old, err
@@ -385,7 +386,7 @@ func (e Editor[T, P]) Delete(ctx context.Context, id, actor string) error {
 func (e Editor[T, P]) dropFrom(ctx context.Context, all []fleet.Policy, id string) error {
 	for _, p := range all {
 		for try := 1; e.rules.drop(&p, id); try++ {
-			err := e.service.Store.Policies().Update(ctx, p)
+			_, err := e.service.Store.Policies().Update(ctx, p)
 			if err == nil || fleet.KindOf(err) == fleet.NotFound {
 				break
 			}
@@ -421,7 +422,7 @@ func (e Editor[T, P]) oneDefault(ctx context.Context) error {
 				if !e.rules.unset(&all[i], &all[k]) {
 					continue
 				}
-				if err := e.stored.Update(ctx, all[i]); err != nil {
+				if _, err := e.stored.Update(ctx, all[i]); err != nil {
 					return err
 				}
 				break
@@ -483,7 +484,7 @@ func (e Editor[T, P]) clearDefault(ctx context.Context, v *T) error {
 		if *e.head(&other).id == *e.head(v).id || !e.rules.unset(&other, v) {
 			continue
 		}
-		if err := e.stored.Update(ctx, other); err != nil {
+		if _, err := e.stored.Update(ctx, other); err != nil {
 			return err
 		}
 	}

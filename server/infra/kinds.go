@@ -190,7 +190,7 @@ func release[T any](ctx context.Context, stored store.Collection[T], drop func(*
 	}
 	for _, v := range all {
 		if drop(&v) {
-			if err := stored.Update(ctx, v); err != nil {
+			if _, err := stored.Update(ctx, v); err != nil {
 				return err
 			}
 		}

@@ -89,7 +89,8 @@ func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
 	}
 	l.Holder = h.Name
 	l.Beat++
-	return h.took(id, now, h.Leases.Update(ctx, l))
+	_, err = h.Leases.Update(ctx, l)
+	return h.took(id, now, err)
 }
 
 // Holds reports whether this holder still has the lease, without reading the store.
@@ -103,7 +104,7 @@ func (h *Holder) Release(ctx context.Context, id string) error {
 	if err == nil && l.Holder == h.Name {
 		l.Holder = ""
 		l.Beat++
-		err = h.Leases.Update(ctx, l)
+		_, err = h.Leases.Update(ctx, l)
 	}
 	if kind := fleet.KindOf(err); err != nil && (kind == fleet.NotFound || kind == fleet.Conflict) {
 		return nil // another holder has it

@@ -160,8 +160,9 @@ func (f *flaky) fault(do func() error) error {
 	return away
 }
 
-func (f *flaky) Update(ctx context.Context, l fleet.Lease) error {
-	return f.fault(func() error { return f.Collection.Update(ctx, l) })
+func (f *flaky) Update(ctx context.Context, l fleet.Lease) (rev int64, err error) {
+	err = f.fault(func() (err error) { rev, err = f.Collection.Update(ctx, l); return err })
+	return rev, err
 }
 
 func (f *flaky) Create(ctx context.Context, l fleet.Lease) error {
@@ -256,13 +257,13 @@ func (m *memory) Get(_ context.Context, id string) (fleet.Lease, error) {
 	return l, nil
 }
 
-func (m *memory) Update(_ context.Context, l fleet.Lease) error {
+func (m *memory) Update(_ context.Context, l fleet.Lease) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all[l.ID].Revision != l.Revision {
-		return fleet.Errorf(fleet.Conflict, "changed")
+		return 0, fleet.Errorf(fleet.Conflict, "changed")
 	}
 	l.Revision++
 	m.all[l.ID] = l
-	return nil
+	return l.Revision, nil
 }

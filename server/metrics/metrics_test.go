@@ -179,7 +179,7 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored.Counts.Verifying, stored.Counts.Succeeded = 0, 3
-		if err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
+		if _, err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(metrics.FreshFor)
@@ -189,7 +189,7 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored.State = fleet.RolloutCompleted
-		if err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
+		if _, err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(metrics.FreshFor)
@@ -282,7 +282,7 @@ func TestGroupsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored.State = fleet.GroupPartial
-		if err := w.s.RolloutGroups().Update(t.Context(), stored); err != nil {
+		if _, err := w.s.RolloutGroups().Update(t.Context(), stored); err != nil {
 			t.Fatal(err)
 		}
 		w.events.Publish(t.Context(), fleet.GroupEvent(fleet.EventGroupPartial, &stored, started.Add(time.Minute)))

@@ -113,7 +113,7 @@ func TestFeedNoticesChangesOfOtherServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.PolicyRev = 4
-	if err := s.Policies().Update(t.Context(), p); err != nil {
+	if _, err := s.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	select {

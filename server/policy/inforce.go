@@ -37,7 +37,7 @@ func (s *Service) SetInForce(ctx context.Context, id, component, actor string, d
 		if err := s.record(ctx, &p, "policy.in_force", inForceText(&p, component, next), nil); err != nil {
 			return err
 		}
-		err = s.Store.Policies().Update(ctx, p)
+		_, err = s.Store.Policies().Update(ctx, p)
 		if err == nil {
 			s.publish(ctx, fleet.EventPolicyUpdated, &p)
 			return nil

@@ -136,7 +136,7 @@ func (s *Service) setDefault(ctx context.Context, id string, to bool) error {
 		p, err := s.Store.Policies().Get(ctx, id)
 		if err == nil && p.Default != to {
 			p.Default = to
-			err = s.Store.Policies().Update(ctx, p)
+			_, err = s.Store.Policies().Update(ctx, p)
 		}
 		if err == nil || fleet.KindOf(err) == fleet.NotFound {
 			return nil
@@ -225,7 +225,7 @@ func (s *Service) update(ctx context.Context, id string, c Change, actor string)
 				return p, err
 			}
 		}
-		err = s.Store.Policies().Update(ctx, p)
+		_, err = s.Store.Policies().Update(ctx, p)
 		if err == nil {
 			return p, s.takeDefault(ctx, &p)
 		}
@@ -350,7 +350,7 @@ func (s *Service) Bump(ctx context.Context, uses func(fleet.Policy) bool, actor 
 func (s *Service) bump(ctx context.Context, p fleet.Policy, uses func(fleet.Policy) bool, actor string) error {
 	for try := 1; ; try++ {
 		p.NextRevision(actor, s.Now.UTC())
-		err := s.Store.Policies().Update(ctx, p)
+		_, err := s.Store.Policies().Update(ctx, p)
 		if err == nil {
 			s.publish(ctx, fleet.EventPolicyUpdated, &p)
 			return nil

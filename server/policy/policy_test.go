@@ -72,7 +72,7 @@ func TestEnsureDefaultCreatesPolicyOnce(t *testing.T) {
 		t.Fatalf("policy is %+v, %v", p, err)
 	}
 	p.Name = "Renamed"
-	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+	if _, err := s.Store.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.EnsureDefault(t.Context()); err != nil {

@@ -146,11 +146,12 @@ func (s *Service) beat(ctx context.Context) error {
 	if s.Closed != nil {
 		v.Closed = s.Closed(now)
 	}
-	write := s.Servers.Create
 	if known {
-		write = s.Servers.Update
+		_, err = s.Servers.Update(ctx, v)
+	} else {
+		err = s.Servers.Create(ctx, v)
 	}
-	if err := write(ctx, v); err != nil {
+	if err != nil {
 		return err
 	}
 	if v.SharedWith != "" && !s.warned {

@@ -161,7 +161,7 @@ type racing struct {
 	between func()
 }
 
-func (r *racing) Update(ctx context.Context, v fleet.Server) error {
+func (r *racing) Update(ctx context.Context, v fleet.Server) (int64, error) {
 	if f := r.between; f != nil {
 		r.between = nil
 		f()

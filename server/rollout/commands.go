@@ -90,7 +90,7 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 		if err := s.record(ctx, &r, c.verb, req, text, now); err != nil {
 			return r, err
 		}
-		err = s.Store.Rollouts().Update(ctx, r)
+		_, err = s.Store.Rollouts().Update(ctx, r)
 		if err == nil {
 			typ := c.event
 			if typ == "" || r.State == before {

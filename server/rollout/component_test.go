@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -628,7 +629,7 @@ func TestHostWhosePolicyHasAnotherRuntimeIsLeftOut(t *testing.T) {
 	p, err := s.store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
 	s.must(err)
 	p.Components[0].Runtime = "systemd"
-	s.must(s.store.Policies().Update(t.Context(), p))
+	storetest.Update(s.t, s.store.Policies(), p)
 	pre := s.preview(s.create(of("web")))
 	if len(pre.Skipped) != 1 || pre.Skipped[0].Code != fleet.WhyRefused || !strings.Contains(pre.Skipped[0].Text, "runs by process, and the policy says systemd") {
 		t.Errorf("targets are %+v, skipped %+v", pre.Targets, pre.Skipped)
@@ -650,7 +651,7 @@ func TestHostWhosePolicyPinsAnotherImageIsLeftOut(t *testing.T) {
 		p, err := s.store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
 		s.must(err)
 		p.Components = []agentapi.PolicyComponent{{Name: "cache", Runtime: "docker", Artifact: agentapi.ComponentArtifact{Image: image(digit)}}}
-		s.must(s.store.Policies().Update(t.Context(), p))
+		storetest.Update(s.t, s.store.Policies(), p)
 	}
 	order := componentOrder("cache", "2.0.0", "a")
 	order.Force = true

@@ -121,7 +121,7 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Req
 		switch {
 		case err == nil:
 			r.Revision = old.Revision
-			err = rules.Update(ctx, r)
+			_, err = rules.Update(ctx, r)
 		case fleet.KindOf(err) == fleet.NotFound:
 			err = rules.Create(ctx, r)
 		}
@@ -262,7 +262,7 @@ func (s *Service) ChangeFreeze(ctx context.Context, f fleet.Freeze, req Request)
 				return f, err
 			}
 		}
-		err = s.Store.Freezes().Update(ctx, changed)
+		_, err = s.Store.Freezes().Update(ctx, changed)
 		if err == nil {
 			s.signal()
 			return changed, s.Actions.CancelScheduled(ctx, changed, req.Actor)

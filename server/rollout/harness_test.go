@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -171,7 +172,7 @@ func (d *harness) edit(id string, f func(*fleet.Rollout)) {
 	d.t.Helper()
 	r := d.rollout(id)
 	f(&r)
-	d.must(d.store.Rollouts().Update(d.t.Context(), r))
+	storetest.Update(d.t, d.store.Rollouts(), r)
 }
 
 // end ends a target as the reconciler would, and sets the version that its agent then

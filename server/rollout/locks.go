@@ -254,7 +254,7 @@ func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from s
 				}
 			}
 			lock.RolloutID, lock.At = r.ID, now
-			err = locks.Update(ctx, lock)
+			_, err = locks.Update(ctx, lock)
 		}
 		if err == nil {
 			return took, nil

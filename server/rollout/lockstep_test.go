@@ -8,6 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // able is what an agent reports that can upgrade web in lockstep.
@@ -122,7 +123,7 @@ func (s *site) inForce(version string, changing bool) {
 	p, err := s.store.Policies().Get(s.t.Context(), fleet.DefaultPolicyID)
 	s.must(err)
 	p.Component("web").Lockstep, p.Component("web").InForce = true, &agentapi.ComponentInForce{Version: version, Changing: changing}
-	s.must(s.store.Policies().Update(s.t.Context(), p))
+	storetest.Update(s.t, s.store.Policies(), p)
 }
 
 func TestOnlyLockstepChangesTheVersionInForce(t *testing.T) {

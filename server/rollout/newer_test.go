@@ -8,6 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // A server that is older than the one that started a rollout may not know its strategy, and
@@ -20,7 +21,7 @@ func TestRolloutOfANewerServerIsLeftAlone(t *testing.T) {
 	r := d.rollout(d.start(forPolicy(fleet.DefaultPolicyID)).ID)
 	r.Plan.Strategy.Kind = "tides"
 	r.Waiting = []fleet.Wait{{Code: "tide", Text: "ebb: 0 of 1 have gone", Since: d.now}}
-	d.must(d.store.Rollouts().Update(ctx, r))
+	storetest.Update(d.t, d.store.Rollouts(), r)
 	stored := d.rollout(r.ID)
 	for name, command := range map[string]func() error{
 		"pause":    func() error { _, err := d.service.Pause(ctx, r.ID, true, kim); return err },

@@ -93,7 +93,7 @@ type meddledRollouts struct {
 	m *meddledStore
 }
 
-func (m meddledRollouts) Update(ctx context.Context, r fleet.Rollout) error {
+func (m meddledRollouts) Update(ctx context.Context, r fleet.Rollout) (int64, error) {
 	m.m.before()
 	return m.Rollouts.Update(ctx, r)
 }

@@ -397,7 +397,7 @@ func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error 
 			hashes = hashes[1:]
 		}
 		r.Previews = hashes
-		err = s.Store.Rollouts().Update(ctx, r)
+		_, err = s.Store.Rollouts().Update(ctx, r)
 		if err == nil {
 			break
 		}
@@ -425,7 +425,7 @@ func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool)
 				return err
 			}
 			pre.Revision = old.Revision
-			err = previews.Update(ctx, pre)
+			_, err = previews.Update(ctx, pre)
 		case fleet.KindOf(err) == fleet.NotFound:
 			err = previews.Create(ctx, pre)
 		}

@@ -145,7 +145,7 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 		r.Pin = &fleet.Pin{Hash: pre.Hash, Targets: len(pre.Targets), At: now}
 		r.Policies = policies
 		r.Batches, r.Counts = batches, counts
-		if err := s.Store.Rollouts().Update(ctx, r); err != nil {
+		if _, err := s.Store.Rollouts().Update(ctx, r); err != nil {
 			return r, race(err)
 		}
 		var err error
@@ -172,7 +172,7 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 	r.Previews = []string{r.Pin.Hash}
 	r.State, r.StartedAt, r.StartedBy = fleet.RolloutRunning, &now, req.Actor
 	r.Generation++
-	if err := s.Store.Rollouts().Update(ctx, r); err != nil {
+	if _, err := s.Store.Rollouts().Update(ctx, r); err != nil {
 		return r, race(err)
 	}
 	s.publish(ctx, typ, &r, req, now)

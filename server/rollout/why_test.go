@@ -8,6 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 func (s *site) why(id, component string) explain.Explanation {
@@ -89,7 +90,7 @@ func TestWhyNamesTheFailureOfAComponentThatNoRolloutHas(t *testing.T) {
 	policy, err := s.store.Policies().Get(t.Context(), fleet.DefaultPolicyID)
 	s.must(err)
 	policy.Components[0].Version = "1.0.0"
-	s.must(s.store.Policies().Update(t.Context(), policy))
+	storetest.Update(s.t, s.store.Policies(), policy)
 	s.wantWhy("a", "web", "and 1.0.0 is published, but no rollout brings it there", "`muster components upgrade web host-a --version 1.0.0`")
 
 	act := s.orders("1.0.0", false)

@@ -27,16 +27,16 @@ type lateUpgrades struct {
 	of *late
 }
 
-func (l lateUpgrades) Update(ctx context.Context, u fleet.ServerUpgrade) error {
+func (l lateUpgrades) Update(ctx context.Context, u fleet.ServerUpgrade) (int64, error) {
 	if len(l.of.writes) > 0 {
 		other, err := l.Get(ctx, u.ID)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		l.of.writes[0](&other)
 		l.of.writes = l.of.writes[1:]
-		if err := l.Collection.Update(ctx, other); err != nil {
-			return err
+		if _, err := l.Collection.Update(ctx, other); err != nil {
+			return 0, err
 		}
 	}
 	return l.Collection.Update(ctx, u)

@@ -101,8 +101,9 @@ type upgrades struct {
 	m *machine
 }
 
-func (u upgrades) Update(ctx context.Context, v fleet.ServerUpgrade) error {
-	return u.m.point(ctx, "write phase "+string(v.Phase), func() error { return u.Collection.Update(ctx, v) })
+func (u upgrades) Update(ctx context.Context, v fleet.ServerUpgrade) (rev int64, err error) {
+	err = u.m.point(ctx, "write phase "+string(v.Phase), func() (err error) { rev, err = u.Collection.Update(ctx, v); return err })
+	return rev, err
 }
 
 func (m *machine) Check(_ context.Context, to string) error {

@@ -358,7 +358,7 @@ func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change fu
 		s := u.Server(f.Self.ID)
 		s.Host, s.Version = f.Self.Host, f.Self.Version
 		change(s)
-		err := f.Upgrades.Update(ctx, *u)
+		_, err := f.Upgrades.Update(ctx, *u)
 		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
 			return err
 		}
@@ -388,7 +388,7 @@ func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Ste
 		return Wait, nil
 	}
 	Apply(u, m, now)
-	err = f.Upgrades.Update(bounded, *u)
+	_, err = f.Upgrades.Update(bounded, *u)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.Conflict:
 		return Wait, nil // a server has reported: the next round decides anew
@@ -459,7 +459,7 @@ func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, work fleet.
 	u.Backup = place
 	bounded, done := context.WithTimeout(ctx, roundTime)
 	defer done()
-	if err = f.Upgrades.Update(bounded, *u); err != nil && fleet.KindOf(err) == fleet.Conflict {
+	if _, err = f.Upgrades.Update(bounded, *u); err != nil && fleet.KindOf(err) == fleet.Conflict {
 		err = nil // someone else has undone it, or has backed up
 	}
 	return Wait, err

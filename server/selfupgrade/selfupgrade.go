@@ -89,7 +89,7 @@ func Begin(ctx context.Context, s store.Store, o Order, now time.Time) (*fleet.S
 			err = s.ServerUpgrades().Create(ctx, u)
 		} else {
 			u.Revision = old.Revision
-			err = s.ServerUpgrades().Update(ctx, u)
+			_, err = s.ServerUpgrades().Update(ctx, u)
 		}
 		if err == nil || fleet.KindOf(err) != fleet.Conflict {
 			return &u, err
@@ -145,7 +145,7 @@ func RequestUndo(ctx context.Context, s store.Store, actor string, now time.Time
 			m.Phase = fleet.ServerUndone
 		}
 		Apply(u, m, now)
-		if err = s.ServerUpgrades().Update(ctx, *u); err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+		if _, err = s.ServerUpgrades().Update(ctx, *u); err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
 			return u, err
 		}
 	}
@@ -159,5 +159,6 @@ func Restored(ctx context.Context, upgrades store.Collection[fleet.ServerUpgrade
 		return err
 	}
 	Apply(u, Move{Phase: fleet.ServerUndone, Problem: "the store was restored from a backup"}, now)
-	return upgrades.Update(ctx, *u)
+	_, err = upgrades.Update(ctx, *u)
+	return err
 }

@@ -368,9 +368,9 @@ type Collection[T any] interface {
 	// Create fails with Conflict if the id exists.
 	Create(ctx context.Context, v T) error
 	Get(ctx context.Context, id string) (T, error)
-	// Update replaces the value if its revision is still the stored one; otherwise it
-	// fails with Conflict.
-	Update(ctx context.Context, v T) error
+	// Update replaces the value if its revision is still the stored one, and returns the new
+	// revision; otherwise it fails with Conflict.
+	Update(ctx context.Context, v T) (revision int64, err error)
 	// Delete removes the value; a missing one is no error.
 	Delete(ctx context.Context, id string) error
 	// List returns values, newest first, and the total number of values. A limit of 0

@@ -240,7 +240,7 @@ func (s *Service) Redeliver(ctx context.Context, id, actor string) error {
 	}
 	l.Error = f.text
 	l.Attempts++
-	if err := s.Store.DeadLetters().Update(ctx, l); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
+	if _, err := s.Store.DeadLetters().Update(ctx, l); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
 	return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
@@ -254,7 +254,7 @@ func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) 
 		if err != nil || !f(&w) {
 			return w, err
 		}
-		err = s.Store.Webhooks().Update(ctx, w)
+		_, err = s.Store.Webhooks().Update(ctx, w)
 		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
 			return w, err
 		}

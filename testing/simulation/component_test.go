@@ -170,7 +170,7 @@ func (sim *simulation) addComponent(a arguments) (string, error) {
 		return "", err
 	}
 	p.Components = append(p.Components, agentapi.PolicyComponent{Name: name, Runtime: "process"})
-	if err := sim.store.Policies().Update(sim.ctx(), p); err != nil {
+	if _, err := sim.store.Policies().Update(sim.ctx(), p); err != nil {
 		return "", err
 	}
 	for _, agent := range sim.fleet.Agents() {

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -62,8 +63,9 @@ type mortalPolicies struct {
 	m *mortal
 }
 
-func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) error {
-	return s.m.write(func() error { return s.Collection.Update(ctx, p) })
+func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) (rev int64, err error) {
+	err = s.m.write(func() (err error) { rev, err = s.Collection.Update(ctx, p); return err })
+	return rev, err
 }
 
 type mortalRollouts struct {
@@ -71,8 +73,9 @@ type mortalRollouts struct {
 	m *mortal
 }
 
-func (s mortalRollouts) Update(ctx context.Context, r fleet.Rollout) error {
-	return s.m.write(func() error { return s.Rollouts.Update(ctx, r) })
+func (s mortalRollouts) Update(ctx context.Context, r fleet.Rollout) (rev int64, err error) {
+	err = s.m.write(func() (err error) { rev, err = s.Rollouts.Update(ctx, r); return err })
+	return rev, err
 }
 
 type mortalTargets struct {
@@ -142,7 +145,7 @@ func newLockstepRun(sim *simulation, seed uint64) *lockstepRun {
 	p, err := sim.store.Policies().Get(sim.ctx(), fleet.DefaultPolicyID)
 	sim.must(err)
 	p.Components = append(p.Components, agentapi.PolicyComponent{Name: "web", Runtime: "process", Lockstep: true})
-	sim.must(sim.store.Policies().Update(sim.ctx(), p))
+	storetest.Update(sim.t, sim.store.Policies(), p)
 	hosts := make([]Host, lockstepHosts)
 	for i := range hosts {
 		hosts[i] = Host{ID: fmt.Sprintf("web-%03d", i), Version: "1.0.0"}

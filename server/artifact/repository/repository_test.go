@@ -380,9 +380,9 @@ func (a away) Create(ctx context.Context, f fleet.TrustFile) error {
 	return a.Collection.Create(ctx, f)
 }
 
-func (a away) Update(ctx context.Context, f fleet.TrustFile) error {
+func (a away) Update(ctx context.Context, f fleet.TrustFile) (int64, error) {
 	if err := a.failed("update", f.ID); err != nil {
-		return err
+		return 0, err
 	}
 	return a.Collection.Update(ctx, f)
 }

@@ -144,7 +144,7 @@ func (s *Service) save(ctx context.Context, from state, r tuf.Repository) error 
 	if from.revision == 0 {
 		err = s.files.Create(ctx, doc)
 	} else {
-		err = s.files.Update(ctx, doc)
+		_, err = s.files.Update(ctx, doc)
 	}
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		return fleet.Errorf(fleet.Conflict, "%w: try again", errChanged)

@@ -71,7 +71,7 @@ func (h *Handlers) agentOrder(ctx context.Context, id string, at agentPage, q st
 	case err == nil && !order.Until.Before(now):
 		if left := order.Until.Sub(now); left < until.Sub(now)/2 {
 			order.Until = until
-			if err := orders.Update(ctx, order); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
+			if _, err := orders.Update(ctx, order); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
 				return order, err
 			}
 		}

@@ -103,7 +103,7 @@ func TestPointsInTimeAreBounded(t *testing.T) {
 	}
 	for _, o := range list[:2] {
 		o.Until = time.Now().Add(-time.Second)
-		if err := s.Store.AgentOrders().Update(t.Context(), o); err != nil {
+		if _, err := s.Store.AgentOrders().Update(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -169,7 +169,7 @@ func TestComponentHasItsRollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd"}}
-	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+	if _, err := s.Store.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	freeze(t, s) // it makes no offer, so that the component waits for all of the test

@@ -92,7 +92,7 @@ func allowRendering(t *testing.T, s *apptest.Server, template string) (setPort f
 		t.Fatal(err)
 	}
 	pkg.ServerFiles = []string{"/etc/web/web.conf"}
-	if err := s.Store.Packages().Update(t.Context(), pkg); err != nil {
+	if _, err := s.Store.Packages().Update(t.Context(), pkg); err != nil {
 		t.Fatal(err)
 	}
 	writeManifest(t, s, template)
@@ -104,7 +104,7 @@ func allowRendering(t *testing.T, s *apptest.Server, template string) (setPort f
 		}
 		p.Components = []agentapi.PolicyComponent{{Name: "web-server", Runtime: "systemd", ServerConfig: true}}
 		p.ComponentVariables = map[string]map[string]string{"web-server": {"port": port}}
-		if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+		if _, err := s.Store.Policies().Update(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}

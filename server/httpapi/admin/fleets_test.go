@@ -141,7 +141,7 @@ func suspendFleet(t *testing.T, s *apptest.Server, name string) {
 		if d.Doc, err = json.Marshal(doc); err != nil {
 			return err.Error()
 		}
-		if err := s.Store.DeclaredFleets().Update(t.Context(), d); err != nil {
+		if _, err := s.Store.DeclaredFleets().Update(t.Context(), d); err != nil {
 			return err.Error()
 		}
 		return ""

@@ -48,7 +48,7 @@ func TestEnrollmentKeyIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Sealed = nil
-	if err := s.Store.EnrollmentKeys().Update(t.Context(), k); err != nil {
+	if _, err := s.Store.EnrollmentKeys().Update(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Admin("GET", keysPath+"/"+created.Id, nil); got.Status != 200 || strings.Contains(string(got.Body), `"api_key"`) {

@@ -279,7 +279,7 @@ func TestOperatorsSetLockstepAndTheServerWhatIsInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Components[0].InForce = &agentapi.ComponentInForce{Version: "1.1.0"}
-	if err := s.Store.Policies().Update(t.Context(), p); err != nil {
+	if _, err := s.Store.Policies().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	inForce("after another change", put(`{"name":"web","runtime":"process","lockstep":true,"version":"2.0.0"}`), "1.1.0")

@@ -97,7 +97,7 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 		r, err := s.Store.Rollouts().Get(t.Context(), id)
 		if err == nil {
 			r.Batches[0].EndedAt = new(time.Now())
-			err = s.Store.Rollouts().Update(t.Context(), r)
+			_, err = s.Store.Rollouts().Update(t.Context(), r)
 		}
 		if err != nil {
 			return err.Error()

@@ -63,7 +63,7 @@ func (h *Handlers) saveView(c *gin.Context) error {
 		switch {
 		case err == nil:
 			v.Revision = old.Revision
-			err = views.Update(ctx, v)
+			_, err = views.Update(ctx, v)
 		case fleet.KindOf(err) == fleet.NotFound:
 			full := false
 			err = h.Store.Exclusively(ctx, "views", func(ctx context.Context) error {

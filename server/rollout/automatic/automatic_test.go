@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/spec/declare"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -75,7 +76,7 @@ func (w *world) change(f func(*fleet.Policy)) {
 	p, err := w.db.Policies().Get(w.t.Context(), "web")
 	w.must(err)
 	f(&p)
-	w.must(w.db.Policies().Update(w.t.Context(), p))
+	storetest.Update(w.t, w.db.Policies(), p)
 }
 
 func (w *world) rollouts() []fleet.Rollout {
@@ -198,7 +199,7 @@ func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
 	p, err := w.db.Policies().Get(t.Context(), "web")
 	w.must(err)
 	p.RequiredVersions, p.Components = nil, components
-	w.must(w.db.Policies().Update(t.Context(), p))
+	storetest.Update(w.t, w.db.Policies(), p)
 	for _, name := range []string{"web", "db"} {
 		w.must(w.db.Packages().Create(t.Context(), fleet.Package{
 			File: "muster-component-" + name + "-2.0.0-linux-amd64.tar.gz", Version: "2.0.0", OS: "linux", Arch: "amd64", Size: 700,
@@ -283,7 +284,7 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 				w.must(err)
 				p.RequiredVersions = nil
 				p.Components = []agentapi.PolicyComponent{{Name: "web", Runtime: "process", Version: "1.5.0", Lockstep: true, InForce: c.inForce}}
-				w.must(w.db.Policies().Update(t.Context(), p))
+				storetest.Update(w.t, w.db.Policies(), p)
 				for _, v := range []string{"1.5.0", "2.0.0"} {
 					w.must(w.db.Packages().Create(t.Context(), fleet.Package{
 						File: "muster-component-web-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", Size: 700,

@@ -46,8 +46,9 @@ func (c counted[T]) Create(ctx context.Context, v T) error {
 	return c.m.write(func() error { return c.Collection.Create(ctx, v) })
 }
 
-func (c counted[T]) Update(ctx context.Context, v T) error {
-	return c.m.write(func() error { return c.Collection.Update(ctx, v) })
+func (c counted[T]) Update(ctx context.Context, v T) (rev int64, err error) {
+	err = c.m.write(func() (err error) { rev, err = c.Collection.Update(ctx, v); return err })
+	return rev, err
 }
 
 func (c counted[T]) Delete(ctx context.Context, id string) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 var fourHosts = []string{"db/d1", "db/d2", "app/a1", "app/a2"}
@@ -417,7 +418,7 @@ func TestReportAfterTheEndOfAGroupCorrectsIt(t *testing.T) {
 	r, err := w.db.Rollouts().Get(t.Context(), group.RolloutID(g.ID, 1))
 	w.must(err)
 	r.State, r.Counts.Succeeded, r.Counts.RolledBack = fleet.RolloutFailed, 1, 1 // as package reconcile corrects it
-	w.must(w.db.Rollouts().Update(t.Context(), r))
+	storetest.Update(w.t, w.db.Rollouts(), r)
 	for range 6 {
 		w.must(w.turn())
 	}

@@ -236,7 +236,7 @@ func (s *Service) write(ctx context.Context, before, next *fleet.RolloutGroup, n
 			return err
 		}
 	}
-	if err := s.Store.RolloutGroups().Update(ctx, *next); err != nil {
+	if _, err := s.Store.RolloutGroups().Update(ctx, *next); err != nil {
 		return err
 	}
 	s.publish(ctx, typ, next, system, now)

@@ -199,7 +199,7 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.GroupPreview, e
 			return pre, err
 		}
 		remember(&g, &pre)
-		err = s.Store.RolloutGroups().Update(ctx, g)
+		_, err = s.Store.RolloutGroups().Update(ctx, g)
 		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
 			return pre, err
 		}
@@ -350,7 +350,7 @@ func (s *Service) command(ctx context.Context, id string, req rollout.Request, c
 		if err := s.record(ctx, &g, c.verb, req, text, now); err != nil {
 			return g, err
 		}
-		err = s.Store.RolloutGroups().Update(ctx, g)
+		_, err = s.Store.RolloutGroups().Update(ctx, g)
 		if err == nil {
 			typ := c.event
 			if typ == "" || g.State == before {

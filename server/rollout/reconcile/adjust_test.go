@@ -172,13 +172,13 @@ type meddledRollouts struct {
 	m *meddled
 }
 
-func (s meddledRollouts) Update(ctx context.Context, r fleet.Rollout) error {
-	err := s.Rollouts.Update(ctx, r)
+func (s meddledRollouts) Update(ctx context.Context, r fleet.Rollout) (int64, error) {
+	rev, err := s.Rollouts.Update(ctx, r)
 	if after := s.m.after; err == nil && after != nil {
 		s.m.after = nil
 		after()
 	}
-	return err
+	return rev, err
 }
 
 // The limits of a plan are never compared with values of other labels.

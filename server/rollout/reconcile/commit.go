@@ -33,7 +33,7 @@ func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollo
 			return err
 		}
 	}
-	switch err := r.store.Rollouts().Update(ctx, next); {
+	switch _, err := r.store.Rollouts().Update(ctx, next); {
 	case err != nil && fleet.KindOf(err) == fleet.Conflict:
 		return errChanged
 	case err != nil:

@@ -78,8 +78,9 @@ type mortalPolicies struct {
 	m *mortal
 }
 
-func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) error {
-	return one(s.m, "policy", func() error { return s.Collection.Update(ctx, p) })
+func (s mortalPolicies) Update(ctx context.Context, p fleet.Policy) (rev int64, err error) {
+	err = one(s.m, "policy", func() (err error) { rev, err = s.Collection.Update(ctx, p); return err })
+	return rev, err
 }
 
 func (m *mortal) Leases() store.Collection[fleet.Lease] { return mortalLeases{m.Store.Leases(), m} }
@@ -97,9 +98,9 @@ func (s mortalLeases) Create(ctx context.Context, l fleet.Lease) error {
 	return s.Collection.Create(ctx, l)
 }
 
-func (s mortalLeases) Update(ctx context.Context, l fleet.Lease) error {
+func (s mortalLeases) Update(ctx context.Context, l fleet.Lease) (int64, error) {
 	if s.m.dead {
-		return errDead
+		return 0, errDead
 	}
 	return s.Collection.Update(ctx, l)
 }
@@ -115,11 +116,13 @@ func (s mortalAgents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent,
 }
 
 func (s mortalAgents) Update(ctx context.Context, a fleet.Agent) (rev int64, err error) {
-	return rev, one(s.m, "agent", func() error { rev, err = s.Agents.Update(ctx, a); return err })
+	err = one(s.m, "agent", func() (err error) { rev, err = s.Agents.Update(ctx, a); return err })
+	return rev, err
 }
 
 func (s mortalAgents) Report(ctx context.Context, r store.Report) (rev int64, err error) {
-	return rev, one(s.m, "report", func() error { rev, err = s.Agents.Report(ctx, r); return err })
+	err = one(s.m, "report", func() (err error) { rev, err = s.Agents.Report(ctx, r); return err })
+	return rev, err
 }
 
 func (s mortalAgents) UpdateMany(ctx context.Context, list []fleet.Agent) (errs []error, err error) {
@@ -159,8 +162,9 @@ func (s mortalRollouts) Get(ctx context.Context, id string) (fleet.Rollout, erro
 	return alive(s.m, v, err)
 }
 
-func (s mortalRollouts) Update(ctx context.Context, r fleet.Rollout) error {
-	return one(s.m, fmt.Sprintf("rollout %s", r.State), func() error { return s.Rollouts.Update(ctx, r) })
+func (s mortalRollouts) Update(ctx context.Context, r fleet.Rollout) (rev int64, err error) {
+	err = one(s.m, fmt.Sprintf("rollout %s", r.State), func() (err error) { rev, err = s.Rollouts.Update(ctx, r); return err })
+	return rev, err
 }
 
 type mortalTargets struct {

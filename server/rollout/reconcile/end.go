@@ -35,7 +35,7 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 			continue
 		case original != nil && original.State.Active():
 			lock.RolloutID, lock.At = original.ID, now // it was taken over from the original
-			err = r.store.PolicyLocks().Update(ctx, lock)
+			_, err = r.store.PolicyLocks().Update(ctx, lock)
 		default:
 			err = r.store.PolicyLocks().Delete(ctx, key)
 		}
@@ -63,7 +63,7 @@ func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback 
 		return nil
 	}
 	o.State, o.EndedAt, o.Waiting = fleet.RolloutRolledBack, &now, nil
-	if err := r.store.Rollouts().Update(ctx, o); err != nil {
+	if _, err := r.store.Rollouts().Update(ctx, o); err != nil {
 		return err
 	}
 	run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, &o, now))

@@ -235,7 +235,7 @@ func (r *Reconciler) recount(ctx context.Context, run *runState, now time.Time) 
 				return err
 			}
 		}
-		err = r.store.Rollouts().Update(ctx, next)
+		_, err = r.store.Rollouts().Update(ctx, next)
 		if err != nil && fleet.KindOf(err) == fleet.Conflict && try < recountTries {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // inLockstep is a model of the host's half of a rollout in lockstep. until, reached and undo
@@ -140,7 +141,7 @@ func (w *world) oneInForce() {
 	w.must(err)
 	p.Components[0].Lockstep, p.Components[0].InForce = true, &agentapi.ComponentInForce{Version: "1.0.0"}
 	p.PolicyRev++
-	w.must(w.store.Policies().Update(w.t.Context(), p))
+	storetest.Update(w.t, w.store.Policies(), p)
 }
 
 // inForce describes the version in force.
@@ -592,7 +593,7 @@ func TestLockstepWritesWhichVersionIsInForce(t *testing.T) {
 				p, err := w.store.Policies().Get(t.Context(), "default")
 				w.must(err)
 				p.Components[0].InForce = nil
-				w.must(w.store.Policies().Update(t.Context(), p))
+				storetest.Update(w.t, w.store.Policies(), p)
 			}
 			w.hosts["agent-001"].inLockstep.fails = c.fails
 			w.start("r", together(nil))
@@ -615,7 +616,7 @@ func TestLockstepWritesWhichVersionIsInForce(t *testing.T) {
 		p, err := w.store.Policies().Get(t.Context(), "default")
 		w.must(err)
 		p.Components[0].InForce = nil
-		w.must(w.store.Policies().Update(t.Context(), p))
+		storetest.Update(w.t, w.store.Policies(), p)
 		h := w.hosts["agent-000"]
 		h.web, h.inLockstep.running, h.inLockstep.stays = "0.9.0", "", true
 		w.checkin(h)

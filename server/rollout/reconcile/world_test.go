@@ -34,6 +34,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
@@ -520,7 +521,7 @@ func (w *world) change(id string, f func(*fleet.Rollout)) {
 	r := w.rollout(id)
 	f(&r)
 	r.Generation++
-	w.must(w.store.Rollouts().Update(w.t.Context(), r))
+	storetest.Update(w.t, w.store.Rollouts(), r)
 }
 
 func rolling(change func(*fleet.Plan)) fleet.Plan {

@@ -237,7 +237,7 @@ func (s *Service) update(ctx context.Context, o Object) (Object, error) {
 	if err != nil {
 		return o, err
 	}
-	if err := s.Store.DeclaredFleets().Update(ctx, d); err != nil {
+	if _, err := s.Store.DeclaredFleets().Update(ctx, d); err != nil {
 		return o, err
 	}
 	return s.Get(ctx, o.Metadata.Name)
@@ -368,7 +368,7 @@ func (s *Service) Rewrite(ctx context.Context) {
 			d, err = o.stored()
 		}
 		if err == nil {
-			err = s.Store.DeclaredFleets().Update(ctx, d)
+			_, err = s.Store.DeclaredFleets().Update(ctx, d)
 		}
 		switch {
 		case err != nil && fleet.KindOf(err) == fleet.Conflict && ctx.Err() == nil:

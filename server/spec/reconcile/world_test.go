@@ -57,7 +57,7 @@ func (o objects) put(ctx context.Context, f spec.Fleet) (spec.Fleet, error) {
 	if err != nil {
 		return f, err
 	}
-	if err := o.store.DeclaredFleets().Update(ctx, fleet.DeclaredFleet{Name: f.Metadata.Name, Doc: doc, Revision: revision}); err != nil {
+	if _, err := o.store.DeclaredFleets().Update(ctx, fleet.DeclaredFleet{Name: f.Metadata.Name, Doc: doc, Revision: revision}); err != nil {
 		return f, err
 	}
 	return o.get(ctx, f.Metadata.Name)

@@ -92,39 +92,40 @@ func (c collection[T]) value(id string, source []byte, g guard) (T, error) {
 	return v, nil
 }
 
-func (c collection[T]) Update(ctx context.Context, v T) error {
+func (c collection[T]) Update(ctx context.Context, v T) (int64, error) {
 	id, at := c.head(&v)
 	source, err := c.source(id, &v)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(*at), source)
 }
 
-// updateGuarded replaces fields of a document that must match the guard.
-func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any) error {
+// updateGuarded replaces fields of a document that must match the guard, and returns the
+// document's new revision.
+func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any) (int64, error) {
 	op := "update " + noun
 	if g.term < 1 || g.seq < 0 {
 		// No document has this guard, and Elasticsearch would refuse it.
 		f, err := c.get(ctx, op, k, "noun")
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case !f.exists:
-			return missing(noun, id)
+			return 0, missing(noun, id)
 		}
-		return changed(noun, id)
+		return 0, changed(noun, id)
 	}
 	out, err := c.write1(ctx, op, withNonce(write{verb: update, key: k, guard: g}, fields))
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case out.missing:
-		return missing(noun, id)
+		return 0, missing(noun, id)
 	case out.conflict:
-		return changed(noun, id)
+		return 0, changed(noun, id)
 	}
-	return nil
+	return out.guard.revision(), nil
 }
 
 func (c collection[T]) Delete(ctx context.Context, id string) error {

@@ -51,7 +51,7 @@ func (s *Store) takeLock(ctx context.Context, id string) (fleet.Lease, error) {
 			return l, nil
 		case l.Holder == "" || s.lockExpired(l):
 			l.Holder, l.Beat = holder, l.Beat+1
-			err = s.Leases().Update(ctx, l)
+			_, err = s.Leases().Update(ctx, l)
 		default:
 			err = fleet.Errorf(fleet.Conflict, "another process has the lock")
 		}
@@ -84,5 +84,5 @@ func (s *Store) releaseLock(ctx context.Context, l fleet.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	l.Holder, l.Beat = "", l.Beat+1
-	_ = s.Leases().Update(ctx, l) // otherwise it expires
+	_, _ = s.Leases().Update(ctx, l) // otherwise it expires
 }

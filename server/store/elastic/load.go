@@ -174,7 +174,8 @@ func (s *Store) LoadSetting(ctx context.Context, name string, v []byte) (bool, e
 		return false, err
 	}
 	existing.Value = v
-	return true, c.Update(ctx, existing)
+	_, err = c.Update(ctx, existing)
+	return true, err
 }
 
 func (s *Store) RemoveSetting(ctx context.Context, name string) error {

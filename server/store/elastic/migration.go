@@ -47,7 +47,8 @@ func (s *Store) SetMigration(ctx context.Context, m store.Migration) error {
 		return err
 	}
 	v.Migration = m
-	return c.Update(ctx, v)
+	_, err = c.Update(ctx, v)
+	return err
 }
 
 // refuseUnfinished returns an error if a migration to the store is unfinished.

@@ -139,7 +139,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 		guard := guardOf(v.Revision)
 		if guard.term < 1 {
 			// The target was never read. The error depends on whether it exists.
-			errs[i] = g.s.c.updateGuarded(ctx, "target", v.RolloutID+":"+v.AgentID, targetKey(v.RolloutID, v.AgentID), guard, nil)
+			_, errs[i] = g.s.c.updateGuarded(ctx, "target", v.RolloutID+":"+v.AgentID, targetKey(v.RolloutID, v.AgentID), guard, nil)
 			if kind := fleet.KindOf(errs[i]); kind != fleet.NotFound && kind != fleet.Conflict {
 				return nil, nil, errs[i]
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // Agents may send any metadata. Values that the mappings do not allow for are stored
@@ -85,7 +86,7 @@ func TestLargeDocumentIsStoredCompletely(t *testing.T) {
 		t.Fatalf("%d of %d targets are returned", len(got.Targets), len(want.Targets))
 	}
 	got.Targets = got.Targets[:1] // not compressed any more
-	must(t, s.Previews().Update(ctx, got))
+	storetest.Update(t, s.Previews(), got)
 	list, total, err := s.Previews().List(ctx, 0, 0)
 	must(t, err)
 	if total != 1 || len(list) != 1 || len(list[0].Targets) != 1 {

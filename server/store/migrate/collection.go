@@ -145,7 +145,8 @@ func (c collection[T]) put(ctx context.Context, m *mover, id string, replace boo
 		}
 		_, at := c.head(&old)
 		*revision = *at
-		return 1, c.of(m.to).Update(ctx, v)
+		_, err = c.of(m.to).Update(ctx, v)
+		return 1, err
 	}
 	err = c.of(m.to).Create(ctx, v)
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {

@@ -52,26 +52,26 @@ func (c collection[T]) value(id string, rid, rev int64, doc string) (T, error) {
 	return v, nil
 }
 
-func (c collection[T]) Update(ctx context.Context, v T) error {
+func (c collection[T]) Update(ctx context.Context, v T) (int64, error) {
 	id, at := c.head(&v)
 	want := *at
 	doc, err := encode(c.noun, id, v)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return c.s.write(ctx, "update "+c.noun, func(t *tx) error {
+	return apply(ctx, c.s, "update "+c.noun, func(t *tx) (int64, error) {
 		var rid, rev int64
 		err := t.get(`SELECT rid, rev FROM documents WHERE noun = ? AND id = ?`, []any{c.noun, id}, &rid, &rev)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return missing(c.noun, id)
+			return 0, missing(c.noun, id)
 		case err != nil:
-			return err
+			return 0, err
 		case revision(rid, rev) != want:
-			return changed(c.noun, id)
+			return 0, changed(c.noun, id)
 		}
 		_, err = t.exec(`UPDATE documents SET rev = rev + 1, doc = ? WHERE rid = ?`, doc, rid)
-		return err
+		return revision(rid, rev+1), err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storetest"
 )
 
 // The cost of a check-in must not grow with the fleet: no query scans a table, except those
@@ -71,7 +72,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(s.Policies().Create(ctx, fleet.Policy{ID: "p"}))
 	p, err := s.Policies().Get(ctx, "p")
 	must(err)
-	must(s.Policies().Update(ctx, p))
+	storetest.Update(t, s.Policies(), p)
 	_, _, err = s.Policies().List(ctx, 0, 1)
 	must(err)
 	must(s.Policies().Delete(ctx, "p"))
@@ -91,7 +92,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(s.Rollouts().Create(ctx, fleet.Rollout{ID: "r"}))
 	r, err := s.Rollouts().Get(ctx, "r")
 	must(err)
-	must(s.Rollouts().Update(ctx, r))
+	storetest.Update(t, s.Rollouts(), r)
 	_, err = s.Rollouts().Active(ctx)
 	must(err)
 	target := fleet.Target{RolloutID: "r", AgentID: "a"}

@@ -46,25 +46,25 @@ func readRollout(rid, rev int64, doc string) (v fleet.Rollout, err error) {
 	return v, err
 }
 
-func (r rollouts) Update(ctx context.Context, v fleet.Rollout) error {
+func (r rollouts) Update(ctx context.Context, v fleet.Rollout) (int64, error) {
 	doc, err := encode("rollout", v.ID, v)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	id, want, active := v.ID, v.Revision, v.State.Active()
-	return r.s.write(ctx, "update rollout", func(t *tx) error {
+	return apply(ctx, r.s, "update rollout", func(t *tx) (int64, error) {
 		var rid, rev int64
 		err := t.get(`SELECT rid, rev FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return missing("rollout", id)
+			return 0, missing("rollout", id)
 		case err != nil:
-			return err
+			return 0, err
 		case revision(rid, rev) != want:
-			return changed("rollout", id)
+			return 0, changed("rollout", id)
 		}
 		_, err = t.exec(`UPDATE rollouts SET rev = rev + 1, active = ?, doc = ? WHERE rid = ?`, active, doc, rid)
-		return err
+		return revision(rid, rev+1), err
 	})
 }
 

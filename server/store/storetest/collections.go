@@ -389,7 +389,8 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 		id := n.id(want)
 		_, err := c.Get(ctx, id)
 		wantKind(t, err, fleet.NotFound)
-		wantKind(t, c.Update(ctx, want), fleet.NotFound)
+		_, err = c.Update(ctx, want)
+		wantKind(t, err, fleet.NotFound)
 		must(t, c.Create(ctx, want))
 		wantKind(t, c.Create(ctx, want), fleet.Conflict)
 
@@ -403,19 +404,27 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 
 		old := got
 		n.change(&got, 7)
-		must(t, c.Update(ctx, got))
+		first := value(c.Update(ctx, got))(t)
 		equal(t, value(c.Get(ctx, id))(t), got)
 		n.change(&old, 8)
-		wantKind(t, c.Update(ctx, old), fleet.Conflict)
+		_, err = c.Update(ctx, old)
+		wantKind(t, err, fleet.Conflict)
 		equal(t, value(c.Get(ctx, id))(t), got)
 
+		_, revision := n.head(&got)
+		*revision = first
+		second := value(c.Update(ctx, got))(t) // a write that changes nothing has a revision, too
 		now := value(c.Get(ctx, id))(t)
+		if second == first || n.revision(now) != second {
+			t.Fatalf("two updates returned the revisions %d and %d, Get returns %d", first, second, n.revision(now))
+		}
 		must(t, c.Delete(ctx, id))
 		must(t, c.Delete(ctx, id))
 		_, err = c.Get(ctx, id)
 		wantKind(t, err, fleet.NotFound)
 		must(t, c.Create(ctx, n.make(1)))
-		wantKind(t, c.Update(ctx, now), fleet.Conflict) // the revision is that of the deleted one
+		_, err = c.Update(ctx, now)
+		wantKind(t, err, fleet.Conflict) // the revision is that of the deleted one
 	})
 
 	t.Run(name+" are listed newest first, in pages", func(t *testing.T) {
@@ -453,7 +462,7 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 			t.Fatalf("List returns revision %d, Get returns %d", n.revision(list[0]), n.revision(alone))
 		}
 		n.change(&list[0], 9)
-		must(t, c.Update(ctx, list[0]))
+		value(c.Update(ctx, list[0]))(t)
 	})
 
 	t.Run("one of several concurrent updates of "+name+" succeeds", func(t *testing.T) {
@@ -466,7 +475,7 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 			all.Go(func() {
 				mine := start
 				n.change(&mine, 100+w)
-				results[w] = n.of(stores[w%2]).Update(ctx, mine)
+				_, results[w] = n.of(stores[w%2]).Update(ctx, mine)
 			})
 		}
 		all.Wait()

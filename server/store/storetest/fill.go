@@ -188,7 +188,8 @@ func (n noun[T]) modify(ctx context.Context, s store.Store) error {
 	n.change(&v, 11)
 	recreated := n.make(1)
 	n.change(&recreated, 1)
-	return errors.Join(c.Update(ctx, v), c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(recreated)), n.fillOne(ctx, s, 9), c.Create(ctx, recreated))
+	_, err = c.Update(ctx, v)
+	return errors.Join(err, c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(recreated)), n.fillOne(ctx, s, 9), c.Create(ctx, recreated))
 }
 
 func (n noun[T]) fillOne(ctx context.Context, s store.Store, i int) error {

@@ -153,6 +153,14 @@ func value[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
+// Update updates a document, and fails the test if it is not written.
+func Update[T any](t testing.TB, c store.Collection[T], v T) {
+	t.Helper()
+	if _, err := c.Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // wantKind fails the test unless err is of the kind and has a message.
 func wantKind(t *testing.T, err error, kind fleet.Kind) {
 	t.Helper()
