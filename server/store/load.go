@@ -37,9 +37,6 @@ type Loader interface {
 	// Migration returns the value of the last SetMigration, or nil.
 	Migration(ctx context.Context) (*Migration, error)
 	SetMigration(ctx context.Context, m Migration) error
-	// Documents returns the number of documents of each part of the store, such as an
-	// index, by its name. Empty parts are absent.
-	Documents(ctx context.Context) (map[string]int, error)
 }
 
 // Migration records that a store is being filled, or was filled, from another. Servers

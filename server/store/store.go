@@ -44,48 +44,21 @@ type Store interface {
 	Agents() Agents
 	Actions() Actions
 	Results() Results
-	Policies() Collection[fleet.Policy]
-	FleetServerHosts() Collection[fleet.FleetServerHost]
-	DownloadSources() Collection[fleet.DownloadSource]
-	FleetProxies() Collection[fleet.FleetProxy]
-	Outputs() Collection[fleet.Output]
-	Packages() Collection[fleet.Package]
+	Rollouts() Rollouts
+	Targets() Targets
 	// PackageData is nil if the store belongs to one server, which keeps the bytes of
 	// packages in its data folder.
 	PackageData() PackageData
-	EnrollmentKeys() Collection[fleet.EnrollmentKey]
-	AdminKeys() Collection[fleet.AdminKey]
-	PublisherKeys() Collection[fleet.PublisherKey]
-	// TrustFiles are small, except for one that may have a megabyte.
-	TrustFiles() Collection[fleet.TrustFile]
-	Rollouts() Rollouts
-	Targets() Targets
-	Previews() Collection[fleet.Preview]
-	Leases() Collection[fleet.Lease]
-	RolloutGroups() Collection[fleet.RolloutGroup]
-	DeclaredFleets() Collection[fleet.DeclaredFleet]
-	// AcceptedOrders has at most fleet.MaxAcceptedOrders documents, of up to some MB each.
-	AcceptedOrders() Collection[fleet.AcceptedOrder]
-	PolicyLocks() Collection[fleet.PolicyLock]
-	ExposureRules() Collection[fleet.ExposureRule]
-	Freezes() Collection[fleet.Freeze]
-	Incidents() Collection[fleet.Incident]
-	Webhooks() Collection[fleet.Webhook]
-	DeadLetters() Collection[fleet.DeadLetter]
-	Uploads() Collection[fleet.Upload]
-	Servers() Collection[fleet.Server]
-	// ServerUpgrades has at most one document, of the id fleet.ServerUpgradeID.
-	ServerUpgrades() Collection[fleet.ServerUpgrade]
-	// Views has at most fleet.MaxViews documents.
-	Views() Collection[fleet.View]
-	// AgentOrders has a few documents, each of some MB for a large fleet.
-	AgentOrders() Collection[fleet.AgentOrder]
-	// Samples are bounded by package series, which thins them out.
-	Samples() Collection[fleet.Sample]
 	Audit() Audit
 	History() History
 	Events() Events
 	Settings() Settings
+	Collections
+	// Documents returns the documents of a kind that is Collected, whatever their type.
+	Documents(kind *Info) Documents
+	// Contents returns the number of documents of each kind by its Name, including those whose kind
+	// this version does not know. Kinds without documents may be absent.
+	Contents(ctx context.Context) (map[string]int, error)
 	// Exclusively calls f while no other call for the same thing is in progress, in any process
 	// that uses the store. A check whether there is one already, or how many there are, and the
 	// write that depends on it, are one by this: names, defaults, numbers. Lists that f reads

@@ -68,9 +68,9 @@ type cancellation struct {
 	Revision int64     `json:"-"`
 }
 
-func (c actions) cancellations() collection[cancellation] {
-	return small(c.s, "cancellation", func(v *cancellation) (string, *int64) { return v.ActionID, &v.Revision })
-}
+var cancellationKind = store.OwnKind("cancellation", func(v *cancellation) (string, *int64) { return v.ActionID, &v.Revision })
+
+func (c actions) cancellations() store.Collection[cancellation] { return own(c.s, cancellationKind) }
 
 func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 	if _, err := c.Get(ctx, id); err != nil {
@@ -230,7 +230,7 @@ func (c actions) whole() view { return view{c.s.actions.Get, fleet.Action.Clone}
 // cached, and all cancellations.
 func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Action, error) {
 	known := make([]*fleet.Action, len(ids))
-	cancellations := c.cancellations()
+	cancellations := c.s.documents(cancellationKind.Info)
 	var keys []key
 	for _, id := range ids {
 		keys = append(keys, cancellations.key(id))
@@ -277,8 +277,8 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 			continue
 		}
 		if f := got[i]; f.exists {
-			v, err := cancellations.value(ids[i], f.source, f.guard)
-			if err != nil {
+			var v cancellation
+			if err := cancellations.decode(ids[i], f.source, &v); err != nil {
 				return nil, err
 			}
 			a.CancelledAt = &v.At

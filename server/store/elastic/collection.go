@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -14,29 +15,68 @@ const (
 	largePage     = 10
 )
 
-// collection implements store.Collection for one noun, in an index of its own or in
-// indexDocuments.
-type collection[T any] struct {
+// documents implements store.Documents for one kind, in an index of its own or in indexDocuments.
+type documents struct {
 	s      *Store
 	index  string
 	noun   string
-	prefix string // of document ids, if nouns share the index
+	prefix string // of document ids, if kinds share the index
 	page   int    // documents per request
-	// head returns the id of a value and a pointer to its revision.
-	head func(*T) (id string, revision *int64)
 	// fields returns the indexed fields, all of them each time, with nil for no value. It
 	// may be nil.
-	fields func(*T) map[string]any
+	fields func(v any) map[string]any
 }
 
-// small returns the collection of a noun with few documents.
-func small[T any](s *Store, noun string, head func(*T) (string, *int64)) collection[T] {
-	return collection[T]{s: s, index: indexDocuments, noun: noun, prefix: noun + "/", page: documentsPage, head: head}
+// indexed are the kinds that are Collected and have an index of their own.
+var indexed = map[*store.Info]struct {
+	index  string
+	fields func(v any) map[string]any
+}{
+	store.KindPolicies.Info: {indexPolicies, func(v any) map[string]any {
+		p := v.(*fleet.Policy)
+		return map[string]any{
+			"policy_id": p.ID, "revision_idx": p.PolicyRev, "name": text(p.Name), "namespaces": text(p.Namespace),
+			"inactivity_timeout": int64(p.InactivityTimeout.Seconds()), "@timestamp": when(p.UpdatedAt),
+		}
+	}},
+	store.KindEnrollmentKeys.Info: {indexEnrollmentKeys, func(v any) map[string]any {
+		k := v.(*fleet.EnrollmentKey)
+		return map[string]any{
+			"api_key_id": k.ID, "name": text(k.Name), "policy_id": text(k.PolicyID), "active": k.Active,
+			"created_at": when(k.CreatedAt), "expire_at": k.ExpireAt,
+		}
+	}},
+	store.KindRollouts.Info: {indexRollouts, func(v any) map[string]any {
+		r := v.(*fleet.Rollout)
+		return map[string]any{
+			"id": r.ID, "state": text(string(r.State)), "active": r.State.Active(), "name": text(r.Plan.Name), "version": text(r.Plan.Version),
+			"created_at": when(r.CreatedAt), "created_by": text(r.CreatedBy), "started_at": r.StartedAt, "ended_at": r.EndedAt,
+		}
+	}},
 }
 
-func (c collection[T]) key(id string) key { return key{c.index, c.prefix + id} }
+// Documents returns the documents of a kind.
+func (s *Store) Documents(kind *store.Info) store.Documents {
+	if kind == store.KindRollouts.Info {
+		return rolloutDocuments{s.documents(kind)}
+	}
+	return s.documents(kind)
+}
 
-func (c collection[T]) source(id string, v *T) (map[string]any, error) {
+func (s *Store) documents(kind *store.Info) documents {
+	d := documents{s: s, index: indexDocuments, noun: kind.Name, prefix: kind.Name + "/", page: documentsPage}
+	if kind.Large {
+		d.page = largePage
+	}
+	if own, ok := indexed[kind]; ok {
+		d.index, d.fields, d.prefix = own.index, own.fields, ""
+	}
+	return d
+}
+
+func (c documents) key(id string) key { return key{c.index, c.prefix + id} }
+
+func (c documents) source(id string, v any) (map[string]any, error) {
 	p, err := pack(c.noun, id, v)
 	if err != nil {
 		return nil, err
@@ -51,9 +91,8 @@ func (c collection[T]) source(id string, v *T) (map[string]any, error) {
 	return withPacked(fields, p), nil
 }
 
-func (c collection[T]) Create(ctx context.Context, v T) error {
-	id, _ := c.head(&v)
-	source, err := c.source(id, &v)
+func (c documents) Create(ctx context.Context, id string, v any) error {
+	source, err := c.source(id, v)
 	if err != nil {
 		return err
 	}
@@ -65,40 +104,31 @@ func (c collection[T]) Create(ctx context.Context, v T) error {
 	return err
 }
 
-func (c collection[T]) Get(ctx context.Context, id string) (T, error) {
+func (c documents) Get(ctx context.Context, id string, v any) (int64, error) {
 	f, err := c.s.c.get(ctx, "read "+c.noun, c.key(id), packedFields...)
 	if err == nil && !f.exists {
 		err = missing(c.noun, id)
 	}
 	if err != nil {
-		return *new(T), err
+		return 0, err
 	}
-	return c.value(id, f.source, f.guard)
+	return f.guard.revision(), c.decode(id, f.source, v)
 }
 
-func (c collection[T]) value(id string, source []byte, g guard) (T, error) {
-	var (
-		p packed
-		v T
-	)
+func (c documents) decode(id string, source []byte, v any) error {
+	var p packed
 	if err := decodeSource(c.noun, id, source, &p); err != nil {
-		return v, err
+		return err
 	}
-	if err := p.unpack(c.noun, id, &v); err != nil {
-		return *new(T), err
-	}
-	_, at := c.head(&v)
-	*at = g.revision()
-	return v, nil
+	return p.unpack(c.noun, id, v)
 }
 
-func (c collection[T]) Update(ctx context.Context, v T) (int64, error) {
-	id, at := c.head(&v)
-	source, err := c.source(id, &v)
+func (c documents) Update(ctx context.Context, id string, revision int64, v any) (int64, error) {
+	source, err := c.source(id, v)
 	if err != nil {
 		return 0, err
 	}
-	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(*at), source)
+	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(revision), source)
 }
 
 // updateGuarded replaces fields of a document that must match the guard, and returns the
@@ -128,7 +158,7 @@ func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g gu
 	return out.guard.revision(), nil
 }
 
-func (c collection[T]) Delete(ctx context.Context, id string) error {
+func (c documents) Delete(ctx context.Context, id string) error {
 	k := c.key(id)
 	if !k.validID() {
 		return nil
@@ -138,7 +168,7 @@ func (c collection[T]) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, error) {
+func (c documents) List(ctx context.Context, offset, limit int, f func(revision int64, decode func(v any) error) error) (int, error) {
 	if limit == 0 {
 		limit = all
 	}
@@ -152,10 +182,15 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 	}
 	hits, total, err := c.s.c.page(ctx, "list "+c.noun+" documents", c.index, b, offset, limit, c.page)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	out, err := valuesOf(c.s.c, hits, func(h hit) (T, error) { return c.value(strings.TrimPrefix(h.ID, c.prefix), h.Source, h.guard()) })
-	return out, total, err
+	for _, h := range hits {
+		err := f(h.guard().revision(), func(v any) error { return c.decode(strings.TrimPrefix(h.ID, c.prefix), h.Source, v) })
+		if err != nil && !c.s.c.unreadable.Skip(err) {
+			return 0, err
+		}
+	}
+	return total, nil
 }
 
 // settings implements store.Settings with documents in indexDocuments.
@@ -168,8 +203,13 @@ type setting struct {
 	Revision int64  `json:"-"`
 }
 
-func (g settings) collection() collection[setting] {
-	return small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+var settingKind = store.OwnKind(store.KindSettings.Name, func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+
+func (g settings) collection() store.Collection[setting] { return own(g.s, settingKind) }
+
+// own returns the collection of a kind that only this package knows.
+func own[T any](s *Store, kind store.Kind[T]) store.Collection[T] {
+	return kind.In(s.documents(kind.Info))
 }
 
 func (g settings) Get(ctx context.Context, name string) ([]byte, error) {

@@ -319,7 +319,7 @@ func (s *Store) LoadActions(ctx context.Context, list []fleet.Action) (int, erro
 	const op = "load actions"
 	documents := make([]numbered, len(list))
 	cancelled := changes{noun: "cancellation"}
-	marks := actions{s}.cancellations()
+	marks := s.documents(cancellationKind.Info)
 	for i, a := range list {
 		source, err := newActionSource(a)
 		if err != nil {
@@ -396,17 +396,48 @@ func (c *client) deleteIndex(ctx context.Context, index string) error {
 	}}, nil)
 }
 
-func (s *Store) Documents(ctx context.Context) (map[string]int, error) {
-	return s.c.counts(ctx)
+// indices are the kinds that have an index of their own, by its name; nil for one that only belongs
+// to another.
+var indices = map[string]*store.Info{
+	indexAgents: store.KindAgents, indexAccessKeys: nil, indexActions: store.KindActions, indexResults: store.KindResults,
+	indexPolicies: store.KindPolicies.Info, indexEnrollmentKeys: store.KindEnrollmentKeys.Info, indexRollouts: store.KindRollouts.Info,
+	indexTargets: store.KindTargets, indexAudit: store.KindAudit, indexHistory: store.KindHistory, indexEvents: store.KindEvents,
+	indexPackageData: store.KindPackageData, indexDocuments: nil,
+}
+
+// Contents leaves out what only this package knows.
+func (s *Store) Contents(ctx context.Context) (map[string]int, error) {
+	nouns, err := s.c.countBy(ctx, []string{s.c.name(indexDocuments)}, "noun")
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range []*store.Info{cancellationKind.Info, migrationKind.Info, targetListKind.Info} {
+		delete(nouns, k.Name)
+	}
+	counts, err := s.c.counts(ctx)
+	for index, kind := range indices {
+		if n := counts[s.c.name(index)]; kind != nil && n > 0 {
+			nouns[kind.Name] = n
+		}
+	}
+	return nouns, err
 }
 
 // counts returns the number of documents of each existing index.
 func (c *client) counts(ctx context.Context) (map[string]int, error) {
-	const op = "count documents"
 	var names []string
 	for index := range schemas {
 		names = append(names, c.name(index))
 	}
+	return c.countBy(ctx, names, "_index")
+}
+
+// maxCounted bounds the values of countBy: a hundred times as many kinds as there are.
+const maxCounted = 5_000
+
+// countBy counts the documents of those of the indices that exist by the values of a field.
+func (c *client) countBy(ctx context.Context, names []string, field string) (map[string]int, error) {
+	const op = "count documents"
 	yes := true
 	err := c.do(ctx, call{op: op, timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
 		return esapi.IndicesRefreshRequest{Index: names, IgnoreUnavailable: &yes}
@@ -414,7 +445,7 @@ func (c *client) counts(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := json.Marshal(body{"size": 0, "aggs": body{"indices": body{"terms": body{"field": "_index", "size": len(names)}}}})
+	encoded, err := json.Marshal(body{"size": 0, "aggs": body{"values": body{"terms": body{"field": field, "size": maxCounted}}}})
 	if err != nil {
 		return nil, err // the body can be encoded
 	}
@@ -424,21 +455,21 @@ func (c *client) counts(ctx context.Context) (map[string]int, error) {
 		return esapi.SearchRequest{Index: names, IgnoreUnavailable: &yes, AllowPartialSearchResults: &partial, Body: bytes.NewReader(encoded)}
 	}}, &found)
 	if err != nil || found.Aggregations == nil {
-		return nil, err // there are no aggregations if there are no indices
+		return map[string]int{}, err // there are no aggregations if there are no indices
 	}
 	var counted struct {
-		Indices struct {
+		Values struct {
 			Buckets []struct {
 				Key   string `json:"key"`
 				Count int    `json:"doc_count"`
 			} `json:"buckets"`
-		} `json:"indices"`
+		} `json:"values"`
 	}
 	if err := json.Unmarshal(found.Aggregations, &counted); err != nil {
 		return nil, fleet.Errorf(fleet.Internal, "%s: the response cannot be decoded: %w", op, err)
 	}
 	out := map[string]int{}
-	for _, b := range counted.Indices.Buckets {
+	for _, b := range counted.Values.Buckets {
 		out[b.Key] = b.Count
 	}
 	return out, nil

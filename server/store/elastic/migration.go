@@ -25,9 +25,9 @@ type migration struct {
 // migrationID is the id of the only migration.
 const migrationID = "state"
 
-func (s *Store) migrations() collection[migration] {
-	return small(s, "migration", func(v *migration) (string, *int64) { return v.ID, &v.Revision })
-}
+var migrationKind = store.OwnKind("migration", func(v *migration) (string, *int64) { return v.ID, &v.Revision })
+
+func (s *Store) migrations() store.Collection[migration] { return own(s, migrationKind) }
 
 func (s *Store) Migration(ctx context.Context) (*store.Migration, error) {
 	v, err := s.migrations().Get(ctx, migrationID)
@@ -104,7 +104,7 @@ func Inspect(ctx context.Context, opts Options) (Found, error) {
 		return found, err
 	}
 	if _, ok := versions[indexDocuments]; ok {
-		found.Migration, err = (&Store{c: c}).Migration(ctx)
+		found.Migration, err = storeOf(c).Migration(ctx)
 	}
 	return found, err
 }
@@ -117,7 +117,7 @@ func RemoveUnfinished(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer c.close()
-	m, err := (&Store{c: c}).Migration(ctx)
+	m, err := storeOf(c).Migration(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -207,7 +207,7 @@ func (f *Copy) read(ctx context.Context, opts Options) error {
 	if _, ok := versions[indexDocuments]; err != nil || !ok { // half removed, or nothing of Muster
 		return err
 	}
-	s := &Store{c: c}
+	s := storeOf(c)
 	if f.Migration, err = s.Migration(ctx); err != nil {
 		return err
 	}

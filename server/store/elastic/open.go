@@ -158,7 +158,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{c: c, actionOrder: newOrder(c, indexActions), eventOrder: newOrder(c, indexEvents)}
+	s := storeOf(c)
+	s.actionOrder, s.eventOrder = newOrder(c, indexActions), newOrder(c, indexEvents)
 	if !opts.AsIs {
 		err = c.prepare(ctx)
 	}
@@ -244,6 +245,13 @@ func (c *client) prepare(ctx context.Context) error {
 		})
 	}
 	return all.Wait()
+}
+
+// storeOf returns a store with only its collections.
+func storeOf(c *client) *Store {
+	s := &Store{c: c}
+	s.Typed = s.Documents
+	return s
 }
 
 // CheckDowngrade returns why indices of this program's schema cannot be taken back to an

@@ -7,23 +7,14 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// rollouts is a collection of rollouts. Delete also deletes the targets.
+// rollouts implements store.Rollouts.
 type rollouts struct {
-	collection[fleet.Rollout]
+	store.Collection[fleet.Rollout]
+	s *Store
 }
 
-func newRollouts(s *Store) rollouts {
-	return rollouts{collection[fleet.Rollout]{
-		s: s, index: indexRollouts, noun: "rollout", page: largePage,
-		head: func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision },
-		fields: func(v *fleet.Rollout) map[string]any {
-			return map[string]any{
-				"id": v.ID, "state": text(string(v.State)), "active": v.State.Active(), "name": text(v.Plan.Name), "version": text(v.Plan.Version),
-				"created_at": when(v.CreatedAt), "created_by": text(v.CreatedBy), "started_at": v.StartedAt, "ended_at": v.EndedAt,
-			}
-		},
-	}}
-}
+// rolloutDocuments are the documents of rollouts. Delete also deletes the targets.
+type rolloutDocuments struct{ documents }
 
 // activePage is how many active rollouts one request reads.
 const activePage = 1_000
@@ -45,9 +36,9 @@ func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
 
 // Delete deletes the targets first: if it is interrupted, the rollout still exists and can be
 // deleted again.
-func (r rollouts) Delete(ctx context.Context, id string) error {
+func (r rolloutDocuments) Delete(ctx context.Context, id string) error {
 	if err := (targets{r.s}).deleteAll(ctx, id); err != nil {
 		return err
 	}
-	return r.collection.Delete(ctx, id)
+	return r.documents.Delete(ctx, id)
 }

@@ -76,9 +76,9 @@ type targetList struct {
 	Revision  int64  `json:"-"`
 }
 
-func (g targets) lists() collection[targetList] {
-	return small(g.s, "target list", func(v *targetList) (string, *int64) { return v.RolloutID, &v.Revision })
-}
+var targetListKind = store.OwnKind("target list", func(v *targetList) (string, *int64) { return v.RolloutID, &v.Revision })
+
+func (g targets) lists() store.Collection[targetList] { return own(g.s, targetListKind) }
 
 // list returns the list number of a rollout, creating it if there is none. Numbers are in the
 // order in which rollouts got their first targets. The number is the revision of the
@@ -215,7 +215,7 @@ func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]flee
 }
 
 func (g targets) Rollouts(ctx context.Context) ([]string, error) {
-	lists := g.lists()
+	lists := g.s.documents(targetListKind.Info)
 	hits, _, err := g.s.c.page(ctx, "list the rollouts with targets", lists.index, body{
 		// The order of list numbers; see list.
 		"query": body{"term": body{"noun": lists.noun}}, "sort": []any{body{"_seq_no": "asc"}}, "_source": packedFields,
@@ -224,7 +224,8 @@ func (g targets) Rollouts(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return valuesOf(g.s.c, hits, func(h hit) (string, error) {
-		mark, err := lists.value(h.ID, h.Source, h.guard())
+		var mark targetList
+		err := lists.decode(h.ID, h.Source, &mark)
 		return mark.RolloutID, err
 	})
 }

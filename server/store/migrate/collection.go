@@ -11,52 +11,59 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// collection copies and compares the documents of one store.Collection. Its lists are in
+// collection copies and compares the documents of a kind that is Collected. Its lists are in
 // order of creation, so documents are created in the order of the source.
-type collection[T any] struct {
-	of   func(store.Store) store.Collection[T]
-	head func(*T) (id string, revision *int64)
-	page int // documents per request
+type collection struct{ kind *store.Info }
+
+// Documents per request. Of large ones, a preview of many targets has 30 MB.
+const (
+	collectionPage = 500
+	largePage      = 1
+)
+
+func (c collection) of(s store.Store) store.Documents { return s.Documents(c.kind) }
+
+// list returns a page of documents as pointers to their values.
+func (c collection) list(ctx context.Context, s store.Store, offset, limit int) (list []any, total int, err error) {
+	total, err = c.of(s).List(ctx, offset, limit, func(_ int64, decode func(any) error) error {
+		v := c.kind.New()
+		err := decode(v)
+		if err == nil {
+			list = append(list, v)
+		}
+		return err
+	})
+	return list, total, err
 }
 
-// pages are the page sizes of collections with large documents: a rollout with many batches
-// has 300 KB, a preview of many targets 30 MB, and a group that names ten thousand agents
-// 400 KB.
-var pages = map[string]int{"rollouts": 20, "rollout groups": 20, "previews": 1, "accepted orders": 1}
-
-func of[T any](name string, get func(store.Store) store.Collection[T], head func(*T) (string, *int64)) noun {
-	c := collection[T]{of: get, head: head, page: 500}
-	if n, ok := pages[name]; ok {
-		c.page = n
-	}
-	return noun{name: name, total: c.total, copy: c.copy, each: c.each}
-}
-
-func (c collection[T]) total(ctx context.Context, s store.Store) (int, error) {
-	_, n, err := c.of(s).List(ctx, 0, 1)
+func (c collection) total(ctx context.Context, s store.Store) (int, error) {
+	_, n, err := c.list(ctx, s, 0, 1)
 	return n, err
 }
 
 // newestFirst calls f with every document, newest first.
-func (c collection[T]) newestFirst(ctx context.Context, s store.Store, f func(id string, v *T)) error {
-	for offset := 0; ; offset += c.page {
-		list, _, err := c.of(s).List(ctx, offset, c.page)
+func (c collection) newestFirst(ctx context.Context, s store.Store, f func(id string, v any)) error {
+	page := collectionPage
+	if c.kind.Large {
+		page = largePage
+	}
+	for offset, total := 0, 1; offset < total; offset += page {
+		list, n, err := c.list(ctx, s, offset, page)
 		if err != nil {
 			return err
 		}
-		for i := range list {
-			id, _ := c.head(&list[i])
-			f(id, &list[i])
-		}
-		if len(list) < c.page {
-			return nil
+		total = n
+		for _, v := range list {
+			id, _ := c.kind.Head(v)
+			f(id, v)
 		}
 	}
+	return nil
 }
 
-func (c collection[T]) each(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
+func (c collection) each(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	position := 0
-	return c.newestFirst(ctx, s, func(id string, v *T) {
+	return c.newestFirst(ctx, s, func(id string, v any) {
 		f(id, position, v)
 		position++
 	})
@@ -69,11 +76,11 @@ type entry struct {
 }
 
 // entries returns the entries of a store, oldest first.
-func (c collection[T]) entries(ctx context.Context, s store.Store) ([]entry, error) {
+func (c collection) entries(ctx context.Context, s store.Store) ([]entry, error) {
 	var out []entry
 	var broken error
 	seen := map[string]bool{} // a document created meanwhile moves others to the next page
-	err := c.newestFirst(ctx, s, func(id string, v *T) {
+	err := c.newestFirst(ctx, s, func(id string, v any) {
 		if seen[id] {
 			return
 		}
@@ -91,7 +98,7 @@ func (c collection[T]) entries(ctx context.Context, s store.Store) ([]entry, err
 	return out, err
 }
 
-func (c collection[T]) copy(ctx context.Context, m *mover) error {
+func (c collection) copy(ctx context.Context, m *mover) error {
 	from, err := c.entries(ctx, m.from)
 	if err != nil {
 		return err
@@ -129,26 +136,24 @@ func (c collection[T]) copy(ctx context.Context, m *mover) error {
 
 // put creates or replaces one document. It ignores a document that has been deleted from
 // the source meanwhile; the next Copy deletes it.
-func (c collection[T]) put(ctx context.Context, m *mover, id string, replace bool) (int, error) {
-	v, err := c.of(m.from).Get(ctx, id)
+func (c collection) put(ctx context.Context, m *mover, id string, replace bool) (int, error) {
+	v := c.kind.New()
+	_, err := c.of(m.from).Get(ctx, id, v)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	_, revision := c.head(&v)
 	if replace {
-		old, err := c.of(m.to).Get(ctx, id)
+		at, err := c.of(m.to).Get(ctx, id, c.kind.New())
 		if err != nil {
 			return 0, err
 		}
-		_, at := c.head(&old)
-		*revision = *at
-		_, err = c.of(m.to).Update(ctx, v)
+		_, err = c.of(m.to).Update(ctx, id, at, v)
 		return 1, err
 	}
-	err = c.of(m.to).Create(ctx, v)
+	err = c.of(m.to).Create(ctx, id, v)
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		err = nil // an earlier attempt created it
 	}

@@ -4,9 +4,9 @@
 //
 // The sequence numbers of actions and events stay the same, because agents hold those of
 // actions, and readers of the stream and receivers of notifications those of events. The
-// order of every list stays the same as well. Leases, servers and the upgrade of servers are
-// not copied: they belong to processes. Nor is the generation: if the source is used again, both have a history of
-// their own.
+// order of every list stays the same as well. What belongs to processes is not copied, as
+// store.Info.Process says of leases and servers. Nor is the generation: if the source is used again, both
+// have a history of their own.
 package migrate
 
 import (

@@ -19,6 +19,7 @@ const (
 
 // noun is a kind of document, and the functions that copy and compare it.
 type noun struct {
+	kind  *store.Info
 	name  string
 	total func(ctx context.Context, from store.Store) (int, error)
 	copy  func(ctx context.Context, m *mover) error
@@ -30,43 +31,37 @@ type noun struct {
 	since func(ctx context.Context, from store.Store) (int64, error)
 }
 
-// nouns are in the order in which they are copied: documents come after those that they
-// refer to.
-var nouns = []noun{
-	{name: "settings", total: unknown, copy: copySettings, each: eachSetting},
-	of("fleet proxies", store.Store.FleetProxies, func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision }),
-	of("fleet server hosts", store.Store.FleetServerHosts, func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision }),
-	of("download sources", store.Store.DownloadSources, func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision }),
-	of("outputs", store.Store.Outputs, func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision }),
-	of("policies", store.Store.Policies, func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }),
-	of("enrollment keys", store.Store.EnrollmentKeys, func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision }),
-	of("admin keys", store.Store.AdminKeys, func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision }),
-	of("publisher keys", store.Store.PublisherKeys, func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision }),
-	of("trust files", store.Store.TrustFiles, func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision }),
-	of("packages", store.Store.Packages, func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision }),
-	{name: "actions", total: countActions, copy: copyActions, each: eachAction},
-	{name: "agents", total: countAgents, copy: copyAgents, each: eachAgent},
-	of("accepted orders", store.Store.AcceptedOrders, func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision }),
-	{name: "results", total: unknown, copy: copyResults, each: eachResult},
-	of("rollouts", func(s store.Store) store.Collection[fleet.Rollout] { return s.Rollouts() }, func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision }),
-	{name: "targets", total: unknown, copy: copyTargets, each: eachTarget},
-	of("previews", store.Store.Previews, func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }),
-	of("agent orders", store.Store.AgentOrders, func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision }),
-	of("policy locks", store.Store.PolicyLocks, func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }),
-	of("rollout groups", store.Store.RolloutGroups, func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }),
-	of("declared fleets", store.Store.DeclaredFleets, func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision }),
-	of("exposure rules", store.Store.ExposureRules, func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision }),
-	of("freezes", store.Store.Freezes, func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision }),
-	of("incidents", store.Store.Incidents, func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision }),
-	of("webhooks", store.Store.Webhooks, func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision }),
-	of("dead letters", store.Store.DeadLetters, func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }),
-	of("uploads", store.Store.Uploads, func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision }),
-	of("views", store.Store.Views, func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision }),
-	of("samples", store.Store.Samples, func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision }),
-	{name: "audit entries", total: countAudit, copy: copyAudit, each: eachEntry},
-	{name: "history records", total: countHistory, copy: copyHistory, each: eachHistory},
-	{name: "events", total: countEvents, copy: copyEvents, each: eachEvent, since: firstEvent},
-}
+// nouns are the kinds that a migration copies, in the order of store.Kinds: documents come after
+// those that they refer to.
+var nouns = func() []noun {
+	own := map[*store.Info]noun{
+		store.KindSettings: {total: unknown, copy: copySettings, each: eachSetting},
+		store.KindActions:  {total: countActions, copy: copyActions, each: eachAction},
+		store.KindAgents:   {total: countAgents, copy: copyAgents, each: eachAgent},
+		store.KindResults:  {total: unknown, copy: copyResults, each: eachResult},
+		store.KindTargets:  {total: unknown, copy: copyTargets, each: eachTarget},
+		store.KindAudit:    {total: countAudit, copy: copyAudit, each: eachEntry},
+		store.KindHistory:  {total: countHistory, copy: copyHistory, each: eachHistory},
+		store.KindEvents:   {total: countEvents, copy: copyEvents, each: eachEvent, since: firstEvent},
+	}
+	var all []noun
+	for _, kind := range store.Kinds() {
+		if kind.Process {
+			continue
+		}
+		n, ok := own[kind]
+		if kind.Collected() {
+			c := collection{kind}
+			n, ok = noun{total: c.total, copy: c.copy, each: c.each}, true
+		}
+		if !ok {
+			panic("no migration copies " + kind.Plural) // a mistake that every test finds
+		}
+		n.kind, n.name = kind, kind.Plural
+		all = append(all, n)
+	}
+	return all
+}()
 
 func unknown(context.Context, store.Store) (int, error) { return 0, nil }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -21,10 +23,12 @@ type Compared struct {
 	// Differs is the first id, in byte order, whose document differs or exists in only one
 	// store. It is empty if there is none.
 	Differs string `json:"differs,omitempty"`
+
+	forgotten bool // a kind that this version does not know: nothing was copied or compared
 }
 
 // Same reports whether both stores have the same documents.
-func (c Compared) Same() bool { return c.From == c.To && c.FromDigest == c.ToDigest }
+func (c Compared) Same() bool { return !c.forgotten && c.From == c.To && c.FromDigest == c.ToDigest }
 
 // digest identifies a set of documents, in any order: it is their count and the sum of their
 // SHA-256 modulo 2^256. Unlike with exclusive or, a repeated document changes the sum.
@@ -74,7 +78,8 @@ func (n noun) hashes(ctx context.Context, s store.Store, since int64, f func(id 
 }
 
 // Verify reads both stores completely and compares them noun by noun. Neither may be written
-// to meanwhile. A difference is not an error; see Compared.Same.
+// to meanwhile. A difference is not an error; see Compared.Same. Documents of kinds that Copy
+// does not know are found by counting what the stores have: such a kind differs.
 func Verify(ctx context.Context, from, to store.Store, report func(Step)) ([]Compared, error) {
 	var out []Compared
 	for _, n := range nouns {
@@ -83,6 +88,29 @@ func Verify(ctx context.Context, from, to store.Store, report func(Step)) ([]Com
 			return out, fmt.Errorf("%s: %w", n.name, err)
 		}
 		out = append(out, one)
+	}
+	forgotten, err := forgotten(ctx, from, to)
+	return append(out, forgotten...), err
+}
+
+// forgotten returns the kinds that a store has documents of, and that are not in store.Kinds.
+func forgotten(ctx context.Context, from, to store.Store) ([]Compared, error) {
+	source, err := from.Contents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	target, err := to.Contents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := maps.Clone(source)
+	maps.Copy(names, target)
+	for _, kind := range store.Kinds() {
+		delete(names, kind.Name)
+	}
+	var out []Compared
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, Compared{Noun: name, From: source[name], To: target[name], FromDigest: new(digest).String(), ToDigest: new(digest).String(), Differs: "a document of a kind that this version does not know", forgotten: true})
 	}
 	return out, nil
 }

@@ -50,6 +50,7 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 		return nil, err
 	}
 	s := &Store{path: path, queries: semaphore.NewWeighted(int64(max(1, opts.Readers/2)))}
+	s.Typed = s.Documents
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.closePartial())

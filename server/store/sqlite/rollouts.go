@@ -10,14 +10,21 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-type rollouts struct{ s *Store }
+// rollouts implements store.Rollouts.
+type rollouts struct {
+	store.Collection[fleet.Rollout]
+	s *Store
+}
 
-func (r rollouts) Create(ctx context.Context, v fleet.Rollout) error {
-	doc, err := encode("rollout", v.ID, v)
+// rolloutDocuments implements store.Documents in the table rollouts.
+type rolloutDocuments struct{ s *Store }
+
+func (r rolloutDocuments) Create(ctx context.Context, id string, v any) error {
+	doc, err := encode("rollout", id, v)
 	if err != nil {
 		return err
 	}
-	id, active := v.ID, v.State.Active()
+	active := v.(*fleet.Rollout).State.Active()
 	return r.s.write(ctx, "create rollout", func(t *tx) error {
 		n, err := t.exec(`INSERT INTO rollouts (id, rev, active, doc) VALUES (?, 1, ?, ?) ON CONFLICT DO NOTHING`, id, active, doc)
 		if err == nil && n == 0 {
@@ -27,7 +34,7 @@ func (r rollouts) Create(ctx context.Context, v fleet.Rollout) error {
 	})
 }
 
-func (r rollouts) Get(ctx context.Context, id string) (fleet.Rollout, error) {
+func (r rolloutDocuments) Get(ctx context.Context, id string, v any) (int64, error) {
 	var rid, rev int64
 	var doc string
 	err := r.s.get(ctx, `SELECT rid, rev, doc FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev, &doc)
@@ -35,23 +42,21 @@ func (r rollouts) Get(ctx context.Context, id string) (fleet.Rollout, error) {
 		err = missing("rollout", id)
 	}
 	if err != nil {
-		return fleet.Rollout{}, err
+		return 0, err
 	}
-	return readRollout(rid, rev, doc)
+	return revision(rid, rev), decodeRollout(rid, doc, v)
 }
 
-func readRollout(rid, rev int64, doc string) (v fleet.Rollout, err error) {
-	err = decode("rollout", fmt.Sprintf("in row %d", rid), doc, &v)
-	v.Revision = revision(rid, rev)
-	return v, err
+func decodeRollout(rid int64, doc string, v any) error {
+	return decode("rollout", fmt.Sprintf("in row %d", rid), doc, v)
 }
 
-func (r rollouts) Update(ctx context.Context, v fleet.Rollout) (int64, error) {
-	doc, err := encode("rollout", v.ID, v)
+func (r rolloutDocuments) Update(ctx context.Context, id string, want int64, v any) (int64, error) {
+	doc, err := encode("rollout", id, v)
 	if err != nil {
 		return 0, err
 	}
-	id, want, active := v.ID, v.Revision, v.State.Active()
+	active := v.(*fleet.Rollout).State.Active()
 	return apply(ctx, r.s, "update rollout", func(t *tx) (int64, error) {
 		var rid, rev int64
 		err := t.get(`SELECT rid, rev FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev)
@@ -68,7 +73,7 @@ func (r rollouts) Update(ctx context.Context, v fleet.Rollout) (int64, error) {
 	})
 }
 
-func (r rollouts) Delete(ctx context.Context, id string) error {
+func (r rolloutDocuments) Delete(ctx context.Context, id string) error {
 	// The targets come first, in small transactions: other writers would wait for those of a large
 	// rollout for half a second.
 	for {
@@ -98,27 +103,18 @@ func (r rollouts) Delete(ctx context.Context, id string) error {
 
 const rolloutPage = `SELECT rid, rev, doc FROM rollouts ORDER BY rid DESC LIMIT ? + 0 OFFSET ? + 0`
 
-func (r rollouts) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
+func (r rolloutDocuments) List(ctx context.Context, offset, limit int, f func(revision int64, decode func(v any) error) error) (total int, err error) {
 	if limit == 0 {
 		limit = -1 // SQLite's "no limit"
 	}
-	out := []fleet.Rollout{}
-	total, err := r.s.page(ctx, "list rollouts", `SELECT count(*) FROM rollouts`, rolloutPage, nil, offset, limit, func(scan scan) error {
+	return r.s.page(ctx, "list rollouts", `SELECT count(*) FROM rollouts`, rolloutPage, nil, offset, limit, func(scan scan) error {
 		var rid, rev int64
 		var doc string
 		if err := scan(&rid, &rev, &doc); err != nil {
 			return err
 		}
-		v, err := readRollout(rid, rev, doc)
-		if err == nil {
-			out = append(out, v)
-		}
-		return err
+		return f(revision(rid, rev), func(v any) error { return decodeRollout(rid, doc, v) })
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return out, total, nil
 }
 
 func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {

@@ -16,7 +16,6 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -55,6 +54,8 @@ type Options struct {
 
 // Store is an open file. It is safe for concurrent use.
 type Store struct {
+	store.Typed
+
 	path    string
 	lock    *flock.Flock // nil if Options.ReadOnly
 	readers *readPool
@@ -73,115 +74,10 @@ func (s *Store) Agents() store.Agents   { return agents{s} }
 func (s *Store) Actions() store.Actions { return actions{s} }
 func (s *Store) Results() store.Results { return results{s} }
 
-func (s *Store) Policies() store.Collection[fleet.Policy] {
-	return collection[fleet.Policy]{s, "policy", func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }}
+func (s *Store) Rollouts() store.Rollouts {
+	return rollouts{store.KindRollouts.In(rolloutDocuments{s}), s}
 }
 
-func (s *Store) FleetServerHosts() store.Collection[fleet.FleetServerHost] {
-	return collection[fleet.FleetServerHost]{s, "fleet server host", func(v *fleet.FleetServerHost) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) DownloadSources() store.Collection[fleet.DownloadSource] {
-	return collection[fleet.DownloadSource]{s, "download source", func(v *fleet.DownloadSource) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) FleetProxies() store.Collection[fleet.FleetProxy] {
-	return collection[fleet.FleetProxy]{s, "fleet proxy", func(v *fleet.FleetProxy) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Outputs() store.Collection[fleet.Output] {
-	return collection[fleet.Output]{s, "output", func(v *fleet.Output) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Packages() store.Collection[fleet.Package] {
-	return collection[fleet.Package]{s, "package", func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision }}
-}
-
-func (s *Store) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
-	return collection[fleet.EnrollmentKey]{s, "enrollment key", func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) AdminKeys() store.Collection[fleet.AdminKey] {
-	return collection[fleet.AdminKey]{s, "admin key", func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) PublisherKeys() store.Collection[fleet.PublisherKey] {
-	return collection[fleet.PublisherKey]{s, "publisher key", func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) TrustFiles() store.Collection[fleet.TrustFile] {
-	return collection[fleet.TrustFile]{s, "trust file", func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Previews() store.Collection[fleet.Preview] {
-	return collection[fleet.Preview]{s, "preview", func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }}
-}
-
-func (s *Store) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
-	return collection[fleet.AcceptedOrder]{s, "accepted order", func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Leases() store.Collection[fleet.Lease] {
-	return collection[fleet.Lease]{s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) RolloutGroups() store.Collection[fleet.RolloutGroup] {
-	return collection[fleet.RolloutGroup]{s, "rollout group", func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) DeclaredFleets() store.Collection[fleet.DeclaredFleet] {
-	return collection[fleet.DeclaredFleet]{s, "declared fleet", func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision }}
-}
-
-func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
-	return collection[fleet.PolicyLock]{s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }}
-}
-
-func (s *Store) ExposureRules() store.Collection[fleet.ExposureRule] {
-	return collection[fleet.ExposureRule]{s, "exposure rule", func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Freezes() store.Collection[fleet.Freeze] {
-	return collection[fleet.Freeze]{s, "freeze", func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Incidents() store.Collection[fleet.Incident] {
-	return collection[fleet.Incident]{s, "incident", func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Webhooks() store.Collection[fleet.Webhook] {
-	return collection[fleet.Webhook]{s, "webhook", func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) DeadLetters() store.Collection[fleet.DeadLetter] {
-	return collection[fleet.DeadLetter]{s, "dead letter", func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Uploads() store.Collection[fleet.Upload] {
-	return collection[fleet.Upload]{s, "upload", func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Servers() store.Collection[fleet.Server] {
-	return collection[fleet.Server]{s, "server", func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) ServerUpgrades() store.Collection[fleet.ServerUpgrade] {
-	return collection[fleet.ServerUpgrade]{s, "server upgrade", func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Views() store.Collection[fleet.View] {
-	return collection[fleet.View]{s, "view", func(v *fleet.View) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) AgentOrders() store.Collection[fleet.AgentOrder] {
-	return collection[fleet.AgentOrder]{s, "agent order", func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Samples() store.Collection[fleet.Sample] {
-	return collection[fleet.Sample]{s, "sample", func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision }}
-}
-
-func (s *Store) Rollouts() store.Rollouts { return rollouts{s} }
 func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
 func (s *Store) History() store.History   { return history{s} }

@@ -19,9 +19,9 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 		return err
 	}
 	var errs []error
-	eachCollection(func(name string, c kind) {
-		if err := c.fill(ctx, s, 4); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+	eachCollection(func(k collected) {
+		if err := k.fill(ctx, s, 4); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", k.Plural, err))
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -109,9 +109,9 @@ func createTargets(ctx context.Context, s store.Store, rolloutID string, ids []s
 // Fill, where the store's interface allows it.
 func Change(ctx context.Context, s store.Store) error {
 	var errs []error
-	eachCollection(func(name string, c kind) {
-		if err := c.modify(ctx, s); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+	eachCollection(func(k collected) {
+		if err := k.modify(ctx, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", k.Plural, err))
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -169,31 +169,29 @@ func Change(ctx context.Context, s store.Store) error {
 	return s.Events().Trim(ctx, 15)
 }
 
-func (n noun[T]) fill(ctx context.Context, s store.Store, count int) error {
+func (k collected) fill(ctx context.Context, s store.Store, count int) error {
 	for i := range count {
-		if err := n.fillOne(ctx, s, i); err != nil {
+		if err := k.create(ctx, s, k.make(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (k collected) create(ctx context.Context, s store.Store, v any) error {
+	return s.Documents(k.Info).Create(ctx, k.id(v), v)
+}
+
 // modify updates one document, deletes one, creates one, and deletes and recreates one.
-func (n noun[T]) modify(ctx context.Context, s store.Store) error {
-	c := n.of(s)
-	v, err := c.Get(ctx, n.id(n.make(2)))
+func (k collected) modify(ctx context.Context, s store.Store) error {
+	c := s.Documents(k.Info)
+	v, err := k.get(ctx, c, k.id(k.make(2)))
 	if err != nil {
 		return err
 	}
-	n.change(&v, 11)
-	recreated := n.make(1)
-	n.change(&recreated, 1)
-	_, err = c.Update(ctx, v)
-	return errors.Join(err, c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(recreated)), n.fillOne(ctx, s, 9), c.Create(ctx, recreated))
-}
-
-func (n noun[T]) fillOne(ctx context.Context, s store.Store, i int) error {
-	v := n.make(i)
-	n.change(&v, i) // so that documents differ
-	return n.of(s).Create(ctx, v)
+	k.change(v, 11)
+	recreated := k.make(1)
+	k.change(recreated, 12)
+	_, err = k.update(ctx, c, v)
+	return errors.Join(err, c.Delete(ctx, k.id(k.make(0))), c.Delete(ctx, k.id(recreated)), k.create(ctx, s, k.make(9)), k.create(ctx, s, recreated))
 }

@@ -31,19 +31,7 @@ func rollout(id string, state fleet.RolloutState) fleet.Rollout {
 
 func testRollouts(t *testing.T, cfg Config) {
 	ctx := t.Context()
-	noun[fleet.Rollout]{
-		of: func(s store.Store) store.Collection[fleet.Rollout] { return s.Rollouts() },
-		make: func(i int) fleet.Rollout {
-			r := rollout(fmt.Sprint("rollout-", i), fleet.RolloutRunning)
-			r.CreatedAt = at(time.Duration(i) * time.Minute)
-			return r
-		},
-		head:   func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision },
-		change: func(v *fleet.Rollout, n int) { v.Generation = int64(n) },
-		mutate: func(v *fleet.Rollout) {
-			v.Plan.Select.Labels["site"][0], v.Orders[0].Agents[0] = "modified", "modified"
-		},
-	}.test(t, cfg, "rollouts")
+	collected{store.KindRollouts.Info}.test(t, cfg)
 
 	t.Run("Active returns running, paused and cancelling rollouts, oldest first", func(t *testing.T) {
 		rollouts := cfg.open(t).Rollouts()

@@ -80,9 +80,9 @@ func readings(ctx context.Context, s store.Store) (map[string]int, error) {
 			failed = fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	eachCollection(func(name string, c kind) {
-		n, err := c.count(ctx, s)
-		note(name, n, err)
+	eachCollection(func(k collected) {
+		list, _, err := k.list(ctx, s.Documents(k.Info), 0, 0)
+		note(k.Plural, len(list), err)
 	})
 	ids := make([]string, 9)
 	for i := range ids {
@@ -218,9 +218,4 @@ func eachPage(next func(after int64) (last int64, err error)) (n int, err error)
 		}
 		after = last
 	}
-}
-
-func (n noun[T]) count(ctx context.Context, s store.Store) (int, error) {
-	list, _, err := n.of(s).List(ctx, 0, 0)
-	return len(list), err
 }
