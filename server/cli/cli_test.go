@@ -342,7 +342,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	write("components:\n- name: web-server\n  runtime: systemd\n  artifact:\n    package: web\n")
 	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:5: components[0].artifact.package is not a known key, want one of image")
 	write("components:\n- name: web-server\n  unit: web.service\n")
-	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:3: components[0].unit is not a known key, want one of artifact, ")
+	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components.yaml:3: components[0].unit is not a known key, want one of name, ")
 	write("components:\n- name: web-server\n  runtime: systemd\n  lockstep: true\n  in_force: {version: 1.0.0}\n")
 	o.fails(1, []string{"policies", "update", "web", "--components", file}, "components[0].in_force: is set by the server, from rollouts in lockstep: leave it out")
 	write("components:\n- name: web-server\n  runtime: systemd\n  lockstep: true\n")

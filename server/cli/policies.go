@@ -231,7 +231,7 @@ a zone in UTC.`,
 			if components == "" && len(windows) == 0 {
 				return &usageError{errors.New("want --components FILE (`muster policies update --example` prints one) or --upgrade-window")}
 			}
-			req := adminapi.UpdatePolicyRequest{Force: &force}
+			req := adminapi.UpdatePolicyRequest{PolicyRequest: adminapi.PolicyRequest{Force: &force}}
 			if len(windows) > 0 {
 				list, err := parseWindows(windows)
 				if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/muster-fleet/muster/testing/require"
@@ -12,25 +11,6 @@ import (
 )
 
 const stale = "%s differs from what its source generates (first difference at byte %d): run `go tool mage fmt` and commit"
-
-func TestGeneratedGoIsCurrent(t *testing.T) {
-	tr := openTree(t)
-	// The output in the configuration would override -o.
-	var config []string
-	for line := range strings.Lines(string(tr.read("server/adminapi/oapi-codegen.yaml"))) {
-		if !strings.HasPrefix(line, "output:") {
-			config = append(config, line)
-		}
-	}
-	configFile := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(configFile, []byte(strings.Join(config, "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fresh := filepath.Join(t.TempDir(), "fresh.go")
-	run(t, tr.path("server/adminapi"), "go", "tool", "-modfile="+tr.path("testing/tools/tools.mod"),
-		"oapi-codegen", "-config", configFile, "-o", fresh, "openapi.yaml")
-	compare(t, tr, "server/adminapi/adminapi.gen.go", fresh)
-}
 
 // The generator writes into its own folder, so it runs in a copy of the files it needs.
 func TestGeneratedTypesOfTheUIAreCurrent(t *testing.T) {

@@ -120,7 +120,7 @@ func fleetSchema() (node, error) {
 var kept = []string{"type", "format", "description", "enum", "minimum", "maximum", "maxItems", "maxLength", "required"}
 
 // dropped are the keywords without a counterpart.
-var dropped = []string{"example", "x-enum-varnames"}
+var dropped = []string{"example"}
 
 func structural(schemas map[string]node, at string, in node) (node, error) {
 	if ref, ok := in["$ref"].(string); ok {

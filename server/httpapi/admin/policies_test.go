@@ -489,7 +489,7 @@ func TestPoliciesAreReadByTheirIDs(t *testing.T) {
 		t.Errorf("outputs are %+v", outputs)
 	}
 	refused(t, "outputs of nothing", s.Admin("POST", "/api/fleet/agent_policies/outputs", `{"ids":["none"]}`), 404, "Agent policy none not found")
-	if got := s.Admin("GET", "/api/fleet/agent_policies/web/outputs", nil); got.Status != 200 || !strings.HasPrefix(string(got.Body), `{"item":{"data":`) {
+	if got := s.Admin("GET", "/api/fleet/agent_policies/web/outputs", nil); got.Status != 200 || !strings.HasPrefix(string(got.Body), `{"item":{"monitoring":`) {
 		t.Errorf("outputs of one: %d %s", got.Status, got.Body)
 	}
 	refused(t, "outputs of nothing", s.Admin("GET", "/api/fleet/agent_policies/none/outputs", nil), 404, "Agent policy not found")

@@ -39,10 +39,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	api, err := apiPage()
-	if err != nil {
-		return err
-	}
+	api := apiPage()
 	settings, err := configurationPage(root)
 	if err != nil {
 		return err

@@ -3,13 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/app"
@@ -53,88 +52,38 @@ func metricsPage(root string) (string, error) {
 		"Those of Go's runtime and of the process come in addition. [Monitoring](../monitoring.md) has a dashboard and alerts.\n\n| metric | what it is |\n|---|---|\n" + strings.Join(rows, ""), nil
 }
 
-// operation is what the page says of a call.
-type operation struct {
-	Tags        []string
-	Summary     string
-	Description string
-	Parameters  []struct {
-		Ref         string `yaml:"$ref"`
-		Name, In    string
-		Description string
-		Required    bool
-		Schema      struct{ Type string }
-	}
-}
-
-// methods are those of the API, in the order of the page.
-var methods = []string{"get", "post", "put", "patch", "delete"}
-
-// apiPage returns the page about the admin API.
-func apiPage() (string, error) {
-	var spec struct {
-		Info struct{ Description string }
-		Tags []struct{ Name string }
-		// A path also has parameters of all its calls, which is why the operations are decoded one by one.
-		Paths map[string]map[string]yaml.Node
-	}
-	if err := yaml.Unmarshal(adminapi.Spec, &spec); err != nil {
-		return "", fmt.Errorf("openapi.yaml: %w", err)
-	}
-	type call struct {
-		method, path string
-		operation
-	}
-	byTag := map[string][]call{}
-	for path, operations := range spec.Paths {
-		for _, method := range methods {
-			node, ok := operations[method]
-			if !ok {
-				continue
-			}
-			c := call{method: method, path: path}
-			if err := node.Decode(&c.operation); err != nil {
-				return "", fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
-			}
-			if len(c.Tags) != 1 {
-				return "", fmt.Errorf("openapi.yaml: %s %s has %d tags, want one", method, path, len(c.Tags))
-			}
-			byTag[c.Tags[0]] = append(byTag[c.Tags[0]], c)
-		}
-	}
+// apiPage returns the page about the operations of the admin API.
+func apiPage() string {
+	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Admin API\n\n%s\nA server serves its description at `/api/openapi.yaml`, from which clients can be generated, and which has the types of all bodies and answers.\n", spec.Info.Description)
-	for _, tag := range spec.Tags {
-		calls := byTag[tag.Name]
-		slices.SortFunc(calls, func(a, b call) int {
-			return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(slices.Index(methods, a.method), slices.Index(methods, b.method)))
+	fmt.Fprintf(&b, "# Admin API\n\n%s\nA server serves its description at `/api/openapi.yaml`, from which clients can be generated, and which has the types of all bodies and answers.\n", adminapi.About)
+	for _, area := range adminapi.Areas {
+		calls := slices.DeleteFunc(slices.Clone(adminapi.Calls()), func(c *adminapi.Call) bool { return c.Area != area })
+		slices.SortFunc(calls, func(a, b *adminapi.Call) int {
+			return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(slices.Index(methods, a.Method), slices.Index(methods, b.Method)))
 		})
-		fmt.Fprintf(&b, "\n## %s {#%s}\n", strings.ToUpper(tag.Name[:1])+tag.Name[1:], tag.Name)
+		fmt.Fprintf(&b, "\n## %s {#%s}\n", strings.ToUpper(string(area[:1]))+string(area[1:]), area)
 		for _, c := range calls {
-			fmt.Fprintf(&b, "\n**`%s %s`** — %s.", strings.ToUpper(c.method), c.path, strings.TrimSuffix(c.Summary, "."))
+			fmt.Fprintf(&b, "\n**`%s %s`** — %s.", c.Method, c.Path, strings.TrimSuffix(c.Summary, "."))
 			if c.Description != "" {
-				fmt.Fprintf(&b, " %s", strings.TrimSpace(strings.ReplaceAll(c.Description, "\n", " ")))
+				fmt.Fprintf(&b, " %s", c.Description)
 			}
 			b.WriteString("\n")
-			var rows []string
-			for _, p := range c.Parameters {
-				if p.In == "query" {
-					row := fmt.Sprintf("- `%s` (%s)", p.Name, p.Schema.Type)
-					if text := strings.Join(strings.Fields(p.Description), " "); text != "" {
-						row += ": " + text
-					}
-					rows = append(rows, row+"\n")
+			before := "\n"
+			for _, p := range c.Params {
+				if !p.InQuery() {
+					continue
 				}
-				if name := filepath.Base(p.Ref); p.Ref != "" {
-					rows = append(rows, fmt.Sprintf("- `%s`\n", name))
+				fmt.Fprintf(&b, "%s- `%s` (%s)", before, p.Name, p.Kind())
+				if p.Doc != "" {
+					fmt.Fprintf(&b, ": %s", p.Doc)
 				}
-			}
-			if len(rows) > 0 {
-				fmt.Fprintf(&b, "\n%s", strings.Join(rows, ""))
+				b.WriteString("\n")
+				before = ""
 			}
 		}
 	}
-	return plainHTML.Replace(b.String()), nil
+	return plainHTML.Replace(b.String())
 }
 
 // plainHTML keeps what looks like a tag or an expression from acting in a page of the site.

@@ -4,23 +4,6 @@
  */
 
 export interface paths {
-    "/api/status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Get the version and state of the server, as Kibana's clients expect it */
-        get: operations["getStatus"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/fleet/agents": {
         parameters: {
             query?: never;
@@ -42,15 +25,72 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agents/tags": {
+    "/api/fleet/agents/{agentId}/actions": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** List the tags of agents, sorted, at most 10000 */
-        get: operations["listAgentTags"];
+        get?: never;
+        put?: never;
+        /** Create an action for an agent */
+        post: operations["createAction"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * List the agents of actions
+         * @description Unknown actions have none.
+         */
+        post: operations["listAgentsOfActions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/actions/{actionId}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel an upgrade
+         * @description Agents that have not started end at once. An agent that has started stops if it has not installed the new version yet, and reports that.
+         */
+        post: operations["cancelAction"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/actions/{actionId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get an action with its results */
+        get: operations["getAction"];
         put?: never;
         post?: never;
         delete?: never;
@@ -63,9 +103,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get an agent */
@@ -87,9 +125,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -146,9 +182,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -185,9 +219,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -223,52 +255,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agents/{agentId}/actions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Create an action for an agent */
-        post: operations["createAction"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agents/actions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * List the agents of actions
-         * @description Unknown actions have none.
-         */
-        post: operations["listAgentsOfActions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/fleet/agents/{agentId}/unenroll": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -308,9 +299,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -347,9 +336,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         /**
@@ -369,11 +356,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                fileId: string;
-                /** @description The name that the download gets */
-                fileName: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Download a file that an agent has sent */
@@ -390,9 +373,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                fileId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -409,9 +390,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -448,9 +427,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -486,77 +463,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agents/action_status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List actions with their results, and new revisions of policies (POLICY_CHANGE), newest first */
-        get: operations["listActionStatus"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agents/actions/{actionId}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel an upgrade
-         * @description Agents that have not started end at once. An agent that has started stops if it has not installed the new version yet, and reports that.
-         */
-        post: operations["cancelAction"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agents/available_versions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the versions of published packages, newest first */
-        get: operations["listAvailableVersions"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agent_status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Count the agents in each status */
-        get: operations["getAgentStatus"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/fleet/agent_status/data": {
         parameters: {
             query?: never;
@@ -574,63 +480,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/enrollment_api_keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List enrollment keys, newest first */
-        get: operations["listEnrollmentKeys"];
-        put?: never;
-        /** Create an enrollment key */
-        post: operations["createEnrollmentKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/enrollment_api_keys/{keyId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                keyId: string;
-            };
-            cookie?: never;
-        };
-        /** Get an enrollment key */
-        get: operations["getEnrollmentKey"];
-        put?: never;
-        post?: never;
-        /** Revoke an enrollment key; agents enrolled with it stay enrolled */
-        delete: operations["revokeEnrollmentKey"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agent_policies": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List policies */
-        get: operations["listPolicies"];
-        put?: never;
-        /** Create a policy */
-        post: operations["createPolicy"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agent_policies/_bulk_get": {
+    "/api/v1/upgrade_preview": {
         parameters: {
             query?: never;
             header?: never;
@@ -639,15 +489,15 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Get policies by their ids */
-        post: operations["bulkGetPolicies"];
+        /** Preview an upgrade of agents; changes nothing */
+        post: operations["previewUpgrade"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/delete": {
+    "/api/v1/stage": {
         parameters: {
             query?: never;
             header?: never;
@@ -656,84 +506,77 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Delete a policy that has no agents, and revoke its enrollment keys */
-        post: operations["deletePolicy"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agent_policies/outputs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** List the outputs of policies */
-        post: operations["listPolicyOutputs"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/agent_policies/{policyId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        /** Get a policy */
-        get: operations["getPolicy"];
         /**
-         * Change a policy
-         * @description Absent fields keep their values, except inactivity_timeout, which gets its default. null clears a field. A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
+         * Install a version of agents or of a component beside the one that runs, without switching to it
+         * @description A later upgrade to the version downloads nothing. Nothing is stopped, so freezes, the exposure budget and running rollouts do not hold it. Agents list what they have staged in staged_versions.
          */
-        put: operations["updatePolicy"];
-        post?: never;
+        post: operations["stageVersion"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/{policyId}/copy": {
+    "/api/v1/stage_preview": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                policyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
         put?: never;
-        /** Create a policy with the settings of another */
-        post: operations["copyPolicy"];
+        /** Preview the staging of a version; changes nothing */
+        post: operations["previewStage"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/{policyId}/full": {
+    "/api/v1/rollback_preview": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                policyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
-        /** Get the policy as agents get it */
-        get: operations["getFullPolicy"];
+        get?: never;
+        put?: never;
+        /** Preview a rollback of agents; changes nothing */
+        post: operations["previewRollback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/unenroll_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview unenrolling agents; changes nothing */
+        post: operations["previewUnenroll"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/kql/suggest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Suggest completions for a query of agents */
+        get: operations["suggestQuery"];
         put?: never;
         post?: never;
         delete?: never;
@@ -742,17 +585,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/{policyId}/download": {
+    "/api/v1/agents/{agentId}/timeline": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                policyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
-        /** Download the policy as agents get it */
-        get: operations["downloadPolicy"];
+        /** Get what happened to an agent and its components, newest first */
+        get: operations["getTimeline"];
         put?: never;
         post?: never;
         delete?: never;
@@ -761,17 +602,89 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/{policyId}/outputs": {
+    "/api/v1/failures/seen": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                policyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
-        /** Get the outputs of a policy */
-        get: operations["getPolicyOutputs"];
+        get?: never;
+        put?: never;
+        /** Record that the caller has seen the failures until now, which clears the badge */
+        post: operations["seeFailures"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Upgrade a component, or install it for the first time, on one or more agents
+         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once. Freezes and the exposure budget hold as for bulkUpgradeAgents; the budget counts the agents that report the component.
+         */
+        post: operations["upgradeComponent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components/{name}/upgrade_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview an upgrade of a component; changes nothing */
+        post: operations["previewComponentUpgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume an object that an order has suspended */
+        post: operations["resumeFleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}/commands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what can be ordered for an object now, the primary command first
+         * @description resume and delete are calls. pause, unpause and promote are changes of the spec: spec.paused, and status.requestedRolloutHash in spec.forcePromote. The object itself has no commands, so that it stays as tools of Kubernetes expect it.
+         */
+        get: operations["listFleetCommands"];
         put?: never;
         post?: never;
         delete?: never;
@@ -780,19 +693,307 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status": {
+    "/api/v1/fleets/{name}/history": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                policyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
-        /** Count the agents of a policy by version, as automatic upgrades see them */
-        get: operations["getAutoUpgradeStatus"];
+        /**
+         * List who changed an object, how and why, newest first
+         * @description It is read from the audit trail, and so remains when the object is deleted.
+         */
+        get: operations["listFleetHistory"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleet-schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the JSON schema of objects of kind Fleet, with a description of every field */
+        get: operations["getFleetSchema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleet-export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what policies and active rollouts demand as objects of kind Fleet
+         * @description For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Left out are policies that an object selects by their id, or because it selects all agents, and what an object cannot say: a version for some percent of the agents, rollbacks, and rollouts that the server has started.
+         */
+        get: operations["exportFleets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/convert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Convert objects between the versions of the API, for a Kubernetes API server
+         * @description Body and answer are a ConversionReview of apiextensions.k8s.io/v1. The call needs no credentials: it reads and changes nothing but its body.
+         */
+        post: operations["convertFleets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List groups of rollouts, newest first */
+        get: operations["listGroups"];
+        put?: never;
+        /**
+         * Create a group as a draft: several rollouts, one after the other
+         * @description The group does nothing before it is started. Each member is a plan of a rollout, which is created and started when the member before it is done. Unknown keys in the plan are refused.
+         */
+        post: operations["createGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a group with the progress of its members */
+        get: operations["getGroup"];
+        put?: never;
+        post?: never;
+        /** Delete a draft */
+        delete: operations["deleteGroup"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview all members of a draft
+         * @description Without a body. Start takes the hash, which covers the previews of all members.
+         */
+        post: operations["previewGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a draft exactly as previewed
+         * @description Refused with 409 and the code group_drift if the fleet has changed since the preview. accept_drift starts the group with the fleet as it is now.
+         */
+        post: operations["startGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start no more members, and pause the rollout of the current one
+         * @description The rollout pauses after its batch or, with now, at once.
+         */
+        post: operations["pauseGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a paused group, and the rollout of its current member
+         * @description After a failure or drift, which it accepts, why is required.
+         */
+        post: operations["resumeGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel a group; upgrades under way still end */
+        post: operations["cancelGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll back all members that have begun, the last one first
+         * @description Also after the group has ended.
+         */
+        post: operations["rollbackGroup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout-groups/{groupId}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Leave a member out
+         * @description Its rollout is cancelled if it is under way. During a rollback, a member that stopped the rollback keeps its version. why is required if the member had stopped the group.
+         */
+        post: operations["skipGroupMember"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resolve several incidents
+         * @description Those of the ids, or those that are not resolved and match all other fields. The result says for each what was done.
+         */
+        post: operations["resolveIncidents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/{incidentId}/ack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Acknowledge an incident */
+        post: operations["ackIncident"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/{incidentId}/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resolve an incident */
+        post: operations["resolveIncident"];
         delete?: never;
         options?: never;
         head?: never;
@@ -824,9 +1025,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                itemId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a Fleet Server host */
@@ -869,9 +1068,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                sourceId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a source of packages */
@@ -908,9 +1105,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                itemId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a proxy */
@@ -947,9 +1142,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                outputId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get an output */
@@ -968,9 +1161,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                outputId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get the health that agents report of an output; they report none here */
@@ -1122,47 +1313,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/fleet/package_policies": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List package policies; there are none */
-        get: operations["listPackagePolicies"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/fleet/uninstall_tokens": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the uninstall tokens of policies, without the tokens themselves */
-        get: operations["listUninstallTokens"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/fleet/uninstall_tokens/{uninstallTokenId}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                uninstallTokenId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get an uninstall token */
@@ -1175,183 +1330,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/upgrade_preview": {
+    "/api/fleet/enrollment_api_keys": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** List enrollment keys, newest first */
+        get: operations["listEnrollmentKeys"];
         put?: never;
-        /** Preview an upgrade of agents; changes nothing */
-        post: operations["previewUpgrade"];
+        /** Create an enrollment key */
+        post: operations["createEnrollmentKey"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/stage": {
+    "/api/fleet/enrollment_api_keys/{keyId}": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /**
-         * Install a version of agents or of a component beside the one that runs, without switching to it
-         * @description A later upgrade to the version downloads nothing. Nothing is stopped, so freezes, the exposure budget and running rollouts do not hold it. Agents list what they have staged in staged_versions.
-         */
-        post: operations["stageVersion"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/stage_preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Preview the staging of a version; changes nothing */
-        post: operations["previewStage"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/components": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the components that agents run, with counts by version */
-        get: operations["listComponents"];
+        /** Get an enrollment key */
+        get: operations["getEnrollmentKey"];
         put?: never;
         post?: never;
-        delete?: never;
+        /** Revoke an enrollment key; agents enrolled with it stay enrolled */
+        delete: operations["revokeEnrollmentKey"];
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/components/{name}/upgrade": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of the component */
-                name: components["parameters"]["componentName"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Upgrade a component, or install it for the first time, on one or more agents
-         * @description Only agents of Muster that report the component get the action. Two components of an agent may be upgraded at the same time, one component only once. Freezes and the exposure budget hold as for bulkUpgradeAgents; the budget counts the agents that report the component.
-         */
-        post: operations["upgradeComponent"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/components/{name}/upgrade_preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of the component */
-                name: components["parameters"]["componentName"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Preview an upgrade of a component; changes nothing */
-        post: operations["previewComponentUpgrade"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollback_preview": {
+    "/api/fleet/agents/available_versions": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /** Preview a rollback of agents; changes nothing */
-        post: operations["previewRollback"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/unenroll_preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Preview unenrolling agents; changes nothing */
-        post: operations["previewUnenroll"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/kql/suggest": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Suggest completions for a query of agents */
-        get: operations["suggestQuery"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Follow events, in order, as server-sent events
-         * @description Each message has an id (the event's sequence number), an event name (its type) and an Event as data. With Last-Event-ID, or after, the stream resumes after that event; without either it starts with the next event. If the server no longer has all events after that id, the first message has the type "reset": read the lists again. A comment line every 15 s keeps the connection open.
-         */
-        get: operations["streamEvents"];
+        /** List the versions of published packages, newest first */
+        get: operations["listAvailableVersions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1381,10 +1404,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component */
-                file: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -1426,10 +1446,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /** @description 16 hexadecimal digits */
-                keyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -1483,81 +1500,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollouts": {
+    "/api/fleet/package_policies": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** List rollouts without their batches, newest first */
-        get: operations["listRollouts"];
-        put?: never;
-        /**
-         * Create a rollout as a draft
-         * @description The rollout does nothing before it is started. Unknown keys in the plan are refused.
-         */
-        post: operations["createRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        /** Get a rollout */
-        get: operations["getRollout"];
-        put?: never;
-        post?: never;
-        /** Delete a draft */
-        delete: operations["deleteRollout"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Preview a draft
-         * @description Without a body. The preview is stored; pass its hash to start.
-         */
-        post: operations["previewRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/previews/{hash}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-                hash: string;
-            };
-            cookie?: never;
-        };
-        /** Get a stored preview */
-        get: operations["getRolloutPreview"];
+        /** List package policies; there are none */
+        get: operations["listPackagePolicies"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1566,21 +1517,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs": {
+    "/api/fleet/uninstall_tokens": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-                hash: string;
-            };
+            path?: never;
             cookie?: never;
         };
-        /**
-         * List the configuration that targets of a stored preview would get, in their order
-         * @description The files are rendered again, and an item has an error if they are others by now. The difference is from what the host has now. Refused with 400 if the server renders no files for the plan, and for agents that are no targets, with the reason.
-         */
-        get: operations["listPreviewConfigs"];
+        /** List the uninstall tokens of policies, without the tokens themselves */
+        get: operations["listUninstallTokens"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1589,253 +1534,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollouts/{rolloutId}/start": {
+    "/api/fleet/agents/action_status": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
+            path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /**
-         * Start a draft exactly as previewed
-         * @description Refused with 409 and the difference if the fleet has changed since the preview. accept_drift starts the rollout with the fleet as it is now.
-         */
-        post: operations["startRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/pause": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Pause a rollout after the current batch, or at once
-         * @description With now, offers that no agent has begun are withdrawn.
-         */
-        post: operations["pauseRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Resume a paused rollout
-         * @description Offers that the pause withdrew are made again. If a gate (threshold, canary, exposure, deadline) paused the rollout, why is required.
-         */
-        post: operations["resumeRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/force": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Continue a rollout and ignore its failure threshold
-         * @description Failures so far no longer count, and the threshold no longer pauses the rollout. why is required.
-         */
-        post: operations["forceRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/approve": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Approve a rollout to continue after its canaries */
-        post: operations["approveRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/promote": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Continue a rollout without observation, soak and approval
-         * @description The rollout waits no more for its canaries, their observation and approval, or a soak. If failures paused it, it resumes, and failures so far no longer count; later ones do. A deadline, windows, freezes, the exposure budget and an operator's pause hold. why is required.
-         */
-        post: operations["promoteRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel a rollout; upgrades under way still end
-         * @description Offers that no agent has begun are withdrawn, and other rollouts may begin on its policies. It has ended when its hosts have said how what was delivered to them ended, half an hour later at the latest. With now it also lets go of the hosts in flight: other orders may take them, and it judges the health of none any more. It can be asked for while the rollout is being cancelled.
-         */
-        post: operations["cancelRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/adjust": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Give a rollout other limits and rules while it is under way
-         * @description Each part that is given replaces that of the plan as a whole; the others stay as they are. It takes effect at once, also for targets in flight. A rollout that is paused stays paused.
-         */
-        post: operations["adjustRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/retry": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Retry failed, withdrawn and expired targets
-         * @description Without agents, all failed targets are retried.
-         */
-        post: operations["retryTargets"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/skip": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Skip targets */
-        post: operations["skipTargets"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/rollback": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Roll targets back to their last healthy versions, with a new rollout
-         * @description The new rollout starts at once and has no canaries. Repeating the call returns the same rollout.
-         */
-        post: operations["rollbackRollout"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/targets": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        /** List the targets of a rollout, in order */
-        get: operations["listTargets"];
+        /** List actions with their results, and new revisions of policies (POLICY_CHANGE), newest first */
+        get: operations["listActionStatus"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1844,27 +1551,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollouts/{rolloutId}/targets/{agentId}/retry": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-                agentId: components["parameters"]["agentId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Retry one target */
-        post: operations["retryTarget"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/audit": {
+    "/api/v1/actions/{actionId}/agents": {
         parameters: {
             query?: never;
             header?: never;
@@ -1872,10 +1559,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List who changed what, how and why, newest first
-         * @description Every call that changes something is recorded. Each takes its reason from the query parameter why or, where it has one, from the field why of its body.
+         * List the agents that an action was ordered for and how it stands on each
+         * @description The agents stay in the list when they get a newer order, are unenrolled or are removed, as long as the server keeps the action. A new revision of a policy (POLICY_CHANGE) has no such list.
          */
-        get: operations["listTrail"];
+        get: operations["listActionAgents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1884,215 +1571,151 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollouts/{rolloutId}/audit": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        /**
-         * List who changed a rollout, how and why, newest first
-         * @description The steps of the rollout itself have the actor muster.
-         */
-        get: operations["listAudit"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups": {
+    "/api/v1/incidents": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** List groups of rollouts, newest first */
-        get: operations["listGroups"];
-        put?: never;
-        /**
-         * Create a group as a draft: several rollouts, one after the other
-         * @description The group does nothing before it is started. Each member is a plan of a rollout, which is created and started when the member before it is done. Unknown keys in the plan are refused.
-         */
-        post: operations["createGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        /** Get a group with the progress of its members */
-        get: operations["getGroup"];
+        /** List incidents, newest first */
+        get: operations["listIncidents"];
         put?: never;
         post?: never;
-        /** Delete a draft */
-        delete: operations["deleteGroup"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollout-groups/{groupId}/preview": {
+    "/api/fleet/agent_status": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
+            path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Count the agents in each status */
+        get: operations["getAgentStatus"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Group the agents whose last upgrade failed or was rolled back by the cause */
+        get: operations["getFailures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the components that agents run, with counts by version */
+        get: operations["listComponents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the tags of agents, sorted, at most 10000 */
+        get: operations["listAgentTags"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
         /**
-         * Preview all members of a draft
-         * @description Without a body. Start takes the hash, which covers the previews of all members.
+         * Count the agents that match a query by the values of some of their fields
+         * @description Counts are at most a few seconds old. Every count is exact, and values beyond limit are counted together as other.
          */
-        post: operations["previewGroup"];
+        get: operations["getFacets"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/rollout-groups/{groupId}/start": {
+    "/api/v1/agents/export": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
+            path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Download the agents that match a query as CSV, by hostname */
+        get: operations["exportAgents"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
         /**
-         * Start a draft exactly as previewed
-         * @description Refused with 409 and the code group_drift if the fleet has changed since the preview. accept_drift starts the group with the fleet as it is now.
+         * Get an object
+         * @description The spec is the one that was written, without defaults of the server.
          */
-        post: operations["startGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}/pause": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        get: operations["getFleet"];
         /**
-         * Start no more members, and pause the rollout of the current one
-         * @description The rollout pauses after its batch or, with now, at once.
+         * Create an object, or replace its labels, annotations and spec
+         * @description The body is JSON, or YAML if Content-Type is application/yaml, and of any version of the API. The answer is of the same version. If nothing differs from the stored object, nothing is written and resourceVersion stays. If the body has metadata.uid or metadata.resourceVersion, it must be that of the stored object, otherwise the call is refused with 409. Status in the body is ignored. All errors of the body are reported at once, one on each line, with their paths. Warnings are headers Warning: 299, as those of Kubernetes.
          */
-        post: operations["pauseGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        put: operations["applyFleet"];
+        post?: never;
         /**
-         * Resume a paused group, and the rollout of its current member
-         * @description After a failure or drift, which it accepts, why is required.
+         * Delete an object
+         * @description Agents keep the versions that they run. A rollout under way is cancelled, unless it is promoting: then it goes on to its end.
          */
-        post: operations["resumeGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Cancel a group; upgrades under way still end */
-        post: operations["cancelGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}/rollback": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Roll back all members that have begun, the last one first
-         * @description Also after the group has ended.
-         */
-        post: operations["rollbackGroup"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollout-groups/{groupId}/skip": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Leave a member out
-         * @description Its rollout is cancelled if it is under way. During a rollback, a member that stopped the rollback keeps its version. why is required if the member had stopped the group.
-         */
-        post: operations["skipGroupMember"];
-        delete?: never;
+        delete: operations["deleteFleet"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2119,45 +1742,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/fleets/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        /**
-         * Get an object
-         * @description The spec is the one that was written, without defaults of the server.
-         */
-        get: operations["getFleet"];
-        /**
-         * Create an object, or replace its labels, annotations and spec
-         * @description The body is JSON, or YAML if Content-Type is application/yaml, and of any version of the API. The answer is of the same version. If nothing differs from the stored object, nothing is written and resourceVersion stays. If the body has metadata.uid or metadata.resourceVersion, it must be that of the stored object, otherwise the call is refused with 409. Status in the body is ignored. All errors of the body are reported at once, one on each line, with their paths. Warnings are headers Warning: 299, as those of Kubernetes.
-         */
-        put: operations["applyFleet"];
-        post?: never;
-        /**
-         * Delete an object
-         * @description Agents keep the versions that they run. A rollout under way is cancelled, unless it is promoting: then it goes on to its end.
-         */
-        delete: operations["deleteFleet"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/fleets/{name}/diff": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -2173,110 +1762,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/fleets/{name}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Resume an object that an order has suspended */
-        post: operations["resumeFleet"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/fleets/{name}/commands": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        /**
-         * List what can be ordered for an object now, the primary command first
-         * @description resume and delete are calls. pause, unpause and promote are changes of the spec: spec.paused, and status.requestedRolloutHash in spec.forcePromote. The object itself has no commands, so that it stays as tools of Kubernetes expect it.
-         */
-        get: operations["listFleetCommands"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/fleets/{name}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        /**
-         * List who changed an object, how and why, newest first
-         * @description It is read from the audit trail, and so remains when the object is deleted.
-         */
-        get: operations["listFleetHistory"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/fleet-schema": {
+    "/api/fleet/agent_policies": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Get the JSON schema of objects of kind Fleet, with a description of every field */
-        get: operations["getFleetSchema"];
+        /** List policies */
+        get: operations["listPolicies"];
         put?: never;
-        post?: never;
+        /** Create a policy */
+        post: operations["createPolicy"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/fleet-export": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get what policies and active rollouts demand as objects of kind Fleet
-         * @description For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Left out are policies that an object selects by their id, or because it selects all agents, and what an object cannot say: a version for some percent of the agents, rollbacks, and rollouts that the server has started.
-         */
-        get: operations["exportFleets"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/convert": {
+    "/api/fleet/agent_policies/_bulk_get": {
         parameters: {
             query?: never;
             header?: never;
@@ -2285,11 +1789,512 @@ export interface paths {
         };
         get?: never;
         put?: never;
+        /** Get policies by their ids */
+        post: operations["bulkGetPolicies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete a policy that has no agents, and revoke its enrollment keys */
+        post: operations["deletePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/outputs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** List the outputs of policies */
+        post: operations["listPolicyOutputs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a policy */
+        get: operations["getPolicy"];
         /**
-         * Convert objects between the versions of the API, for a Kubernetes API server
-         * @description Body and answer are a ConversionReview of apiextensions.k8s.io/v1. The call needs no credentials: it reads and changes nothing but its body.
+         * Change a policy
+         * @description Absent fields keep their values, except inactivity_timeout, which gets its default. null clears a field. A change that sends more agents to another server than the removal limit permits (admin.removals_per_hour) is refused with 409 and the rule removal_limit; override_limit and why make it nevertheless.
          */
-        post: operations["convertFleets"];
+        put: operations["updatePolicy"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/copy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create a policy with the settings of another */
+        post: operations["copyPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/full": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the policy as agents get it */
+        get: operations["getFullPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/download": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Download the policy as agents get it */
+        get: operations["downloadPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/outputs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the outputs of a policy */
+        get: operations["getPolicyOutputs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Count the agents of a policy by version, as automatic upgrades see them */
+        get: operations["getAutoUpgradeStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List rollouts without their batches, newest first */
+        get: operations["listRollouts"];
+        put?: never;
+        /**
+         * Create a rollout as a draft
+         * @description The rollout does nothing before it is started. Unknown keys in the plan are refused.
+         */
+        post: operations["createRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a rollout */
+        get: operations["getRollout"];
+        put?: never;
+        post?: never;
+        /** Delete a draft */
+        delete: operations["deleteRollout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview a draft
+         * @description Without a body. The preview is stored; pass its hash to start.
+         */
+        post: operations["previewRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/previews/{hash}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a stored preview */
+        get: operations["getRolloutPreview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the configuration that targets of a stored preview would get, in their order
+         * @description The files are rendered again, and an item has an error if they are others by now. The difference is from what the host has now. Refused with 400 if the server renders no files for the plan, and for agents that are no targets, with the reason.
+         */
+        get: operations["listPreviewConfigs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a draft exactly as previewed
+         * @description Refused with 409 and the difference if the fleet has changed since the preview. accept_drift starts the rollout with the fleet as it is now.
+         */
+        post: operations["startRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a rollout after the current batch, or at once
+         * @description With now, offers that no agent has begun are withdrawn.
+         */
+        post: operations["pauseRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a paused rollout
+         * @description Offers that the pause withdrew are made again. If a gate (threshold, canary, exposure, deadline) paused the rollout, why is required.
+         */
+        post: operations["resumeRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/force": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue a rollout and ignore its failure threshold
+         * @description Failures so far no longer count, and the threshold no longer pauses the rollout. why is required.
+         */
+        post: operations["forceRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Approve a rollout to continue after its canaries */
+        post: operations["approveRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue a rollout without observation, soak and approval
+         * @description The rollout waits no more for its canaries, their observation and approval, or a soak. If failures paused it, it resumes, and failures so far no longer count; later ones do. A deadline, windows, freezes, the exposure budget and an operator's pause hold. why is required.
+         */
+        post: operations["promoteRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a rollout; upgrades under way still end
+         * @description Offers that no agent has begun are withdrawn, and other rollouts may begin on its policies. It has ended when its hosts have said how what was delivered to them ended, half an hour later at the latest. With now it also lets go of the hosts in flight: other orders may take them, and it judges the health of none any more. It can be asked for while the rollout is being cancelled.
+         */
+        post: operations["cancelRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/adjust": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a rollout other limits and rules while it is under way
+         * @description Each part that is given replaces that of the plan as a whole; the others stay as they are. It takes effect at once, also for targets in flight. A rollout that is paused stays paused.
+         */
+        post: operations["adjustRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry failed, withdrawn and expired targets
+         * @description Without agents, all failed targets are retried.
+         */
+        post: operations["retryTargets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Skip targets */
+        post: operations["skipTargets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll targets back to their last healthy versions, with a new rollout
+         * @description The new rollout starts at once and has no canaries. Repeating the call returns the same rollout.
+         */
+        post: operations["rollbackRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the targets of a rollout, in order */
+        get: operations["listTargets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/targets/{agentId}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Retry one target */
+        post: operations["retryTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List who changed a rollout, how and why, newest first
+         * @description The steps of the rollout itself have the actor muster.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2317,9 +2322,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Explain why an agent runs its version and not that of a rollout */
@@ -2372,9 +2375,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                freezeId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -2383,6 +2384,131 @@ export interface paths {
         post?: never;
         /** Remove a freeze */
         delete: operations["deleteFreeze"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/upgrade_manifests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List upgrade manifests, which plans can name */
+        get: operations["listUpgradeManifests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/upgrade_manifests/{profile}/{upgradeId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get an upgrade manifest */
+        get: operations["getUpgradeManifest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Preview the configuration files of a manifest on hosts; changes nothing */
+        post: operations["previewConfig"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/grid": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get all targets of a rollout in a compact form, in the order of the rollout */
+        get: operations["getRolloutGrid"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the version and state of the server, as Kibana's clients expect it */
+        get: operations["getStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow events, in order, as server-sent events
+         * @description Each message has an id (the event's sequence number), an event name (its type) and an Event as data. With Last-Event-ID, or after, the stream resumes after that event; without either it starts with the next event. If the server no longer has all events after that id, the first message has the type "reset": read the lists again. A comment line every 15 s keeps the connection open.
+         */
+        get: operations["streamEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List who changed what, how and why, newest first
+         * @description Every call that changes something is recorded. Each takes its reason from the query parameter why or, where it has one, from the field why of its body.
+         */
+        get: operations["listTrail"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2412,9 +2538,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                serverId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -2422,271 +2546,6 @@ export interface paths {
         post?: never;
         /** Remove a server that is away from the list */
         delete: operations["forgetServer"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/upgrade_manifests": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List upgrade manifests, which plans can name */
-        get: operations["listUpgradeManifests"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/upgrade_manifests/{profile}/{upgradeId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                profile: string;
-                upgradeId: string;
-            };
-            cookie?: never;
-        };
-        /** Get an upgrade manifest */
-        get: operations["getUpgradeManifest"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                profile: string;
-                upgradeId: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Preview the configuration files of a manifest on hosts; changes nothing */
-        post: operations["previewConfig"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/incidents": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List incidents, newest first */
-        get: operations["listIncidents"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/incidents/resolve": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Resolve several incidents
-         * @description Those of the ids, or those that are not resolved and match all other fields. The result says for each what was done.
-         */
-        post: operations["resolveIncidents"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/incidents/{incidentId}/ack": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                incidentId: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Acknowledge an incident */
-        post: operations["ackIncident"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/incidents/{incidentId}/resolve": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                incidentId: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Resolve an incident */
-        post: operations["resolveIncident"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/webhooks": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List webhooks, without their secrets */
-        get: operations["listWebhooks"];
-        put?: never;
-        /** Add a webhook; only this response has its secret */
-        post: operations["createWebhook"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/webhooks/{webhookId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Remove a webhook */
-        delete: operations["deleteWebhook"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/webhooks/{webhookId}/test": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Send a ping to a webhook
-         * @description If the receiver refuses the ping, the error has the status of its answer and the time it took.
-         */
-        post: operations["testWebhook"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/webhooks/{webhookId}/enable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Enable a webhook */
-        post: operations["enableWebhook"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/webhooks/{webhookId}/disable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Disable a webhook until it is enabled again */
-        post: operations["disableWebhook"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/dead_letters": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List dead letters, newest first */
-        get: operations["listDeadLetters"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/dead_letters/{letterId}/redeliver": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                letterId: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Deliver a dead letter again */
-        post: operations["redeliver"];
-        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2766,137 +2625,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/agents/facets": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Count the agents that match a query by the values of some of their fields
-         * @description Counts are at most a few seconds old. Every count is exact, and values beyond limit are counted together as other.
-         */
-        get: operations["getFacets"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/agents/export": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Download the agents that match a query as CSV, by hostname */
-        get: operations["exportAgents"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/actions/{actionId}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                actionId: components["parameters"]["actionId"];
-            };
-            cookie?: never;
-        };
-        /** Get an action with its results */
-        get: operations["getAction"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/actions/{actionId}/agents": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                actionId: components["parameters"]["actionId"];
-            };
-            cookie?: never;
-        };
-        /**
-         * List the agents that an action was ordered for and how it stands on each
-         * @description The agents stay in the list when they get a newer order, are unenrolled or are removed, as long as the server keeps the action. A new revision of a policy (POLICY_CHANGE) has no such list.
-         */
-        get: operations["listActionAgents"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/agents/{agentId}/timeline": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
-            cookie?: never;
-        };
-        /** Get what happened to an agent and its components, newest first */
-        get: operations["getTimeline"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/failures": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Group the agents whose last upgrade failed or was rolled back by the cause */
-        get: operations["getFailures"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/failures/seen": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Record that the caller has seen the failures until now, which clears the badge */
-        post: operations["seeFailures"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/attention": {
         parameters: {
             query?: never;
@@ -2953,9 +2681,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                viewId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -2977,25 +2703,6 @@ export interface paths {
         };
         /** Get the settings in force on this server, without secrets, and where each comes from */
         get: operations["getServerSettings"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/rollouts/{rolloutId}/grid": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        /** Get all targets of a rollout in a compact form, in the order of the rollout */
-        get: operations["getRolloutGrid"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3045,9 +2752,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                keyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -3067,9 +2772,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                keyId: string;
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -3085,11 +2788,134 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List webhooks, without their secrets */
+        get: operations["listWebhooks"];
+        put?: never;
+        /** Add a webhook; only this response has its secret */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a webhook */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a ping to a webhook
+         * @description If the receiver refuses the ping, the error has the status of its answer and the time it took.
+         */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Enable a webhook */
+        post: operations["enableWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/disable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Disable a webhook until it is enabled again */
+        post: operations["disableWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead_letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List dead letters, newest first */
+        get: operations["listDeadLetters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead_letters/{letterId}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver a dead letter again */
+        post: operations["redeliver"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        Empty: Record<string, never>;
+        /** @description A refusal. */
         Error: {
             statusCode: number;
             error: string;
@@ -3100,12 +2926,177 @@ export interface components {
              */
             code?: string;
         };
-        ActionWord: {
-            /** @description deleted, created, revoked */
-            action: string;
+        /** @description The body of POST /api/fleet/agents. */
+        AgentsOfActionsRequest: {
+            actionIds: string[];
         };
-        /** @enum {string} */
-        AgentStatus: "online" | "error" | "degraded" | "offline" | "inactive" | "unenrolled" | "uninstalled" | "orphaned" | "updating" | "enrolling" | "unenrolling";
+        /** @description The answer of POST /api/fleet/agents. */
+        AgentsOfActions: {
+            items: string[];
+        };
+        /** @description The body of POST /api/fleet/agents/{agentId}/actions. */
+        CreateActionRequest: {
+            action: {
+                /** @description UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS */
+                type: string;
+                data?: {
+                    [key: string]: unknown;
+                };
+                ack_data?: {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        /** @description The answer of POST /api/fleet/agents/{agentId}/actions. */
+        CreatedActionItem: {
+            item: components["schemas"]["CreatedAction"];
+        };
+        /** @description The action that was created. */
+        CreatedAction: {
+            id: string;
+            type: string;
+            data?: {
+                [key: string]: unknown;
+            };
+            ack_data?: {
+                [key: string]: unknown;
+            };
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            expiration?: string;
+            agents: string[];
+        };
+        /** @description The answer of POST /api/fleet/agents/actions/{actionId}/cancel. */
+        CancelResponse: {
+            item: {
+                id: string;
+                type: string;
+                /** Format: date-time */
+                created_at: string;
+            };
+        };
+        /** @description The answer of GET /api/v1/actions/{actionId}. */
+        ActionStatusItem: {
+            item: components["schemas"]["ActionStatus"];
+        };
+        /** @description How an action stands. */
+        ActionStatus: {
+            actionId: string;
+            /** @example UPGRADE */
+            type: string;
+            status: components["schemas"]["ActionState"];
+            version?: string;
+            /** @description The action is a rollback to a previous version */
+            rollback?: boolean;
+            /** @description Of an upgrade of a component: its name */
+            component?: string;
+            /** Format: date-time */
+            startTime?: string;
+            /** Format: date-time */
+            expiration?: string;
+            /** Format: date-time */
+            creationTime: string;
+            /** Format: date-time */
+            completionTime?: string;
+            /** Format: date-time */
+            cancellationTime?: string;
+            /** @description Agents the operator selected */
+            nbAgentsActioned: number;
+            /** @description Agents that the action was created for */
+            nbAgentsActionCreated: number;
+            /** @description Agents that acknowledged without an error */
+            nbAgentsAck: number;
+            nbAgentsFailed: number;
+            /** @description Agents that are done; of an upgrade those whose watchers have committed */
+            nbAgentsDone: number;
+            outcome: components["schemas"]["ActionState"];
+            hasRolloutPeriod: boolean;
+            is_automatic?: boolean;
+            /** @description The policy of a POLICY_REASSIGN */
+            newPolicyId?: string;
+            /** @description The policy of a POLICY_CHANGE */
+            policyId?: string;
+            /**
+             * Format: int64
+             * @description The revision of a POLICY_CHANGE
+             */
+            revision?: number;
+            /** @description The admin key that created it */
+            created_by?: string;
+            latestErrors: components["schemas"]["ActionError"][];
+            progress?: components["schemas"]["ProgressCounts"];
+            rollout?: components["schemas"]["RolloutRef"];
+            /** @description Its failures by cause, the most frequent first */
+            causes?: components["schemas"]["RolloutCause"][];
+            commands?: components["schemas"]["Command"][];
+            preparing?: components["schemas"]["ActionPreparing"];
+        };
+        /**
+         * @description The outcome of an action.
+         * @enum {string}
+         */
+        ActionState: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
+        /** @description Why an action failed on one agent. */
+        ActionError: {
+            agentId: string;
+            hostname?: string;
+            error: string;
+            /** Format: date-time */
+            timestamp: string;
+        };
+        /** @description Agents by the state of their upgrade; a state without agents is absent. */
+        ProgressCounts: {
+            [key: string]: number;
+        };
+        /** @description The active rollout that the agent is in. */
+        RolloutRef: {
+            id: string;
+            name: string;
+        };
+        /** @description Targets of a rollout, or agents of an action, that share a reason. */
+        RolloutCause: {
+            code: string;
+            /** @description As a sentence */
+            text: string;
+            state: components["schemas"]["TargetState"];
+            count: number;
+            /** @description The error of one of them */
+            sample?: string;
+        };
+        /**
+         * @description The state of a target.
+         * @enum {string}
+         */
+        TargetState: "pending" | "held" | "offered" | "upgrading" | "verifying" | "succeeded" | "failed" | "rolled_back" | "withdrawn" | "skipped" | "expired" | "cancelled";
+        /** @description A command that exists for an object, and whether it is possible now. */
+        Command: {
+            /** @example pause */
+            name: string;
+            allowed: boolean;
+            /** @description Why it is not possible now */
+            reason?: string;
+            /** @description The one that the state of the object asks for */
+            primary?: boolean;
+            /** @description It stops or changes what runs on hosts beyond the plan */
+            danger?: boolean;
+            /** @description The call is refused without why */
+            needs_reason?: boolean;
+            /** @description What to know before it is given, such as canaries that failed */
+            warning?: string;
+        };
+        /** @description Present while the server carries the order out, also after the caller has gone away or the server was restarted. The agents get the action afterwards. */
+        ActionPreparing: {
+            /** @description Agents that the server has handled so far */
+            handled: number;
+            /** @description Agents that the operator selected */
+            agents: number;
+        };
+        /** @description The answer of GET /api/fleet/agents/{agentId}. */
+        AgentItem: {
+            item: components["schemas"]["Agent"];
+        };
+        /** @description An agent, as Kibana's clients know it. */
         Agent: {
             id: string;
             /** @description In lists: its position, for searchAfter */
@@ -3183,96 +3174,22 @@ export interface components {
             /** @description Only of one agent: what can be ordered now */
             commands?: components["schemas"]["Command"][];
         };
-        FailedVersion: {
-            version: string;
-            reason?: string;
-            /** Format: date-time */
-            at: string;
-        };
-        /** @description The active rollout that the agent is in */
-        RolloutRef: {
-            id: string;
-            name: string;
-        };
-        AgentUpgrade: {
-            /** @description Previous versions on the host, as the agent reports them */
-            rollbacks?: components["schemas"]["KeptVersion"][];
-        };
-        KeptVersion: {
-            version: string;
-            /** Format: date-time */
-            valid_until: string;
-        };
-        /** @description Whether a rollback is possible now */
-        RollbackVerdict: {
-            available: boolean;
-            /** @description Version it would go back to */
-            version?: string;
-            /**
-             * Format: date-time
-             * @description Absent while an upgrade is being watched: then it is possible until the watch ends
-             */
-            valid_until?: string;
-            /** @description Why it is not available */
-            reason?: string;
-        };
-        /** @description Last report of the host's watcher on an upgrade */
-        Watch: {
-            /** @description Empty for an upgrade that was ordered on the host */
-            action_id?: string;
-            from: string;
-            to: string;
-            /** @enum {string} */
-            stage: "watching" | "rolling_back" | "committed" | "rolled_back" | "rollback_failed";
-            agent: components["schemas"]["WatchedAgent"];
-            reason?: components["schemas"]["WatchReason"];
-            /** @description What the watcher waits for */
-            waiting?: string;
-            /**
-             * Format: date-time
-             * @description By the host's clock
-             */
-            at: string;
-            /**
-             * Format: date-time
-             * @description By the server's clock; updated every 30 s while nothing else changes
-             */
-            received_at: string;
-            diagnosis?: components["schemas"]["Diagnosis"];
-        };
-        /** @description The agent as the watcher sees it */
-        WatchedAgent: {
-            /** @description Its process runs */
-            alive: boolean;
-            /**
-             * @description Its health as it reports it; absent if it does not answer
-             * @example healthy
-             */
-            state?: string;
-            version?: string;
-            /** @description Exits of its process during this watch */
-            crashes: number;
-            /**
-             * Format: date-time
-             * @description When it last got an answer from this server
-             */
-            last_checkin?: string;
-        };
-        WatchReason: {
-            /** @example crash_loop */
-            code: string;
-            text: string;
-        };
-        /** @description Why the agent is silent; absent while it checks in */
-        Diagnosis: {
-            /** @enum {string} */
-            code: "agent_down" | "agent_cut_off" | "no_sign" | "rolled_back" | "rollback_failed";
-            text: string;
-        };
+        /**
+         * @description A status that Kibana shows of an agent.
+         * @enum {string}
+         */
+        AgentStatus: "online" | "error" | "degraded" | "offline" | "inactive" | "unenrolled" | "uninstalled" | "orphaned" | "updating" | "enrolling" | "unenrolling";
+        /** @description Names an agent as Kibana does. */
         AgentRef: {
             id: string;
             version: string;
         };
+        /**
+         * @description Whose agent it is, or whose agents it is for; absent for Muster's.
+         * @enum {string}
+         */
+        Maker: "elastic";
+        /** @description A component of an agent. */
         Component: {
             id: string;
             type: string;
@@ -3345,11 +3262,7 @@ export interface components {
             /** @description Only of one agent: what can be ordered for it now, upgrade and rollback */
             commands?: components["schemas"]["Command"][];
         };
-        RollbackProblem: {
-            /** @example 2.3.0 */
-            version: string;
-            reason: string;
-        };
+        /** @description A unit of a component, as the agent reports it. */
         ComponentUnit: {
             id: string;
             /** @description input or output */
@@ -3360,14 +3273,25 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @enum {string} */
-        UpgradeState: "UPG_REQUESTED" | "UPG_SCHEDULED" | "UPG_DOWNLOADING" | "UPG_EXTRACTING" | "UPG_REPLACING" | "UPG_RESTARTING" | "UPG_WATCHING" | "UPG_ROLLBACK" | "UPG_FAILED";
+        /** @description Why a component cannot be rolled back to a version. */
+        RollbackProblem: {
+            /** @example 2.3.0 */
+            version: string;
+            reason: string;
+        };
+        /** @description What an agent reports of its upgrade. */
         UpgradeDetails: {
             target_version: string;
             action_id: string;
             state: components["schemas"]["UpgradeState"];
             metadata?: components["schemas"]["UpgradeMetadata"];
         };
+        /**
+         * @description Where an upgrade is on its host.
+         * @enum {string}
+         */
+        UpgradeState: "UPG_REQUESTED" | "UPG_SCHEDULED" | "UPG_DOWNLOADING" | "UPG_EXTRACTING" | "UPG_REPLACING" | "UPG_RESTARTING" | "UPG_WATCHING" | "UPG_ROLLBACK" | "UPG_FAILED";
+        /** @description Numbers and reasons of an upgrade under way. */
         UpgradeMetadata: {
             /** Format: date-time */
             scheduled_at?: string;
@@ -3406,25 +3330,12 @@ export interface components {
              */
             phase?: "PREPARING" | "STOPPED" | "MUTATING" | "STARTING" | "VERIFYING";
         };
-        AgentItem: {
-            item: components["schemas"]["Agent"];
-        };
-        UpdatedAgent: {
-            item: components["schemas"]["Agent"];
-            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it; only if tags were set */
-            warnings?: string[];
-        };
         /**
-         * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
+         * @description A value of phase of UpgradeMetadata.
          * @enum {string}
          */
-        Health: "healthy" | "degraded" | "failed" | "offline" | "enrolling" | "inactive" | "uninstalled" | "unenrolled";
-        /**
-         * @description How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
-         * @enum {string}
-         */
-        ProgressState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host";
-        /** @description How the last upgrade stands, or the one under way */
+        UpgradeMetadataPhase: "PREPARING" | "STOPPED" | "MUTATING" | "STARTING" | "VERIFYING";
+        /** @description How the last upgrade stands, or the one under way. */
         Progress: {
             state: components["schemas"]["ProgressState"];
             /** @description The version that was ordered */
@@ -3456,303 +3367,287 @@ export interface components {
              */
             phase?: string;
         };
-        /** @description Agents by the state of their upgrade; a state without agents is absent */
-        ProgressCounts: {
-            [key: string]: number;
-        };
-        /** @description A command that exists for an object, and whether it is possible now */
-        Command: {
-            /** @example pause */
-            name: string;
-            allowed: boolean;
-            /** @description Why it is not possible now */
-            reason?: string;
-            /** @description The one that the state of the object asks for */
-            primary?: boolean;
-            /** @description It stops or changes what runs on hosts beyond the plan */
-            danger?: boolean;
-            /** @description The call is refused without why */
-            needs_reason?: boolean;
-            /** @description What to know before it is given, such as canaries that failed */
-            warning?: string;
-        };
-        CommandList: {
-            items: components["schemas"]["Command"][];
-        };
-        Facets: {
-            /** @description Agents that match the query */
-            total: number;
-            facets: components["schemas"]["Facet"][];
-        };
-        Facet: {
-            /** @example version */
-            field: string;
-            values: components["schemas"]["FacetValue"][];
-            /** @description Agents that have none of values; an agent with several tags counts for each */
-            other: number;
-        };
-        FacetValue: {
-            /** @description Empty: agents without a value */
-            value: string;
-            /** @description For people, if it differs: the name of a policy */
-            label?: string;
-            count: number;
-            /**
-             * @description Query of these agents, to be joined with and
-             * @example version: "1.1.0"
-             */
-            kuery: string;
-            /** @description Of sites: their agents by health */
-            health?: {
-                [key: string]: number;
-            };
-        };
-        Timeline: {
-            items: components["schemas"]["TimelineEntry"][];
-            /** @description For before; absent: there is nothing older */
-            next?: string;
-        };
-        TimelineEntry: {
-            id: string;
-            /**
-             * Format: date-time
-             * @description When it began
-             */
-            at: string;
-            /** Format: date-time */
-            ended_at?: string;
-            /** @enum {string} */
-            kind: "enrolled" | "upgrade" | "rollback" | "staged" | "source" | "policy" | "unenrolled" | "diagnostics" | "change";
-            /** @description Name; absent: the agent itself */
-            component?: string;
-            action_id?: string;
-            /** @description Who ordered it; absent: the agent, or its host */
-            by?: string;
-            rollout?: components["schemas"]["RolloutRef"];
-            from?: string;
-            to?: string;
-            state?: components["schemas"]["ProgressState"];
-            /** @description Oldest first */
-            phases?: components["schemas"]["TimelinePhase"][];
-            reason?: components["schemas"]["WatchReason"];
-            /** @description Of kinds other than upgrades: what happened, as a sentence */
-            text?: string;
-            /** @description The reason that the operator gave */
-            why?: string;
-        };
-        TimelinePhase: {
-            state: components["schemas"]["ProgressState"];
-            /** Format: date-time */
-            at: string;
-            /** @description The error of an attempt, for example */
-            text?: string;
-        };
-        Failures: {
-            /** @description Agents whose last upgrade failed or was rolled back */
-            total: number;
-            /** @description Those of them that the caller has not seen */
-            unseen: number;
-            /** Format: date-time */
-            seen_at?: string;
-            /** @description The most frequent first, at most 50 */
-            causes: components["schemas"]["FailureCause"][];
-            /** @description Agents with other causes */
-            other?: number;
-        };
-        FailureCause: {
+        /**
+         * @description How an upgrade stands. Only committed is a success: the host's watcher has accepted the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun. waiting_for_host: the order or the upgrade waits for an agent that is offline.
+         * @enum {string}
+         */
+        ProgressState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host";
+        /** @description Why an upgrade is rolled back. */
+        WatchReason: {
             /** @example crash_loop */
             code: string;
-            /** @description As a sentence */
             text: string;
-            state: components["schemas"]["ProgressState"];
+        };
+        /**
+         * @description A value of upgrade_status of Component.
+         * @enum {string}
+         */
+        ComponentUpgradeStatus: "started" | "failed" | "rolled_back";
+        /**
+         * @description A value of upgrade_status of Agent.
+         * @enum {string}
+         */
+        AgentUpgradeStatus: "started" | "failed" | "rolled_back";
+        /** @description Has the versions that the agent can be rolled back to. */
+        AgentUpgrade: {
+            /** @description Previous versions on the host, as the agent reports them */
+            rollbacks?: components["schemas"]["KeptVersion"][];
+        };
+        /** @description A previous version that is still on the host. */
+        KeptVersion: {
             version: string;
-            count: number;
             /** Format: date-time */
-            latest: string;
-            /** @description Query of these agents */
-            kuery: string;
-            /** @description The error of one of them */
-            sample?: string;
+            valid_until: string;
         };
-        SeenRequest: {
+        /** @description Set if several hosts check in with the identity of the agent, such as a host and its clone. The agent gets no orders meanwhile; absent if there is one host. */
+        SharedIdentity: {
             /**
              * Format: date-time
-             * @description Default: now
+             * @description When this was noticed
              */
-            until?: string;
-        };
-        Attention: {
-            items: components["schemas"]["AttentionItem"][];
-            failures_unseen: number;
-            incidents_open: number;
-        };
-        AttentionItem: {
-            /** @enum {string} */
-            kind: "approval" | "incident" | "failures" | "paused" | "stalled" | "degraded" | "suspended" | "trust" | "key" | "dead_letters" | "server" | "upgrade";
-            /** @enum {string} */
-            severity: "critical" | "warning" | "info";
-            /** @description What is the matter */
+            since: string;
+            /** @description Who they are, as a sentence */
             text: string;
-            /** @description What to do */
-            next?: string;
-            /** @description Id of the rollout, incident, webhook, server or key; name of the fleet */
-            subject?: string;
-            /** @description Hosts or letters concerned */
+            /** @description What to do, as a sentence */
+            next: string;
+            /** @description The one that the other fields follow first */
+            hosts: components["schemas"]["Bearer"][];
+        };
+        /** @description A program that checks in with the agent's key. */
+        Bearer: {
+            hostname: string;
+            version: string;
+            /** @description Absent if its system has none */
+            machine_id?: string;
+            /** @description Another one after each boot; absent from Elastic Agents */
+            boot_id?: string;
+            /** @description Another one after each start of the agent; absent from Elastic Agents */
+            process_id?: string;
+            /**
+             * Format: date-time
+             * @description When it first checked in
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it last came after another one, to half a minute
+             */
+            again: string;
+        };
+        /** @description Whether a rollback is possible now. */
+        RollbackVerdict: {
+            available: boolean;
+            /** @description Version it would go back to */
+            version?: string;
+            /**
+             * Format: date-time
+             * @description Absent while an upgrade is being watched: then it is possible until the watch ends
+             */
+            valid_until?: string;
+            /** @description Why it is not available */
+            reason?: string;
+        };
+        /** @description Last report of the host's watcher on an upgrade. */
+        Watch: {
+            /** @description Empty for an upgrade that was ordered on the host */
+            action_id?: string;
+            from: string;
+            to: string;
+            stage: components["schemas"]["WatchStage"];
+            agent: components["schemas"]["WatchedAgent"];
+            reason?: components["schemas"]["WatchReason"];
+            /** @description What the watcher waits for */
+            waiting?: string;
+            /**
+             * Format: date-time
+             * @description By the host's clock
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description By the server's clock; updated every 30 s while nothing else changes
+             */
+            received_at: string;
+            diagnosis?: components["schemas"]["Diagnosis"];
+        };
+        /**
+         * @description A value of stage of Watch.
+         * @enum {string}
+         */
+        WatchStage: "watching" | "rolling_back" | "committed" | "rolled_back" | "rollback_failed";
+        /** @description The agent as the watcher sees it. */
+        WatchedAgent: {
+            /** @description Its process runs */
+            alive: boolean;
+            /**
+             * @description Its health as it reports it; absent if it does not answer
+             * @example healthy
+             */
+            state?: string;
+            version?: string;
+            /** @description Exits of its process during this watch */
+            crashes: number;
+            /**
+             * Format: date-time
+             * @description When it last got an answer from this server
+             */
+            last_checkin?: string;
+        };
+        /** @description Why the agent is silent; absent while it checks in. */
+        Diagnosis: {
+            code: components["schemas"]["DiagnosisCode"];
+            text: string;
+        };
+        /**
+         * @description A value of code of Diagnosis.
+         * @enum {string}
+         */
+        DiagnosisCode: "agent_down" | "agent_cut_off" | "no_sign" | "rolled_back" | "rollback_failed";
+        /**
+         * @description Whether an agent is well, whatever its upgrade does. failed: it reports an error. enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and was not unenrolled.
+         * @enum {string}
+         */
+        Health: "healthy" | "degraded" | "failed" | "offline" | "enrolling" | "inactive" | "uninstalled" | "unenrolled";
+        /** @description A version that failed on the agent's host. */
+        FailedVersion: {
+            version: string;
+            reason?: string;
+            /** Format: date-time */
+            at: string;
+        };
+        /** @description The body of PUT /api/fleet/agents/{agentId}. */
+        UpdateAgentRequest: {
+            tags?: string[];
+            /** @description Merged into what there is */
+            user_provided_metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description The answer of PUT /api/fleet/agents/{agentId}. */
+        UpdatedAgent: {
+            item: components["schemas"]["Agent"];
+            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it; only if tags were set */
+            warnings?: string[];
+        };
+        /** @description The answer of DELETE /api/fleet/agents/{agentId}. */
+        ActionWord: {
+            /** @description deleted, created, revoked */
+            action: string;
+        };
+        /** @description The body of POST /api/fleet/agents/{agentId}/reassign. */
+        ReassignRequest: {
+            policy_id: string;
+        };
+        /** @description The answer of POST /api/fleet/agents/{agentId}/reassign. */
+        Reassigned: {
+            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it */
+            warnings?: string[];
+        };
+        /** @description The body of POST /api/fleet/agents/bulk_reassign. */
+        BulkReassignRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            policy_id: string;
+            batchSize?: number;
+            includeInactive?: boolean;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
+            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+            override_limit?: boolean;
+            /** @description For the audit trail */
+            why?: string;
+        };
+        /** @description At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused. */
+        AgentSelection: string[] | string;
+        /** @description The action that was created, or with dryRun a count. */
+        BulkActionResponse: {
+            actionId?: string;
+            /** @description Number of agents that would get the action */
             count?: number;
-            /** Format: date-time */
-            since?: string;
-            /**
-             * Format: date-time
-             * @description When it expires
-             */
-            until?: string;
+            /** @description Muster only: which of the agents are targets of active rollouts, which go on with them; with dryRun also that the order would be refused */
+            warnings?: string[];
         };
-        /** @description Numbers of agents that are not unenrolled, sampled by the server */
-        Series: {
-            step_seconds: number;
-            times: string[];
-            /** @description The ten that most agents ran, and the others together */
-            versions: components["schemas"]["SeriesLine"][];
-            health: components["schemas"]["SeriesLine"][];
+        /** @description The body of POST /api/fleet/agents/bulk_update_agent_tags. */
+        BulkTagRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            tagsToAdd?: string[];
+            tagsToRemove?: string[];
+            batchSize?: number;
+            includeInactive?: boolean;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
         };
-        SeriesLine: {
-            /** @description A version, or a health; empty: all other versions */
-            name: string;
-            /** @description One for each time; null: there is no sample */
-            values: (number | null)[];
-            /** @description Of a version: how many of them were healthy */
-            healthy?: (number | null)[];
+        /** @description The body of POST /api/fleet/agents/{agentId}/privilege_level_change. */
+        PrivilegeRequest: {
+            user_info?: components["schemas"]["PrivilegeUser"];
         };
-        View: {
-            id: string;
-            /** @enum {string} */
-            page: "agents" | "activity" | "rollouts" | "audit" | "incidents";
-            name: string;
-            /** @description The page's address after the question mark */
-            search: string;
-            created_by: string;
-            /** Format: date-time */
-            created_at: string;
+        /** @description The user that an agent runs as without root. */
+        PrivilegeUser: {
+            username?: string;
+            groupname?: string;
+            password?: string;
         };
-        ViewItem: {
-            item: components["schemas"]["View"];
+        /** @description The answer of POST /api/fleet/agents/{agentId}/privilege_level_change. */
+        ActionOrMessage: {
+            actionId?: string;
+            /** @description Why there is nothing to do */
+            message?: string;
         };
-        ViewList: {
-            items: components["schemas"]["View"][];
+        /** @description The body of POST /api/fleet/agents/bulk_privilege_level_change. */
+        BulkPrivilegeRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            user_info?: components["schemas"]["PrivilegeUser"];
+            batchSize?: number;
+            /** @description Only count the agents that are named or selected and exist */
+            dryRun?: boolean;
         };
-        SaveViewRequest: {
-            /** @enum {string} */
-            page: "agents" | "activity" | "rollouts" | "audit" | "incidents";
-            name: string;
-            search: string;
+        /** @description The body of POST /api/fleet/agents/{agentId}/migrate. */
+        MigrateRequest: {
+            uri: string;
+            enrollment_token: string;
+            settings?: components["schemas"]["MigrateSettings"];
         };
-        Settings: {
-            items: components["schemas"]["Setting"][];
+        /** @description The settings with which an agent enrols with another server. */
+        MigrateSettings: {
+            ca_sha256?: string;
+            certificate_authorities?: string;
+            elastic_agent_cert?: string;
+            elastic_agent_cert_key?: string;
+            elastic_agent_cert_key_passphrase?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            insecure?: boolean;
+            proxy_disabled?: boolean;
+            proxy_headers?: {
+                [key: string]: string;
+            };
+            proxy_url?: string;
+            staging?: string;
+            tags?: string[];
+            /** @description Only for one agent; bulk_migrate refuses it */
+            replace_token?: string;
         };
-        Setting: {
-            /** @example agents.url */
-            key: string;
-            /** @description As it is written in the configuration; hidden if it is a secret */
-            value: string;
-            /** @enum {string} */
-            origin: "default" | "file" | "environment" | "flag";
-            description: string;
+        /** @description The body of POST /api/fleet/agents/bulk_migrate. */
+        BulkMigrateRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            uri: string;
+            enrollment_token: string;
+            settings?: components["schemas"]["MigrateSettings"];
+            batchSize?: number;
+            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+            override_limit?: boolean;
+            /** @description For the audit trail */
+            why?: string;
         };
-        /** @description Lists of the same length, one element for each target */
-        RolloutGrid: {
-            /**
-             * Format: int64
-             * @description That of the rollout
-             */
-            generation: number;
-            agent_ids: string[];
-            hostnames: string[];
-            batches: number[];
-            states: components["schemas"]["TargetState"][];
-            /** @description How each upgrade stands; empty text: it has not begun */
-            progress?: string[];
-        };
-        RolloutPace: {
-            /** @description Targets that have ended */
-            done: number;
-            total: number;
-            /** @description Targets that ended in a minute, over the last ten; absent while none has */
-            per_minute?: number;
-            /**
-             * Format: date-time
-             * @description When all will have ended at this pace and with the waits of the plan; absent while it does not run, or cannot be known
-             */
-            done_about?: string;
-        };
-        RolloutCause: {
-            code: string;
-            /** @description As a sentence */
-            text: string;
-            state: components["schemas"]["TargetState"];
-            count: number;
-            /** @description The error of one of them */
-            sample?: string;
-        };
-        /** @description Agents of a preview that share a reason */
-        PreviewCause: {
-            /** @example failed_before */
-            code: string;
-            /** @description As a sentence without the host's name */
-            text: string;
-            count: number;
-            /** @description true: they would follow the order, and the text is a remark */
-            will: boolean;
-            /**
-             * @description Field of the request that includes them anyway; absent: nothing does. An order for agents with take_over is refused as a whole unless the field has the name of their fleet
-             * @enum {string}
-             */
-            choice?: "force" | "include_inactive" | "take_over";
-            /** @description Names of up to five of the hosts */
-            sample?: string[];
-        };
-        AgentList: {
-            items: components["schemas"]["Agent"][];
-            total: number;
-            page: number;
-            perPage: number;
-            /** @description The sort of the last agent */
-            nextSearchAfter?: string;
-            /** @description The id of the point in time */
-            pit?: string;
-            statusSummary?: components["schemas"]["StatusSummary"];
-        };
-        /** @description The number of agents in each status */
-        StatusSummary: {
-            [key: string]: number;
-        };
-        AgentStatusResponse: {
-            results: components["schemas"]["AgentStatusCounts"];
-        };
-        AgentStatusCounts: {
-            all: number;
-            /** @description all except unenrolled and inactive */
-            active: number;
-            online: number;
-            /** @description error and degraded */
-            error: number;
-            offline: number;
-            /** @description updating, enrolling and unenrolling */
-            updating: number;
-            inactive: number;
-            unenrolled: number;
-            orphaned: number;
-            uninstalled: number;
-            /** @description always 0 */
-            other: number;
-            /** @description always 0 */
-            events: number;
-        };
+        /** @description The body of POST /api/fleet/agents/{agentId}/unenroll. */
         UnenrollRequest: {
             /** @description Also if the agent is in an active rollout or has a managed policy */
             force?: boolean;
             /** @description Unenrol at once, without acknowledgement: the key of the agent no longer works */
             revoke?: boolean;
         };
+        Empty: Record<string, never>;
+        /** @description The body of POST /api/fleet/agents/bulk_unenroll. */
         BulkUnenrollRequest: {
             agents: components["schemas"]["AgentSelection"];
             /** @description Also agents in an active rollout, and those of managed policies */
@@ -3768,34 +3663,62 @@ export interface components {
             /** @description For the audit trail */
             why?: string;
         };
-        UnenrollPreviewRequest: {
+        /** @description The body of POST /api/fleet/agents/{agentId}/request_diagnostics. */
+        DiagnosticsRequest: {
+            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
+            /** @description Without the log of events; Kibana's API does not have it */
+            exclude_events_log?: boolean;
+        };
+        /**
+         * @description A metric that diagnostics have in addition.
+         * @enum {string}
+         */
+        DiagnosticsMetric: "CPU";
+        /** @description The answer of POST /api/fleet/agents/{agentId}/request_diagnostics. */
+        ActionCreated: {
+            actionId: string;
+        };
+        /** @description The body of POST /api/fleet/agents/bulk_request_diagnostics. */
+        BulkDiagnosticsRequest: {
             agents: components["schemas"]["AgentSelection"];
-            includeInactive?: boolean;
-            revoke?: boolean;
-            force?: boolean;
-            override_limit?: boolean;
-            /** @description The most elements of items; counts and causes are of all agents. Default: all */
-            max_items?: number;
+            batchSize?: number;
+            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
+            exclude_events_log?: boolean;
+            /** @description Only count the agents that would get the action */
+            dryRun?: boolean;
         };
-        UnenrollPreview: {
-            /** @description How many agents would be unenrolled */
-            will: number;
-            wont: number;
-            /** @description Why the order would be refused as a whole: it exceeds the removal limit, admin.removals_per_hour, which override_limit and why override */
-            refused?: string;
-            items: components["schemas"]["UnenrollPreviewItem"][];
-            /** @description Why agents would not be unenrolled, and remarks, with counts; of all agents, also if items has fewer */
-            causes?: components["schemas"]["PreviewCause"][];
+        /** @description The answer of GET /api/fleet/agents/{agentId}/uploads. */
+        UploadList: {
+            items: components["schemas"]["Upload"][];
         };
-        UnenrollPreviewItem: {
-            agent_id: string;
-            hostname: string;
-            /** @description As in Agent; empty for an unknown agent */
-            status: string;
-            will: boolean;
-            /** @description Why not, or a remark: offline agents unenrol when they return */
-            reason?: string;
+        /** @description The diagnostics of an agent that were requested. */
+        Upload: {
+            /** @description Of the file; of the action while there is none */
+            id: string;
+            name: string;
+            /** @description Where it is downloaded; empty while there is no file */
+            filePath: string;
+            /**
+             * Format: date-time
+             * @description When it was requested
+             */
+            createTime: string;
+            status: components["schemas"]["UploadStatus"];
+            actionId: string;
+            /** @description Why the agent could not send it */
+            error?: string;
         };
+        /**
+         * @description The state of requested diagnostics.
+         * @enum {string}
+         */
+        UploadStatus: "IN_PROGRESS" | "AWAITING_UPLOAD" | "READY" | "UPLOAD_ERROR" | "EXPIRED" | "FAILED";
+        /** @description The answer of DELETE /api/fleet/agents/files/{fileId}. */
+        UploadDeleted: {
+            id: string;
+            deleted: boolean;
+        };
+        /** @description The body of POST /api/fleet/agents/{agentId}/upgrade. */
         UpgradeRequest: {
             /** @example 1.1.0 */
             version: string;
@@ -3813,11 +3736,11 @@ export interface components {
             why?: string;
             skipRateLimitCheck?: boolean;
         };
+        /** @description The answer of POST /api/fleet/agents/{agentId}/upgrade. */
         UpgradeResponse: {
             actionId?: string;
         };
-        /** @description At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused. */
-        AgentSelection: string[] | string;
+        /** @description The body of POST /api/fleet/agents/bulk_upgrade. */
         BulkUpgradeRequest: {
             agents: components["schemas"]["AgentSelection"];
             version: string;
@@ -3844,39 +3767,7 @@ export interface components {
             /** @description For the audit trail */
             why?: string;
         };
-        TagList: {
-            items: string[];
-        };
-        QuerySuggestions: {
-            items: components["schemas"]["QuerySuggestion"][];
-        };
-        QuerySuggestion: {
-            /** @enum {string} */
-            kind: "field" | "operator" | "value" | "conjunction";
-            /** @description Text that replaces the bytes of the query between from and to */
-            text: string;
-            from: number;
-            to: number;
-            description?: string;
-        };
-        ActionCreated: {
-            actionId: string;
-        };
-        Reassigned: {
-            /** @description Muster only: the active rollouts that the agent is a target of, which go on with it */
-            warnings?: string[];
-        };
-        /** @description The action that was created, or with dryRun a count */
-        BulkActionResponse: {
-            actionId?: string;
-            /** @description Number of agents that would get the action */
-            count?: number;
-            /** @description Muster only: which of the agents are targets of active rollouts, which go on with them; with dryRun also that the order would be refused */
-            warnings?: string[];
-        };
-        ActionsCreated: {
-            actionIds: string[];
-        };
+        /** @description The body of POST /api/fleet/agents/{agentId}/rollback. */
         RollbackRequest: {
             /** @description Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused */
             forward?: boolean;
@@ -3885,6 +3776,7 @@ export interface components {
             /** @description For the audit trail */
             why?: string;
         };
+        /** @description The body of POST /api/fleet/agents/bulk_rollback. */
         BulkRollbackRequest: {
             agents: components["schemas"]["AgentSelection"];
             /** @description Also go to a version that is later than the one that runs: the one that a rollback has left. Without it that is refused */
@@ -3894,40 +3786,21 @@ export interface components {
             take_over?: string;
             includeInactive?: boolean;
         };
-        RollbackPreviewRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            /** @description As in the order */
-            forward?: boolean;
-            includeInactive?: boolean;
-            /** @description As in the order: the fleet whose agents are taken over is no cause */
-            take_over?: string;
-            /** @description The most elements of items; counts and causes are of all agents. Default: all */
-            max_items?: number;
+        /** @description The answer of POST /api/fleet/agents/bulk_rollback. */
+        ActionsCreated: {
+            actionIds: string[];
         };
-        RollbackPreview: {
-            /** @description How many agents would be rolled back */
-            will: number;
-            wont: number;
-            items: components["schemas"]["RollbackPreviewItem"][];
-            /** @description Why agents would not be rolled back, and remarks, with counts; of all agents, also if items has fewer */
-            causes?: components["schemas"]["PreviewCause"][];
+        /** @description The answer of GET /api/fleet/agent_status/data. */
+        AgentData: {
+            /** @description One object for each agent: its id with {data: false} */
+            items: {
+                [key: string]: unknown;
+            }[];
+            dataPreview: {
+                [key: string]: unknown;
+            }[];
         };
-        RollbackPreviewItem: {
-            agent_id: string;
-            hostname: string;
-            /** @description Version it runs now */
-            version: string;
-            will: boolean;
-            /** @description Version it would go back to */
-            to?: string;
-            /**
-             * Format: date-time
-             * @description Absent while an upgrade is being watched
-             */
-            valid_until?: string;
-            /** @description Why not, or a remark */
-            reason?: string;
-        };
+        /** @description The body of POST /api/v1/upgrade_preview. */
         UpgradePreviewRequest: {
             agents: components["schemas"]["AgentSelection"];
             includeInactive?: boolean;
@@ -3944,18 +3817,7 @@ export interface components {
             /** @description The most elements of items; counts and causes are of all agents. Default: all */
             max_items?: number;
         };
-        StageRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            includeInactive?: boolean;
-            /** @description Name of the component; absent: the agents themselves */
-            component?: string;
-            version: string;
-            source_uri?: string;
-            /** @description Also on hosts where the version has failed */
-            force?: boolean;
-            /** @description Of a preview: the most elements of items; counts and causes are of all agents. Default: all */
-            max_items?: number;
-        };
+        /** @description The answer of POST /api/v1/upgrade_preview. */
         UpgradePreview: {
             version: string;
             /** @description How many agents would be upgraded */
@@ -3972,6 +3834,12 @@ export interface components {
             /** @description Why agents would not be upgraded, and remarks, with counts; of all agents, also if items has fewer */
             causes?: components["schemas"]["PreviewCause"][];
         };
+        /**
+         * @description A value of guard of UpgradePreview.
+         * @enum {string}
+         */
+        UpgradePreviewGuard: "freeze" | "exposure";
+        /** @description What an upgrade would do to one agent. */
         UpgradePreviewItem: {
             agent_id: string;
             hostname: string;
@@ -3981,475 +3849,183 @@ export interface components {
             /** @description Why not, or a remark: offline agents upgrade when they return */
             reason?: string;
         };
-        ActionStatusList: {
-            items: components["schemas"]["ActionStatus"][];
-        };
-        /** @enum {string} */
-        ActionState: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
-        ActionStatus: {
-            actionId: string;
-            /** @example UPGRADE */
-            type: string;
-            status: components["schemas"]["ActionState"];
-            version?: string;
-            /** @description The action is a rollback to a previous version */
-            rollback?: boolean;
-            /** @description Of an upgrade of a component: its name */
-            component?: string;
-            /** Format: date-time */
-            startTime?: string;
-            /** Format: date-time */
-            expiration?: string;
-            /** Format: date-time */
-            creationTime: string;
-            /** Format: date-time */
-            completionTime?: string;
-            /** Format: date-time */
-            cancellationTime?: string;
-            /** @description Agents the operator selected */
-            nbAgentsActioned: number;
-            /** @description Agents that the action was created for */
-            nbAgentsActionCreated: number;
-            /** @description Agents that acknowledged without an error */
-            nbAgentsAck: number;
-            nbAgentsFailed: number;
-            /** @description Agents that are done; of an upgrade those whose watchers have committed */
-            nbAgentsDone: number;
-            outcome: components["schemas"]["ActionState"];
-            hasRolloutPeriod: boolean;
-            is_automatic?: boolean;
-            /** @description The policy of a POLICY_REASSIGN */
-            newPolicyId?: string;
-            /** @description The policy of a POLICY_CHANGE */
-            policyId?: string;
+        /** @description Agents of a preview that share a reason. */
+        PreviewCause: {
+            /** @example failed_before */
+            code: string;
+            /** @description As a sentence without the host's name */
+            text: string;
+            count: number;
+            /** @description true: they would follow the order, and the text is a remark */
+            will: boolean;
             /**
-             * Format: int64
-             * @description The revision of a POLICY_CHANGE
+             * @description Field of the request that includes them anyway; absent: nothing does. An order for agents with take_over is refused as a whole unless the field has the name of their fleet
+             * @enum {string}
              */
-            revision?: number;
-            /** @description The admin key that created it */
-            created_by?: string;
-            latestErrors: components["schemas"]["ActionError"][];
-            progress?: components["schemas"]["ProgressCounts"];
-            rollout?: components["schemas"]["RolloutRef"];
-            /** @description Its failures by cause, the most frequent first */
-            causes?: components["schemas"]["RolloutCause"][];
-            commands?: components["schemas"]["Command"][];
-            preparing?: components["schemas"]["ActionPreparing"];
+            choice?: "force" | "include_inactive" | "take_over";
+            /** @description Names of up to five of the hosts */
+            sample?: string[];
         };
-        /** @description Present while the server carries the order out, also after the caller has gone away or the server was restarted. The agents get the action afterwards. */
-        ActionPreparing: {
-            /** @description Agents that the server has handled so far */
-            handled: number;
-            /** @description Agents that the operator selected */
-            agents: number;
+        /**
+         * @description A value of choice of PreviewCause.
+         * @enum {string}
+         */
+        PreviewCauseChoice: "force" | "include_inactive" | "take_over";
+        /** @description The body of POST /api/v1/stage. */
+        StageRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            /** @description Name of the component; absent: the agents themselves */
+            component?: string;
+            version: string;
+            source_uri?: string;
+            /** @description Also on hosts where the version has failed */
+            force?: boolean;
+            /** @description Of a preview: the most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
-        ActionStatusItem: {
-            item: components["schemas"]["ActionStatus"];
+        /** @description The body of POST /api/v1/rollback_preview. */
+        RollbackPreviewRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            /** @description As in the order */
+            forward?: boolean;
+            includeInactive?: boolean;
+            /** @description As in the order: the fleet whose agents are taken over is no cause */
+            take_over?: string;
+            /** @description The most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
         };
-        /** @description How an action stands on one agent */
-        ActionHost: {
-            agentId: string;
-            hostname?: string;
-            state: components["schemas"]["ActionHostState"];
+        /** @description The answer of POST /api/v1/rollback_preview. */
+        RollbackPreview: {
+            /** @description How many agents would be rolled back */
+            will: number;
+            wont: number;
+            items: components["schemas"]["RollbackPreviewItem"][];
+            /** @description Why agents would not be rolled back, and remarks, with counts; of all agents, also if items has fewer */
+            causes?: components["schemas"]["PreviewCause"][];
+        };
+        /** @description What a rollback would do to one agent. */
+        RollbackPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description Version it runs now */
+            version: string;
+            will: boolean;
+            /** @description Version it would go back to */
+            to?: string;
             /**
              * Format: date-time
-             * @description When the state began
+             * @description Absent while an upgrade is being watched
              */
-            since?: string;
+            valid_until?: string;
+            /** @description Why not, or a remark */
+            reason?: string;
+        };
+        /** @description The body of POST /api/v1/unenroll_preview. */
+        UnenrollPreviewRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            revoke?: boolean;
+            force?: boolean;
+            override_limit?: boolean;
+            /** @description The most elements of items; counts and causes are of all agents. Default: all */
+            max_items?: number;
+        };
+        /** @description The answer of POST /api/v1/unenroll_preview. */
+        UnenrollPreview: {
+            /** @description How many agents would be unenrolled */
+            will: number;
+            wont: number;
+            /** @description Why the order would be refused as a whole: it exceeds the removal limit, admin.removals_per_hour, which override_limit and why override */
+            refused?: string;
+            items: components["schemas"]["UnenrollPreviewItem"][];
+            /** @description Why agents would not be unenrolled, and remarks, with counts; of all agents, also if items has fewer */
+            causes?: components["schemas"]["PreviewCause"][];
+        };
+        /** @description What unenrolling would do to one agent. */
+        UnenrollPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description As in Agent; empty for an unknown agent */
+            status: string;
+            will: boolean;
+            /** @description Why not, or a remark: offline agents unenrol when they return */
+            reason?: string;
+        };
+        /** @description The answer of GET /api/v1/kql/suggest. */
+        QuerySuggestions: {
+            items: components["schemas"]["QuerySuggestion"][];
+        };
+        /** @description A text that can continue a query. */
+        QuerySuggestion: {
+            kind: components["schemas"]["QuerySuggestionKind"];
+            /** @description Text that replaces the bytes of the query between from and to */
+            text: string;
+            from: number;
+            to: number;
+            description?: string;
+        };
+        /**
+         * @description A value of kind of QuerySuggestion.
+         * @enum {string}
+         */
+        QuerySuggestionKind: "field" | "operator" | "value" | "conjunction";
+        /** @description The answer of GET /api/v1/agents/{agentId}/timeline. */
+        Timeline: {
+            items: components["schemas"]["TimelineEntry"][];
+            /** @description For before; absent: there is nothing older */
+            next?: string;
+        };
+        /** @description Something that happened to an agent. */
+        TimelineEntry: {
+            id: string;
+            /**
+             * Format: date-time
+             * @description When it began
+             */
+            at: string;
+            /** Format: date-time */
+            ended_at?: string;
+            kind: components["schemas"]["TimelineEntryKind"];
+            /** @description Name; absent: the agent itself */
+            component?: string;
+            action_id?: string;
+            /** @description Who ordered it; absent: the agent, or its host */
+            by?: string;
+            rollout?: components["schemas"]["RolloutRef"];
+            from?: string;
+            to?: string;
+            state?: components["schemas"]["ProgressState"];
+            /** @description Oldest first */
+            phases?: components["schemas"]["TimelinePhase"][];
             reason?: components["schemas"]["WatchReason"];
-            /** @description Why it stopped */
+            /** @description Of kinds other than upgrades: what happened, as a sentence */
+            text?: string;
+            /** @description The reason that the operator gave */
+            why?: string;
+        };
+        /**
+         * @description A value of kind of TimelineEntry.
+         * @enum {string}
+         */
+        TimelineEntryKind: "enrolled" | "upgrade" | "rollback" | "staged" | "source" | "policy" | "unenrolled" | "diagnostics" | "change";
+        /** @description A state that an upgrade reached. */
+        TimelinePhase: {
+            state: components["schemas"]["ProgressState"];
+            /** Format: date-time */
+            at: string;
+            /** @description The error of an attempt, for example */
             text?: string;
         };
-        /**
-         * @description Of an upgrade its ProgressState. done: the agent followed an order that is no upgrade. stopped: the action has no outcome on the agent, since it was cancelled or expired, another order replaced it, or the agent was unenrolled.
-         * @enum {string}
-         */
-        ActionHostState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host" | "done" | "stopped";
-        ActionHostList: {
-            items: components["schemas"]["ActionHost"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        ActionError: {
-            agentId: string;
-            hostname?: string;
-            error: string;
-            /** Format: date-time */
-            timestamp: string;
-        };
-        CancelResponse: {
-            item: {
-                id: string;
-                type: string;
-                /** Format: date-time */
-                created_at: string;
-            };
-        };
-        VersionList: {
-            items: string[];
-        };
-        Package: {
-            file: string;
-            /** @description With -SNAPSHOT if it is a snapshot */
-            version: string;
-            snapshot: boolean;
-            hash: string;
-            os: string;
-            arch: string;
+        /** @description The body of POST /api/v1/failures/seen. */
+        SeenRequest: {
             /**
-             * Format: int64
-             * @description bytes
+             * Format: date-time
+             * @description Default: now
              */
-            size: number;
-            sha256: string;
-            sha512: string;
-            /** @description The publisher key that signed it; empty if it has no signature of its own */
-            key_id: string;
-            maker?: components["schemas"]["Maker"];
-            /** @description The component whose package it is; absent for an agent's package */
-            component?: string;
-            /** @description How hosts run the component: process, systemd or docker for example */
-            runtime?: string;
-            /** @description The signed targets file names it, so hosts that trust the root install it; absent if no root is published */
-            signed?: boolean;
-            /** @description Why hosts that trust the root do not install it */
-            withheld?: string;
-            /** Format: date-time */
-            pushed_at: string;
-            pushed_by?: string;
+            until?: string;
         };
-        /**
-         * @description Whose agent it is, or whose agents it is for; absent for Muster's
-         * @enum {string}
-         */
-        Maker: "elastic";
-        PackageItem: {
-            item: components["schemas"]["Package"];
-        };
-        PackageList: {
-            items: components["schemas"]["Package"][];
-        };
-        PublisherKey: {
-            /** @description 16 hexadecimal digits */
-            id: string;
-            /**
-             * @description The minisign form, or an armored OpenPGP key if maker is elastic
-             * @example RWQ…
-             */
-            public_key: string;
-            maker?: components["schemas"]["Maker"];
-            name: string;
-            /** Format: date-time */
-            added_at: string;
-            added_by?: string;
-        };
-        PublisherKeyItem: {
-            item: components["schemas"]["PublisherKey"];
-        };
-        PublisherKeyList: {
-            items: components["schemas"]["PublisherKey"][];
-        };
-        AddPublisherKeyRequest: {
-            public_key: string;
-            name?: string;
-        };
-        /** @description The publishers' signed metadata (The Update Framework) */
-        Trust: {
-            /** @description A root is published */
-            published: boolean;
-            /** @description sha256:<hex> of the newest root, for --trust-root */
-            trust_root?: string;
-            root?: components["schemas"]["TrustRole"];
-            targets?: components["schemas"]["TrustRole"];
-            snapshot?: components["schemas"]["TrustOnlineRole"];
-            timestamp?: components["schemas"]["TrustOnlineRole"];
-            /** @description The lowest version that hosts can be upgraded to; absent if there is none */
-            floor?: string;
-            /** @description Number of archives in the targets file */
-            target_count: number;
-            /** @description The server's public keys, the one for new roots first */
-            online_keys: string[];
-            /** @description Why this server cannot sign; absent while it can */
-            problem?: string;
-            /** @description Files that expire soon, and who must sign them */
-            warnings: string[];
-        };
-        /** @description A file that people sign */
-        TrustRole: {
-            /** @example 3.root.json */
-            file: string;
-            /** Format: int64 */
-            version: number;
-            /** Format: date-time */
-            expires: string;
-            /** @description Number of keys that must sign */
-            threshold: number;
-            keys: components["schemas"]["TrustKey"][];
-        };
-        /** @description A file that the server signs */
-        TrustOnlineRole: {
-            /** Format: int64 */
-            version: number;
-            /** Format: date-time */
-            expires: string;
-        };
-        TrustKey: {
-            /** @description 64 hexadecimal digits */
-            id: string;
-            /** @description Name of its owner; may be empty */
-            name: string;
-            /** @example muster-tuf-ed25519 … ann */
-            public_key: string;
-            /** @description The key has signed the published file */
-            signed: boolean;
-        };
-        TrustFile: {
-            /** @example 1.root.json */
-            name: string;
-            /**
-             * Format: byte
-             * @description The file's bytes in base64
-             */
-            data: string;
-        };
-        TrustFileList: {
-            items: components["schemas"]["TrustFile"][];
-        };
-        PublishTrustFilesRequest: {
-            /** @description Signed roots and at most one targets file, each in base64 */
-            files: string[];
-        };
-        EnrollmentKey: {
-            id: string;
-            active: boolean;
-            api_key_id: string;
-            /** @description base64(id:secret). After the creation it is absent if the server cannot read it: the key was made by an older version or with enrollment.readable_keys: false, or the server lacks the encryption key. */
-            api_key?: string;
-            name: string;
-            policy_id: string;
-            /** Format: date-time */
-            created_at: string;
-            /** Format: date-time */
-            expire_at?: string;
-        };
-        EnrollmentKeyItem: {
-            item: components["schemas"]["EnrollmentKey"];
-        };
-        EnrollmentKeyCreated: {
-            /** @example created */
-            action: string;
-            item: components["schemas"]["EnrollmentKey"];
-        };
-        EnrollmentKeyList: {
-            items: components["schemas"]["EnrollmentKey"][];
-            /** @description The same as items, as in Kibana */
-            list: components["schemas"]["EnrollmentKey"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        CreateEnrollmentKeyRequest: {
-            /** @description May be empty */
-            name?: string;
-            policy_id: string;
-            /** @description How long the key enrols hosts: a number of d, h, m or s, such as 30d or 24h; default: without end */
-            expiration?: string;
-        };
-        Policy: {
-            id: string;
-            name: string;
-            /** @example default */
-            namespace: string;
-            description?: string;
-            /** @description Only "default" exists */
-            space_ids?: string[];
-            /**
-             * @description Seconds; 0: never inactive
-             * @default 1209600
-             */
-            inactivity_timeout: number;
-            /**
-             * Format: int64
-             * @description Seconds
-             */
-            unenroll_timeout?: number | null;
-            /** @description logs, metrics, traces */
-            monitoring_enabled?: string[];
-            keep_monitoring_alive?: boolean | null;
-            monitoring_pprof_enabled?: boolean;
-            /** @description enabled, host, port, buffer.enabled */
-            monitoring_http?: {
-                [key: string]: unknown;
-            };
-            /** @description limit, uploader */
-            monitoring_diagnostics?: {
-                [key: string]: unknown;
-            };
-            data_output_id?: string | null;
-            monitoring_output_id?: string | null;
-            download_source_id?: string | null;
-            fleet_server_host_id?: string | null;
-            agent_features?: components["schemas"]["AgentFeature"][];
-            global_data_tags?: components["schemas"]["GlobalDataTag"][];
-            /** @description Versions that agents are upgraded to automatically */
-            required_versions?: components["schemas"]["RequiredVersion"][] | null;
-            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
-            upgrade_windows?: components["schemas"]["Window"][] | null;
-            /** @description Settings of agents such as agent_logging_level */
-            advanced_settings?: {
-                [key: string]: unknown;
-            };
-            /** @description Replaces parts of the agent policy, except inputs and components */
-            overrides?: {
-                [key: string]: unknown;
-            };
-            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
-            components?: components["schemas"]["PolicyComponent"][] | null;
-            is_protected: boolean;
-            /** @description Changed only with force */
-            is_managed: boolean;
-            is_default?: boolean;
-            is_default_fleet_server?: boolean;
-            has_fleet_server?: boolean;
-            /** @description Must be false */
-            supports_agentless?: boolean | null;
-            /** @description resources.requests.memory, resources.requests.cpu */
-            agentless?: {
-                [key: string]: unknown;
-            };
-            /** Format: int64 */
-            revision: number;
-            /** @example active */
-            status: string;
-            /** Format: date-time */
-            updated_at: string;
-            updated_by: string;
-            package_policies: Record<string, never>[];
-            agents: number;
-        };
-        PolicyItem: {
-            item: components["schemas"]["Policy"];
-        };
-        PolicyItems: {
-            items: components["schemas"]["Policy"][];
-        };
-        PolicyList: {
-            items: components["schemas"]["Policy"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        PolicyRequest: {
-            id?: string;
-            name: string;
-            /** @example default */
-            namespace: string;
-            description?: string;
-            /** @description Only "default" exists */
-            space_ids?: string[];
-            /**
-             * @description Seconds; 0: never inactive
-             * @default 1209600
-             */
-            inactivity_timeout: number;
-            /**
-             * Format: int64
-             * @description Seconds
-             */
-            unenroll_timeout?: number | null;
-            /** @description logs, metrics, traces */
-            monitoring_enabled?: string[];
-            keep_monitoring_alive?: boolean | null;
-            monitoring_pprof_enabled?: boolean;
-            /** @description enabled, host, port, buffer.enabled */
-            monitoring_http?: {
-                [key: string]: unknown;
-            };
-            /** @description limit, uploader */
-            monitoring_diagnostics?: {
-                [key: string]: unknown;
-            };
-            data_output_id?: string | null;
-            monitoring_output_id?: string | null;
-            download_source_id?: string | null;
-            fleet_server_host_id?: string | null;
-            agent_features?: components["schemas"]["AgentFeature"][];
-            global_data_tags?: components["schemas"]["GlobalDataTag"][];
-            /** @description Versions that agents are upgraded to automatically */
-            required_versions?: components["schemas"]["RequiredVersion"][] | null;
-            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
-            upgrade_windows?: components["schemas"]["Window"][] | null;
-            /** @description Settings of agents such as agent_logging_level */
-            advanced_settings?: {
-                [key: string]: unknown;
-            };
-            /** @description Replaces parts of the agent policy, except inputs and components */
-            overrides?: {
-                [key: string]: unknown;
-            };
-            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
-            components?: components["schemas"]["PolicyComponent"][] | null;
-            is_protected?: boolean;
-            /** @description Changed only with force */
-            is_managed?: boolean;
-            is_default?: boolean;
-            is_default_fleet_server?: boolean;
-            has_fleet_server?: boolean;
-            /** @description Must be false */
-            supports_agentless?: boolean | null;
-            /** @description resources.requests.memory, resources.requests.cpu */
-            agentless?: {
-                [key: string]: unknown;
-            };
-            /** @description Change even a managed policy */
-            force?: boolean;
-        };
-        UpdatePolicyRequest: components["schemas"]["PolicyRequest"] & {
-            /**
-             * @description Whether the policy gets a new revision, which is sent to its agents
-             * @default true
-             */
-            bumpRevision: boolean;
-        };
-        AgentFeature: {
-            name: string;
-            enabled: boolean;
-        };
-        GlobalDataTag: {
-            name: string;
-            /** @description A string or a number */
-            value: unknown;
-        };
-        RequiredVersion: {
-            version: string;
-            /** Format: double */
-            percentage: number;
-        };
-        ComponentList: {
-            items: components["schemas"]["ComponentSummary"][];
-        };
-        ComponentSummary: {
-            /** @example web-server */
-            name: string;
-            /** @description How it is run */
-            runtimes: string[];
-            /** @description How many agents have reported it last */
-            agents: number;
-            /** @description On how many of them it is HEALTHY; agents that are offline or uninstalled do not count */
-            healthy: number;
-            upgrading: number;
-            /** @description On how many of them its last upgrade failed or was rolled back */
-            failed: number;
-            /** @description The newest first */
-            versions: components["schemas"]["ComponentVersion"][];
-        };
-        ComponentVersion: {
-            /** @description Empty: it is not installed yet */
-            version: string;
-            agents: number;
-        };
+        /** @description The body of POST /api/v1/components/{name}/upgrade. */
         ComponentUpgradeRequest: {
             agents: components["schemas"]["AgentSelection"];
             includeInactive?: boolean;
@@ -4479,605 +4055,9 @@ export interface components {
             /** @description Of a preview: the most elements of items; counts and causes are of all agents. Default: all */
             max_items?: number;
         };
-        /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
-        PolicyComponent: {
-            /**
-             * @description That of the component in its package
-             * @example web-server
-             */
-            name: string;
-            /**
-             * @description How it is run, as in its package: process, systemd, docker
-             * @example systemd
-             */
-            runtime: string;
-            /**
-             * @description The full version that the agents are to run
-             * @example 2.4.0
-             */
-            version?: string;
-            artifact?: components["schemas"]["PolicyArtifact"];
-            /** @description The server may render configuration files. The package has to allow it too */
-            server_config?: boolean;
-            /** @description The hosts of the policy must not run mixed versions: each runs only the version that is in force, which rollouts in lockstep change */
-            lockstep?: boolean;
-            in_force?: components["schemas"]["ComponentInForce"];
-            /**
-             * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
-             * @example {
-             *       "port": "8080"
-             *     }
-             */
-            variables?: {
-                [key: string]: string;
-            };
-            health?: components["schemas"]["ComponentHealth"];
-        };
-        /** @description The version that the hosts of the policy run, with lockstep. The server sets it: a request leaves it out, or repeats it. Absent: none is in force yet */
-        ComponentInForce: {
-            /** @example 2.4.0 */
-            version: string;
-            /** @description A rollout in lockstep is under way and has not decided yet: what does not run is not started */
-            changing?: boolean;
-        };
-        PolicyArtifact: {
-            /**
-             * @description The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
-             * @example registry.example.com/web@sha256:…
-             */
-            image?: string;
-        };
-        /** @description How an agent observes the component after an upgrade. Absent values are the agent's defaults */
-        ComponentHealth: {
-            /** @description How long */
-            wait_seconds?: number;
-            /** @description How many restarts in that time are tolerated */
-            max_restarts?: number;
-            /** @description Besides those of the package */
-            checks?: components["schemas"]["ComponentCheck"][];
-        };
-        /** @description Exactly one of http and tcp is given */
-        ComponentCheck: {
-            name: string;
-            /**
-             * @description A URL on the host, which has to answer with a 2xx status; agents report that status and nothing else of the answer
-             * @example http://127.0.0.1:8080/health
-             */
-            http?: string;
-            /**
-             * @description host:port, which has to accept a connection
-             * @example 127.0.0.1:8080
-             */
-            tcp?: string;
-            /** @description The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused */
-            remote?: boolean;
-            /** @description Of one attempt; default: 5 */
-            timeout_seconds?: number;
-            /** @description How many attempts in a row have to fail; default: 3 */
-            threshold?: number;
-        };
-        BulkGetPoliciesRequest: {
-            ids: string[];
-            full?: boolean;
-            ignoreMissing?: boolean;
-        };
-        DeletePolicyRequest: {
-            agentPolicyId: string;
-            /** @description Delete even a managed policy */
-            force?: boolean;
-        };
-        DeletedPolicy: {
-            id: string;
-            name: string;
-        };
-        CopyPolicyRequest: {
-            name: string;
-            description?: string;
-        };
-        FullPolicyItem: {
-            /** @description The agent policy */
-            item: {
-                [key: string]: unknown;
-            };
-        };
-        PolicyOutputsRequest: {
-            ids: string[];
-        };
-        PolicyOutputsItem: {
-            item: components["schemas"]["PolicyOutputs"];
-        };
-        PolicyOutputsList: {
-            items: components["schemas"]["PolicyOutputs"][];
-        };
-        PolicyOutputs: {
-            agentPolicyId?: string;
-            monitoring: {
-                output: components["schemas"]["PolicyOutput"];
-            };
-            data: {
-                output: components["schemas"]["PolicyOutput"];
-                integrations: Record<string, never>[];
-            };
-        };
-        PolicyOutput: {
-            id: string;
-            name: string;
-        };
-        AutoUpgradeStatus: {
-            currentVersions: components["schemas"]["AutoUpgradeVersion"][];
-            totalAgents: number;
-        };
-        AutoUpgradeVersion: {
-            version: string;
-            /** @description Agents that run it */
-            agents: number;
-            /** @description Agents whose upgrade to it failed */
-            failedUpgradeAgents: number;
-            /** @description Agents that are being upgraded to it */
-            inProgressUpgradeAgents: number;
-        };
-        /**
-         * @description Go duration
-         * @example 10m0s
-         */
-        Duration: string;
-        /** @description Who did something, when and why */
-        Decision: {
-            by: string;
-            /** Format: date-time */
-            at: string;
-            why?: string;
-        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/resume. */
         WhyRequest: {
             /** @description For the audit trail */
-            why?: string;
-        };
-        /** @description A plan, or from and failed */
-        CreateRolloutRequest: {
-            plan?: components["schemas"]["Plan"];
-            /** @description Id of a rollout that has ended: the new one has its plan. Needs failed */
-            from?: string;
-            /** @description With from: only for the targets of that rollout which failed, were rolled back or could not be given the version, whatever failed on their hosts before */
-            failed?: boolean;
-            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
-            take_over?: string;
-            why?: string;
-        };
-        RolloutPreviewRequest: {
-            plan: components["schemas"]["Plan"];
-        };
-        StartRolloutRequest: {
-            /**
-             * @description Hash of the preview
-             * @example sha256:…
-             */
-            hash: string;
-            /** @description Start even if the fleet has changed since the preview */
-            accept_drift?: boolean;
-            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
-            take_over?: string;
-            why?: string;
-        };
-        PauseRolloutRequest: {
-            /** @description Pause at once and withdraw offers that no agent has begun */
-            now?: boolean;
-            why?: string;
-        };
-        CancelRolloutRequest: {
-            /** @description Let go of the hosts in flight, too */
-            now?: boolean;
-            why?: string;
-        };
-        AdjustRolloutRequest: {
-            limits?: components["schemas"]["Limits"];
-            failure?: components["schemas"]["FailureRule"];
-            health?: components["schemas"]["HealthRule"];
-            pace?: components["schemas"]["Pace"];
-            why?: string;
-        };
-        TargetsRequest: {
-            agents?: string[];
-            why?: string;
-        };
-        RollbackRolloutRequest: {
-            scope: components["schemas"]["RollbackScope"];
-            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
-            take_over?: string;
-            why?: string;
-        };
-        /**
-         * @description failed: targets that failed; all: also targets that succeeded
-         * @enum {string}
-         */
-        RollbackScope: "failed" | "all";
-        /** @description What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0. */
-        Plan: {
-            name: string;
-            description?: string;
-            /**
-             * @description The component to upgrade, or to install where no version of it is; default: the agents themselves
-             * @example web
-             */
-            component?: string;
-            /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
-            profile?: string;
-            upgrade_id?: string;
-            /** @description sha256:… of the manifest's raw bytes */
-            manifest_hash?: string;
-            /** @example 1.1.0 */
-            version?: string;
-            /** @description Only agents that run this version; default: any */
-            source_version?: string;
-            /** @description Packages for each platform; default: the published ones */
-            artifacts?: components["schemas"]["Artifact"][];
-            /** @description URL that hosts download packages from instead of this server */
-            source_uri?: string;
-            /** @description Also agents that run a later version, or on whose host this one failed before */
-            force?: boolean;
-            /** @description Also agents on whose host the version failed before; unlike force it overrides nothing else */
-            retry_failed?: boolean;
-            /**
-             * @description For the templates of the component's configuration files, as .Vars: over those of the policy, below variable_overrides of the upgrade manifest
-             * @example {
-             *       "port": "8443"
-             *     }
-             */
-            variables?: {
-                [key: string]: string;
-            };
-            migration?: components["schemas"]["Migration"];
-            select?: components["schemas"]["Selector"];
-            /**
-             * @description What happens to agents that match only after the start
-             * @enum {string}
-             */
-            late_joiners?: "ignore" | "join";
-            /**
-             * @description ahead: all targets install the version beside the one that runs before the first is upgraded; default: each downloads it when it is upgraded
-             * @enum {string}
-             */
-            stage?: "ahead";
-            strategy: components["schemas"]["Strategy"];
-            limits?: components["schemas"]["Limits"];
-            failure?: components["schemas"]["FailureRule"];
-            health?: components["schemas"]["HealthRule"];
-            pace?: components["schemas"]["Pace"];
-            /**
-             * @description Fields whose values are the server's defaults (rollouts.defaults in its configuration). The server writes it
-             * @example [
-             *       "limits.max_parallel"
-             *     ]
-             */
-            server_defaults?: string[];
-        };
-        Artifact: {
-            /** @description default: any */
-            os?: string;
-            arch?: string;
-            /**
-             * @description How it is run; self is the agent's own package, the others are for components. Agents may have more
-             * @enum {string}
-             */
-            runtime?: "self" | "process" | "systemd" | "docker";
-            /** @description With docker: the image as name@sha256:…, with the digest in checksum */
-            url?: string;
-            /** @example sha512:… */
-            checksum: string;
-            /**
-             * Format: int64
-             * @description bytes; absent if unknown
-             */
-            size?: number;
-        };
-        /** @description What the version does to existing state */
-        Migration: {
-            /** @enum {string} */
-            type?: "none" | "compatible" | "breaking";
-            /** @description Required for a breaking migration */
-            recovery_plan?: string;
-            /** @description Required for a breaking migration */
-            acknowledge_state_risk?: boolean;
-        };
-        /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
-        Selector: {
-            all?: boolean;
-            agents?: string[];
-            /** @description A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
-            kuery?: string;
-            policies?: string[];
-            /** @description Labels that must have one of these values */
-            labels?: {
-                [key: string]: string[];
-            };
-            /** @description Labels that must have none of these values */
-            exclude?: {
-                [key: string]: string[];
-            };
-            exclude_agents?: string[];
-        };
-        /** @enum {string} */
-        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
-        Strategy: {
-            kind: components["schemas"]["StrategyKind"];
-            batch_size?: number;
-            /**
-             * Format: double
-             * @description Percentage of all targets, rounded up
-             */
-            batch_percent?: number;
-            canary?: components["schemas"]["CanaryRule"];
-            rings?: components["schemas"]["RingRule"];
-            /** @description With all_at_once: failures never pause the rollout */
-            force_continue?: boolean;
-            /** @description With all_at_once: running the version is enough, without a health wait */
-            skip_validation?: boolean;
-            /**
-             * Format: date-time
-             * @description With all_at_once: nothing is offered after this time
-             */
-            deadline?: string;
-            /**
-             * @description With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
-             * @enum {string}
-             */
-            away?: "refuse" | "exclude";
-            patience?: components["schemas"]["Duration"];
-        };
-        CanaryRule: {
-            size?: number;
-            /** Format: double */
-            percent?: number;
-            /** @enum {string} */
-            pick?: "random" | "stratified";
-            /** @description Labels whose combinations stratified covers; default: os, arch, version */
-            over?: string[];
-            /** @description The rest waits for an operator's approval */
-            approval?: boolean;
-        };
-        RingRule: {
-            /** @description Label whose value is the ring; default: ring */
-            by?: string;
-            /** @description Ring of agents without the label */
-            default?: number;
-            /** @description Rings of this rollout; default: all */
-            only?: number[];
-            /** @description Upgrade a ring even if lower rings do not run this version */
-            force?: boolean;
-        };
-        Limits: {
-            max_parallel?: number;
-            per?: components["schemas"]["LabelLimit"][];
-        };
-        /** @description Maximum number of agents upgrading at one time for each value of a label */
-        LabelLimit: {
-            label: string;
-            max: number;
-        };
-        /** @description Crossing either threshold pauses the rollout */
-        FailureRule: {
-            count?: number;
-            /**
-             * Format: double
-             * @description Percentage of attempted upgrades
-             */
-            percent?: number;
-            /** @description Retries of a target that failed without harm */
-            retries?: number;
-        };
-        HealthRule: {
-            wait?: components["schemas"]["Duration"];
-            stale_after?: components["schemas"]["Duration"];
-            silent_after?: components["schemas"]["Duration"];
-            max_crashes?: number;
-        };
-        Pace: {
-            soak?: components["schemas"]["Duration"];
-            pause_on_success?: boolean;
-            windows?: components["schemas"]["Window"][];
-            offer_for?: components["schemas"]["Duration"];
-            wait_for?: components["schemas"]["Duration"];
-            /** @description Skip soak, windows, freezes and observation */
-            emergency?: boolean;
-        };
-        /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
-        Window: {
-            /** @description mon … sun; default: every day */
-            days?: string[];
-            /** @example 22:00 */
-            from: string;
-            /** @example 04:00 */
-            to: string;
-            /** @example Europe/Berlin */
-            zone?: string;
-        };
-        /** @description What a group of rollouts does */
-        GroupPlan: {
-            name: string;
-            description?: string;
-            failure_policy: components["schemas"]["FailurePolicy"];
-            /**
-             * @description The version of each member, by name
-             * @example {
-             *       "db": "1.2.0",
-             *       "app": "3.0.0"
-             *     }
-             */
-            desired_versions: {
-                [key: string]: string;
-            };
-            /** @description At most 20, in the order of their upgrades */
-            members: components["schemas"]["GroupMemberPlan"][];
-            /** @description Start later members with the fleet as it is then; default: pause if it is not as previewed */
-            accept_drift?: boolean;
-        };
-        /**
-         * @description What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back
-         * @enum {string}
-         */
-        FailurePolicy: "partial_ok" | "rollback_all" | "manual";
-        GroupMemberPlan: {
-            /** @description Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores */
-            name: string;
-            plan: components["schemas"]["Plan"];
-            /**
-             * @description How long the group waits after this member
-             * @example 1h
-             */
-            soak?: string;
-        };
-        /** @enum {string} */
-        GroupState: "draft" | "running" | "paused" | "cancelling" | "rolling_back" | "completed" | "partial" | "failed" | "cancelled" | "rolled_back";
-        /** @enum {string} */
-        GroupMemberState: "pending" | "running" | "completed" | "failed" | "skipped" | "cancelled" | "rolled_back" | "rollback_failed" | "kept";
-        RolloutGroup: {
-            id: string;
-            state: components["schemas"]["GroupState"];
-            plan: components["schemas"]["GroupPlan"];
-            /** @description In the order of the plan */
-            members: components["schemas"]["GroupMember"][];
-            /** @description Covers the previews of all members; the group was started with it */
-            hash?: string;
-            /** Format: int64 */
-            generation: number;
-            rolling_back?: components["schemas"]["Decision"];
-            resume?: components["schemas"]["Decision"];
-            stop?: components["schemas"]["GroupStop"];
-            /** Format: date-time */
-            created_at: string;
-            created_by: string;
-            /** Format: date-time */
-            started_at?: string;
-            started_by?: string;
-            /** Format: date-time */
-            ended_at?: string;
-        };
-        /** @description A group with the progress of its members */
-        GroupStatus: {
-            id: string;
-            state: components["schemas"]["GroupState"];
-            plan: components["schemas"]["GroupPlan"];
-            /** @description In the order of the plan */
-            members: components["schemas"]["GroupMember"][];
-            /** @description Covers the previews of all members; the group was started with it */
-            hash?: string;
-            /** Format: int64 */
-            generation: number;
-            rolling_back?: components["schemas"]["Decision"];
-            resume?: components["schemas"]["Decision"];
-            stop?: components["schemas"]["GroupStop"];
-            /** Format: date-time */
-            created_at: string;
-            created_by: string;
-            /** Format: date-time */
-            started_at?: string;
-            started_by?: string;
-            /** Format: date-time */
-            ended_at?: string;
-            /** @description In the order of the plan */
-            progress: components["schemas"]["GroupProgress"][];
-            /** @description What the group waits for or does next; absent once it has ended */
-            waiting?: string;
-            /**
-             * Format: date-time
-             * @description When the wait ends by itself
-             */
-            until?: string;
-            commands?: components["schemas"]["Command"][];
-        };
-        GroupMember: {
-            name: string;
-            state: components["schemas"]["GroupMemberState"];
-            /** @description Its rollout, once that has begun */
-            rollout_id?: string;
-            /** @description Hash of its last preview */
-            hash?: string;
-            /** @description An operator accepts that the fleet is not as previewed */
-            accept_drift?: boolean;
-            /** @description None of its agents has begun */
-            nothing_to_roll_back?: boolean;
-            /** Format: date-time */
-            ended_at?: string;
-            /** @description Why it failed, or could not be rolled back */
-            error?: string;
-            /** @description The group goes on although the member has failed: its failures are no more than its plan tolerates, or an operator has accepted them */
-            tolerated?: boolean;
-        };
-        /** @description Why the group is paused, or has ended other than completed */
-        GroupStop: {
-            kind: components["schemas"]["GroupStopKind"];
-            text: string;
-            /** @description muster, or the operator */
-            by: string;
-            /** Format: date-time */
-            at: string;
-            /** @description The member that stopped it */
-            member?: string;
-            at_once?: boolean;
-        };
-        /**
-         * @description Resuming after failure and drift requires a reason
-         * @enum {string}
-         */
-        GroupStopKind: "operator" | "failure" | "drift" | "refused";
-        /** @description Progress of one member; rollout_state, counts, stop and waiting are those of its rollout */
-        GroupProgress: {
-            name: string;
-            state: components["schemas"]["GroupMemberState"];
-            version: string;
-            rollout_state?: components["schemas"]["RolloutState"];
-            counts?: components["schemas"]["Counts"];
-            stop?: components["schemas"]["Stop"];
-            waiting?: components["schemas"]["Wait"][];
-            /** @description The rollout that rolls it back */
-            rollback_id?: string;
-        };
-        /** @description What a group would do as of now, identified by its hash. A later member may find another fleet */
-        GroupPreview: {
-            group_id: string;
-            /** @example sha256:… */
-            hash: string;
-            /** Format: date-time */
-            at: string;
-            members: components["schemas"]["GroupMemberPreview"][];
-            /** @example 1h0m0s */
-            at_least: string;
-            estimate: string;
-        };
-        /** @description Summary of the preview of a member; POST /api/v1/rollout_preview with its plan has all of it */
-        GroupMemberPreview: {
-            name: string;
-            version: string;
-            hash: string;
-            targets: number;
-            skipped: number;
-            batches: number;
-            offline: number;
-            at_least: string;
-            estimate: string;
-            warnings: string[];
-        };
-        RolloutGroupItem: {
-            item: components["schemas"]["RolloutGroup"];
-        };
-        GroupStatusItem: {
-            item: components["schemas"]["GroupStatus"];
-        };
-        GroupPreviewItem: {
-            item: components["schemas"]["GroupPreview"];
-        };
-        RolloutGroupList: {
-            items: components["schemas"]["RolloutGroup"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        CreateGroupRequest: {
-            plan: components["schemas"]["GroupPlan"];
-            why?: string;
-        };
-        SkipMemberRequest: {
-            /** @description Name of the member */
-            member: string;
             why?: string;
         };
         /** @description Which versions a part of the fleet runs, and how it gets there. A change of the spec is all that starts a rollout: the server compares a hash of the fields that matter with the hash of the last rollout. */
@@ -5096,7 +4076,7 @@ export interface components {
             spec: components["schemas"]["FleetSpec"];
             status?: components["schemas"]["FleetStatus"];
         };
-        /** @description Name, labels and annotations are written by users, the rest by the server, with the same meanings as in Kubernetes */
+        /** @description Name, labels and annotations are written by users, the rest by the server, with the same meanings as in Kubernetes. */
         FleetMetadata: {
             /**
              * @description Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends. It cannot change.
@@ -5176,7 +4156,7 @@ export interface components {
             version?: string;
             manifest?: components["schemas"]["FleetManifest"];
         };
-        /** @description An upgrade manifest on the server, which provides version, packages and migration */
+        /** @description An upgrade manifest on the server, which provides version, packages and migration. */
         FleetManifest: {
             /**
              * @description Profile of the manifest, the folder that it is in
@@ -5189,7 +4169,7 @@ export interface components {
              */
             id: string;
         };
-        /** @description The version of one component, by version or by manifest */
+        /** @description The version of one component, by version or by manifest. */
         FleetComponent: {
             /**
              * @description Name of the component as in the policies of the agents
@@ -5248,6 +4228,11 @@ export interface components {
              */
             patience?: string;
         };
+        /**
+         * @description A value of kind of FleetStrategy.
+         * @enum {string}
+         */
+        FleetStrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
         /** @description The first batch, with the kinds canary and rings. It is observed for twice health.wait. */
         FleetCanaryRule: {
             /** @description Number of canaries; default: 10, unless percent is given */
@@ -5267,6 +4252,11 @@ export interface components {
             /** @description The rest waits for the approval of an operator */
             approval?: boolean;
         };
+        /**
+         * @description A value of pick of FleetCanaryRule.
+         * @enum {string}
+         */
+        FleetCanaryRulePick: "random" | "stratified";
         /** @description The order of agents, with the kind rings. Lower rings come first. */
         FleetRingRule: {
             /** @description Label whose value is the number of the ring; default: ring */
@@ -5278,6 +4268,11 @@ export interface components {
             /** @description Upgrade a ring even if lower rings do not run this version */
             force?: boolean;
         };
+        /**
+         * @description A value of away of FleetStrategy.
+         * @enum {string}
+         */
+        FleetStrategyAway: "refuse" | "exclude";
         /** @description How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way. */
         FleetLimits: {
             /** @description The most agents that are upgraded at one time; default: 500 */
@@ -5285,7 +4280,7 @@ export interface components {
             /** @description Bounds for each value of a label, such as the site */
             per?: components["schemas"]["FleetLabelLimit"][];
         };
-        /** @description The most agents with the same value of a label that are upgraded at one time */
+        /** @description The most agents with the same value of a label that are upgraded at one time. */
         FleetLabelLimit: {
             /**
              * @description Name of the label
@@ -5401,17 +4396,7 @@ export interface components {
             /** @description Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object */
             conditions?: components["schemas"]["FleetCondition"][];
         };
-        /** @description The last value of the annotation muster.dev/force-rollout that was carried out */
-        FleetForceRollout: {
-            /** @description The value of the annotation */
-            value: string;
-            /**
-             * Format: int64
-             * @description The sequence it was requested with; its rollouts include the agents on which a version failed before
-             */
-            sequence?: number;
-        };
-        /** @description The last rollout that was created for the object */
+        /** @description The last rollout that was created for the object. */
         FleetRollout: {
             /** @description Id of the rollout */
             id: string;
@@ -5432,6 +4417,21 @@ export interface components {
             /** @description What it waits for, or why it is paused, in a sentence */
             waiting?: string;
         };
+        /**
+         * @description State of a rollout.
+         * @enum {string}
+         */
+        RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
+        /** @description The last value of the annotation muster.dev/force-rollout that was carried out. */
+        FleetForceRollout: {
+            /** @description The value of the annotation */
+            value: string;
+            /**
+             * Format: int64
+             * @description The sequence it was requested with; its rollouts include the agents on which a version failed before
+             */
+            sequence?: number;
+        };
         /** @description Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed. */
         FleetSuspension: {
             /** @description Name of the admin key */
@@ -5444,7 +4444,7 @@ export interface components {
             /** @description The operator's reason */
             why?: string;
         };
-        /** @description A condition as in Kubernetes */
+        /** @description A condition as in Kubernetes. */
         FleetCondition: {
             /**
              * @description Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is past its canaries and their approval, so that a change of the spec waits for its end; Degraded: agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody does what message says
@@ -5471,76 +4471,26 @@ export interface components {
              */
             observedGeneration?: number;
         };
-        FleetList: {
-            /** @example muster.dev/v1alpha2 */
-            apiVersion: string;
-            /** @description Always FleetList */
-            kind: string;
-            metadata: components["schemas"]["FleetListMetadata"];
-            items: components["schemas"]["Fleet"][];
+        /**
+         * @description A value of type of FleetCondition.
+         * @enum {string}
+         */
+        FleetConditionType: "Ready" | "Progressing" | "Promoting" | "Degraded" | "Stalled";
+        /**
+         * @description A value of status of FleetCondition.
+         * @enum {string}
+         */
+        FleetConditionStatus: "True" | "False" | "Unknown";
+        /** @description The answer of GET /api/v1/fleets/{name}/commands. */
+        CommandList: {
+            items: components["schemas"]["Command"][];
         };
-        FleetListMetadata: {
-            /** @description Number of objects that match, also beyond limit */
-            total: number;
-        };
-        /** @description What applying an object would do */
-        FleetDiff: {
-            before?: components["schemas"]["Fleet"];
-            after: components["schemas"]["Fleet"];
-            /** @description Rollout hash of the stored object; absent if there is none */
-            hashBefore?: string;
-            /** @description Rollout hash of the object in the body */
-            hashAfter: string;
-            /** @description Paths of the fields that differ, such as spec.agent.version */
-            changed: string[];
-            /** @description Whether a rollout starts, now or after what waitsFor names */
-            startsRollout: boolean;
-            /** @description Why a rollout starts, or why none does, in a sentence */
-            reason: string;
-            /** @description What the rollout would wait for: the id of a rollout that is promoting, or that the object is paused; absent: nothing */
-            waitsFor?: string;
-            /** @description What the rollout of each part would do, in order; empty if none starts */
-            previews: components["schemas"]["FleetPreview"][];
-        };
-        /** @description What the rollout of one part would do to the fleet as it is now */
-        FleetPreview: {
-            /** @description agent, or the name of a component */
-            part: string;
-            /** @description The version that it would bring */
-            version?: string;
-            /** @description Number of agents that would be upgraded */
-            targets: number;
-            /** @description Number of batches */
-            batches: number;
-            /** @description Number of agents that match and are left out, such as those that run the version */
-            skipped: number;
-            /**
-             * Format: double
-             * @description How long it would take, estimated from past upgrades
-             */
-            seconds?: number;
-            /**
-             * @description The same for people
-             * @example 2h30m0s
-             */
-            durationText?: string;
-            /**
-             * @description Why agents are left out, with counts
-             * @example 2 because it runs the version already
-             */
-            leftOut?: string;
-            /** @description Agents that run a later version go down */
-            forced?: boolean;
-            /** @description Why no rollout could start now, such as a version that is not published */
-            error?: string;
-            /** @description What to know before it starts */
-            warnings?: string[];
-        };
+        /** @description The answer of GET /api/v1/fleets/{name}/history. */
         FleetHistory: {
             items: components["schemas"]["FleetChange"][];
             total: number;
         };
-        /** @description One change of an object */
+        /** @description One change of an object. */
         FleetChange: {
             /**
              * Format: date-time
@@ -5575,14 +4525,35 @@ export interface components {
             /** @description Rollouts that carried out this hash and still exist, oldest first */
             rollouts: components["schemas"]["FleetRolloutRef"][];
         };
+        /**
+         * @description A value of action of FleetChange.
+         * @enum {string}
+         */
+        FleetChangeAction: "apply" | "delete" | "suspend" | "resume";
+        /** @description Names a rollout that a change of an object created. */
         FleetRolloutRef: {
             id: string;
             state: components["schemas"]["RolloutState"];
         };
-        /** @description A JSON schema: type, description, properties, required, items, enum */
+        /** @description A JSON schema: type, description, properties, required, items, enum. */
         FleetSchema: {
             [key: string]: unknown;
         };
+        /** @description The answer of GET /api/v1/fleets. */
+        FleetList: {
+            /** @example muster.dev/v1alpha2 */
+            apiVersion: string;
+            /** @description Always FleetList */
+            kind: string;
+            metadata: components["schemas"]["FleetListMetadata"];
+            items: components["schemas"]["Fleet"][];
+        };
+        /** @description Has the number of objects. */
+        FleetListMetadata: {
+            /** @description Number of objects that match, also beyond limit */
+            total: number;
+        };
+        /** @description The body of POST /convert. */
         ConversionReview: {
             /** @example apiextensions.k8s.io/v1 */
             apiVersion: string;
@@ -5597,11 +4568,1698 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description The body of POST /api/v1/rollout-groups. */
+        CreateGroupRequest: {
+            plan: components["schemas"]["GroupPlan"];
+            why?: string;
+        };
+        /** @description What a group of rollouts does. */
+        GroupPlan: {
+            name: string;
+            description?: string;
+            failure_policy: components["schemas"]["FailurePolicy"];
+            /**
+             * @description The version of each member, by name
+             * @example {
+             *       "app": "3.0.0",
+             *       "db": "1.2.0"
+             *     }
+             */
+            desired_versions: {
+                [key: string]: string;
+            };
+            /** @description At most 20, in the order of their upgrades */
+            members: components["schemas"]["GroupMemberPlan"][];
+            /** @description Start later members with the fleet as it is then; default: pause if it is not as previewed */
+            accept_drift?: boolean;
+        };
         /**
-         * @description State of a rollout
+         * @description What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back.
          * @enum {string}
          */
-        RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
+        FailurePolicy: "partial_ok" | "rollback_all" | "manual";
+        /** @description A member of a group: the plan of one rollout. */
+        GroupMemberPlan: {
+            /** @description Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores */
+            name: string;
+            plan: components["schemas"]["Plan"];
+            /**
+             * @description How long the group waits after this member
+             * @example 1h
+             */
+            soak?: string;
+        };
+        /** @description What a rollout does. Absent fields have defaults. A number or duration whose absence means a default is refused as 0. */
+        Plan: {
+            name: string;
+            description?: string;
+            /**
+             * @description The component to upgrade, or to install where no version of it is; default: the agents themselves
+             * @example web
+             */
+            component?: string;
+            /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
+            profile?: string;
+            upgrade_id?: string;
+            /** @description sha256:… of the manifest's raw bytes */
+            manifest_hash?: string;
+            /** @example 1.1.0 */
+            version?: string;
+            /** @description Only agents that run this version; default: any */
+            source_version?: string;
+            /** @description Packages for each platform; default: the published ones */
+            artifacts?: components["schemas"]["Artifact"][];
+            /** @description URL that hosts download packages from instead of this server */
+            source_uri?: string;
+            /** @description Also agents that run a later version, or on whose host this one failed before */
+            force?: boolean;
+            /** @description Also agents on whose host the version failed before; unlike force it overrides nothing else */
+            retry_failed?: boolean;
+            /**
+             * @description For the templates of the component's configuration files, as .Vars: over those of the policy, below variable_overrides of the upgrade manifest
+             * @example {
+             *       "port": "8443"
+             *     }
+             */
+            variables?: {
+                [key: string]: string;
+            };
+            migration?: components["schemas"]["Migration"];
+            select?: components["schemas"]["Selector"];
+            /**
+             * @description What happens to agents that match only after the start
+             * @enum {string}
+             */
+            late_joiners?: "ignore" | "join";
+            /**
+             * @description ahead: all targets install the version beside the one that runs before the first is upgraded; default: each downloads it when it is upgraded
+             * @enum {string}
+             */
+            stage?: "ahead";
+            strategy: components["schemas"]["Strategy"];
+            limits?: components["schemas"]["Limits"];
+            failure?: components["schemas"]["FailureRule"];
+            health?: components["schemas"]["HealthRule"];
+            pace?: components["schemas"]["Pace"];
+            /**
+             * @description Fields whose values are the server's defaults (rollouts.defaults in its configuration). The server writes it
+             * @example [
+             *       "limits.max_parallel"
+             *     ]
+             */
+            server_defaults?: string[];
+        };
+        /** @description The package of a version for one platform. */
+        Artifact: {
+            /** @description default: any */
+            os?: string;
+            arch?: string;
+            /**
+             * @description How it is run; self is the agent's own package, the others are for components. Agents may have more
+             * @enum {string}
+             */
+            runtime?: "self" | "process" | "systemd" | "docker";
+            /** @description With docker: the image as name@sha256:…, with the digest in checksum */
+            url?: string;
+            /** @example sha512:… */
+            checksum: string;
+            /**
+             * Format: int64
+             * @description bytes; absent if unknown
+             */
+            size?: number;
+        };
+        /**
+         * @description A value of runtime of Artifact.
+         * @enum {string}
+         */
+        ArtifactRuntime: "self" | "process" | "systemd" | "docker";
+        /** @description What the version does to existing state. */
+        Migration: {
+            type?: components["schemas"]["MigrationType"];
+            /** @description Required for a breaking migration */
+            recovery_plan?: string;
+            /** @description Required for a breaking migration */
+            acknowledge_state_risk?: boolean;
+        };
+        /**
+         * @description A value of type of Migration.
+         * @enum {string}
+         */
+        MigrationType: "none" | "compatible" | "breaking";
+        /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
+        Selector: {
+            all?: boolean;
+            agents?: string[];
+            /** @description A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
+            kuery?: string;
+            policies?: string[];
+            /** @description Labels that must have one of these values */
+            labels?: {
+                [key: string]: string[];
+            };
+            /** @description Labels that must have none of these values */
+            exclude?: {
+                [key: string]: string[];
+            };
+            exclude_agents?: string[];
+        };
+        /**
+         * @description A value of late_joiners of Plan.
+         * @enum {string}
+         */
+        PlanLateJoiners: "ignore" | "join";
+        /**
+         * @description A value of stage of Plan.
+         * @enum {string}
+         */
+        PlanStage: "ahead";
+        /** @description How the targets are divided into batches. */
+        Strategy: {
+            kind: components["schemas"]["StrategyKind"];
+            batch_size?: number;
+            /**
+             * Format: double
+             * @description Percentage of all targets, rounded up
+             */
+            batch_percent?: number;
+            canary?: components["schemas"]["CanaryRule"];
+            rings?: components["schemas"]["RingRule"];
+            /** @description With all_at_once: failures never pause the rollout */
+            force_continue?: boolean;
+            /** @description With all_at_once: running the version is enough, without a health wait */
+            skip_validation?: boolean;
+            /**
+             * Format: date-time
+             * @description With all_at_once: nothing is offered after this time
+             */
+            deadline?: string;
+            /**
+             * @description With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
+             * @enum {string}
+             */
+            away?: "refuse" | "exclude";
+            patience?: components["schemas"]["Duration"];
+        };
+        /**
+         * @description A way to divide the targets into batches.
+         * @enum {string}
+         */
+        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
+        /** @description The first batch, which is observed before the others. */
+        CanaryRule: {
+            size?: number;
+            /** Format: double */
+            percent?: number;
+            pick?: components["schemas"]["CanaryRulePick"];
+            /** @description Labels whose combinations stratified covers; default: os, arch, version */
+            over?: string[];
+            /** @description The rest waits for an operator's approval */
+            approval?: boolean;
+        };
+        /**
+         * @description A value of pick of CanaryRule.
+         * @enum {string}
+         */
+        CanaryRulePick: "random" | "stratified";
+        /** @description The order of targets by a label. */
+        RingRule: {
+            /** @description Label whose value is the ring; default: ring */
+            by?: string;
+            /** @description Ring of agents without the label */
+            default?: number;
+            /** @description Rings of this rollout; default: all */
+            only?: number[];
+            /** @description Upgrade a ring even if lower rings do not run this version */
+            force?: boolean;
+        };
+        /**
+         * @description A value of away of Strategy.
+         * @enum {string}
+         */
+        StrategyAway: "refuse" | "exclude";
+        /**
+         * @description Go duration
+         * @example 10m0s
+         */
+        Duration: string;
+        /** @description How many targets are upgraded at one time. */
+        Limits: {
+            max_parallel?: number;
+            per?: components["schemas"]["LabelLimit"][];
+        };
+        /** @description The maximum number of agents upgrading at one time for each value of a label. */
+        LabelLimit: {
+            label: string;
+            max: number;
+        };
+        /** @description When failures pause a rollout: crossing either threshold does. */
+        FailureRule: {
+            count?: number;
+            /**
+             * Format: double
+             * @description Percentage of attempted upgrades
+             */
+            percent?: number;
+            /** @description Retries of a target that failed without harm */
+            retries?: number;
+        };
+        /** @description When an upgraded target counts as healthy. */
+        HealthRule: {
+            wait?: components["schemas"]["Duration"];
+            stale_after?: components["schemas"]["Duration"];
+            silent_after?: components["schemas"]["Duration"];
+            max_crashes?: number;
+        };
+        /** @description When targets are offered the version. */
+        Pace: {
+            soak?: components["schemas"]["Duration"];
+            pause_on_success?: boolean;
+            windows?: components["schemas"]["Window"][];
+            offer_for?: components["schemas"]["Duration"];
+            wait_for?: components["schemas"]["Duration"];
+            /** @description Skip soak, windows, freezes and observation */
+            emergency?: boolean;
+        };
+        /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
+        Window: {
+            /** @description mon … sun; default: every day */
+            days?: string[];
+            /** @example 22:00 */
+            from: string;
+            /** @example 04:00 */
+            to: string;
+            /** @example Europe/Berlin */
+            zone?: string;
+        };
+        /** @description The answer of POST /api/v1/rollout-groups. */
+        RolloutGroupItem: {
+            item: components["schemas"]["RolloutGroup"];
+        };
+        /** @description A list of rollouts that run one after the other. */
+        RolloutGroup: {
+            id: string;
+            state: components["schemas"]["GroupState"];
+            plan: components["schemas"]["GroupPlan"];
+            /** @description In the order of the plan */
+            members: components["schemas"]["GroupMember"][];
+            /** @description Covers the previews of all members; the group was started with it */
+            hash?: string;
+            /** Format: int64 */
+            generation: number;
+            rolling_back?: components["schemas"]["Decision"];
+            resume?: components["schemas"]["Decision"];
+            stop?: components["schemas"]["GroupStop"];
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            started_at?: string;
+            started_by?: string;
+            /** Format: date-time */
+            ended_at?: string;
+        };
+        /**
+         * @description The state of a group.
+         * @enum {string}
+         */
+        GroupState: "draft" | "running" | "paused" | "cancelling" | "rolling_back" | "completed" | "partial" | "failed" | "cancelled" | "rolled_back";
+        /** @description One rollout of a group. */
+        GroupMember: {
+            name: string;
+            state: components["schemas"]["GroupMemberState"];
+            /** @description Its rollout, once that has begun */
+            rollout_id?: string;
+            /** @description Hash of its last preview */
+            hash?: string;
+            /** @description An operator accepts that the fleet is not as previewed */
+            accept_drift?: boolean;
+            /** @description None of its agents has begun */
+            nothing_to_roll_back?: boolean;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description Why it failed, or could not be rolled back */
+            error?: string;
+            /** @description The group goes on although the member has failed: its failures are no more than its plan tolerates, or an operator has accepted them */
+            tolerated?: boolean;
+        };
+        /**
+         * @description The state of a member of a group.
+         * @enum {string}
+         */
+        GroupMemberState: "pending" | "running" | "completed" | "failed" | "skipped" | "cancelled" | "rolled_back" | "rollback_failed" | "kept";
+        /** @description Who did something, when and why. */
+        Decision: {
+            by: string;
+            /** Format: date-time */
+            at: string;
+            why?: string;
+        };
+        /** @description Why the group is paused, or has ended other than completed. */
+        GroupStop: {
+            kind: components["schemas"]["GroupStopKind"];
+            text: string;
+            /** @description muster, or the operator */
+            by: string;
+            /** Format: date-time */
+            at: string;
+            /** @description The member that stopped it */
+            member?: string;
+            at_once?: boolean;
+        };
+        /**
+         * @description Why a group stopped. Resuming after failure and drift requires a reason.
+         * @enum {string}
+         */
+        GroupStopKind: "operator" | "failure" | "drift" | "refused";
+        /** @description The answer of GET /api/v1/rollout-groups/{groupId}. */
+        GroupStatusItem: {
+            item: components["schemas"]["GroupStatus"];
+        };
+        /** @description A group with the progress of its members. */
+        GroupStatus: {
+            id: string;
+            state: components["schemas"]["GroupState"];
+            plan: components["schemas"]["GroupPlan"];
+            /** @description In the order of the plan */
+            members: components["schemas"]["GroupMember"][];
+            /** @description Covers the previews of all members; the group was started with it */
+            hash?: string;
+            /** Format: int64 */
+            generation: number;
+            rolling_back?: components["schemas"]["Decision"];
+            resume?: components["schemas"]["Decision"];
+            stop?: components["schemas"]["GroupStop"];
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            started_at?: string;
+            started_by?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description In the order of the plan */
+            progress: components["schemas"]["GroupProgress"][];
+            /** @description What the group waits for or does next; absent once it has ended */
+            waiting?: string;
+            /**
+             * Format: date-time
+             * @description When the wait ends by itself
+             */
+            until?: string;
+            commands?: components["schemas"]["Command"][];
+        };
+        /** @description The progress of one member; rollout_state, counts, stop and waiting are those of its rollout. */
+        GroupProgress: {
+            name: string;
+            state: components["schemas"]["GroupMemberState"];
+            version: string;
+            rollout_state?: components["schemas"]["RolloutState"];
+            counts?: components["schemas"]["Counts"];
+            stop?: components["schemas"]["Stop"];
+            waiting?: components["schemas"]["Wait"][];
+            /** @description The rollout that rolls it back */
+            rollback_id?: string;
+        };
+        /** @description The numbers of targets in each state; the sum is total. */
+        Counts: {
+            total: number;
+            pending: number;
+            held: number;
+            offered: number;
+            upgrading: number;
+            verifying: number;
+            succeeded: number;
+            failed: number;
+            rolled_back: number;
+            withdrawn: number;
+            skipped: number;
+            expired: number;
+            cancelled: number;
+            /** @description Those of the skipped that nobody left out: their hosts could not be given the version, so the rollout has failed */
+            refused?: number;
+        };
+        /** @description Why the rollout is paused. */
+        Stop: {
+            kind: components["schemas"]["StopKind"];
+            text: string;
+            /** @description muster, or the operator */
+            by: string;
+            /** Format: date-time */
+            at: string;
+            /** @description Number of offers that were withdrawn */
+            withdrawn: number;
+            batch: number;
+        };
+        /**
+         * @description Why a rollout stopped. Resuming after threshold, canary, exposure and deadline requires a reason.
+         * @enum {string}
+         */
+        StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback" | "verify";
+        /** @description What somebody or something waits for. */
+        Wait: {
+            /** @example soak */
+            code: string;
+            text: string;
+            /** Format: date-time */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it ends by itself, or by its deadline
+             */
+            until?: string;
+        };
+        /** @description The answer of POST /api/v1/rollout-groups/{groupId}/preview. */
+        GroupPreviewItem: {
+            item: components["schemas"]["GroupPreview"];
+        };
+        /** @description What a group would do as of now, identified by its hash. A later member may find another fleet. */
+        GroupPreview: {
+            group_id: string;
+            /** @example sha256:… */
+            hash: string;
+            /** Format: date-time */
+            at: string;
+            members: components["schemas"]["GroupMemberPreview"][];
+            /** @example 1h0m0s */
+            at_least: string;
+            estimate: string;
+        };
+        /** @description The summary of the preview of a member; POST /api/v1/rollout_preview with its plan has all of it. */
+        GroupMemberPreview: {
+            name: string;
+            version: string;
+            hash: string;
+            targets: number;
+            skipped: number;
+            batches: number;
+            offline: number;
+            at_least: string;
+            estimate: string;
+            warnings: string[];
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/start. */
+        StartRolloutRequest: {
+            /**
+             * @description Hash of the preview
+             * @example sha256:…
+             */
+            hash: string;
+            /** @description Start even if the fleet has changed since the preview */
+            accept_drift?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/pause. */
+        PauseRolloutRequest: {
+            /** @description Pause at once and withdraw offers that no agent has begun */
+            now?: boolean;
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/rollout-groups/{groupId}/skip. */
+        SkipMemberRequest: {
+            /** @description Name of the member */
+            member: string;
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/incidents/resolve. */
+        ResolveIncidentsRequest: {
+            ids?: string[];
+            category?: string;
+            rollout_id?: string;
+            agent_id?: string;
+            /** @description Without a filter; all that are not resolved */
+            all?: boolean;
+            why?: string;
+        };
+        /** @description The answer of POST /api/v1/incidents/resolve. */
+        ResolvedIncidents: {
+            item: {
+                /** @description How many this call has resolved */
+                resolved: number;
+                incidents: {
+                    id: string;
+                    title?: string;
+                    result: components["schemas"]["ResolvedIncidentsItemIncidentsResult"];
+                    /** @description Why it was not resolved */
+                    text?: string;
+                }[];
+            };
+        };
+        /**
+         * @description A value of result of ResolvedIncidents.
+         * @enum {string}
+         */
+        ResolvedIncidentsItemIncidentsResult: "resolved" | "was_resolved" | "not_found" | "failed";
+        /** @description The answer of POST /api/v1/incidents/{incidentId}/ack. */
+        IncidentItem: {
+            item: components["schemas"]["Incident"];
+        };
+        /** @description A problem that needs an operator. */
+        Incident: {
+            id: string;
+            category: components["schemas"]["IncidentCategory"];
+            severity: components["schemas"]["IncidentSeverity"];
+            state: components["schemas"]["IncidentState"];
+            title: string;
+            text: string;
+            rollout_id?: string;
+            agent_id?: string;
+            hostname?: string;
+            /** @description The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself */
+            component?: string;
+            /** @description The version from which hosts were rolled back */
+            version?: string;
+            /** @description Recovery plan of the rollout, if state may be unreadable */
+            recovery_plan?: string;
+            /** Format: date-time */
+            opened_at: string;
+            acked?: components["schemas"]["Decision"];
+            resolved?: components["schemas"]["Decision"];
+            /** @description How often the incident was opened */
+            count: number;
+            next?: components["schemas"]["IncidentNext"];
+            /** @description What can be ordered now, the primary one first */
+            commands: components["schemas"]["Command"][];
+        };
+        /**
+         * @description A value of category of Incident.
+         * @enum {string}
+         */
+        IncidentCategory: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back" | "shared_identity";
+        /**
+         * @description A value of severity of Incident.
+         * @enum {string}
+         */
+        IncidentSeverity: "critical" | "warning";
+        /**
+         * @description The state of an incident.
+         * @enum {string}
+         */
+        IncidentState: "open" | "acknowledged" | "resolved";
+        /** @description Where to look next. Besides it there are the pages of the incident's rollout and agent. */
+        IncidentNext: {
+            /**
+             * @description A command of the command line
+             * @example muster rollouts status 7f3c
+             */
+            command: string;
+            /** @description Finds the hosts of an incident about a version, which are still as it left them */
+            kuery?: string;
+        };
+        /** @description The answer of GET /api/fleet/fleet_server_hosts. */
+        FleetServerHostList: {
+            items: components["schemas"]["FleetServerHost"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The address of servers that agents check in with. */
+        FleetServerHost: {
+            id: string;
+            name: string;
+            host_urls: string[];
+            is_default: boolean;
+            is_internal?: boolean;
+            is_preconfigured: boolean;
+            proxy_id?: string;
+            ssl?: components["schemas"]["HostSSL"];
+        };
+        /** @description TLS of a Fleet Server host. */
+        HostSSL: {
+            certificate_authorities?: string[];
+            certificate?: string;
+            key?: string;
+            es_certificate_authorities?: string[];
+            es_certificate?: string;
+            es_key?: string;
+            agent_certificate_authorities?: string[];
+            agent_certificate?: string;
+            agent_key?: string;
+            client_auth?: string;
+        };
+        /** @description Fields of the object. An absent one keeps its value, null removes it. */
+        ObjectFields: {
+            [key: string]: unknown;
+        };
+        /** @description The answer of POST /api/fleet/fleet_server_hosts. */
+        FleetServerHostItem: {
+            item: components["schemas"]["FleetServerHost"];
+        };
+        /** @description The answer of DELETE /api/fleet/fleet_server_hosts/{itemId}. */
+        DeletedObject: {
+            id: string;
+        };
+        /** @description The answer of GET /api/fleet/agent_download_sources. */
+        DownloadSourceList: {
+            items: components["schemas"]["DownloadSource"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description An address that agents download packages from. */
+        DownloadSource: {
+            id: string;
+            name: string;
+            host: string;
+            is_default: boolean;
+            proxy_id?: string;
+            ssl?: components["schemas"]["ClientSSL"];
+        };
+        /** @description TLS of a client. */
+        ClientSSL: {
+            certificate_authorities?: string[];
+            certificate?: string;
+            key?: string;
+            verification_mode?: string;
+        };
+        /** @description The answer of POST /api/fleet/agent_download_sources. */
+        DownloadSourceItem: {
+            item: components["schemas"]["DownloadSource"];
+        };
+        /** @description The answer of GET /api/fleet/proxies. */
+        FleetProxyList: {
+            items: components["schemas"]["FleetProxy"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description A proxy of agents. */
+        FleetProxy: {
+            id: string;
+            name: string;
+            url: string;
+            proxy_headers?: {
+                [key: string]: unknown;
+            };
+            certificate_authorities?: string;
+            certificate?: string;
+            certificate_key?: string;
+            is_preconfigured: boolean;
+        };
+        /** @description The answer of POST /api/fleet/proxies. */
+        FleetProxyItem: {
+            item: components["schemas"]["FleetProxy"];
+        };
+        /** @description The answer of GET /api/fleet/outputs. */
+        OutputList: {
+            items: components["schemas"]["Output"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description Where agents send their data. */
+        Output: {
+            id: string;
+            name: string;
+            type: components["schemas"]["OutputType"];
+            hosts: string[];
+            is_default: boolean;
+            is_default_monitoring: boolean;
+            is_internal?: boolean;
+            is_preconfigured?: boolean;
+            ca_sha256?: string;
+            ca_trusted_fingerprint?: string;
+            config_yaml?: string;
+            ssl?: components["schemas"]["ClientSSL"];
+            proxy_id?: string;
+            shipper?: components["schemas"]["OutputShipper"];
+            allow_edit?: string[];
+            preset?: string;
+            write_to_logs_streams?: boolean;
+            service_token?: string;
+            kibana_url?: string;
+            kibana_api_key?: string;
+            sync_integrations?: boolean;
+            sync_uninstalled_integrations?: boolean;
+            version?: string;
+            key?: string;
+            compression?: string;
+            /** Format: double */
+            compression_level?: number;
+            client_id?: string;
+            auth_type?: string;
+            connection_type?: string;
+            username?: string;
+            password?: string;
+            sasl?: components["schemas"]["OutputSASL"];
+            partition?: string;
+            random?: components["schemas"]["OutputEvents"];
+            round_robin?: components["schemas"]["OutputEvents"];
+            hash?: components["schemas"]["OutputHash"];
+            topic?: string;
+            headers?: components["schemas"]["OutputHeader"][];
+            /** Format: double */
+            timeout?: number;
+            /** Format: double */
+            broker_timeout?: number;
+            required_acks?: number;
+        };
+        /**
+         * @description A value of type of Output.
+         * @enum {string}
+         */
+        OutputType: "elasticsearch" | "remote_elasticsearch" | "logstash" | "kafka";
+        /** @description The queue of an output. */
+        OutputShipper: {
+            disk_queue_enabled?: boolean | null;
+            disk_queue_path?: string | null;
+            /** Format: double */
+            disk_queue_max_size?: number | null;
+            disk_queue_encryption_enabled?: boolean | null;
+            disk_queue_compression_enabled?: boolean | null;
+            /** Format: double */
+            compression_level?: number | null;
+            loadbalance?: boolean | null;
+            /** Format: double */
+            mem_queue_events?: number | null;
+            /** Format: double */
+            queue_flush_timeout?: number | null;
+            /** Format: double */
+            max_batch_bytes?: number | null;
+        };
+        /** @description The authentication of an output. */
+        OutputSASL: {
+            mechanism?: string;
+        };
+        /** @description How many events a partition gets at a time. */
+        OutputEvents: {
+            /** Format: double */
+            group_events?: number;
+        };
+        /** @description What selects the partition of an event. */
+        OutputHash: {
+            hash?: string;
+            random?: boolean;
+        };
+        /** @description A header of the messages of an output. */
+        OutputHeader: {
+            key: string;
+            value: string;
+        };
+        /** @description The answer of POST /api/fleet/outputs. */
+        OutputItem: {
+            item: components["schemas"]["Output"];
+        };
+        /** @description The answer of GET /api/fleet/outputs/{outputId}/health. */
+        OutputHealth: {
+            /** @example UNKNOWN */
+            state: string;
+            message: string;
+            /** @description Empty without a report */
+            timestamp: string;
+        };
+        /** @description The answer of GET /api/fleet/setup. */
+        FleetSetup: {
+            isInitialized: boolean;
+            nonFatalErrors: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description The answer of GET /api/fleet/agents/setup. */
+        AgentsSetup: {
+            isReady: boolean;
+            missing_requirements: string[];
+            missing_optional_features: string[];
+            /** @description Whether secrets have ids; Muster keeps them with their objects */
+            is_secrets_storage_enabled: boolean;
+        };
+        /** @description The answer of GET /api/fleet/settings. */
+        FleetSettingsItem: {
+            item: components["schemas"]["FleetSettings"];
+        };
+        /** @description Kibana's settings of Fleet. */
+        FleetSettings: {
+            id: string;
+            has_seen_add_data_notice: boolean;
+            prerelease_integrations_enabled: boolean;
+            preconfigured_fields: string[];
+            secret_storage_requirements_met: boolean;
+            output_secret_storage_requirements_met: boolean;
+            delete_unenrolled_agents: {
+                enabled: boolean;
+                is_preconfigured: boolean;
+            };
+        };
+        /** @description The answer of GET /api/fleet/check-permissions. */
+        CheckPermissions: {
+            success: boolean;
+        };
+        /** @description The answer of GET /api/fleet/epm/packages. */
+        IntegrationList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description The answer of GET /api/fleet/epm/packages/installed. */
+        InstalledIntegrationList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+            total: number;
+        };
+        /** @description The answer of GET /api/fleet/uninstall_tokens/{uninstallTokenId}. */
+        UninstallTokenItem: {
+            item: components["schemas"]["UninstallToken"];
+        };
+        /** @description A token with which an agent is uninstalled. */
+        UninstallToken: {
+            id: string;
+            policy_id: string;
+            policy_name: string;
+            namespaces?: string[];
+            token?: string;
+        };
+        /** @description The body of POST /api/fleet/enrollment_api_keys. */
+        CreateEnrollmentKeyRequest: {
+            /** @description May be empty */
+            name?: string;
+            policy_id: string;
+            /** @description How long the key enrols hosts: a number of d, h, m or s, such as 30d or 24h; default: without end */
+            expiration?: string;
+        };
+        /** @description The answer of POST /api/fleet/enrollment_api_keys. */
+        EnrollmentKeyCreated: {
+            /** @example created */
+            action: string;
+            item: components["schemas"]["EnrollmentKey"];
+        };
+        /** @description A key with which hosts enrol. */
+        EnrollmentKey: {
+            id: string;
+            active: boolean;
+            api_key_id: string;
+            /** @description base64(id:secret). After the creation it is absent if the server cannot read it: the key was made by an older version or with enrollment.readable_keys: false, or the server lacks the encryption key. */
+            api_key?: string;
+            name: string;
+            policy_id: string;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            expire_at?: string;
+        };
+        /** @description The answer of GET /api/fleet/enrollment_api_keys/{keyId}. */
+        EnrollmentKeyItem: {
+            item: components["schemas"]["EnrollmentKey"];
+        };
+        /** @description The answer of GET /api/fleet/agents/available_versions. */
+        VersionList: {
+            items: string[];
+        };
+        /** @description The answer of GET /api/v1/packages. */
+        PackageList: {
+            items: components["schemas"]["Package"][];
+        };
+        /** @description A published package. */
+        Package: {
+            file: string;
+            /** @description With -SNAPSHOT if it is a snapshot */
+            version: string;
+            snapshot: boolean;
+            hash: string;
+            os: string;
+            arch: string;
+            /**
+             * Format: int64
+             * @description bytes
+             */
+            size: number;
+            sha256: string;
+            sha512: string;
+            /** @description The publisher key that signed it; empty if it has no signature of its own */
+            key_id: string;
+            maker?: components["schemas"]["Maker"];
+            /** @description The component whose package it is; absent for an agent's package */
+            component?: string;
+            /** @description How hosts run the component: process, systemd or docker for example */
+            runtime?: string;
+            /** @description The signed targets file names it, so hosts that trust the root install it; absent if no root is published */
+            signed?: boolean;
+            /** @description Why hosts that trust the root do not install it */
+            withheld?: string;
+            /** Format: date-time */
+            pushed_at: string;
+            pushed_by?: string;
+        };
+        /** @description The answer of PUT /api/v1/packages/{file}. */
+        PackageItem: {
+            item: components["schemas"]["Package"];
+        };
+        /** @description The answer of GET /api/v1/publisher_keys. */
+        PublisherKeyList: {
+            items: components["schemas"]["PublisherKey"][];
+        };
+        /** @description A key whose packages hosts trust. */
+        PublisherKey: {
+            /** @description 16 hexadecimal digits */
+            id: string;
+            /**
+             * @description The minisign form, or an armored OpenPGP key if maker is elastic
+             * @example RWQ…
+             */
+            public_key: string;
+            maker?: components["schemas"]["Maker"];
+            name: string;
+            /** Format: date-time */
+            added_at: string;
+            added_by?: string;
+        };
+        /** @description The body of POST /api/v1/publisher_keys. */
+        AddPublisherKeyRequest: {
+            public_key: string;
+            name?: string;
+        };
+        /** @description The answer of POST /api/v1/publisher_keys. */
+        PublisherKeyItem: {
+            item: components["schemas"]["PublisherKey"];
+        };
+        /** @description The publishers' signed metadata (The Update Framework). */
+        Trust: {
+            /** @description A root is published */
+            published: boolean;
+            /** @description sha256:<hex> of the newest root, for --trust-root */
+            trust_root?: string;
+            root?: components["schemas"]["TrustRole"];
+            targets?: components["schemas"]["TrustRole"];
+            snapshot?: components["schemas"]["TrustOnlineRole"];
+            timestamp?: components["schemas"]["TrustOnlineRole"];
+            /** @description The lowest version that hosts can be upgraded to; absent if there is none */
+            floor?: string;
+            /** @description Number of archives in the targets file */
+            target_count: number;
+            /** @description The server's public keys, the one for new roots first */
+            online_keys: string[];
+            /** @description Why this server cannot sign; absent while it can */
+            problem?: string;
+            /** @description Files that expire soon, and who must sign them */
+            warnings: string[];
+        };
+        /** @description A file that people sign. */
+        TrustRole: {
+            /** @example 3.root.json */
+            file: string;
+            /** Format: int64 */
+            version: number;
+            /** Format: date-time */
+            expires: string;
+            /** @description Number of keys that must sign */
+            threshold: number;
+            keys: components["schemas"]["TrustKey"][];
+        };
+        /** @description A key that signs a file of the trust metadata. */
+        TrustKey: {
+            /** @description 64 hexadecimal digits */
+            id: string;
+            /** @description Name of its owner; may be empty */
+            name: string;
+            /** @example muster-tuf-ed25519 … ann */
+            public_key: string;
+            /** @description The key has signed the published file */
+            signed: boolean;
+        };
+        /** @description A file that the server signs. */
+        TrustOnlineRole: {
+            /** Format: int64 */
+            version: number;
+            /** Format: date-time */
+            expires: string;
+        };
+        /** @description The answer of GET /api/v1/trust/files. */
+        TrustFileList: {
+            items: components["schemas"]["TrustFile"][];
+        };
+        /** @description A file of the trust metadata. */
+        TrustFile: {
+            /** @example 1.root.json */
+            name: string;
+            /**
+             * Format: byte
+             * @description The file's bytes in base64
+             */
+            data: string;
+        };
+        /** @description The body of POST /api/v1/trust/files. */
+        PublishTrustFilesRequest: {
+            /** @description Signed roots and at most one targets file, each in base64 */
+            files: string[];
+        };
+        /** @description The answer of GET /api/fleet/package_policies. */
+        PackagePolicyList: {
+            items: {
+                [key: string]: unknown;
+            }[];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The answer of GET /api/fleet/uninstall_tokens. */
+        UninstallTokenList: {
+            items: components["schemas"]["UninstallToken"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The answer of GET /api/fleet/agents/action_status. */
+        ActionStatusList: {
+            items: components["schemas"]["ActionStatus"][];
+        };
+        /**
+         * @description How an action stands on an agent: of an upgrade its ProgressState. done: the agent followed an order that is no upgrade. stopped: the action has no outcome on the agent, since it was cancelled or expired, another order replaced it, or the agent was unenrolled.
+         * @enum {string}
+         */
+        ActionHostState: "scheduled" | "sent" | "accepted" | "downloading" | "installing" | "restarting" | "watching" | "committed" | "rolled_back" | "failed" | "waiting_for_host" | "done" | "stopped";
+        /** @description The answer of GET /api/v1/actions/{actionId}/agents. */
+        ActionHostList: {
+            items: components["schemas"]["ActionHost"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description How an action stands on one agent. */
+        ActionHost: {
+            agentId: string;
+            hostname?: string;
+            state: components["schemas"]["ActionHostState"];
+            /**
+             * Format: date-time
+             * @description When the state began
+             */
+            since?: string;
+            reason?: components["schemas"]["WatchReason"];
+            /** @description Why it stopped */
+            text?: string;
+        };
+        /** @description The answer of GET /api/v1/rollout-groups. */
+        RolloutGroupList: {
+            items: components["schemas"]["RolloutGroup"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The answer of GET /api/v1/incidents. */
+        IncidentList: {
+            items: components["schemas"]["Incident"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The answer of GET /api/fleet/agent_status. */
+        AgentStatusResponse: {
+            results: components["schemas"]["AgentStatusCounts"];
+        };
+        /** @description The numbers of agents in each status. */
+        AgentStatusCounts: {
+            all: number;
+            /** @description all except unenrolled and inactive */
+            active: number;
+            online: number;
+            /** @description error and degraded */
+            error: number;
+            offline: number;
+            /** @description updating, enrolling and unenrolling */
+            updating: number;
+            inactive: number;
+            unenrolled: number;
+            orphaned: number;
+            uninstalled: number;
+            /** @description always 0 */
+            other: number;
+            /** @description always 0 */
+            events: number;
+        };
+        /** @description The answer of GET /api/v1/failures. */
+        Failures: {
+            /** @description Agents whose last upgrade failed or was rolled back */
+            total: number;
+            /** @description Those of them that the caller has not seen */
+            unseen: number;
+            /** Format: date-time */
+            seen_at?: string;
+            /** @description The most frequent first, at most 50 */
+            causes: components["schemas"]["FailureCause"][];
+            /** @description Agents with other causes */
+            other?: number;
+        };
+        /** @description Failures of upgrades that have a reason in common. */
+        FailureCause: {
+            /** @example crash_loop */
+            code: string;
+            /** @description As a sentence */
+            text: string;
+            state: components["schemas"]["ProgressState"];
+            version: string;
+            count: number;
+            /** Format: date-time */
+            latest: string;
+            /** @description Query of these agents */
+            kuery: string;
+            /** @description The error of one of them */
+            sample?: string;
+        };
+        /** @description The answer of GET /api/v1/components. */
+        ComponentList: {
+            items: components["schemas"]["ComponentSummary"][];
+        };
+        /** @description A component, on all agents that report it. */
+        ComponentSummary: {
+            /** @example web-server */
+            name: string;
+            /** @description How it is run */
+            runtimes: string[];
+            /** @description How many agents have reported it last */
+            agents: number;
+            /** @description On how many of them it is HEALTHY; agents that are offline or uninstalled do not count */
+            healthy: number;
+            upgrading: number;
+            /** @description On how many of them its last upgrade failed or was rolled back */
+            failed: number;
+            /** @description The newest first */
+            versions: components["schemas"]["ComponentVersion"][];
+        };
+        /** @description A version of a component, and how many agents run it. */
+        ComponentVersion: {
+            /** @description Empty: it is not installed yet */
+            version: string;
+            agents: number;
+        };
+        /** @description The answer of GET /api/fleet/enrollment_api_keys. */
+        EnrollmentKeyList: {
+            items: components["schemas"]["EnrollmentKey"][];
+            /** @description The same as items, as in Kibana */
+            list: components["schemas"]["EnrollmentKey"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The answer of GET /api/fleet/agents. */
+        AgentList: {
+            items: components["schemas"]["Agent"][];
+            total: number;
+            page: number;
+            perPage: number;
+            /** @description The sort of the last agent, as text */
+            nextSearchAfter?: string;
+            /** @description The id of the point in time */
+            pit?: string;
+            statusSummary?: components["schemas"]["StatusSummary"];
+        };
+        /** @description The number of agents in each status. */
+        StatusSummary: {
+            [key: string]: number;
+        };
+        /** @description The answer of GET /api/fleet/agents/tags. */
+        TagList: {
+            items: string[];
+        };
+        /** @description The answer of GET /api/v1/agents/facets. */
+        Facets: {
+            /** @description Agents that match the query */
+            total: number;
+            facets: components["schemas"]["Facet"][];
+        };
+        /** @description A field of agents, with its most frequent values. */
+        Facet: {
+            /** @example version */
+            field: string;
+            values: components["schemas"]["FacetValue"][];
+            /** @description Agents that have none of values; an agent with several tags counts for each */
+            other: number;
+        };
+        /** @description A value of a field, and how many agents have it. */
+        FacetValue: {
+            /** @description Empty: agents without a value */
+            value: string;
+            /** @description For people, if it differs: the name of a policy */
+            label?: string;
+            count: number;
+            /**
+             * @description Query of these agents, to be joined with and
+             * @example version: "1.1.0"
+             */
+            kuery: string;
+            /** @description Of sites: their agents by health */
+            health?: {
+                [key: string]: number;
+            };
+        };
+        /** @description What applying an object would do. */
+        FleetDiff: {
+            before?: components["schemas"]["Fleet"];
+            after: components["schemas"]["Fleet"];
+            /** @description Rollout hash of the stored object; absent if there is none */
+            hashBefore?: string;
+            /** @description Rollout hash of the object in the body */
+            hashAfter: string;
+            /** @description Paths of the fields that differ, such as spec.agent.version */
+            changed: string[];
+            /** @description Whether a rollout starts, now or after what waitsFor names */
+            startsRollout: boolean;
+            /** @description Why a rollout starts, or why none does, in a sentence */
+            reason: string;
+            /** @description What the rollout would wait for: the id of a rollout that is promoting, or that the object is paused; absent: nothing */
+            waitsFor?: string;
+            /** @description What the rollout of each part would do, in order; empty if none starts */
+            previews: components["schemas"]["FleetPreview"][];
+        };
+        /** @description What the rollout of one part would do to the fleet as it is now. */
+        FleetPreview: {
+            /** @description agent, or the name of a component */
+            part: string;
+            /** @description The version that it would bring */
+            version?: string;
+            /** @description Number of agents that would be upgraded */
+            targets: number;
+            /** @description Number of batches */
+            batches: number;
+            /** @description Number of agents that match and are left out, such as those that run the version */
+            skipped: number;
+            /**
+             * Format: double
+             * @description How long it would take, estimated from past upgrades
+             */
+            seconds?: number;
+            /**
+             * @description The same for people
+             * @example 2h30m0s
+             */
+            durationText?: string;
+            /**
+             * @description Why agents are left out, with counts
+             * @example 2 because it runs the version already
+             */
+            leftOut?: string;
+            /** @description Agents that run a later version go down */
+            forced?: boolean;
+            /** @description Why no rollout could start now, such as a version that is not published */
+            error?: string;
+            /** @description What to know before it starts */
+            warnings?: string[];
+        };
+        /** @description The answer of GET /api/fleet/agent_policies. */
+        PolicyList: {
+            items: components["schemas"]["Policy"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description A policy of agents. */
+        Policy: {
+            id: string;
+            name: string;
+            /** @example default */
+            namespace: string;
+            description?: string;
+            /** @description Only "default" exists */
+            space_ids?: string[];
+            /**
+             * @description Seconds; 0: never inactive
+             * @default 1209600
+             */
+            inactivity_timeout: number;
+            /**
+             * Format: int64
+             * @description Seconds
+             */
+            unenroll_timeout?: number | null;
+            /** @description logs, metrics, traces */
+            monitoring_enabled?: string[];
+            keep_monitoring_alive?: boolean | null;
+            monitoring_pprof_enabled?: boolean;
+            /** @description enabled, host, port, buffer.enabled */
+            monitoring_http?: {
+                [key: string]: unknown;
+            };
+            /** @description limit, uploader */
+            monitoring_diagnostics?: {
+                [key: string]: unknown;
+            };
+            data_output_id?: string | null;
+            monitoring_output_id?: string | null;
+            download_source_id?: string | null;
+            fleet_server_host_id?: string | null;
+            agent_features?: components["schemas"]["AgentFeature"][];
+            global_data_tags?: components["schemas"]["GlobalDataTag"][];
+            /** @description Versions that agents are upgraded to automatically */
+            required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
+            upgrade_windows?: components["schemas"]["Window"][] | null;
+            /** @description Settings of agents such as agent_logging_level */
+            advanced_settings?: {
+                [key: string]: unknown;
+            };
+            /** @description Replaces parts of the agent policy, except inputs and components */
+            overrides?: {
+                [key: string]: unknown;
+            };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
+            is_protected: boolean;
+            /** @description Changed only with force */
+            is_managed: boolean;
+            is_default?: boolean;
+            is_default_fleet_server?: boolean;
+            has_fleet_server?: boolean;
+            /** @description Must be false */
+            supports_agentless?: boolean | null;
+            /** @description resources.requests.memory, resources.requests.cpu */
+            agentless?: {
+                [key: string]: unknown;
+            };
+            /** Format: int64 */
+            revision: number;
+            /** @example active */
+            status: string;
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
+            package_policies: {
+                [key: string]: unknown;
+            }[];
+            agents: number;
+        };
+        /** @description A feature of agents that a policy switches on or off. */
+        AgentFeature: {
+            name: string;
+            enabled: boolean;
+        };
+        /** @description A tag that agents add to their data. */
+        GlobalDataTag: {
+            name: string;
+            /** @description A string or a number */
+            value: unknown;
+        };
+        /** @description A version, and the share of a policy's agents that are to run it. */
+        RequiredVersion: {
+            version: string;
+            /** Format: double */
+            percentage: number;
+        };
+        /** @description A workload that agents run. Its package, which the publishers sign, says how. An agent installs or upgrades it only by an upgrade of the component. */
+        PolicyComponent: {
+            /**
+             * @description That of the component in its package
+             * @example web-server
+             */
+            name: string;
+            /**
+             * @description How it is run, as in its package: process, systemd, docker
+             * @example systemd
+             */
+            runtime: string;
+            /**
+             * @description The full version that the agents are to run
+             * @example 2.4.0
+             */
+            version?: string;
+            artifact?: components["schemas"]["PolicyArtifact"];
+            /** @description The server may render configuration files. The package has to allow it too */
+            server_config?: boolean;
+            /** @description The hosts of the policy must not run mixed versions: each runs only the version that is in force, which rollouts in lockstep change */
+            lockstep?: boolean;
+            in_force?: components["schemas"]["ComponentInForce"];
+            /**
+             * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
+             * @example {
+             *       "port": "8080"
+             *     }
+             */
+            variables?: {
+                [key: string]: string;
+            };
+            health?: components["schemas"]["ComponentHealth"];
+        };
+        /** @description The artifact that a component runs. */
+        PolicyArtifact: {
+            /**
+             * @description The image of a container, by digest, as in the package: a package that names another one is not installed. Absent: any
+             * @example registry.example.com/web@sha256:…
+             */
+            image?: string;
+        };
+        /** @description The version that the hosts of the policy run, with lockstep. The server sets it: a request leaves it out, or repeats it. Absent: none is in force yet. */
+        ComponentInForce: {
+            /** @example 2.4.0 */
+            version: string;
+            /** @description A rollout in lockstep is under way and has not decided yet: what does not run is not started */
+            changing?: boolean;
+        };
+        /** @description How an agent observes the component after an upgrade. Absent values are the agent's defaults. */
+        ComponentHealth: {
+            /** @description How long */
+            wait_seconds?: number;
+            /** @description How many restarts in that time are tolerated */
+            max_restarts?: number;
+            /** @description Besides those of the package */
+            checks?: components["schemas"]["ComponentCheck"][];
+        };
+        /** @description A check of a component: exactly one of http and tcp is given. */
+        ComponentCheck: {
+            name: string;
+            /**
+             * @description A URL on the host, which has to answer with a 2xx status; agents report that status and nothing else of the answer
+             * @example http://127.0.0.1:8080/health
+             */
+            http?: string;
+            /**
+             * @description host:port, which has to accept a connection
+             * @example 127.0.0.1:8080
+             */
+            tcp?: string;
+            /** @description The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused */
+            remote?: boolean;
+            /** @description Of one attempt; default: 5 */
+            timeout_seconds?: number;
+            /** @description How many attempts in a row have to fail; default: 3 */
+            threshold?: number;
+        };
+        /** @description The body of POST /api/fleet/agent_policies. */
+        PolicyRequest: {
+            id?: string;
+            name: string;
+            /** @example default */
+            namespace: string;
+            description?: string;
+            /** @description Only "default" exists */
+            space_ids?: string[];
+            /**
+             * @description Seconds; 0: never inactive
+             * @default 1209600
+             */
+            inactivity_timeout: number;
+            /**
+             * Format: int64
+             * @description Seconds
+             */
+            unenroll_timeout?: number | null;
+            /** @description logs, metrics, traces */
+            monitoring_enabled?: string[];
+            keep_monitoring_alive?: boolean | null;
+            monitoring_pprof_enabled?: boolean;
+            /** @description enabled, host, port, buffer.enabled */
+            monitoring_http?: {
+                [key: string]: unknown;
+            };
+            /** @description limit, uploader */
+            monitoring_diagnostics?: {
+                [key: string]: unknown;
+            };
+            data_output_id?: string | null;
+            monitoring_output_id?: string | null;
+            download_source_id?: string | null;
+            fleet_server_host_id?: string | null;
+            agent_features?: components["schemas"]["AgentFeature"][];
+            global_data_tags?: components["schemas"]["GlobalDataTag"][];
+            /** @description Versions that agents are upgraded to automatically */
+            required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
+            upgrade_windows?: components["schemas"]["Window"][] | null;
+            /** @description Settings of agents such as agent_logging_level */
+            advanced_settings?: {
+                [key: string]: unknown;
+            };
+            /** @description Replaces parts of the agent policy, except inputs and components */
+            overrides?: {
+                [key: string]: unknown;
+            };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
+            is_protected?: boolean;
+            /** @description Changed only with force */
+            is_managed?: boolean;
+            is_default?: boolean;
+            is_default_fleet_server?: boolean;
+            has_fleet_server?: boolean;
+            /** @description Must be false */
+            supports_agentless?: boolean | null;
+            /** @description resources.requests.memory, resources.requests.cpu */
+            agentless?: {
+                [key: string]: unknown;
+            };
+            /** @description Change even a managed policy */
+            force?: boolean;
+        };
+        /** @description The answer of POST /api/fleet/agent_policies. */
+        PolicyItem: {
+            item: components["schemas"]["Policy"];
+        };
+        /** @description The body of POST /api/fleet/agent_policies/_bulk_get. */
+        BulkGetPoliciesRequest: {
+            ids: string[];
+            full?: boolean;
+            ignoreMissing?: boolean;
+        };
+        /** @description The answer of POST /api/fleet/agent_policies/_bulk_get. */
+        PolicyItems: {
+            items: components["schemas"]["Policy"][];
+        };
+        /** @description The body of POST /api/fleet/agent_policies/delete. */
+        DeletePolicyRequest: {
+            agentPolicyId: string;
+            /** @description Delete even a managed policy */
+            force?: boolean;
+        };
+        /** @description The answer of POST /api/fleet/agent_policies/delete. */
+        DeletedPolicy: {
+            id: string;
+            name: string;
+        };
+        /** @description The body of POST /api/fleet/agent_policies/outputs. */
+        PolicyOutputsRequest: {
+            ids: string[];
+        };
+        /** @description The answer of POST /api/fleet/agent_policies/outputs. */
+        PolicyOutputsList: {
+            items: components["schemas"]["PolicyOutputs"][];
+        };
+        /** @description The outputs of a policy. */
+        PolicyOutputs: {
+            agentPolicyId?: string;
+            monitoring: {
+                output: components["schemas"]["PolicyOutput"];
+            };
+            data: {
+                output: components["schemas"]["PolicyOutput"];
+                integrations: {
+                    [key: string]: unknown;
+                }[];
+            };
+        };
+        /** @description Names an output. */
+        PolicyOutput: {
+            id: string;
+            name: string;
+        };
+        /** @description The body of PUT /api/fleet/agent_policies/{policyId}. */
+        UpdatePolicyRequest: {
+            id?: string;
+            name: string;
+            /** @example default */
+            namespace: string;
+            description?: string;
+            /** @description Only "default" exists */
+            space_ids?: string[];
+            /**
+             * @description Seconds; 0: never inactive
+             * @default 1209600
+             */
+            inactivity_timeout: number;
+            /**
+             * Format: int64
+             * @description Seconds
+             */
+            unenroll_timeout?: number | null;
+            /** @description logs, metrics, traces */
+            monitoring_enabled?: string[];
+            keep_monitoring_alive?: boolean | null;
+            monitoring_pprof_enabled?: boolean;
+            /** @description enabled, host, port, buffer.enabled */
+            monitoring_http?: {
+                [key: string]: unknown;
+            };
+            /** @description limit, uploader */
+            monitoring_diagnostics?: {
+                [key: string]: unknown;
+            };
+            data_output_id?: string | null;
+            monitoring_output_id?: string | null;
+            download_source_id?: string | null;
+            fleet_server_host_id?: string | null;
+            agent_features?: components["schemas"]["AgentFeature"][];
+            global_data_tags?: components["schemas"]["GlobalDataTag"][];
+            /** @description Versions that agents are upgraded to automatically */
+            required_versions?: components["schemas"]["RequiredVersion"][] | null;
+            /** @description Muster only: when agents are upgraded to required_versions. Absent if always */
+            upgrade_windows?: components["schemas"]["Window"][] | null;
+            /** @description Settings of agents such as agent_logging_level */
+            advanced_settings?: {
+                [key: string]: unknown;
+            };
+            /** @description Replaces parts of the agent policy, except inputs and components */
+            overrides?: {
+                [key: string]: unknown;
+            };
+            /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
+            components?: components["schemas"]["PolicyComponent"][] | null;
+            is_protected?: boolean;
+            /** @description Changed only with force */
+            is_managed?: boolean;
+            is_default?: boolean;
+            is_default_fleet_server?: boolean;
+            has_fleet_server?: boolean;
+            /** @description Must be false */
+            supports_agentless?: boolean | null;
+            /** @description resources.requests.memory, resources.requests.cpu */
+            agentless?: {
+                [key: string]: unknown;
+            };
+            /** @description Change even a managed policy */
+            force?: boolean;
+            /**
+             * @description Whether the policy gets a new revision, which is sent to its agents
+             * @default true
+             */
+            bumpRevision: boolean;
+        };
+        /** @description The body of POST /api/fleet/agent_policies/{policyId}/copy. */
+        CopyPolicyRequest: {
+            name: string;
+            description?: string;
+        };
+        /** @description The answer of GET /api/fleet/agent_policies/{policyId}/full. */
+        FullPolicyItem: {
+            /** @description The agent policy */
+            item: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description The answer of GET /api/fleet/agent_policies/{policyId}/outputs. */
+        PolicyOutputsItem: {
+            item: components["schemas"]["PolicyOutputs"];
+        };
+        /** @description The answer of GET /api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status. */
+        AutoUpgradeStatus: {
+            currentVersions: components["schemas"]["AutoUpgradeVersion"][];
+            totalAgents: number;
+        };
+        /** @description A required version, and how many agents have it. */
+        AutoUpgradeVersion: {
+            version: string;
+            /** @description Agents that run it */
+            agents: number;
+            /** @description Agents whose upgrade to it failed */
+            failedUpgradeAgents: number;
+            /** @description Agents that are being upgraded to it */
+            inProgressUpgradeAgents: number;
+        };
+        /** @description The answer of GET /api/v1/rollouts. */
+        RolloutList: {
+            items: components["schemas"]["Rollout"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description A rollout. */
         Rollout: {
             id: string;
             state: components["schemas"]["RolloutState"];
@@ -5662,44 +6320,17 @@ export interface components {
             /** @description What would pause it next, as a sentence: 1 of 3 failures */
             would_stop?: string;
         };
-        RolloutItem: {
-            item: components["schemas"]["Rollout"];
-        };
-        RolloutList: {
-            items: components["schemas"]["Rollout"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        /** @description The preview that was started; on a draft, of a start that was interrupted: starting again completes it */
+        /** @description The preview that was started; on a draft, of a start that was interrupted: starting again completes it. */
         Pin: {
             hash: string;
             targets: number;
             /** Format: date-time */
             at: string;
         };
-        /** @description Why the rollout is paused */
-        Stop: {
-            kind: components["schemas"]["StopKind"];
-            text: string;
-            /** @description muster, or the operator */
-            by: string;
-            /** Format: date-time */
-            at: string;
-            /** @description Number of offers that were withdrawn */
-            withdrawn: number;
-            batch: number;
-        };
-        /**
-         * @description Resuming after threshold, canary, exposure and deadline requires a reason
-         * @enum {string}
-         */
-        StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback" | "verify";
-        /** @description A command on targets that is not executed yet */
+        /** @description A command on targets that is not executed yet. */
         Order: {
             id: string;
-            /** @enum {string} */
-            kind: "retry" | "skip" | "withdraw" | "return" | "adjust";
+            kind: components["schemas"]["OrderKind"];
             /** @description default: all targets that the kind applies to; for a retry, all failed targets */
             agents?: string[];
             by: string;
@@ -5707,8 +6338,60 @@ export interface components {
             at: string;
             why?: string;
         };
-        /** @enum {string} */
-        BatchKind: "canary" | "regular" | "late";
+        /**
+         * @description A value of kind of Order.
+         * @enum {string}
+         */
+        OrderKind: "retry" | "skip" | "withdraw" | "return" | "adjust";
+        /** @description How far the targets have staged the version. */
+        RolloutStaging: {
+            /** Format: date-time */
+            started_at: string;
+            /**
+             * Format: date-time
+             * @description How long the first batch waits for them
+             */
+            until: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description Targets that were asked */
+            targets: number;
+            /** @description Targets that have staged it, have failed to, or cannot */
+            answered: number;
+            /** @description Other targets that are online */
+            waiting: number;
+        };
+        /** @description How far a rollout in lockstep is. All targets reach a phase before the first begins the next. Before the phase switch a failure undoes everything, on every target; from then on it goes through to its end. */
+        RolloutLockstep: {
+            phase: components["schemas"]["LockstepPhase"];
+            /** Format: date-time */
+            since: string;
+            /** @description Targets that go together; absent before the phase drain */
+            targets?: number;
+            /**
+             * Format: date-time
+             * @description When the phase switch began; absent before
+             */
+            committed_at?: string;
+            undo?: components["schemas"]["Undo"];
+            /** @description Hosts that were left out because they were offline, at most 50 entries */
+            missing?: string[];
+            /** @description Hosts that were not ready, or did not go along to the end, at most 50 entries */
+            failed?: string[];
+        };
+        /**
+         * @description A phase of a rollout in lockstep.
+         * @enum {string}
+         */
+        LockstepPhase: "verify" | "drain" | "stop" | "verify_again" | "backup" | "switch" | "start" | "settle" | "undo";
+        /** @description Why a rollout in lockstep goes back. */
+        Undo: {
+            /** Format: date-time */
+            at: string;
+            in: components["schemas"]["LockstepPhase"];
+            why: string;
+        };
+        /** @description A part of the targets, which are offered the version together. */
         Batch: {
             index: number;
             kind: components["schemas"]["BatchKind"];
@@ -5730,39 +6413,288 @@ export interface components {
             cleared_at?: string;
             counts: components["schemas"]["Counts"];
         };
-        /** @description Number of targets in each state; the sum is total */
-        Counts: {
-            total: number;
-            pending: number;
-            held: number;
-            offered: number;
-            upgrading: number;
-            verifying: number;
-            succeeded: number;
-            failed: number;
-            rolled_back: number;
-            withdrawn: number;
-            skipped: number;
-            expired: number;
-            cancelled: number;
-            /** @description Those of the skipped that nobody left out: their hosts could not be given the version, so the rollout has failed */
-            refused?: number;
+        /**
+         * @description The kind of a batch.
+         * @enum {string}
+         */
+        BatchKind: "canary" | "regular" | "late";
+        /** @description How much of the exposure budget a version uses. */
+        Exposure: {
+            version: string;
+            /** @description Number of agents in the fleet */
+            fleet: number;
+            /** @description Number of agents that run the version or were offered it */
+            exposed: number;
+            /** @description Number of agents that may run the version */
+            limit: number;
+            /** Format: double */
+            healthy_hours: number;
+            /** Format: double */
+            needed_hours: number;
+            tightest?: components["schemas"]["ExposureValue"];
         };
-        Wait: {
-            /** @example soak */
-            code: string;
-            text: string;
-            /** Format: date-time */
-            since: string;
+        /** @description How much of the exposure budget a value of a label uses. */
+        ExposureValue: {
+            label: string;
+            value: string;
+            fleet: number;
+            exposed: number;
+            limit: number;
+        };
+        /** @description How fast a rollout goes. */
+        RolloutPace: {
+            /** @description Targets that have ended */
+            done: number;
+            total: number;
+            /** @description Targets that ended in a minute, over the last ten; absent while none has */
+            per_minute?: number;
             /**
              * Format: date-time
-             * @description When it ends by itself, or by its deadline
+             * @description When all will have ended at this pace and with the waits of the plan; absent while it does not run, or cannot be known
              */
-            until?: string;
+            done_about?: string;
         };
-        /** @enum {string} */
-        TargetState: "pending" | "held" | "offered" | "upgrading" | "verifying" | "succeeded" | "failed" | "rolled_back" | "withdrawn" | "skipped" | "expired" | "cancelled";
-        /** @description One agent of a rollout */
+        /** @description A plan, or from and failed. */
+        CreateRolloutRequest: {
+            plan?: components["schemas"]["Plan"];
+            /** @description Id of a rollout that has ended: the new one has its plan. Needs failed */
+            from?: string;
+            /** @description With from: only for the targets of that rollout which failed, were rolled back or could not be given the version, whatever failed on their hosts before */
+            failed?: boolean;
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
+            why?: string;
+        };
+        /** @description The answer of POST /api/v1/rollouts. */
+        RolloutItem: {
+            item: components["schemas"]["Rollout"];
+        };
+        /** @description The answer of POST /api/v1/rollouts/{rolloutId}/preview. */
+        RolloutPreviewItem: {
+            item: components["schemas"]["RolloutPreview"];
+        };
+        /** @description What a rollout would do, identified by its hash. */
+        RolloutPreview: {
+            /** @example sha256:… */
+            hash: string;
+            /** @description Empty if the preview is not stored */
+            rollout_id: string;
+            /** @description The plan's component; absent: the agents themselves */
+            component?: string;
+            /** Format: date-time */
+            at: string;
+            /**
+             * @description Fields of the plan with the server's default, and their values
+             * @example [
+             *       "limits.max_parallel: 50"
+             *     ]
+             */
+            server_defaults?: string[];
+            targets: components["schemas"]["PreviewTarget"][];
+            /** @description Agents that match but are left out */
+            skipped: components["schemas"]["SkippedAgent"][];
+            /** @description Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and skipped have fewer */
+            causes?: components["schemas"]["PreviewCause"][];
+            /** @description How many targets there are, also if targets has fewer */
+            target_count?: number;
+            /** @description How many agents are left out, also if skipped has fewer */
+            skipped_count?: number;
+            batches: components["schemas"]["PreviewBatch"][];
+            coverage?: components["schemas"]["Coverage"];
+            sites: components["schemas"]["SiteBytes"][];
+            /** @description Number of offline targets, which get an offer that waits for them */
+            offline: number;
+            at_least: components["schemas"]["Duration"];
+            estimate: components["schemas"]["Duration"];
+            exposure?: components["schemas"]["Exposure"];
+            staging?: components["schemas"]["PreviewStaging"];
+            /** @description Why a start would be refused now; absent if it would not be */
+            refusals?: components["schemas"]["StartRefusal"][];
+            warnings: string[];
+        };
+        /** @description An agent that a rollout would upgrade. */
+        PreviewTarget: {
+            agent_id: string;
+            hostname: string;
+            policy: string;
+            from: string;
+            to: string;
+            rollback?: boolean;
+            /** @description Identifies the configuration files that the server renders for the host */
+            config?: string;
+            /**
+             * @description How long the host observes the new version of the component before it reports it as installed
+             * @example 1m0s
+             */
+            observes?: string;
+            batch: number;
+            ring: number;
+            site?: string;
+            values?: string[];
+            online: boolean;
+            /**
+             * Format: int64
+             * @description Bytes to download
+             */
+            bytes: number;
+        };
+        /** @description An agent that a rollout would leave out. */
+        SkippedAgent: {
+            agent_id: string;
+            hostname: string;
+            version: string;
+            /** @example runs_version */
+            code: string;
+            text: string;
+            /**
+             * @description Code of the cause in previews, if code says less
+             * @example running
+             */
+            cause?: string;
+            /** @description force in the plan includes it */
+            forceable?: boolean;
+        };
+        /** @description A batch of a preview. Times are estimates that include windows and freezes. */
+        PreviewBatch: {
+            index: number;
+            kind: components["schemas"]["BatchKind"];
+            ring: number;
+            size: number;
+            offline: number;
+            /** Format: date-time */
+            start_at: string;
+            /** Format: date-time */
+            end_at: string;
+            /**
+             * Format: double
+             * @description Share of the fleet that runs the version after the batch, 0 to 1
+             */
+            share: number;
+        };
+        /** @description How much of the fleet's variety the canaries cover. */
+        Coverage: {
+            over: string[];
+            cells: number;
+            covered: number;
+            /**
+             * Format: double
+             * @description Share of targets whose cell has a canary, 0 to 1
+             */
+            agents: number;
+            uncovered: components["schemas"]["Cell"][];
+        };
+        /** @description Agents that share the values of labels. */
+        Cell: {
+            values: string[];
+            agents: number;
+        };
+        /** @description How much the agents of a site would download. */
+        SiteBytes: {
+            site: string;
+            agents: number;
+            /** Format: int64 */
+            bytes: number;
+        };
+        /** @description What the targets stage before the first batch, of a plan with stage. */
+        PreviewStaging: {
+            /** @description Targets that have the version */
+            staged: number;
+            /** @description Targets that would stage it */
+            load: number;
+            /** @description Targets whose agents cannot stage versions; they download when they are upgraded */
+            cannot: number;
+            estimate: components["schemas"]["Duration"];
+        };
+        /** @description Why a rollout cannot be started. */
+        StartRefusal: {
+            /**
+             * @description Code of the error of the start
+             * @example rollout_lower_rings
+             */
+            code?: string;
+            text: string;
+        };
+        /** @description The answer of GET /api/v1/rollouts/{rolloutId}/previews/{hash}/configs. */
+        ConfigPreviewList: {
+            items: components["schemas"]["ConfigPreviewItem"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The configuration that one host would get. */
+        ConfigPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description Identifies the files, as rendered_sha256 of a component and config of a target */
+            rendered_sha256?: string;
+            /** @description A unified diff from what the server has rendered for the host before, up to 64 KiB; absent: nothing changes. Files of which the server does not know what the host has are new */
+            diff?: string;
+            /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
+            error?: string;
+        };
+        /** @description An error. drift, hash and targets are set only if the fleet has changed since the preview. */
+        DriftRefusal: {
+            statusCode: number;
+            error: string;
+            message: string;
+            code?: string;
+            drift?: components["schemas"]["Drift"];
+            /** @description Hash of a preview of the current fleet */
+            hash?: string;
+            /** @description Number of targets in a preview of the current fleet */
+            targets?: number;
+        };
+        /** @description How the fleet differs from a preview. */
+        Drift: {
+            added: components["schemas"]["DriftItem"][];
+            removed: components["schemas"]["DriftItem"][];
+            changed: components["schemas"]["DriftItem"][];
+        };
+        /** @description An agent that differs from a preview. */
+        DriftItem: {
+            agent_id: string;
+            hostname: string;
+            text: string;
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/cancel. */
+        CancelRolloutRequest: {
+            /** @description Let go of the hosts in flight, too */
+            now?: boolean;
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/adjust. */
+        AdjustRolloutRequest: {
+            limits?: components["schemas"]["Limits"];
+            failure?: components["schemas"]["FailureRule"];
+            health?: components["schemas"]["HealthRule"];
+            pace?: components["schemas"]["Pace"];
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/retry. */
+        TargetsRequest: {
+            agents?: string[];
+            why?: string;
+        };
+        /** @description The body of POST /api/v1/rollouts/{rolloutId}/rollback. */
+        RollbackRolloutRequest: {
+            scope: components["schemas"]["RollbackScope"];
+            /** @description Name of the Fleet object that the agents belong to: the order suspends the object, and is carried out. Without it such an order is refused with 409 and the code fleet_owned */
+            take_over?: string;
+            why?: string;
+        };
+        /**
+         * @description Which targets go back: failed for those that failed, all also for those that succeeded.
+         * @enum {string}
+         */
+        RollbackScope: "failed" | "all";
+        /** @description The answer of GET /api/v1/rollouts/{rolloutId}/targets. */
+        TargetList: {
+            items: components["schemas"]["Target"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description One agent of a rollout. */
         Target: {
             rollout_id: string;
             agent_id: string;
@@ -5836,6 +6768,17 @@ export interface components {
             /** @description What can be ordered for this target now: retry and skip */
             commands?: components["schemas"]["Command"][];
         };
+        /**
+         * @description A value of host_phase of Target.
+         * @enum {string}
+         */
+        TargetHostPhase: "preparing" | "stopped" | "mutating" | "starting" | "verifying";
+        /**
+         * @description A value of reached of Target.
+         * @enum {string}
+         */
+        TargetReached: "drain" | "stop" | "backup" | "switch" | "start";
+        /** @description A state that a target reached. */
         TargetChange: {
             /** Format: date-time */
             at: string;
@@ -5844,219 +6787,14 @@ export interface components {
             code?: string;
             error?: string;
         };
-        TargetList: {
-            items: components["schemas"]["Target"][];
+        /** @description The answer of GET /api/v1/audit. */
+        AuditList: {
+            items: components["schemas"]["AuditEntry"][];
             total: number;
             page: number;
             perPage: number;
         };
-        /** @description What a rollout would do, identified by its hash */
-        RolloutPreview: {
-            /** @example sha256:… */
-            hash: string;
-            /** @description Empty if the preview is not stored */
-            rollout_id: string;
-            /** @description The plan's component; absent: the agents themselves */
-            component?: string;
-            /** Format: date-time */
-            at: string;
-            /**
-             * @description Fields of the plan with the server's default, and their values
-             * @example [
-             *       "limits.max_parallel: 50"
-             *     ]
-             */
-            server_defaults?: string[];
-            targets: components["schemas"]["PreviewTarget"][];
-            /** @description Agents that match but are left out */
-            skipped: components["schemas"]["SkippedAgent"][];
-            /** @description Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and skipped have fewer */
-            causes?: components["schemas"]["PreviewCause"][];
-            /** @description How many targets there are, also if targets has fewer */
-            target_count?: number;
-            /** @description How many agents are left out, also if skipped has fewer */
-            skipped_count?: number;
-            batches: components["schemas"]["PreviewBatch"][];
-            coverage?: components["schemas"]["Coverage"];
-            sites: components["schemas"]["SiteBytes"][];
-            /** @description Number of offline targets, which get an offer that waits for them */
-            offline: number;
-            at_least: components["schemas"]["Duration"];
-            estimate: components["schemas"]["Duration"];
-            exposure?: components["schemas"]["Exposure"];
-            staging?: components["schemas"]["PreviewStaging"];
-            /** @description Why a start would be refused now; absent if it would not be */
-            refusals?: components["schemas"]["StartRefusal"][];
-            warnings: string[];
-        };
-        StartRefusal: {
-            /**
-             * @description Code of the error of the start
-             * @example rollout_lower_rings
-             */
-            code?: string;
-            text: string;
-        };
-        /** @description What the targets stage before the first batch, of a plan with stage */
-        PreviewStaging: {
-            /** @description Targets that have the version */
-            staged: number;
-            /** @description Targets that would stage it */
-            load: number;
-            /** @description Targets whose agents cannot stage versions; they download when they are upgraded */
-            cannot: number;
-            estimate: components["schemas"]["Duration"];
-        };
-        /** @description How far the targets have staged the version */
-        RolloutStaging: {
-            /** Format: date-time */
-            started_at: string;
-            /**
-             * Format: date-time
-             * @description How long the first batch waits for them
-             */
-            until: string;
-            /** Format: date-time */
-            ended_at?: string;
-            /** @description Targets that were asked */
-            targets: number;
-            /** @description Targets that have staged it, have failed to, or cannot */
-            answered: number;
-            /** @description Other targets that are online */
-            waiting: number;
-        };
-        /** @description How far a rollout in lockstep is. All targets reach a phase before the first begins the next. Before the phase switch a failure undoes everything, on every target; from then on it goes through to its end */
-        RolloutLockstep: {
-            phase: components["schemas"]["LockstepPhase"];
-            /** Format: date-time */
-            since: string;
-            /** @description Targets that go together; absent before the phase drain */
-            targets?: number;
-            /**
-             * Format: date-time
-             * @description When the phase switch began; absent before
-             */
-            committed_at?: string;
-            undo?: components["schemas"]["Undo"];
-            /** @description Hosts that were left out because they were offline, at most 50 entries */
-            missing?: string[];
-            /** @description Hosts that were not ready, or did not go along to the end, at most 50 entries */
-            failed?: string[];
-        };
-        /** @enum {string} */
-        LockstepPhase: "verify" | "drain" | "stop" | "verify_again" | "backup" | "switch" | "start" | "settle" | "undo";
-        /** @description Why a rollout in lockstep goes back */
-        Undo: {
-            /** Format: date-time */
-            at: string;
-            in: components["schemas"]["LockstepPhase"];
-            why: string;
-        };
-        RolloutPreviewItem: {
-            item: components["schemas"]["RolloutPreview"];
-        };
-        PreviewTarget: {
-            agent_id: string;
-            hostname: string;
-            policy: string;
-            from: string;
-            to: string;
-            rollback?: boolean;
-            /** @description Identifies the configuration files that the server renders for the host */
-            config?: string;
-            /**
-             * @description How long the host observes the new version of the component before it reports it as installed
-             * @example 1m0s
-             */
-            observes?: string;
-            batch: number;
-            ring: number;
-            site?: string;
-            values?: string[];
-            online: boolean;
-            /**
-             * Format: int64
-             * @description Bytes to download
-             */
-            bytes: number;
-        };
-        SkippedAgent: {
-            agent_id: string;
-            hostname: string;
-            version: string;
-            /** @example runs_version */
-            code: string;
-            text: string;
-            /**
-             * @description Code of the cause in previews, if code says less
-             * @example running
-             */
-            cause?: string;
-            /** @description force in the plan includes it */
-            forceable?: boolean;
-        };
-        /** @description Times are estimates that include windows and freezes */
-        PreviewBatch: {
-            index: number;
-            kind: components["schemas"]["BatchKind"];
-            ring: number;
-            size: number;
-            offline: number;
-            /** Format: date-time */
-            start_at: string;
-            /** Format: date-time */
-            end_at: string;
-            /**
-             * Format: double
-             * @description Share of the fleet that runs the version after the batch, 0 to 1
-             */
-            share: number;
-        };
-        /** @description How much of the fleet's variety the canaries cover */
-        Coverage: {
-            over: string[];
-            cells: number;
-            covered: number;
-            /**
-             * Format: double
-             * @description Share of targets whose cell has a canary, 0 to 1
-             */
-            agents: number;
-            uncovered: components["schemas"]["Cell"][];
-        };
-        Cell: {
-            values: string[];
-            agents: number;
-        };
-        SiteBytes: {
-            site: string;
-            agents: number;
-            /** Format: int64 */
-            bytes: number;
-        };
-        /** @description How the fleet differs from a preview */
-        Drift: {
-            added: components["schemas"]["DriftItem"][];
-            removed: components["schemas"]["DriftItem"][];
-            changed: components["schemas"]["DriftItem"][];
-        };
-        DriftItem: {
-            agent_id: string;
-            hostname: string;
-            text: string;
-        };
-        /** @description An error. drift, hash and targets are set only if the fleet has changed since the preview */
-        DriftRefusal: {
-            statusCode: number;
-            error: string;
-            message: string;
-            code?: string;
-            drift?: components["schemas"]["Drift"];
-            /** @description Hash of a preview of the current fleet */
-            hash?: string;
-            /** @description Number of targets in a preview of the current fleet */
-            targets?: number;
-        };
+        /** @description An entry of the audit trail: who did what, when and to what. */
         AuditEntry: {
             id: string;
             /** Format: date-time */
@@ -6074,13 +6812,15 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        AuditList: {
-            items: components["schemas"]["AuditEntry"][];
-            total: number;
-            page: number;
-            perPage: number;
+        /** @description The body of POST /api/v1/rollout_preview. */
+        RolloutPreviewRequest: {
+            plan: components["schemas"]["Plan"];
         };
-        /** @description Why an agent runs its version */
+        /** @description The answer of GET /api/v1/agents/{agentId}/why. */
+        ExplanationItem: {
+            item: components["schemas"]["Explanation"];
+        };
+        /** @description Why an agent runs its version. */
         Explanation: {
             agent_id: string;
             /** Format: date-time */
@@ -6095,6 +6835,7 @@ export interface components {
             /** @description What will change the situation, or what to do */
             next?: string;
         };
+        /** @description A step of an explanation. */
         Reason: {
             /** @example soak */
             code: string;
@@ -6104,8 +6845,9 @@ export interface components {
             /** Format: date-time */
             until?: string;
         };
-        ExplanationItem: {
-            item: components["schemas"]["Explanation"];
+        /** @description The answer of GET /api/v1/exposure. */
+        ExposureRuleItem: {
+            item: components["schemas"]["ExposureRule"];
         };
         /** @description At most percent of the fleet, and of each value of the labels in per, runs a version with fewer than healthy_hours healthy agent-hours. */
         ExposureRule: {
@@ -6120,14 +6862,13 @@ export interface components {
             updated_at: string;
             updated_by: string;
         };
+        /** @description A label of which each value has an exposure limit. */
         ExposureLabel: {
             label: string;
             /** Format: double */
             percent: number;
         };
-        ExposureRuleItem: {
-            item: components["schemas"]["ExposureRule"];
-        };
+        /** @description The body of PUT /api/v1/exposure. */
         SetExposureRequest: {
             enabled: boolean;
             /** Format: double */
@@ -6137,28 +6878,11 @@ export interface components {
             per?: components["schemas"]["ExposureLabel"][];
             why?: string;
         };
-        /** @description How much of the exposure budget a version uses */
-        Exposure: {
-            version: string;
-            /** @description Number of agents in the fleet */
-            fleet: number;
-            /** @description Number of agents that run the version or were offered it */
-            exposed: number;
-            /** @description Number of agents that may run the version */
-            limit: number;
-            /** Format: double */
-            healthy_hours: number;
-            /** Format: double */
-            needed_hours: number;
-            tightest?: components["schemas"]["ExposureValue"];
+        /** @description The answer of GET /api/v1/freezes. */
+        FreezeList: {
+            items: components["schemas"]["Freeze"][];
         };
-        ExposureValue: {
-            label: string;
-            value: string;
-            fleet: number;
-            exposed: number;
-            limit: number;
-        };
+        /** @description A time in which no upgrade starts. */
         Freeze: {
             id: string;
             name: string;
@@ -6170,12 +6894,7 @@ export interface components {
             created_at: string;
             created_by: string;
         };
-        FreezeItem: {
-            item: components["schemas"]["Freeze"];
-        };
-        FreezeList: {
-            items: components["schemas"]["Freeze"][];
-        };
+        /** @description The body of POST /api/v1/freezes. */
         CreateFreezeRequest: {
             name: string;
             /** Format: date-time */
@@ -6184,7 +6903,15 @@ export interface components {
             to: string;
             why?: string;
         };
-        /** @description upgrades/<profile>/<id>.yaml */
+        /** @description The answer of POST /api/v1/freezes. */
+        FreezeItem: {
+            item: components["schemas"]["Freeze"];
+        };
+        /** @description The answer of GET /api/v1/upgrade_manifests. */
+        UpgradeManifestList: {
+            items: components["schemas"]["UpgradeManifest"][];
+        };
+        /** @description A file upgrades/<profile>/<id>.yaml. */
         UpgradeManifest: {
             profile: string;
             id: string;
@@ -6206,7 +6933,7 @@ export interface components {
             /** @description Why plans cannot name the manifest; absent if they can */
             error?: string;
         };
-        /** @description A configuration file that the server renders for each host */
+        /** @description A configuration file that the server renders for each host. */
         ConfigTemplate: {
             /**
              * @description Absolute, on the host
@@ -6227,11 +6954,16 @@ export interface components {
             owner?: string;
             group?: string;
         };
+        /** @description The answer of GET /api/v1/upgrade_manifests/{profile}/{upgradeId}. */
+        UpgradeManifestItem: {
+            item: components["schemas"]["UpgradeManifest"];
+        };
+        /** @description The body of POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview. */
         ConfigPreviewRequest: {
             agents: components["schemas"]["AgentSelection"];
             includeInactive?: boolean;
         };
-        /** @description What up to 100 hosts would get */
+        /** @description What up to 100 hosts would get. */
         ConfigPreview: {
             component: string;
             version: string;
@@ -6239,206 +6971,21 @@ export interface components {
             content_hash: string;
             items: components["schemas"]["ConfigPreviewItem"][];
         };
-        ConfigPreviewList: {
-            items: components["schemas"]["ConfigPreviewItem"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        ConfigPreviewItem: {
-            agent_id: string;
-            hostname: string;
-            /** @description Identifies the files, as rendered_sha256 of a component and config of a target */
-            rendered_sha256?: string;
-            /** @description A unified diff from what the server has rendered for the host before, up to 64 KiB; absent: nothing changes. Files of which the server does not know what the host has are new */
-            diff?: string;
-            /** @description Why the host cannot get the files, with file and line if a template is wrong; then there is no diff */
-            error?: string;
-        };
-        UpgradeManifestItem: {
-            item: components["schemas"]["UpgradeManifest"];
-        };
-        UpgradeManifestList: {
-            items: components["schemas"]["UpgradeManifest"][];
-        };
-        /** @enum {string} */
-        IncidentState: "open" | "acknowledged" | "resolved";
-        /** @description A problem that needs an operator */
-        Incident: {
-            id: string;
-            /** @enum {string} */
-            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back" | "shared_identity";
-            /** @enum {string} */
-            severity: "critical" | "warning";
-            state: components["schemas"]["IncidentState"];
-            title: string;
-            text: string;
-            rollout_id?: string;
-            agent_id?: string;
-            hostname?: string;
-            /** @description The component that it is about, of the agent or, with version, of several hosts; absent: the agent itself */
-            component?: string;
-            /** @description The version from which hosts were rolled back */
-            version?: string;
-            /** @description Recovery plan of the rollout, if state may be unreadable */
-            recovery_plan?: string;
-            /** Format: date-time */
-            opened_at: string;
-            acked?: components["schemas"]["Decision"];
-            resolved?: components["schemas"]["Decision"];
-            /** @description How often the incident was opened */
-            count: number;
-            next?: components["schemas"]["IncidentNext"];
-            /** @description What can be ordered now, the primary one first */
-            commands: components["schemas"]["Command"][];
-        };
-        ResolveIncidentsRequest: {
-            ids?: string[];
-            category?: string;
-            rollout_id?: string;
-            agent_id?: string;
-            /** @description Without a filter; all that are not resolved */
-            all?: boolean;
-            why?: string;
-        };
-        ResolvedIncidents: {
-            item: {
-                /** @description How many this call has resolved */
-                resolved: number;
-                incidents: {
-                    id: string;
-                    title?: string;
-                    /** @enum {string} */
-                    result: "resolved" | "was_resolved" | "not_found" | "failed";
-                    /** @description Why it was not resolved */
-                    text?: string;
-                }[];
-            };
-        };
-        /** @description Where to look next. Besides it there are the pages of the incident's rollout and agent. */
-        IncidentNext: {
-            /**
-             * @description A command of the command line
-             * @example muster rollouts status 7f3c
-             */
-            command: string;
-            /** @description Finds the hosts of an incident about a version, which are still as it left them */
-            kuery?: string;
-        };
-        IncidentItem: {
-            item: components["schemas"]["Incident"];
-        };
-        IncidentList: {
-            items: components["schemas"]["Incident"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        /** @description A URL to which events are sent */
-        Webhook: {
-            id: string;
-            name: string;
-            url: string;
-            /** @description Signs deliveries as in the Standard Webhooks specification; only in the response that created the webhook */
-            secret?: string;
-            /** @description Event types; default: all events of rollouts, groups and incidents except progress */
-            events?: string[];
-            disabled?: boolean;
+        /** @description Lists of the same length, one element for each target. */
+        RolloutGrid: {
             /**
              * Format: int64
-             * @description Sequence number of the last event that was handled
+             * @description That of the rollout
              */
-            after: number;
-            /** Format: date-time */
-            created_at: string;
-            created_by: string;
+            generation: number;
+            agent_ids: string[];
+            hostnames: string[];
+            batches: number[];
+            states: components["schemas"]["TargetState"][];
+            /** @description How each upgrade stands; empty text: it has not begun */
+            progress?: string[];
         };
-        WebhookItem: {
-            item: components["schemas"]["Webhook"];
-        };
-        WebhookList: {
-            items: components["schemas"]["Webhook"][];
-        };
-        CreateWebhookRequest: {
-            name: string;
-            /** @example https://hooks.example.com/muster */
-            url: string;
-            /** @description As in the Standard Webhooks specification: whsec_ and a key of 24 to 64 bytes in base64; or any text of 16 characters or more, whose bytes are the key. Default: generated */
-            secret?: string;
-            events?: string[];
-        };
-        /** @description A notification that could not be delivered */
-        DeadLetter: {
-            id: string;
-            webhook_id: string;
-            type: string;
-            body: {
-                [key: string]: unknown;
-            };
-            error: string;
-            attempts: number;
-            /** Format: date-time */
-            at: string;
-        };
-        DeadLetterList: {
-            items: components["schemas"]["DeadLetter"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        Event: {
-            /**
-             * Format: int64
-             * @description Increases by one or more with each event
-             */
-            seq: number;
-            /** Format: date-time */
-            at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.source, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed */
-            type: string;
-            /** @description Id of the agent, action, package, key, policy, rollout, group or incident */
-            subject: string;
-            /** @description Who caused the event; empty for an agent or the server itself */
-            actor?: string;
-            data?: {
-                [key: string]: unknown;
-            };
-        };
-        /** @description Several hosts check in with the identity of the agent, such as a host and its clone. The agent gets no orders meanwhile; absent if there is one host. */
-        SharedIdentity: {
-            /**
-             * Format: date-time
-             * @description When this was noticed
-             */
-            since: string;
-            /** @description Who they are, as a sentence */
-            text: string;
-            /** @description What to do, as a sentence */
-            next: string;
-            /** @description The one that the other fields follow first */
-            hosts: components["schemas"]["Bearer"][];
-        };
-        /** @description A program that checks in with the agent's key */
-        Bearer: {
-            hostname: string;
-            version: string;
-            /** @description Absent if its system has none */
-            machine_id?: string;
-            /** @description Another one after each boot; absent from Elastic Agents */
-            boot_id?: string;
-            /** @description Another one after each start of the agent; absent from Elastic Agents */
-            process_id?: string;
-            /**
-             * Format: date-time
-             * @description When it first checked in
-             */
-            since: string;
-            /**
-             * Format: date-time
-             * @description When it last came after another one, to half a minute
-             */
-            again: string;
-        };
+        /** @description The answer of GET /api/status. */
         KibanaStatus: {
             name: string;
             version: {
@@ -6460,7 +7007,7 @@ export interface components {
             };
             limits?: components["schemas"]["ServerLimits"];
         };
-        /** @description Limits of this server and their use. Requests beyond a limit wait, or are answered with 429 */
+        /** @description Limits of this server and their use. Requests beyond a limit wait, or are answered with 429. */
         ServerLimits: {
             /** @description Connections of agents */
             agents: components["schemas"]["LimitUse"];
@@ -6485,6 +7032,7 @@ export interface components {
              */
             memory_bytes: number;
         };
+        /** @description A limit, and how much of it is in use. */
         LimitUse: {
             /** Format: int64 */
             max: number;
@@ -6498,47 +7046,32 @@ export interface components {
              */
             limited: number;
         };
-        Server: {
-            version: string;
+        /** @description The answer of GET /api/v1/events. */
+        Event: {
             /**
-             * @description URL that agents connect to
-             * @example https://localhost:8220
+             * Format: int64
+             * @description Increases by one or more with each event
              */
-            agent_url: string;
-            /** @description sha256:<hex> of the CA certificate in DER */
-            ca_pin: string;
-            publisher_keys: string[];
-            /** @description sha256:<hex> of the newest root, for --trust-root; absent if none is published */
-            trust_root?: string;
-            /**
-             * Format: date-time
-             * @description Time by the server's clock
-             */
-            now: string;
+            seq: number;
+            /** Format: date-time */
+            at: string;
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.component, agent.staged, agent.source, agent.shared, agent.unenrolled, agent.policy, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, policy.updated, policy.deleted, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed; of groups: group.created, group.started, group.progress, group.paused, group.resumed, group.completed, group.partial, group.failed, group.cancelled, group.rollback_initiated, group.rollback_completed */
+            type: string;
+            /** @description Id of the agent, action, package, key, policy, rollout, group or incident */
+            subject: string;
+            /** @description Who caused the event; empty for an agent or the server itself */
+            actor?: string;
+            data?: {
+                [key: string]: unknown;
+            };
         };
-        EnrollmentCommands: {
-            /**
-             * @description Replace it with an enrollment token in every command of items, or with $(…) that prints one. No program gets it as an argument, which the host's process list would show
-             * @example YOUR_ENROLLMENT_TOKEN
-             */
-            token_word: string;
-            /**
-             * @description The command for a host that has an unpacked package. It needs the token in MUSTER_ENROLLMENT_TOKEN, or the flag --token-file
-             * @example muster-agent install --url https://fleet.example.com:8220
-             */
-            install: string;
-            items: components["schemas"]["EnrollmentCommand"][];
+        /** @description The answer of GET /api/v1/servers. */
+        KnownServerList: {
+            items: components["schemas"]["KnownServer"][];
+            /** @description What an operator should know about the servers, such as that two minor versions run */
+            remarks: string[];
         };
-        EnrollmentCommand: {
-            /** @example linux-amd64 */
-            platform: string;
-            /** @description The newest package for the platform; absent if there is none */
-            file?: string;
-            /** @description For the shell of root, or for PowerShell as administrator; absent if problem says why */
-            command?: string;
-            /** @description Why there is no command, and what to do */
-            problem?: string;
-        };
+        /** @description A server of this installation. */
         KnownServer: {
             /** @description Made at its first start, in its data folder */
             id: string;
@@ -6559,15 +7092,178 @@ export interface components {
             /** @description What is wrong with it, and what to do */
             problem?: string;
         };
-        KnownServerList: {
-            items: components["schemas"]["KnownServer"][];
-            /** @description What an operator should know about the servers, such as that two minor versions run */
-            remarks: string[];
+        /** @description The answer of GET /api/v1/server. */
+        Server: {
+            version: string;
+            /**
+             * @description URL that agents connect to
+             * @example https://localhost:8220
+             */
+            agent_url: string;
+            /** @description sha256:<hex> of the CA certificate in DER */
+            ca_pin: string;
+            publisher_keys: string[];
+            /** @description sha256:<hex> of the newest root, for --trust-root; absent if none is published */
+            trust_root?: string;
+            /**
+             * Format: date-time
+             * @description Time by the server's clock
+             */
+            now: string;
         };
+        /** @description The answer of GET /api/v1/enrollment_commands. */
+        EnrollmentCommands: {
+            /**
+             * @description Replace it with an enrollment token in every command of items, or with $(…) that prints one. No program gets it as an argument, which the host's process list would show
+             * @example YOUR_ENROLLMENT_TOKEN
+             */
+            token_word: string;
+            /**
+             * @description The command for a host that has an unpacked package. It needs the token in MUSTER_ENROLLMENT_TOKEN, or the flag --token-file
+             * @example muster-agent install --url https://fleet.example.com:8220
+             */
+            install: string;
+            items: components["schemas"]["EnrollmentCommand"][];
+        };
+        /** @description A command that enrols a host. */
+        EnrollmentCommand: {
+            /** @example linux-amd64 */
+            platform: string;
+            /** @description The newest package for the platform; absent if there is none */
+            file?: string;
+            /** @description For the shell of root, or for PowerShell as administrator; absent if problem says why */
+            command?: string;
+            /** @description Why there is no command, and what to do */
+            problem?: string;
+        };
+        /** @description The answer of GET /api/v1/attention. */
+        Attention: {
+            items: components["schemas"]["AttentionItem"][];
+            failures_unseen: number;
+            incidents_open: number;
+        };
+        /** @description Something that needs an operator. */
+        AttentionItem: {
+            kind: components["schemas"]["AttentionItemKind"];
+            severity: components["schemas"]["AttentionItemSeverity"];
+            /** @description What is the matter, as a sentence */
+            text: string;
+            /** @description What to do */
+            next?: string;
+            /** @description Id of the rollout, incident, webhook, server or key; name of the fleet */
+            subject?: string;
+            /** @description Hosts or letters concerned */
+            count?: number;
+            /** Format: date-time */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description When it expires
+             */
+            until?: string;
+        };
+        /**
+         * @description A value of kind of AttentionItem.
+         * @enum {string}
+         */
+        AttentionItemKind: "approval" | "incident" | "failures" | "paused" | "stalled" | "degraded" | "suspended" | "trust" | "key" | "dead_letters" | "server" | "upgrade";
+        /**
+         * @description A value of severity of AttentionItem.
+         * @enum {string}
+         */
+        AttentionItemSeverity: "critical" | "warning" | "info";
+        /** @description Numbers of agents that are not unenrolled, sampled by the server. */
+        Series: {
+            step_seconds: number;
+            times: string[];
+            /** @description The ten that most agents ran, and the others together */
+            versions: components["schemas"]["SeriesLine"][];
+            health: components["schemas"]["SeriesLine"][];
+        };
+        /** @description One line of a series: a number for each of its times. */
+        SeriesLine: {
+            /** @description A version, or a health; empty: all other versions */
+            name: string;
+            /** @description One for each time; null: there is no sample */
+            values: (number | null)[];
+            /** @description Of a version: how many of them were healthy */
+            healthy?: (number | null)[];
+        };
+        /** @description The answer of GET /api/v1/views. */
+        ViewList: {
+            items: components["schemas"]["View"][];
+        };
+        /** @description A search that somebody saved. */
+        View: {
+            id: string;
+            page: components["schemas"]["ViewPage"];
+            name: string;
+            /** @description The page's address after the question mark */
+            search: string;
+            created_by: string;
+            /** Format: date-time */
+            created_at: string;
+        };
+        /**
+         * @description A value of page of View.
+         * @enum {string}
+         */
+        ViewPage: "agents" | "activity" | "rollouts" | "audit" | "incidents";
+        /** @description The body of POST /api/v1/views. */
+        SaveViewRequest: {
+            page: components["schemas"]["SaveViewRequestPage"];
+            name: string;
+            search: string;
+        };
+        /**
+         * @description A value of page of SaveViewRequest.
+         * @enum {string}
+         */
+        SaveViewRequestPage: "agents" | "activity" | "rollouts" | "audit" | "incidents";
+        /** @description The answer of POST /api/v1/views. */
+        ViewItem: {
+            item: components["schemas"]["View"];
+        };
+        /** @description The answer of GET /api/v1/settings. */
+        Settings: {
+            items: components["schemas"]["Setting"][];
+        };
+        /** @description A setting of the server that is in force. */
+        Setting: {
+            /** @example agents.url */
+            key: string;
+            /** @description As it is written in the configuration; hidden if it is a secret */
+            value: string;
+            origin: components["schemas"]["SettingOrigin"];
+            description: string;
+        };
+        /**
+         * @description A value of origin of Setting.
+         * @enum {string}
+         */
+        SettingOrigin: "default" | "file" | "environment" | "flag";
+        /** @description The body of POST /api/v1/session. */
         LogInRequest: {
             /** @description base64(id:secret) */
             api_key: string;
         };
+        /** @description The answer of POST /api/v1/session. */
+        Session: {
+            /** @description Id of the admin key */
+            key_id: string;
+            /** @description Name of the admin key */
+            name: string;
+            /** Format: date-time */
+            expires_at: string;
+        };
+        /** @description The answer of GET /api/v1/admin_keys. */
+        AdminKeyList: {
+            items: components["schemas"]["AdminKey"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description A key of the admin API. */
         AdminKey: {
             id: string;
             /** @description Whether it has not been revoked; it may have expired */
@@ -6586,449 +7282,79 @@ export interface components {
              */
             last_used_at?: string;
         };
-        AdminKeyItem: {
-            item: components["schemas"]["AdminKey"];
-        };
-        AdminKeyList: {
-            items: components["schemas"]["AdminKey"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
+        /** @description The body of POST /api/v1/admin_keys. */
         CreateAdminKeyRequest: {
             /** @description Of the person or program that uses the key; no other usable key may have it */
             name: string;
             /** @description Go duration such as 2160h after which the key gives no access; default: never */
             expiration?: string;
         };
+        /** @description The answer of POST /api/v1/admin_keys. */
+        AdminKeyItem: {
+            item: components["schemas"]["AdminKey"];
+        };
+        /** @description The body of POST /api/v1/admin_keys/{keyId}/rotate. */
         RotateAdminKeyRequest: {
             /** @description Go duration; default: as long as the old key was to last */
             expiration?: string;
             /** @description Go duration for which the old key stays usable, at most 168h; default: it is revoked at once */
             grace?: string;
         };
-        Session: {
-            /** @description Id of the admin key */
-            key_id: string;
-            /** @description Name of the admin key */
-            name: string;
-            /** Format: date-time */
-            expires_at: string;
+        /** @description The answer of GET /api/v1/webhooks. */
+        WebhookList: {
+            items: components["schemas"]["Webhook"][];
         };
-        /** @enum {string} */
-        DiagnosticsMetric: "CPU";
-        DiagnosticsRequest: {
-            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
-            /** @description Without the log of events; Kibana's API does not have it */
-            exclude_events_log?: boolean;
-        };
-        BulkDiagnosticsRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            batchSize?: number;
-            additional_metrics?: components["schemas"]["DiagnosticsMetric"][];
-            exclude_events_log?: boolean;
-            /** @description Only count the agents that would get the action */
-            dryRun?: boolean;
-        };
-        /** @enum {string} */
-        UploadStatus: "IN_PROGRESS" | "AWAITING_UPLOAD" | "READY" | "UPLOAD_ERROR" | "EXPIRED" | "FAILED";
-        Upload: {
-            /** @description Of the file; of the action while there is none */
-            id: string;
-            name: string;
-            /** @description Where it is downloaded; empty while there is no file */
-            filePath: string;
-            /**
-             * Format: date-time
-             * @description When it was requested
-             */
-            createTime: string;
-            status: components["schemas"]["UploadStatus"];
-            actionId: string;
-            /** @description Why the agent could not send it */
-            error?: string;
-        };
-        UploadList: {
-            items: components["schemas"]["Upload"][];
-        };
-        UploadDeleted: {
-            id: string;
-            deleted: boolean;
-        };
-        UpdateAgentRequest: {
-            tags?: string[];
-            /** @description Merged into what there is */
-            user_provided_metadata?: {
-                [key: string]: unknown;
-            };
-        };
-        ReassignRequest: {
-            policy_id: string;
-        };
-        BulkReassignRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            policy_id: string;
-            batchSize?: number;
-            includeInactive?: boolean;
-            /** @description Only count the agents that are named or selected and exist */
-            dryRun?: boolean;
-            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
-            override_limit?: boolean;
-            /** @description For the audit trail */
-            why?: string;
-        };
-        BulkTagRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            tagsToAdd?: string[];
-            tagsToRemove?: string[];
-            batchSize?: number;
-            includeInactive?: boolean;
-            /** @description Only count the agents that are named or selected and exist */
-            dryRun?: boolean;
-        };
-        CreateActionRequest: {
-            action: {
-                /** @description UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS */
-                type: string;
-                data?: {
-                    [key: string]: unknown;
-                };
-                ack_data?: {
-                    [key: string]: unknown;
-                };
-            };
-        };
-        CreatedActionItem: {
-            item: components["schemas"]["CreatedAction"];
-        };
-        CreatedAction: {
-            id: string;
-            type: string;
-            data?: {
-                [key: string]: unknown;
-            };
-            ack_data?: {
-                [key: string]: unknown;
-            };
-            /** Format: date-time */
-            created_at: string;
-            /** Format: date-time */
-            expiration?: string;
-            agents: string[];
-        };
-        AgentsOfActionsRequest: {
-            actionIds: string[];
-        };
-        AgentsOfActions: {
-            items: string[];
-        };
-        PrivilegeUser: {
-            username?: string;
-            groupname?: string;
-            password?: string;
-        };
-        PrivilegeRequest: {
-            user_info?: components["schemas"]["PrivilegeUser"];
-        };
-        BulkPrivilegeRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            user_info?: components["schemas"]["PrivilegeUser"];
-            batchSize?: number;
-            /** @description Only count the agents that are named or selected and exist */
-            dryRun?: boolean;
-        };
-        ActionOrMessage: {
-            actionId?: string;
-            /** @description Why there is nothing to do */
-            message?: string;
-        };
-        MigrateSettings: {
-            ca_sha256?: string;
-            certificate_authorities?: string;
-            elastic_agent_cert?: string;
-            elastic_agent_cert_key?: string;
-            elastic_agent_cert_key_passphrase?: string;
-            headers?: {
-                [key: string]: string;
-            };
-            insecure?: boolean;
-            proxy_disabled?: boolean;
-            proxy_headers?: {
-                [key: string]: string;
-            };
-            proxy_url?: string;
-            staging?: string;
-            tags?: string[];
-            /** @description Only for one agent; bulk_migrate refuses it */
-            replace_token?: string;
-        };
-        MigrateRequest: {
-            uri: string;
-            enrollment_token: string;
-            settings?: components["schemas"]["MigrateSettings"];
-        };
-        BulkMigrateRequest: {
-            agents: components["schemas"]["AgentSelection"];
-            uri: string;
-            enrollment_token: string;
-            settings?: components["schemas"]["MigrateSettings"];
-            batchSize?: number;
-            /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
-            override_limit?: boolean;
-            /** @description For the audit trail */
-            why?: string;
-        };
-        /** @description Fields of the object. An absent one keeps its value, null removes it */
-        ObjectFields: {
-            [key: string]: unknown;
-        };
-        DeletedObject: {
-            id: string;
-        };
-        HostSSL: {
-            certificate_authorities?: string[];
-            certificate?: string;
-            key?: string;
-            es_certificate_authorities?: string[];
-            es_certificate?: string;
-            es_key?: string;
-            agent_certificate_authorities?: string[];
-            agent_certificate?: string;
-            agent_key?: string;
-            client_auth?: string;
-        };
-        ClientSSL: {
-            certificate_authorities?: string[];
-            certificate?: string;
-            key?: string;
-            verification_mode?: string;
-        };
-        FleetServerHost: {
-            id: string;
-            name: string;
-            host_urls: string[];
-            is_default: boolean;
-            is_internal?: boolean;
-            is_preconfigured: boolean;
-            proxy_id?: string;
-            ssl?: components["schemas"]["HostSSL"];
-        };
-        DownloadSource: {
-            id: string;
-            name: string;
-            host: string;
-            is_default: boolean;
-            proxy_id?: string;
-            ssl?: components["schemas"]["ClientSSL"];
-        };
-        FleetProxy: {
+        /** @description A URL to which events are sent. */
+        Webhook: {
             id: string;
             name: string;
             url: string;
-            proxy_headers?: {
-                [key: string]: unknown;
-            };
-            certificate_authorities?: string;
-            certificate?: string;
-            certificate_key?: string;
-            is_preconfigured: boolean;
+            /** @description Signs deliveries as in the Standard Webhooks specification; only in the response that created the webhook */
+            secret?: string;
+            /** @description Event types; default: all events of rollouts, groups and incidents except progress */
+            events?: string[];
+            disabled?: boolean;
+            /**
+             * Format: int64
+             * @description Sequence number of the last event that was handled
+             */
+            after: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
         };
-        OutputShipper: {
-            disk_queue_enabled?: boolean | null;
-            disk_queue_path?: string | null;
-            /** Format: double */
-            disk_queue_max_size?: number | null;
-            disk_queue_encryption_enabled?: boolean | null;
-            disk_queue_compression_enabled?: boolean | null;
-            /** Format: double */
-            compression_level?: number | null;
-            loadbalance?: boolean | null;
-            /** Format: double */
-            mem_queue_events?: number | null;
-            /** Format: double */
-            queue_flush_timeout?: number | null;
-            /** Format: double */
-            max_batch_bytes?: number | null;
-        };
-        OutputSASL: {
-            mechanism?: string;
-        };
-        OutputEvents: {
-            /** Format: double */
-            group_events?: number;
-        };
-        OutputHash: {
-            hash?: string;
-            random?: boolean;
-        };
-        OutputHeader: {
-            key: string;
-            value: string;
-        };
-        Output: {
-            id: string;
+        /** @description The body of POST /api/v1/webhooks. */
+        CreateWebhookRequest: {
             name: string;
-            /** @enum {string} */
-            type: "elasticsearch" | "remote_elasticsearch" | "logstash" | "kafka";
-            hosts: string[];
-            is_default: boolean;
-            is_default_monitoring: boolean;
-            is_internal?: boolean;
-            is_preconfigured?: boolean;
-            ca_sha256?: string;
-            ca_trusted_fingerprint?: string;
-            config_yaml?: string;
-            ssl?: components["schemas"]["ClientSSL"];
-            proxy_id?: string;
-            shipper?: components["schemas"]["OutputShipper"];
-            allow_edit?: string[];
-            preset?: string;
-            write_to_logs_streams?: boolean;
-            service_token?: string;
-            kibana_url?: string;
-            kibana_api_key?: string;
-            sync_integrations?: boolean;
-            sync_uninstalled_integrations?: boolean;
-            version?: string;
-            key?: string;
-            compression?: string;
-            /** Format: double */
-            compression_level?: number;
-            client_id?: string;
-            auth_type?: string;
-            connection_type?: string;
-            username?: string;
-            password?: string;
-            sasl?: components["schemas"]["OutputSASL"];
-            partition?: string;
-            random?: components["schemas"]["OutputEvents"];
-            round_robin?: components["schemas"]["OutputEvents"];
-            hash?: components["schemas"]["OutputHash"];
-            topic?: string;
-            headers?: components["schemas"]["OutputHeader"][];
-            /** Format: double */
-            timeout?: number;
-            /** Format: double */
-            broker_timeout?: number;
-            required_acks?: number;
+            /** @example https://hooks.example.com/muster */
+            url: string;
+            /** @description As in the Standard Webhooks specification: whsec_ and a key of 24 to 64 bytes in base64; or any text of 16 characters or more, whose bytes are the key. Default: generated */
+            secret?: string;
+            events?: string[];
         };
-        FleetServerHostItem: {
-            item: components["schemas"]["FleetServerHost"];
+        /** @description The answer of POST /api/v1/webhooks. */
+        WebhookItem: {
+            item: components["schemas"]["Webhook"];
         };
-        FleetServerHostList: {
-            items: components["schemas"]["FleetServerHost"][];
+        /** @description The answer of GET /api/v1/dead_letters. */
+        DeadLetterList: {
+            items: components["schemas"]["DeadLetter"][];
             total: number;
             page: number;
             perPage: number;
         };
-        DownloadSourceItem: {
-            item: components["schemas"]["DownloadSource"];
-        };
-        DownloadSourceList: {
-            items: components["schemas"]["DownloadSource"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        FleetProxyItem: {
-            item: components["schemas"]["FleetProxy"];
-        };
-        FleetProxyList: {
-            items: components["schemas"]["FleetProxy"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        OutputItem: {
-            item: components["schemas"]["Output"];
-        };
-        OutputList: {
-            items: components["schemas"]["Output"][];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        FleetSetup: {
-            isInitialized: boolean;
-            nonFatalErrors: {
-                [key: string]: unknown;
-            }[];
-        };
-        AgentsSetup: {
-            isReady: boolean;
-            missing_requirements: string[];
-            missing_optional_features: string[];
-            /** @description Whether secrets have ids; Muster keeps them with their objects */
-            is_secrets_storage_enabled: boolean;
-        };
-        FleetSettings: {
+        /** @description A notification that could not be delivered. */
+        DeadLetter: {
             id: string;
-            has_seen_add_data_notice: boolean;
-            prerelease_integrations_enabled: boolean;
-            preconfigured_fields: string[];
-            secret_storage_requirements_met: boolean;
-            output_secret_storage_requirements_met: boolean;
-            delete_unenrolled_agents: {
-                enabled: boolean;
-                is_preconfigured: boolean;
+            webhook_id: string;
+            type: string;
+            body: {
+                [key: string]: unknown;
             };
-        };
-        FleetSettingsItem: {
-            item: components["schemas"]["FleetSettings"];
-        };
-        CheckPermissions: {
-            success: boolean;
-        };
-        IntegrationList: {
-            items: {
-                [key: string]: unknown;
-            }[];
-        };
-        InstalledIntegrationList: {
-            items: {
-                [key: string]: unknown;
-            }[];
-            total: number;
-        };
-        OutputHealth: {
-            /** @example UNKNOWN */
-            state: string;
-            message: string;
-            /** @description Empty without a report */
-            timestamp: string;
-        };
-        AgentData: {
-            /** @description One object for each agent: its id with {data: false} */
-            items: {
-                [key: string]: unknown;
-            }[];
-            dataPreview: {
-                [key: string]: unknown;
-            }[];
-        };
-        PackagePolicyList: {
-            items: {
-                [key: string]: unknown;
-            }[];
-            total: number;
-            page: number;
-            perPage: number;
-        };
-        UninstallToken: {
-            id: string;
-            policy_id: string;
-            policy_name: string;
-            namespaces?: string[];
-            token?: string;
-        };
-        UninstallTokenItem: {
-            item: components["schemas"]["UninstallToken"];
-        };
-        UninstallTokenList: {
-            items: components["schemas"]["UninstallToken"][];
-            total: number;
-            page: number;
-            perPage: number;
+            error: string;
+            attempts: number;
+            /** Format: date-time */
+            at: string;
         };
     };
     responses: {
@@ -7042,54 +7368,13 @@ export interface components {
             };
         };
     };
-    parameters: {
-        agentId: string;
-        actionId: string;
-        rolloutId: string;
-        groupId: string;
-        /** @description The name of the component */
-        componentName: string;
-        /** @description metadata.name of the object */
-        fleetName: string;
-        /** @description Version of the API in which objects are returned */
-        fleetVersion: "muster.dev/v1alpha1" | "muster.dev/v1alpha2";
-        /** @description All: check everything, and store nothing */
-        fleetDryRun: "All";
-        /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
-        fleetValidate: "strict" | "warn";
-        webhookId: string;
-        /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-        kuery: string;
-        /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
-        showInactive: boolean;
-    };
+    parameters: never;
     requestBodies: never;
     headers: never;
     pathItems: never;
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    getStatus: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The server */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KibanaStatus"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     listAgents: {
         parameters: {
             query?: {
@@ -7097,9 +7382,9 @@ export interface operations {
                 /** @description page × perPage must not exceed 10000 */
                 perPage?: number;
                 /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
+                kuery?: string;
                 /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
-                showInactive?: components["parameters"]["showInactive"];
+                showInactive?: boolean;
                 /** @description Only agents that run a version below the newest package */
                 showUpgradeable?: boolean;
                 getStatusSummary?: boolean;
@@ -7162,27 +7447,102 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listAgentTags: {
+    createAction: {
         parameters: {
-            query?: {
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
-                showInactive?: components["parameters"]["showInactive"];
-            };
+            query?: never;
             header?: never;
-            path?: never;
+            path: {
+                agentId: string;
+            };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateActionRequest"];
+            };
+        };
         responses: {
-            /** @description The tags */
+            /** @description The result */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TagList"];
+                    "application/json": components["schemas"]["CreatedActionItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAgentsOfActions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgentsOfActionsRequest"];
+            };
+        };
+        responses: {
+            /** @description The result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsOfActions"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    cancelAction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                actionId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The CANCEL action */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAction: {
+        parameters: {
+            query?: {
+                /** @description Number of latest errors to show */
+                errorSize?: number;
+            };
+            header?: never;
+            path: {
+                actionId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The action */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionStatusItem"];
                 };
             };
             default: components["responses"]["Error"];
@@ -7196,7 +7556,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7219,7 +7579,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7246,7 +7606,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7269,7 +7629,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7346,7 +7706,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7398,7 +7758,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7445,64 +7805,12 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    createAction: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CreateActionRequest"];
-            };
-        };
-        responses: {
-            /** @description The result */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CreatedActionItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listAgentsOfActions: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AgentsOfActionsRequest"];
-            };
-        };
-        responses: {
-            /** @description The result */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AgentsOfActions"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     unenrollAgent: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7554,7 +7862,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7606,7 +7914,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7677,7 +7985,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7729,7 +8037,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -7776,115 +8084,6 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listActionStatus: {
-        parameters: {
-            query?: {
-                /** @description Zero-based, as in Kibana */
-                page?: number;
-                perPage?: number;
-                /** @description Only actions created in the day that begins at this time; takes precedence over latest */
-                date?: string;
-                /** @description Only actions created in the last so many milliseconds, without revisions of policies */
-                latest?: number;
-                /** @description Number of latest errors to show of each action */
-                errorSize?: number;
-                /** @description Only actions of one of these types; ROLLBACK selects upgrades to a previous version */
-                type?: string[];
-                /** @description Only actions that this admin key created */
-                createdBy?: string;
-                /** @description Only actions with one of these outcomes */
-                outcome?: components["schemas"]["ActionState"][];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The actions */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ActionStatusList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    cancelAction: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                actionId: components["parameters"]["actionId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The CANCEL action */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CancelResponse"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listAvailableVersions: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The versions */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VersionList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getAgentStatus: {
-        parameters: {
-            query?: {
-                /** @description Only the agents of this policy */
-                policyId?: string;
-                /** @description Only the agents of these policies */
-                policyIds?: string[];
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The counts */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AgentStatusResponse"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     getAgentData: {
         parameters: {
             query: {
@@ -7911,33 +8110,7 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listEnrollmentKeys: {
-        parameters: {
-            query?: {
-                page?: number;
-                perPage?: number;
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The keys */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EnrollmentKeyList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    createEnrollmentKey: {
+    previewUpgrade: {
         parameters: {
             query?: never;
             header?: never;
@@ -7946,60 +8119,491 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CreateEnrollmentKeyRequest"];
+                "application/json": components["schemas"]["UpgradePreviewRequest"];
             };
         };
         responses: {
-            /** @description The key */
+            /** @description The preview */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EnrollmentKeyCreated"];
+                    "application/json": components["schemas"]["UpgradePreview"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    getEnrollmentKey: {
+    stageVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StageRequest"];
+            };
+        };
+        responses: {
+            /** @description The action was created; agents that cannot follow it are among its results */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewStage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StageRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview; versions are those that run */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewRollback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RollbackPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RollbackPreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewUnenroll: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UnenrollPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnenrollPreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    suggestQuery: {
+        parameters: {
+            query?: {
+                /** @description The query so far */
+                q?: string;
+                /** @description Position of the cursor in bytes; default: the end */
+                cursor?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The suggestions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuerySuggestions"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getTimeline: {
+        parameters: {
+            query?: {
+                /** @description Only that component; agent: only the agent itself */
+                component?: string;
+                /** @description next of the page before */
+                before?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                agentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    seeFailures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SeenRequest"];
+            };
+        };
+        responses: {
+            /** @description Recorded */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    upgradeComponent: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                keyId: string;
+                /** @description The name of the component */
+                name: string;
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
         responses: {
-            /** @description The key */
+            /** @description The action was created; agents that cannot follow it are among its results */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["EnrollmentKeyItem"];
+                    "application/json": components["schemas"]["BulkActionResponse"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    revokeEnrollmentKey: {
+    previewComponentUpgrade: {
         parameters: {
-            query?: {
-                /** @description Delete the key instead of only revoking it */
-                forceDelete?: boolean;
-            };
+            query?: never;
             header?: never;
             path: {
-                keyId: string;
+                /** @description The name of the component */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ComponentUpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview; versions are those of the component */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resumeFleet: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The object */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleetCommands: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Revoked */
+            /** @description The commands */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CommandList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleetHistory: {
+        parameters: {
+            query?: {
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The changes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetHistory"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleetSchema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The schema */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSchema"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    exportFleets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    convertFleets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConversionReview"];
+            };
+        };
+        responses: {
+            /** @description The converted objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConversionReview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listGroups: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateGroupRequest"];
+            };
+        };
+        responses: {
+            /** @description The draft */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupStatusItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteGroup: {
+        parameters: {
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8011,102 +8615,192 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listPolicies: {
+    previewGroup: {
         parameters: {
-            query?: {
-                page?: number;
-                perPage?: number;
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-                /** @description A field of queries about policies */
-                sortField?: string;
-                sortOrder?: "asc" | "desc";
-                /** @description Answer with agents: 0 instead of counting them */
-                noAgentCount?: boolean;
-                /** @description Opposite of noAgentCount */
-                withAgentCount?: boolean;
-                /** @description Accepted and without effect as in Kibana */
-                showUpgradeable?: boolean;
-                /** @description Include package policies; there are none, so it has no effect */
-                full?: boolean;
-                /** @description Form of package policies, of which there are none */
-                format?: "simplified" | "legacy";
-            };
+            query?: never;
             header?: never;
-            path?: never;
+            path: {
+                groupId: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The policies */
+            /** @description The preview */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PolicyList"];
+                    "application/json": components["schemas"]["GroupPreviewItem"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    createPolicy: {
+    startGroup: {
         parameters: {
-            query?: {
-                /** @description Must be false: there are no integrations */
-                sys_monitoring?: boolean;
-            };
+            query?: never;
             header?: never;
-            path?: never;
+            path: {
+                groupId: string;
+            };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PolicyRequest"];
+                "application/json": components["schemas"]["StartRolloutRequest"];
             };
         };
         responses: {
-            /** @description The policy */
+            /** @description The group */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PolicyItem"];
+                    "application/json": components["schemas"]["RolloutGroupItem"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    bulkGetPolicies: {
+    pauseGroup: {
         parameters: {
-            query?: {
-                /** @description Form of package policies, of which there are none */
-                format?: "simplified" | "legacy";
-            };
+            query?: never;
             header?: never;
-            path?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resumeGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    cancelGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    rollbackGroup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The group */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGroupItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    skipGroupMember: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                groupId: string;
+            };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["BulkGetPoliciesRequest"];
+                "application/json": components["schemas"]["SkipMemberRequest"];
             };
         };
         responses: {
-            /** @description The policies */
+            /** @description The group */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PolicyItems"];
+                    "application/json": components["schemas"]["RolloutGroupItem"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    deletePolicy: {
+    resolveIncidents: {
         parameters: {
             query?: never;
             header?: never;
@@ -8115,236 +8809,71 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["DeletePolicyRequest"];
+                "application/json": components["schemas"]["ResolveIncidentsRequest"];
             };
         };
         responses: {
-            /** @description Deleted */
+            /** @description What was done */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DeletedPolicy"];
+                    "application/json": components["schemas"]["ResolvedIncidents"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    listPolicyOutputs: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PolicyOutputsRequest"];
-            };
-        };
-        responses: {
-            /** @description The outputs of each policy */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PolicyOutputsList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getPolicy: {
-        parameters: {
-            query?: {
-                /** @description Form of package policies, of which there are none */
-                format?: "simplified" | "legacy";
-            };
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The policy */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PolicyItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    updatePolicy: {
-        parameters: {
-            query?: {
-                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
-                override_limit?: boolean;
-                /** @description For the audit trail */
-                why?: string;
-                /** @description Form of package policies, of which there are none */
-                format?: "simplified" | "legacy";
-            };
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePolicyRequest"];
-            };
-        };
-        responses: {
-            /** @description The policy */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PolicyItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    copyPolicy: {
-        parameters: {
-            query?: {
-                /** @description Form of package policies, of which there are none */
-                format?: "simplified" | "legacy";
-            };
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CopyPolicyRequest"];
-            };
-        };
-        responses: {
-            /** @description The new policy */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PolicyItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getFullPolicy: {
-        parameters: {
-            query?: {
-                download?: boolean;
-                /** @description Must be false: the server has no policies for standalone agents */
-                standalone?: boolean;
-                /** @description Must be false */
-                kubernetes?: boolean;
-            };
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The agent policy */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FullPolicyItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    downloadPolicy: {
-        parameters: {
-            query?: {
-                download?: boolean;
-                /** @description Must be false: the server has no policies for standalone agents */
-                standalone?: boolean;
-                /** @description Must be false */
-                kubernetes?: boolean;
-            };
-            header?: never;
-            path: {
-                policyId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description elastic-agent.yml */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/x-yaml": string;
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getPolicyOutputs: {
+    ackIncident: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                policyId: string;
+                incidentId: string;
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
         responses: {
-            /** @description The outputs */
+            /** @description The incident */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PolicyOutputsItem"];
+                    "application/json": components["schemas"]["IncidentItem"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    getAutoUpgradeStatus: {
+    resolveIncident: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                policyId: string;
+                incidentId: string;
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
         responses: {
-            /** @description The counts */
+            /** @description The incident */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AutoUpgradeStatus"];
+                    "application/json": components["schemas"]["IncidentItem"];
                 };
             };
             default: components["responses"]["Error"];
@@ -9120,64 +9649,6 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listPackagePolicies: {
-        parameters: {
-            query?: {
-                page?: number;
-                perPage?: number;
-                sortField?: string;
-                sortOrder?: string;
-                showUpgradeable?: boolean;
-                kuery?: string;
-                format?: string;
-                withAgentCount?: boolean;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The answer */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PackagePolicyList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listUninstallTokens: {
-        parameters: {
-            query?: {
-                /** @description Part of the id of a policy */
-                policyId?: string;
-                /** @description Part of the id or the name of a policy */
-                search?: string;
-                page?: number;
-                perPage?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The answer */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UninstallTokenList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     getUninstallToken: {
         parameters: {
             query?: never;
@@ -9201,86 +9672,13 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    previewUpgrade: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpgradePreviewRequest"];
-            };
-        };
-        responses: {
-            /** @description The preview */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UpgradePreview"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    stageVersion: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StageRequest"];
-            };
-        };
-        responses: {
-            /** @description The action was created; agents that cannot follow it are among its results */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BulkActionResponse"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    previewStage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StageRequest"];
-            };
-        };
-        responses: {
-            /** @description The preview; versions are those that run */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UpgradePreview"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listComponents: {
+    listEnrollmentKeys: {
         parameters: {
             query?: {
+                page?: number;
+                perPage?: number;
                 /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
+                kuery?: string;
             };
             header?: never;
             path?: never;
@@ -9288,170 +9686,108 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The components */
+            /** @description The keys */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ComponentList"];
+                    "application/json": components["schemas"]["EnrollmentKeyList"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    upgradeComponent: {
+    createEnrollmentKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateEnrollmentKeyRequest"];
+            };
+        };
+        responses: {
+            /** @description The key */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnrollmentKeyCreated"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getEnrollmentKey: {
         parameters: {
             query?: never;
             header?: never;
             path: {
-                /** @description The name of the component */
-                name: components["parameters"]["componentName"];
+                keyId: string;
             };
             cookie?: never;
         };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ComponentUpgradeRequest"];
-            };
-        };
+        requestBody?: never;
         responses: {
-            /** @description The action was created; agents that cannot follow it are among its results */
+            /** @description The key */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BulkActionResponse"];
+                    "application/json": components["schemas"]["EnrollmentKeyItem"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    previewComponentUpgrade: {
+    revokeEnrollmentKey: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Delete the key instead of only revoking it */
+                forceDelete?: boolean;
+            };
             header?: never;
             path: {
-                /** @description The name of the component */
-                name: components["parameters"]["componentName"];
+                keyId: string;
             };
             cookie?: never;
         };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ComponentUpgradeRequest"];
-            };
-        };
+        requestBody?: never;
         responses: {
-            /** @description The preview; versions are those of the component */
+            /** @description Revoked */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UpgradePreview"];
+                    "application/json": components["schemas"]["ActionWord"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    previewRollback: {
+    listAvailableVersions: {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RollbackPreviewRequest"];
-            };
-        };
-        responses: {
-            /** @description The preview */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RollbackPreview"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    previewUnenroll: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UnenrollPreviewRequest"];
-            };
-        };
-        responses: {
-            /** @description The preview */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UnenrollPreview"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    suggestQuery: {
-        parameters: {
-            query?: {
-                /** @description The query so far */
-                q?: string;
-                /** @description Position of the cursor in bytes; default: the end */
-                cursor?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
         requestBody?: never;
         responses: {
-            /** @description The suggestions */
+            /** @description The versions */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["QuerySuggestions"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    streamEvents: {
-        parameters: {
-            query?: {
-                after?: number;
-            };
-            header?: {
-                "Last-Event-ID"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The stream */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": components["schemas"]["Event"];
+                    "application/json": components["schemas"]["VersionList"];
                 };
             };
             default: components["responses"]["Error"];
@@ -9674,6 +10010,850 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    listPackagePolicies: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+                sortField?: string;
+                sortOrder?: string;
+                showUpgradeable?: boolean;
+                kuery?: string;
+                format?: string;
+                withAgentCount?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PackagePolicyList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listUninstallTokens: {
+        parameters: {
+            query?: {
+                /** @description Part of the id of a policy */
+                policyId?: string;
+                /** @description Part of the id or the name of a policy */
+                search?: string;
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UninstallTokenList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listActionStatus: {
+        parameters: {
+            query?: {
+                /** @description Zero-based, as in Kibana */
+                page?: number;
+                perPage?: number;
+                /** @description Only actions created in the day that begins at this time; takes precedence over latest */
+                date?: string;
+                /** @description Only actions created in the last so many milliseconds, without revisions of policies */
+                latest?: number;
+                /** @description Number of latest errors to show of each action */
+                errorSize?: number;
+                /** @description Only actions of one of these types; ROLLBACK selects upgrades to a previous version */
+                type?: string[];
+                /** @description Only actions that this admin key created */
+                createdBy?: string;
+                /** @description Only actions with one of these outcomes */
+                outcome?: components["schemas"]["ActionState"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The actions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionStatusList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listActionAgents: {
+        parameters: {
+            query?: {
+                /** @description One or more states; default: all */
+                state?: components["schemas"]["ActionHostState"][];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                actionId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionHostList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listIncidents: {
+        parameters: {
+            query?: {
+                /** @description Default: all */
+                state?: components["schemas"]["IncidentState"];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAgentStatus: {
+        parameters: {
+            query?: {
+                /** @description Only the agents of this policy */
+                policyId?: string;
+                /** @description Only the agents of these policies */
+                policyIds?: string[];
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentStatusResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFailures: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The causes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failures"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listComponents: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The components */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComponentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAgentTags: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
+                showInactive?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tags */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFacets: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
+                showInactive?: boolean;
+                /** @description Separated by commas: health, progress, version, policy, tag, os, site. Default: all */
+                fields?: string;
+                /** @description Values of each field, those with most agents first */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facets"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    exportAgents: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
+                showInactive?: boolean;
+                /** @description Separated by commas: id, hostname, health, progress, progress_since, version, desired_version, last_healthy_version, policy, tags, os, site, last_checkin, message, reason. Default: all */
+                columns?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table, with a header line */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFleet: {
+        parameters: {
+            query?: {
+                /** @description Version of the API in which objects are returned */
+                apiVersion?: "muster.dev/v1alpha1" | "muster.dev/v1alpha2";
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    applyFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: "All";
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: "strict" | "warn";
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The object that was replaced */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            /** @description The object that was created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: "All";
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object as it was */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFleets: {
+        parameters: {
+            query?: {
+                /** @description Only objects with all of these labels, as in app=web,stage=prod */
+                labelSelector?: string;
+                /** @description How many objects to leave out */
+                offset?: number;
+                /** @description The most objects to return; default: all */
+                limit?: number;
+                /** @description Version of the API in which objects are returned */
+                apiVersion?: "muster.dev/v1alpha1" | "muster.dev/v1alpha2";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The objects */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createFleet: {
+        parameters: {
+            query?: {
+                /** @description All: check everything, and store nothing */
+                dryRun?: "All";
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: "strict" | "warn";
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The object */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    diffFleet: {
+        parameters: {
+            query?: {
+                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
+                validate?: "strict" | "warn";
+            };
+            header?: never;
+            path: {
+                /** @description metadata.name of the object */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Fleet"];
+                "application/yaml": components["schemas"]["Fleet"];
+            };
+        };
+        responses: {
+            /** @description The difference */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetDiff"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPolicies: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
+                kuery?: string;
+                /** @description A field of queries about policies */
+                sortField?: string;
+                sortOrder?: "asc" | "desc";
+                /** @description Answer with agents: 0 instead of counting them */
+                noAgentCount?: boolean;
+                /** @description Opposite of noAgentCount */
+                withAgentCount?: boolean;
+                /** @description Accepted and without effect as in Kibana */
+                showUpgradeable?: boolean;
+                /** @description Include package policies; there are none, so it has no effect */
+                full?: boolean;
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The policies */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createPolicy: {
+        parameters: {
+            query?: {
+                /** @description Must be false: there are no integrations */
+                sys_monitoring?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description The policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkGetPolicies: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkGetPoliciesRequest"];
+            };
+        };
+        responses: {
+            /** @description The policies */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItems"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deletePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeletePolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedPolicy"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPolicyOutputs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PolicyOutputsRequest"];
+            };
+        };
+        responses: {
+            /** @description The outputs of each policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyOutputsList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getPolicy: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    updatePolicy: {
+        parameters: {
+            query?: {
+                /** @description Also if more agents would be taken away within an hour than admin.removals_per_hour; needs why */
+                override_limit?: boolean;
+                /** @description For the audit trail */
+                why?: string;
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description The policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    copyPolicy: {
+        parameters: {
+            query?: {
+                /** @description Form of package policies, of which there are none */
+                format?: "simplified" | "legacy";
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CopyPolicyRequest"];
+            };
+        };
+        responses: {
+            /** @description The new policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getFullPolicy: {
+        parameters: {
+            query?: {
+                download?: boolean;
+                /** @description Must be false: the server has no policies for standalone agents */
+                standalone?: boolean;
+                /** @description Must be false */
+                kubernetes?: boolean;
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent policy */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FullPolicyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    downloadPolicy: {
+        parameters: {
+            query?: {
+                download?: boolean;
+                /** @description Must be false: the server has no policies for standalone agents */
+                standalone?: boolean;
+                /** @description Must be false */
+                kubernetes?: boolean;
+            };
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description elastic-agent.yml */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/x-yaml": string;
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getPolicyOutputs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The outputs */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyOutputsItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getAutoUpgradeStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policyId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AutoUpgradeStatus"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     listRollouts: {
         parameters: {
             query?: {
@@ -9732,7 +10912,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9758,7 +10938,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9784,7 +10964,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9810,7 +10990,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
                 hash: string;
             };
             cookie?: never;
@@ -9839,7 +11019,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
                 hash: string;
             };
             cookie?: never;
@@ -9863,7 +11043,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9899,7 +11079,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9926,7 +11106,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9953,7 +11133,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -9980,7 +11160,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10007,7 +11187,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10034,7 +11214,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10061,7 +11241,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10088,7 +11268,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10115,7 +11295,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10142,7 +11322,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10179,7 +11359,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10202,8 +11382,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
-                agentId: components["parameters"]["agentId"];
+                rolloutId: string;
+                agentId: string;
             };
             cookie?: never;
         };
@@ -10225,44 +11405,6 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listTrail: {
-        parameters: {
-            query?: {
-                /** @description Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file */
-                subject?: string;
-                /** @description Only what this admin key did, by its name; muster: the server's own steps */
-                actor?: string;
-                /** @description Only what people and pipelines did, without the server's own steps */
-                people?: boolean;
-                /** @description Only this verb, such as rollout.pause, or all verbs of a noun, such as rollout */
-                verb?: string;
-                /** @description Only entries from this time on */
-                since?: string;
-                /** @description Only entries until this time */
-                until?: string;
-                /** @description Only entries that contain each of these words in the actor, verb, subject, reason or text, whatever their case; at most 10 words */
-                q?: string;
-                page?: number;
-                perPage?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AuditList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     listAudit: {
         parameters: {
             query?: {
@@ -10271,7 +11413,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                rolloutId: components["parameters"]["rolloutId"];
+                rolloutId: string;
             };
             cookie?: never;
         };
@@ -10284,631 +11426,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listGroups: {
-        parameters: {
-            query?: {
-                page?: number;
-                perPage?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    createGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CreateGroupRequest"];
-            };
-        };
-        responses: {
-            /** @description The draft */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["GroupStatusItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    deleteGroup: {
-        parameters: {
-            query?: {
-                /** @description For the audit trail */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Deleted */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ActionWord"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    previewGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The preview */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["GroupPreviewItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    startGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StartRolloutRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    pauseGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["PauseRolloutRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    resumeGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    cancelGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    rollbackGroup: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    skipGroupMember: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                groupId: components["parameters"]["groupId"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SkipMemberRequest"];
-            };
-        };
-        responses: {
-            /** @description The group */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGroupItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listFleets: {
-        parameters: {
-            query?: {
-                /** @description Only objects with all of these labels, as in app=web,stage=prod */
-                labelSelector?: string;
-                /** @description How many objects to leave out */
-                offset?: number;
-                /** @description The most objects to return; default: all */
-                limit?: number;
-                /** @description Version of the API in which objects are returned */
-                apiVersion?: components["parameters"]["fleetVersion"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The objects */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FleetList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    createFleet: {
-        parameters: {
-            query?: {
-                /** @description All: check everything, and store nothing */
-                dryRun?: components["parameters"]["fleetDryRun"];
-                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
-                validate?: components["parameters"]["fleetValidate"];
-                /** @description For the audit trail */
-                why?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Fleet"];
-                "application/yaml": components["schemas"]["Fleet"];
-            };
-        };
-        responses: {
-            /** @description The object */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getFleet: {
-        parameters: {
-            query?: {
-                /** @description Version of the API in which objects are returned */
-                apiVersion?: components["parameters"]["fleetVersion"];
-            };
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The object */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    applyFleet: {
-        parameters: {
-            query?: {
-                /** @description All: check everything, and store nothing */
-                dryRun?: components["parameters"]["fleetDryRun"];
-                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
-                validate?: components["parameters"]["fleetValidate"];
-                /** @description For the audit trail */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Fleet"];
-                "application/yaml": components["schemas"]["Fleet"];
-            };
-        };
-        responses: {
-            /** @description The object that was replaced */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            /** @description The object that was created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    deleteFleet: {
-        parameters: {
-            query?: {
-                /** @description All: check everything, and store nothing */
-                dryRun?: components["parameters"]["fleetDryRun"];
-                /** @description For the audit trail */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The object as it was */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    diffFleet: {
-        parameters: {
-            query?: {
-                /** @description What happens to fields that the API does not know: the call is refused (strict), or they are dropped with a warning (warn) */
-                validate?: components["parameters"]["fleetValidate"];
-            };
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["Fleet"];
-                "application/yaml": components["schemas"]["Fleet"];
-            };
-        };
-        responses: {
-            /** @description The difference */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FleetDiff"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    resumeFleet: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The object */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Fleet"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listFleetCommands: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The commands */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CommandList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listFleetHistory: {
-        parameters: {
-            query?: {
-                offset?: number;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                /** @description metadata.name of the object */
-                name: components["parameters"]["fleetName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The changes */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FleetHistory"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getFleetSchema: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The schema */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FleetSchema"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    exportFleets: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The objects */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FleetList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    convertFleets: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ConversionReview"];
-            };
-        };
-        responses: {
-            /** @description The converted objects */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ConversionReview"];
                 };
             };
             default: components["responses"]["Error"];
@@ -10954,7 +11471,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                agentId: components["parameters"]["agentId"];
+                agentId: string;
             };
             cookie?: never;
         };
@@ -11117,53 +11634,6 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listServers: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The servers */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KnownServerList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    forgetServer: {
-        parameters: {
-            query?: {
-                /** @description For the audit trail */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                serverId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Removed */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ActionWord"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
     listUpgradeManifests: {
         parameters: {
             query?: never;
@@ -11237,11 +11707,92 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
-    listIncidents: {
+    getRolloutGrid: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The targets */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGrid"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The server */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KibanaStatus"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    streamEvents: {
         parameters: {
             query?: {
-                /** @description Default: all */
-                state?: components["schemas"]["IncidentState"];
+                after?: number;
+            };
+            header?: {
+                "Last-Event-ID"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["Event"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listTrail: {
+        parameters: {
+            query?: {
+                /** @description Only entries about this: the id of an action, rollout, group, key, policy or webhook, or a package's file */
+                subject?: string;
+                /** @description Only what this admin key did, by its name; muster: the server's own steps */
+                actor?: string;
+                /** @description Only what people and pipelines did, without the server's own steps */
+                people?: boolean;
+                /** @description Only this verb, such as rollout.pause, or all verbs of a noun, such as rollout */
+                verb?: string;
+                /** @description Only entries from this time on */
+                since?: string;
+                /** @description Only entries until this time */
+                until?: string;
+                /** @description Only entries that contain each of these words in the actor, verb, subject, reason or text, whatever their case; at most 10 words */
+                q?: string;
                 page?: number;
                 perPage?: number;
             };
@@ -11257,92 +11808,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["IncidentList"];
+                    "application/json": components["schemas"]["AuditList"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    resolveIncidents: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ResolveIncidentsRequest"];
-            };
-        };
-        responses: {
-            /** @description What was done */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ResolvedIncidents"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    ackIncident: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                incidentId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The incident */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["IncidentItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    resolveIncident: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                incidentId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["WhyRequest"];
-            };
-        };
-        responses: {
-            /** @description The incident */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["IncidentItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listWebhooks: {
+    listServers: {
         parameters: {
             query?: never;
             header?: never;
@@ -11351,49 +11823,27 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The webhooks */
+            /** @description The servers */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["WebhookList"];
+                    "application/json": components["schemas"]["KnownServerList"];
                 };
             };
             default: components["responses"]["Error"];
         };
     };
-    createWebhook: {
+    forgetServer: {
         parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CreateWebhookRequest"];
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
             };
-        };
-        responses: {
-            /** @description The webhook */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WebhookItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    deleteWebhook: {
-        parameters: {
-            query?: never;
             header?: never;
             path: {
-                webhookId: components["parameters"]["webhookId"];
+                serverId: string;
             };
             cookie?: never;
         };
@@ -11406,122 +11856,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ActionWord"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    testWebhook: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The receiver accepted it */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Empty"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    enableWebhook: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The webhook */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WebhookItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    disableWebhook: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                webhookId: components["parameters"]["webhookId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The webhook */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WebhookItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listDeadLetters: {
-        parameters: {
-            query?: {
-                page?: number;
-                perPage?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeadLetterList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    redeliver: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                letterId: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The receiver accepted it */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Empty"];
                 };
             };
             default: components["responses"]["Error"];
@@ -11606,196 +11940,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EnrollmentCommands"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getFacets: {
-        parameters: {
-            query?: {
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
-                showInactive?: components["parameters"]["showInactive"];
-                /** @description Separated by commas: health, progress, version, policy, tag, os, site. Default: all */
-                fields?: string;
-                /** @description Values of each field, those with most agents first */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The counts */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Facets"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    exportAgents: {
-        parameters: {
-            query?: {
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
-                showInactive?: components["parameters"]["showInactive"];
-                /** @description Separated by commas: id, hostname, health, progress, progress_since, version, desired_version, last_healthy_version, policy, tags, os, site, last_checkin, message, reason. Default: all */
-                columns?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The table, with a header line */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getAction: {
-        parameters: {
-            query?: {
-                /** @description Number of latest errors to show */
-                errorSize?: number;
-            };
-            header?: never;
-            path: {
-                actionId: components["parameters"]["actionId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The action */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ActionStatusItem"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listActionAgents: {
-        parameters: {
-            query?: {
-                /** @description One or more states; default: all */
-                state?: components["schemas"]["ActionHostState"][];
-                page?: number;
-                perPage?: number;
-            };
-            header?: never;
-            path: {
-                actionId: components["parameters"]["actionId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ActionHostList"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getTimeline: {
-        parameters: {
-            query?: {
-                /** @description Only that component; agent: only the agent itself */
-                component?: string;
-                /** @description next of the page before */
-                before?: string;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                agentId: components["parameters"]["agentId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Timeline"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getFailures: {
-        parameters: {
-            query?: {
-                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
-                kuery?: components["parameters"]["kuery"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The causes */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Failures"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    seeFailures: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SeenRequest"];
-            };
-        };
-        responses: {
-            /** @description Recorded */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Empty"];
                 };
             };
             default: components["responses"]["Error"];
@@ -11930,29 +12074,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Settings"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    getRolloutGrid: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                rolloutId: components["parameters"]["rolloutId"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The targets */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RolloutGrid"];
                 };
             };
             default: components["responses"]["Error"];
@@ -12119,6 +12240,191 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AdminKeyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhooks */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateWebhookRequest"];
+            };
+        };
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The receiver accepted it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    enableWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    disableWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listDeadLetters: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    redeliver: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                letterId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The receiver accepted it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
                 };
             };
             default: components["responses"]["Error"];

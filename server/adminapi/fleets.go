@@ -1,0 +1,652 @@
+package adminapi
+
+import (
+	"net/http"
+	"time"
+)
+
+// The operations of the area fleets.
+var (
+	ListFleets = op[None, FleetList](Call{
+		ID: "listFleets", Method: http.MethodGet, Path: "/api/v1/fleets",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary: "List the objects of kind Fleet, by name",
+		Answer:  "The objects",
+		Params: []Param{
+			{Name: "labelSelector", Doc: "Only objects with all of these labels, as in app=web,stage=prod"},
+			{Name: "offset", Is: 0, Schema: "minimum=0,default=0", Doc: "How many objects to leave out"},
+			{Name: "limit", Is: 0, Schema: "minimum=1,maximum=5000", Doc: "The most objects to return; default: all"},
+			fleetVersion,
+		},
+	})
+
+	CreateFleet = op[Fleet, Fleet](Call{
+		ID: "createFleet", Method: http.MethodPost, Path: "/api/v1/fleets",
+		Area: AreaFleets, Permission: "fleets.write",
+		Summary:     "Create an object of kind Fleet",
+		Description: "As PUT, but refused with 409 if there is an object with this name.",
+		YAML:        true,
+		Answer:      "The object",
+		Status:      http.StatusCreated,
+		Params: []Param{
+			fleetDryRun,
+			fleetValidate,
+			{Name: "why", Doc: "For the audit trail"},
+		},
+	})
+
+	GetFleet = op[None, Fleet](Call{
+		ID: "getFleet", Method: http.MethodGet, Path: "/api/v1/fleets/{name}",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary:     "Get an object",
+		Description: "The spec is the one that was written, without defaults of the server.",
+		Answer:      "The object",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+			fleetVersion,
+		},
+	})
+
+	ApplyFleet = op[Fleet, Fleet](Call{
+		ID: "applyFleet", Method: http.MethodPut, Path: "/api/v1/fleets/{name}",
+		Area: AreaFleets, Permission: "fleets.write",
+		Summary:     "Create an object, or replace its labels, annotations and spec",
+		Description: "The body is JSON, or YAML if Content-Type is application/yaml, and of any version of the API. The answer is of the same version. If nothing differs from the stored object, nothing is written and resourceVersion stays. If the body has metadata.uid or metadata.resourceVersion, it must be that of the stored object, otherwise the call is refused with 409. Status in the body is ignored. All errors of the body are reported at once, one on each line, with their paths. Warnings are headers Warning: 299, as those of Kubernetes.",
+		YAML:        true,
+		Answer:      "The object that was replaced",
+		Created:     "The object that was created",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+			fleetDryRun,
+			fleetValidate,
+			{Name: "why", Doc: "For the audit trail"},
+		},
+	})
+
+	DeleteFleet = op[None, Fleet](Call{
+		ID: "deleteFleet", Method: http.MethodDelete, Path: "/api/v1/fleets/{name}",
+		Area: AreaFleets, Permission: "fleets.write",
+		Summary:     "Delete an object",
+		Description: "Agents keep the versions that they run. A rollout under way is cancelled, unless it is promoting: then it goes on to its end.",
+		Answer:      "The object as it was",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+			fleetDryRun,
+			{Name: "why", Doc: "For the audit trail"},
+		},
+	})
+
+	DiffFleet = op[Fleet, FleetDiff](Call{
+		ID: "diffFleet", Method: http.MethodPost, Path: "/api/v1/fleets/{name}/diff",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary:     "Preview what applying an object would do",
+		Description: "The body is as that of PUT. Nothing is stored.",
+		YAML:        true,
+		Answer:      "The difference",
+		Unaudited:   true,
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+			fleetValidate,
+		},
+	})
+
+	ResumeFleet = op[WhyRequest, Fleet](Call{
+		ID: "resumeFleet", Method: http.MethodPost, Path: "/api/v1/fleets/{name}/resume",
+		Area: AreaFleets, Permission: "fleets.write",
+		Summary:      "Resume an object that an order has suspended",
+		OptionalBody: true,
+		Answer:       "The object",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+		},
+	})
+
+	ListFleetCommands = op[None, CommandList](Call{
+		ID: "listFleetCommands", Method: http.MethodGet, Path: "/api/v1/fleets/{name}/commands",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary:     "List what can be ordered for an object now, the primary command first",
+		Description: "resume and delete are calls. pause, unpause and promote are changes of the spec: spec.paused, and status.requestedRolloutHash in spec.forcePromote. The object itself has no commands, so that it stays as tools of Kubernetes expect it.",
+		Answer:      "The commands",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+		},
+	})
+
+	ListFleetHistory = op[None, FleetHistory](Call{
+		ID: "listFleetHistory", Method: http.MethodGet, Path: "/api/v1/fleets/{name}/history",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary:     "List who changed an object, how and why, newest first",
+		Description: "It is read from the audit trail, and so remains when the object is deleted.",
+		Answer:      "The changes",
+		Params: []Param{
+			{Name: "name", In: "path", Doc: "metadata.name of the object"},
+			{Name: "offset", Is: 0, Schema: "minimum=0,default=0"},
+			{Name: "limit", Is: 0, Schema: "minimum=1,maximum=1000,default=100"},
+		},
+	})
+
+	GetFleetSchema = op[None, FleetSchema](Call{
+		ID: "getFleetSchema", Method: http.MethodGet, Path: "/api/v1/fleet-schema",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary: "Get the JSON schema of objects of kind Fleet, with a description of every field",
+		Answer:  "The schema",
+	})
+
+	ExportFleets = op[None, FleetList](Call{
+		ID: "exportFleets", Method: http.MethodGet, Path: "/api/v1/fleet-export",
+		Area: AreaFleets, Permission: "fleets.read",
+		Summary:     "Get what policies and active rollouts demand as objects of kind Fleet",
+		Description: "For a fleet that begins with objects of kind Fleet. Applying the objects upgrades no agent that runs the versions already. Left out are policies that an object selects by their id, or because it selects all agents, and what an object cannot say: a version for some percent of the agents, rollbacks, and rollouts that the server has started.",
+		Answer:      "The objects",
+	})
+
+	ConvertFleets = op[ConversionReview, ConversionReview](Call{
+		ID: "convertFleets", Method: http.MethodPost, Path: "/convert",
+		Area:        AreaFleets,
+		Summary:     "Convert objects between the versions of the API, for a Kubernetes API server",
+		Description: "Body and answer are a ConversionReview of apiextensions.k8s.io/v1. The call needs no credentials: it reads and changes nothing but its body.",
+		Answer:      "The converted objects",
+		Admission:   Stranger,
+	})
+)
+
+// CommandList is the answer of GET /api/v1/fleets/{name}/commands.
+type CommandList struct {
+	Items []Command `json:"items"`
+}
+
+// Fleet is which versions a part of the fleet runs, and how it gets there. A change of the spec is all
+// that starts a rollout: the server compares a hash of the fields that matter with the hash of the
+// last rollout.
+type Fleet struct {
+	// Version of the API that the object is written for: muster.dev/v1alpha2
+	ApiVersion string `json:"apiVersion" example:"muster.dev/v1alpha2"`
+	// Always Fleet
+	Kind     string        `json:"kind" example:"Fleet"`
+	Metadata FleetMetadata `json:"metadata"`
+	Spec     FleetSpec     `json:"spec"`
+	Status   *FleetStatus  `json:"status,omitempty"`
+}
+
+// FleetMetadata is name, labels and annotations are written by users, the rest by the server, with the
+// same meanings as in Kubernetes.
+type FleetMetadata struct {
+	// Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at
+	// both ends. It cannot change.
+	Name string `json:"name" example:"web"`
+	// Labels by which objects are listed. They start no rollout.
+	Labels *map[string]string `json:"labels,omitempty"`
+	// Notes of tools. Only muster.dev/force-rollout has a meaning: a change of its value starts a
+	// rollout although the spec is the same.
+	Annotations *map[string]string `json:"annotations,omitempty"`
+	// Id of this object, which an object that is created later under the same name does not have. If
+	// given, it must be that of the stored object.
+	Uid *string `json:"uid,omitempty"`
+	// Identifies the stored state: every write changes it. If given, it must be that of the stored
+	// object, so that no change of somebody else is lost.
+	ResourceVersion *string `json:"resourceVersion,omitempty"`
+	// Number of changes of the spec and of the annotation muster.dev/force-rollout
+	Generation *int64 `json:"generation,omitempty"`
+	// When the object was created
+	CreationTimestamp *time.Time `json:"creationTimestamp,omitempty"`
+}
+
+// FleetSpec is what an operator declares. selector, agent, components, configuration and strategy
+// start a rollout when they change; everything else takes effect in the rollout under way, or in the
+// next one.
+type FleetSpec struct {
+	Selector FleetSelector `json:"selector"`
+	Agent    *FleetDesired `json:"agent,omitempty"`
+	// Components to upgrade, or to install for the first time, after the agents and one after the
+	// other in this order. A change starts a rollout.
+	Components    *[]FleetComponent   `json:"components,omitempty"`
+	Configuration *FleetConfiguration `json:"configuration,omitempty"`
+	Strategy      *FleetStrategy      `json:"strategy,omitempty"`
+	Limits        *FleetLimits        `json:"limits,omitempty"`
+	Failure       *FleetFailure       `json:"failure,omitempty"`
+	Health        *FleetHealth        `json:"health,omitempty"`
+	Pace          *FleetPace          `json:"pace,omitempty"`
+	// Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that
+	// rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop
+	// by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of
+	// v1alpha1, which is kept, has no effect. It starts no rollout.
+	ForcePromote *string `json:"forcePromote,omitempty" example:"6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"`
+	// Pause the rollout under way, and start none. Default: false. It starts no rollout.
+	Paused *bool `json:"paused,omitempty"`
+}
+
+// FleetSelector is the agents of the object: those that match every given field. An empty selector is
+// refused: use all. An agent that two objects select for the same thing belongs to the older one. A
+// change starts a rollout.
+type FleetSelector struct {
+	// All agents
+	All *bool `json:"all,omitempty"`
+	// Ids of agents
+	Agents *[]string `json:"agents,omitempty"`
+	// A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. It is evaluated
+	// again and again: agents that match later get the version then.
+	Kuery *string `json:"kuery,omitempty" schema:"maxLength=10000"`
+	// Ids of policies, one of which the agent must have
+	Policies *[]string `json:"policies,omitempty"`
+	// Labels of agents, with values one of which the agent must have
+	Labels *map[string][]string `json:"labels,omitempty"`
+	// Labels of agents, with values none of which the agent may have
+	Exclude *map[string][]string `json:"exclude,omitempty"`
+	// Ids of agents that are left out
+	ExcludeAgents *[]string `json:"exclude_agents,omitempty"`
+}
+
+// FleetDesired is the version of the agents themselves, by version or by manifest; without it the
+// object leaves the agents' own version alone. A change starts a rollout.
+type FleetDesired struct {
+	// Full version of a package on the server. It may be published later: the rollout starts then.
+	Version  *string        `json:"version,omitempty" example:"1.2.0"`
+	Manifest *FleetManifest `json:"manifest,omitempty"`
+}
+
+// FleetManifest is an upgrade manifest on the server, which provides version, packages and migration.
+type FleetManifest struct {
+	// Profile of the manifest, the folder that it is in
+	Profile string `json:"profile" example:"edge"`
+	// Id of the manifest within its profile
+	Id string `json:"id" example:"2026-11"`
+}
+
+// FleetComponent is the version of one component, by version or by manifest.
+type FleetComponent struct {
+	// Name of the component as in the policies of the agents
+	Name string `json:"name" example:"web"`
+	// Full version of a package on the server
+	Version  *string        `json:"version,omitempty" example:"2.5.0"`
+	Manifest *FleetManifest `json:"manifest,omitempty"`
+}
+
+// FleetConfiguration is what hosts get besides versions. A change starts a rollout.
+type FleetConfiguration struct {
+	// Variables for the templates of components' configuration files, by component and name. They are
+	// over those of the policies, and below those of upgrade manifests.
+	Variables *map[string]map[string]string `json:"variables,omitempty"`
+}
+
+// FleetStrategy is how the agents are divided into batches. Default: rolling, in batches of 10
+// percent. A change starts a rollout.
+type FleetStrategy struct {
+	// rolling: batch after batch (default); canary: a first batch is observed, and may need approval;
+	// rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all
+	// agents as one
+	Kind *FleetStrategyKind `json:"kind,omitempty"`
+	// Agents in a batch; default: batch_percent
+	BatchSize *int `json:"batch_size,omitempty" schema:"minimum=0"`
+	// Size of a batch as a percentage of all agents, rounded up; default: 10
+	BatchPercent *float64         `json:"batch_percent,omitempty"`
+	Canary       *FleetCanaryRule `json:"canary,omitempty"`
+	Rings        *FleetRingRule   `json:"rings,omitempty"`
+	// With all_at_once: failures never pause the rollout
+	ForceContinue *bool `json:"force_continue,omitempty"`
+	// With all_at_once: running the version is enough, without a health wait
+	SkipValidation *bool `json:"skip_validation,omitempty"`
+	// With all_at_once: nothing is offered after this time
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// With lockstep: what happens to agents that are offline before it begins: the rollout pauses and
+	// names them (refuse, the default), or they are left out (exclude)
+	Away *FleetStrategyAway `json:"away,omitempty"`
+	// With lockstep: how long a phase may take, as a Go duration
+	Patience *string `json:"patience,omitempty" example:"10m0s"`
+}
+
+// FleetStrategyKind is a value of kind of FleetStrategy.
+type FleetStrategyKind string
+
+// Values of FleetStrategyKind.
+const (
+	FleetRolling   FleetStrategyKind = "rolling"
+	FleetCanary    FleetStrategyKind = "canary"
+	FleetAllAtOnce FleetStrategyKind = "all_at_once"
+	FleetRings     FleetStrategyKind = "rings"
+	FleetLockstep  FleetStrategyKind = "lockstep"
+)
+
+// FleetStrategyAway is a value of away of FleetStrategy.
+type FleetStrategyAway string
+
+// Values of FleetStrategyAway.
+const (
+	FleetAwayRefuse  FleetStrategyAway = "refuse"
+	FleetAwayExclude FleetStrategyAway = "exclude"
+)
+
+// FleetCanaryRule is the first batch, with the kinds canary and rings. It is observed for twice
+// health.wait.
+type FleetCanaryRule struct {
+	// Number of canaries; default: 10, unless percent is given
+	Size *int `json:"size,omitempty" schema:"minimum=0"`
+	// Canaries as a percentage of all agents
+	Percent *float64 `json:"percent,omitempty"`
+	// How canaries are chosen: at random (default), or so that they cover the combinations of the
+	// labels in over
+	Pick *FleetCanaryRulePick `json:"pick,omitempty"`
+	// Labels whose combinations stratified covers; default: os, arch, version
+	Over *[]string `json:"over,omitempty"`
+	// The rest waits for the approval of an operator
+	Approval *bool `json:"approval,omitempty"`
+}
+
+// FleetCanaryRulePick is a value of pick of FleetCanaryRule.
+type FleetCanaryRulePick string
+
+// Values of FleetCanaryRulePick.
+const (
+	FleetPickRandom     FleetCanaryRulePick = "random"
+	FleetPickStratified FleetCanaryRulePick = "stratified"
+)
+
+// FleetRingRule is the order of agents, with the kind rings. Lower rings come first.
+type FleetRingRule struct {
+	// Label whose value is the number of the ring; default: ring
+	By *string `json:"by,omitempty"`
+	// Ring of agents without the label
+	Default *int `json:"default,omitempty"`
+	// Rings that take part; default: all
+	Only *[]int `json:"only,omitempty"`
+	// Upgrade a ring even if lower rings do not run this version
+	Force *bool `json:"force,omitempty"`
+}
+
+// FleetLimits is how many agents are upgraded at one time. It starts no rollout, and takes effect in
+// the one under way.
+type FleetLimits struct {
+	// The most agents that are upgraded at one time; default: 500
+	MaxParallel *int `json:"max_parallel,omitempty" schema:"minimum=0"`
+	// Bounds for each value of a label, such as the site
+	Per *[]FleetLabelLimit `json:"per,omitempty" schema:"maxItems=4"`
+}
+
+// FleetLabelLimit is the most agents with the same value of a label that are upgraded at one time.
+type FleetLabelLimit struct {
+	// Name of the label
+	Label string `json:"label" example:"site"`
+	// Number of agents for each of its values
+	Max int `json:"max" schema:"minimum=1"`
+}
+
+// FleetFailure is when failures pause the rollout: either bound does. It starts no rollout, and takes
+// effect in the one under way.
+type FleetFailure struct {
+	// Pause at this many failed agents; default without percent: 3
+	Count *int `json:"count,omitempty" schema:"minimum=0"`
+	// Pause above this percentage of the upgrades attempted
+	Percent *float64 `json:"percent,omitempty"`
+	// How often an agent that failed without harm is tried again; default: 0
+	Retries *int `json:"retries,omitempty" schema:"minimum=0"`
+}
+
+// FleetHealth is when an upgraded agent counts as healthy. It starts no rollout, and takes effect in
+// the one under way.
+type FleetHealth struct {
+	// How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
+	Wait *string `json:"wait,omitempty" example:"10m0s"`
+	// How long an upgrade may show no sign of life; default: 5m0s. One that does not move is given up
+	// after three times as long
+	StaleAfter *string `json:"stale_after,omitempty" example:"5m0s"`
+	// How long an agent may be silent, or longer if it usually is; default: 2m0s
+	SilentAfter *string `json:"silent_after,omitempty" example:"2m0s"`
+	// How many ends of its process are a crash loop; default: 3
+	MaxCrashes *int `json:"max_crashes,omitempty" schema:"minimum=0"`
+}
+
+// FleetPace is when agents are offered the version. It starts no rollout, and takes effect in the one
+// under way.
+type FleetPace struct {
+	// Time between the end of a batch and the next, as a Go duration; default: 0s
+	Soak *string `json:"soak,omitempty" example:"1h0m0s"`
+	// Pause after each batch that succeeded
+	PauseOnSuccess *bool `json:"pause_on_success,omitempty"`
+	// Periods in which offers are made; default: always
+	Windows *[]FleetWindow `json:"windows,omitempty"`
+	// How long an offer waits for an agent that is away; default: 168h0m0s
+	OfferFor *string `json:"offer_for,omitempty" example:"168h0m0s"`
+	// How long every other wait may last, such as that for an approval; default: 168h0m0s
+	WaitFor *string `json:"wait_for,omitempty" example:"168h0m0s"`
+	// Skip soak, windows, freezes and observation; limits, failure and the exposure budget still hold
+	Emergency *bool `json:"emergency,omitempty"`
+}
+
+// FleetWindow is a period of local time on some weekdays. If to is not after from, it ends on the next
+// day.
+type FleetWindow struct {
+	// mon … sun; default: every day
+	Days *[]string `json:"days,omitempty"`
+	// Local time at which it begins
+	From string `json:"from" example:"\"22:00\""`
+	// Local time at which it ends
+	To string `json:"to" example:"04:00"`
+	// Time zone; default: UTC
+	Zone *string `json:"zone,omitempty" example:"Europe/Berlin"`
+}
+
+// FleetStatus is how far the server is. Only the server writes it.
+type FleetStatus struct {
+	// The generation that the rest of the status is about
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+	// Hash that is being rolled out, or was last. A change of the spec does not change it while the
+	// rollout is promoting.
+	RequestedRolloutHash *string `json:"requestedRolloutHash,omitempty"`
+	// Hash of the last rollout that reached its end; absent before the first
+	LastCompletedRolloutHash *string `json:"lastCompletedRolloutHash,omitempty"`
+	// Number of hashes requested so far
+	Sequence *int64        `json:"sequence,omitempty"`
+	Rollout  *FleetRollout `json:"rollout,omitempty"`
+	// Number of agents that belong to the object
+	Agents *int `json:"agents,omitempty"`
+	// How many of the agents run each version, by part (agent, or the name of a component) and
+	// version; an empty version means that none is installed
+	Versions     *map[string]map[string]int `json:"versions,omitempty"`
+	ForceRollout *FleetForceRollout         `json:"forceRollout,omitempty"`
+	Suspended    *FleetSuspension           `json:"suspended,omitempty"`
+	// Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object
+	Conditions *[]FleetCondition `json:"conditions,omitempty"`
+}
+
+// FleetForceRollout is the last value of the annotation muster.dev/force-rollout that was carried out.
+type FleetForceRollout struct {
+	// The value of the annotation
+	Value string `json:"value"`
+	// The sequence it was requested with; its rollouts include the agents on which a version failed
+	// before
+	Sequence *int64 `json:"sequence,omitempty"`
+}
+
+// FleetRollout is the last rollout that was created for the object.
+type FleetRollout struct {
+	// Id of the rollout
+	Id string `json:"id"`
+	// The rollout hash that it carries out
+	Hash *string `json:"hash,omitempty"`
+	// status.sequence when its hash was requested
+	Sequence *int64 `json:"sequence,omitempty"`
+	// The component that it upgrades; absent: the agents themselves
+	Component *string `json:"component,omitempty"`
+	// The version that it brings
+	Version *string `json:"version,omitempty"`
+	// 0 for the rollout of all agents; further ones bring agents that joined later, or that run
+	// something else, to the same versions
+	Number *int         `json:"number,omitempty"`
+	State  RolloutState `json:"state"`
+	// What it waits for, or why it is paused, in a sentence
+	Waiting *string `json:"waiting,omitempty"`
+}
+
+// FleetSuspension is set when an operator's order has taken over agents of the object: who, when and
+// why. The server does nothing for the object until its spec changes or it is resumed.
+type FleetSuspension struct {
+	// Name of the admin key
+	By string `json:"by"`
+	// When the order was given
+	At time.Time `json:"at"`
+	// The operator's reason
+	Why *string `json:"why,omitempty"`
+}
+
+// FleetCondition is a condition as in Kubernetes.
+type FleetCondition struct {
+	// Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is
+	// past its canaries and their approval, so that a change of the spec waits for its end; Degraded:
+	// agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody
+	// does what message says
+	Type FleetConditionType `json:"type"`
+	// Whether it holds
+	Status FleetConditionStatus `json:"status"`
+	// Why, in one word in CamelCase
+	Reason string `json:"reason"`
+	// Why, in a sentence
+	Message string `json:"message"`
+	// When status last changed
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+	// The generation that it is about
+	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+}
+
+// FleetConditionType is a value of type of FleetCondition.
+type FleetConditionType string
+
+// Values of FleetConditionType.
+const (
+	ConditionReady       FleetConditionType = "Ready"
+	ConditionProgressing FleetConditionType = "Progressing"
+	ConditionPromoting   FleetConditionType = "Promoting"
+	ConditionDegraded    FleetConditionType = "Degraded"
+	ConditionStalled     FleetConditionType = "Stalled"
+)
+
+// FleetConditionStatus is a value of status of FleetCondition.
+type FleetConditionStatus string
+
+// Values of FleetConditionStatus.
+const (
+	ConditionTrue    FleetConditionStatus = "True"
+	ConditionFalse   FleetConditionStatus = "False"
+	ConditionUnknown FleetConditionStatus = "Unknown"
+)
+
+// FleetList is the answer of GET /api/v1/fleets.
+type FleetList struct {
+	ApiVersion string `json:"apiVersion" example:"muster.dev/v1alpha2"`
+	// Always FleetList
+	Kind     string            `json:"kind"`
+	Metadata FleetListMetadata `json:"metadata"`
+	Items    []Fleet           `json:"items"`
+}
+
+// FleetListMetadata has the number of objects.
+type FleetListMetadata struct {
+	// Number of objects that match, also beyond limit
+	Total int `json:"total"`
+}
+
+// FleetDiff is what applying an object would do.
+type FleetDiff struct {
+	Before *Fleet `json:"before,omitempty"`
+	After  Fleet  `json:"after"`
+	// Rollout hash of the stored object; absent if there is none
+	HashBefore *string `json:"hashBefore,omitempty"`
+	// Rollout hash of the object in the body
+	HashAfter string `json:"hashAfter"`
+	// Paths of the fields that differ, such as spec.agent.version
+	Changed []string `json:"changed"`
+	// Whether a rollout starts, now or after what waitsFor names
+	StartsRollout bool `json:"startsRollout"`
+	// Why a rollout starts, or why none does, in a sentence
+	Reason string `json:"reason"`
+	// What the rollout would wait for: the id of a rollout that is promoting, or that the object is
+	// paused; absent: nothing
+	WaitsFor *string `json:"waitsFor,omitempty"`
+	// What the rollout of each part would do, in order; empty if none starts
+	Previews []FleetPreview `json:"previews"`
+}
+
+// FleetPreview is what the rollout of one part would do to the fleet as it is now.
+type FleetPreview struct {
+	// agent, or the name of a component
+	Part string `json:"part"`
+	// The version that it would bring
+	Version *string `json:"version,omitempty"`
+	// Number of agents that would be upgraded
+	Targets int `json:"targets"`
+	// Number of batches
+	Batches int `json:"batches"`
+	// Number of agents that match and are left out, such as those that run the version
+	Skipped int `json:"skipped"`
+	// How long it would take, estimated from past upgrades
+	Seconds *float64 `json:"seconds,omitempty"`
+	// The same for people
+	DurationText *string `json:"durationText,omitempty" example:"2h30m0s"`
+	// Why agents are left out, with counts
+	LeftOut *string `json:"leftOut,omitempty" example:"2 because it runs the version already"`
+	// Agents that run a later version go down
+	Forced *bool `json:"forced,omitempty"`
+	// Why no rollout could start now, such as a version that is not published
+	Error *string `json:"error,omitempty"`
+	// What to know before it starts
+	Warnings *[]string `json:"warnings,omitempty"`
+}
+
+// FleetHistory is the answer of GET /api/v1/fleets/{name}/history.
+type FleetHistory struct {
+	Items []FleetChange `json:"items"`
+	Total int           `json:"total"`
+}
+
+// FleetChange is one change of an object.
+type FleetChange struct {
+	// When it was made
+	At time.Time `json:"at"`
+	// Name of the admin key
+	By string `json:"by" example:"gitops"`
+	// What was done
+	Action FleetChangeAction `json:"action"`
+	// The change in a sentence
+	Text string `json:"text"`
+	// metadata.uid: another one is of an object that was deleted
+	Uid *string `json:"uid,omitempty"`
+	// metadata.generation after the change
+	Generation *int64 `json:"generation,omitempty"`
+	// Rollout hash of the spec after the change
+	Hash *string `json:"hash,omitempty"`
+	// Paths of the fields that were changed
+	Changed []string `json:"changed"`
+	// The reason that was given
+	Why *string `json:"why,omitempty"`
+	// Rollouts that carried out this hash and still exist, oldest first
+	Rollouts []FleetRolloutRef `json:"rollouts"`
+}
+
+// FleetChangeAction is a value of action of FleetChange.
+type FleetChangeAction string
+
+// Values of FleetChangeAction.
+const (
+	FleetApplied   FleetChangeAction = "apply"
+	FleetDeleted   FleetChangeAction = "delete"
+	FleetSuspended FleetChangeAction = "suspend"
+	FleetResumed   FleetChangeAction = "resume"
+)
+
+// FleetRolloutRef names a rollout that a change of an object created.
+type FleetRolloutRef struct {
+	Id    string       `json:"id"`
+	State RolloutState `json:"state"`
+}
+
+// FleetSchema is a JSON schema: type, description, properties, required, items, enum.
+type FleetSchema map[string]interface{}
+
+// ConversionReview is the body of POST /convert.
+type ConversionReview struct {
+	ApiVersion string `json:"apiVersion" example:"apiextensions.k8s.io/v1"`
+	// Always ConversionReview
+	Kind string `json:"kind"`
+	// uid, desiredAPIVersion, objects
+	Request *map[string]interface{} `json:"request,omitempty"`
+	// uid, result, convertedObjects
+	Response *map[string]interface{} `json:"response,omitempty"`
+}
