@@ -17,130 +17,14 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 )
 
-var errKilled = errors.New("killed")
-
-// mortalStore is a store whose process dies at its nth write of an order: before it, or after it
-// and before it gets the result.
-type mortalStore struct {
-	store.Store
-	at    int // 0: never
-	after bool
-
-	mu     sync.Mutex
-	writes int
-	dead   bool
-}
-
-func (m *mortalStore) write(do func() error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		return errKilled
-	}
-	if m.writes++; m.writes != m.at {
-		return do()
-	}
-	m.dead = true
-	if m.after {
-		_ = do()
-	}
-	return errKilled
-}
-
-func (m *mortalStore) count() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.writes
-}
-
-func (m *mortalStore) Agents() store.Agents   { return mortalAgents{m.Store.Agents(), m} }
-func (m *mortalStore) Actions() store.Actions { return mortalActions{m.Store.Actions(), m} }
-func (m *mortalStore) Results() store.Results { return mortalResults{m.Store.Results(), m} }
-func (m *mortalStore) Audit() store.Audit     { return mortalAudit{m.Store.Audit(), m} }
-func (m *mortalStore) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
-	return mortalOrders{m.Store.AcceptedOrders(), m}
-}
-
-func (m *mortalStore) Leases() store.Collection[fleet.Lease] {
-	return mortalLeases{m.Store.Leases(), m}
-}
-
-type mortalAgents struct {
-	store.Agents
-	m *mortalStore
-}
-
-func (a mortalAgents) UpdateMany(ctx context.Context, agents []fleet.Agent) (errs []error, err error) {
-	err = a.m.write(func() (err error) { errs, err = a.Agents.UpdateMany(ctx, agents); return err })
-	return errs, err
-}
-
-type mortalActions struct {
-	store.Actions
-	m *mortalStore
-}
-
-func (a mortalActions) Create(ctx context.Context, act fleet.Action) (seq int64, err error) {
-	err = a.m.write(func() (err error) { seq, err = a.Actions.Create(ctx, act); return err })
-	return seq, err
-}
-
-func (a mortalActions) Cancel(ctx context.Context, id string, at time.Time) error {
-	return a.m.write(func() error { return a.Actions.Cancel(ctx, id, at) })
-}
-
-type mortalResults struct {
-	store.Results
-	m *mortalStore
-}
-
-func (r mortalResults) Put(ctx context.Context, list []fleet.Result) (changed []bool, err error) {
-	err = r.m.write(func() (err error) { changed, err = r.Results.Put(ctx, list); return err })
-	return changed, err
-}
-
-type mortalAudit struct {
-	store.Audit
-	m *mortalStore
-}
-
-func (a mortalAudit) Append(ctx context.Context, list []fleet.AuditEntry) error {
-	return a.m.write(func() error { return a.Audit.Append(ctx, list) })
-}
-
-type mortalOrders struct {
-	store.Collection[fleet.AcceptedOrder]
-	m *mortalStore
-}
-
-func (c mortalOrders) Create(ctx context.Context, o fleet.AcceptedOrder) error {
-	return c.m.write(func() error { return c.Collection.Create(ctx, o) })
-}
-
-func (c mortalOrders) Delete(ctx context.Context, id string) error {
-	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
-}
-
-type mortalLeases struct {
-	store.Collection[fleet.Lease]
-	m *mortalStore
-}
-
-func (c mortalLeases) Create(ctx context.Context, l fleet.Lease) error {
-	return c.m.write(func() error { return c.Collection.Create(ctx, l) })
-}
-
-func (c mortalLeases) Update(ctx context.Context, l fleet.Lease) (rev int64, err error) {
-	err = c.m.write(func() (err error) { rev, err = c.Collection.Update(ctx, l); return err })
-	return rev, err
-}
-
-func (c mortalLeases) Delete(ctx context.Context, id string) error {
-	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
+// mortal is the store of a server that dies at its nth write of an order; 0: never.
+func mortal(s store.Store, at int) *fleettest.Mortal {
+	return fleettest.NewMortal(s, at, at%2 == 0).CountLeases()
 }
 
 // bulkOrder gives an order for agents and returns its action.
@@ -208,7 +92,7 @@ func bulkWorld(t *testing.T, kind string) *world {
 	return w
 }
 
-func (w *world) server(m *mortalStore) *action.Service {
+func (w *world) server(m *fleettest.Mortal) *action.Service {
 	w.t.Helper()
 	s := w.serve(m)
 	s.SetPage(2)
@@ -275,13 +159,13 @@ func TestAcceptedOrderIsCarriedOutAfterACrashAtAnyWrite(t *testing.T) {
 			run := func(at int) (end string, writes int) {
 				w := bulkWorld(t, kind)
 				ids := append([]string{"gone"}, bulkIDs...)
-				m := &mortalStore{Store: w.store, at: at, after: at%2 == 0}
+				m := mortal(w.store, at)
 				_, err := give(t.Context(), w.server(m), ids)
-				if (at > 0) != errors.Is(err, errKilled) {
+				if (at > 0) != errors.Is(err, fleettest.ErrDead) {
 					t.Fatalf("killed at write %d, the answer was %v", at, err)
 				}
 				if at > 0 {
-					next := w.server(&mortalStore{Store: w.store})
+					next := w.server(mortal(w.store, 0))
 					if accepted := w.openOrders() > 0; !accepted && at <= 2 || accepted && at%3 == 0 {
 						_, err = give(t.Context(), next, ids)
 						w.must(err)
@@ -293,7 +177,7 @@ func TestAcceptedOrderIsCarriedOutAfterACrashAtAnyWrite(t *testing.T) {
 				if n := w.openOrders(); n > 0 {
 					t.Errorf("killed at write %d, %d orders are left", at, n)
 				}
-				return w.leftBehind(), m.count()
+				return w.leftBehind(), m.Writes()
 			}
 			whole, writes := run(0)
 			if writes < 5 {
@@ -314,12 +198,12 @@ func TestOrderIsCarriedOutWithoutItsCaller(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			whole := bulkWorld(t, kind)
-			_, err := give(t.Context(), whole.server(&mortalStore{Store: whole.store}), bulkIDs)
+			_, err := give(t.Context(), whole.server(mortal(whole.store, 0)), bulkIDs)
 			whole.must(err)
 
 			w := bulkWorld(t, kind)
 			ctx, giveUp := context.WithCancel(t.Context())
-			s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, giveUp}})
+			s := w.server(mortal(&actsBeforeWrite{w.store, giveUp}, 0))
 			if _, err := give(ctx, s, bulkIDs); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "the server carries the order out") {
 				t.Fatalf("the caller that gave up got %v", err)
 			}
@@ -358,7 +242,7 @@ func TestRepeatedOrderJoinsTheFirst(t *testing.T) {
 			w := bulkWorld(t, kind)
 			hold, held := make(chan struct{}), make(chan struct{})
 			once := sync.OnceFunc(func() { close(held); <-hold })
-			s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+			s := w.server(mortal(&actsBeforeWrite{w.store, once}, 0))
 			first := make(chan fleet.Action, 1)
 			go func() {
 				a, err := give(t.Context(), s, bulkIDs)
@@ -402,7 +286,7 @@ func TestOrderInProgressIsListedAndCancelled(t *testing.T) {
 	w := bulkWorld(t, "upgrade")
 	hold, held := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(held); <-hold })
-	s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+	s := w.server(mortal(&actsBeforeWrite{w.store, once}, 0))
 	go func() { _, _ = s.Upgrade(t.Context(), order("1.1.0", bulkIDs...)) }()
 	<-held
 	list, err := s.ListWithPolicies(t.Context(), store.ActionQuery{Limit: 10}, 5)
@@ -445,7 +329,7 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 	w := bulkWorld(t, "upgrade")
 	hold, held := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(held); <-hold })
-	s := w.server(&mortalStore{Store: &actsBeforeWrite{w.store, once}})
+	s := w.server(mortal(&actsBeforeWrite{w.store, once}, 0))
 	answered := make(chan error, 1)
 	go func() { _, err := s.Upgrade(t.Context(), order("1.1.0", bulkIDs...)); answered <- err }()
 	<-held
@@ -459,7 +343,7 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 	if err := <-answered; err == nil || w.openOrders() != 1 {
 		t.Fatalf("the caller got %v, %d orders are open", err, w.openOrders())
 	}
-	next := w.server(&mortalStore{Store: w.store})
+	next := w.server(mortal(w.store, 0))
 	w.must(next.ContinueOrders(t.Context()))
 	w.untilCarriedOut()
 	for _, id := range bulkIDs {
@@ -474,7 +358,7 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 const pageTime = lease.DefaultTTL - lease.DefaultRenew
 
 // sharing returns a server that shares the store with others.
-func (w *world) sharing(m *mortalStore, name string) *action.Service {
+func (w *world) sharing(m *fleettest.Mortal, name string) *action.Service {
 	w.t.Helper()
 	s := w.serve(&faultyStore{Store: m, getMany: func() error { time.Sleep(pageTime); return nil }})
 	s.Lease = &lease.Holder{Leases: m.Leases(), Name: name}
@@ -507,9 +391,9 @@ func TestOrderOfADeadServerIsTakenOverByAnother(t *testing.T) {
 			run := func(at int) (end string, agents []int64, writes int) {
 				synctest.Test(t, func(t *testing.T) {
 					w := bulkWorld(t, kind)
-					m, other := &mortalStore{Store: w.store, at: at, after: at%2 == 0}, &mortalStore{Store: w.store}
+					m, other := mortal(w.store, at), mortal(w.store, 0)
 					_, err := give(t.Context(), w.sharing(m, "first"), bulkIDs)
-					if (at > 0) != errors.Is(err, errKilled) {
+					if (at > 0) != errors.Is(err, fleettest.ErrDead) {
 						t.Fatalf("killed at write %d, the answer was %v", at, err)
 					}
 					leases, _, err := w.store.Leases().List(t.Context(), 0, 0)
@@ -517,7 +401,7 @@ func TestOrderOfADeadServerIsTakenOverByAnother(t *testing.T) {
 					died := time.Now()
 					stop := carryOutOrders(t, w.sharing(other, "second"))
 					time.Sleep(lease.DefaultTTL - time.Millisecond)
-					if n := other.count(); len(leases) > 0 && n > 0 {
+					if n := other.Writes(); len(leases) > 0 && n > 0 {
 						t.Errorf("killed at write %d, another server made %d writes while the lease was in force", at, n)
 					}
 					for w.openOrders() > 0 && time.Since(died) < time.Minute {
@@ -528,7 +412,7 @@ func TestOrderOfADeadServerIsTakenOverByAnother(t *testing.T) {
 						t.Errorf("killed at write %d, %d orders are open after %v, want none after %v", at, n, took, most)
 					}
 					stop()
-					end, agents, writes = w.leftBehind(), w.writesOf(bulkIDs), m.count()
+					end, agents, writes = w.leftBehind(), w.writesOf(bulkIDs), m.Writes()
 				})
 				return end, agents, writes
 			}
@@ -559,8 +443,8 @@ func TestOrderOfALivingServerIsLeftToIt(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := bulkWorld(t, kind)
-				other := &mortalStore{Store: w.store}
-				first, second := w.sharing(&mortalStore{Store: w.store}, "first"), w.sharing(other, "second")
+				other := mortal(w.store, 0)
+				first, second := w.sharing(mortal(w.store, 0), "first"), w.sharing(other, "second")
 				began := time.Now()
 				type answer struct {
 					a   fleet.Action
@@ -581,7 +465,7 @@ func TestOrderOfALivingServerIsLeftToIt(t *testing.T) {
 				if one.a.ID != two.a.ID || !slices.Equal(one.a.Agents, bulkIDs) {
 					t.Errorf("the two calls made %s and %s, for %v", one.a.ID, two.a.ID, one.a.Agents)
 				}
-				if n := other.count(); n > 1 { // it has tried to accept the order
+				if n := other.Writes(); n > 1 { // it has tried to accept the order
 					t.Errorf("the other server made %d writes", n)
 				}
 			})

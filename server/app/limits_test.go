@@ -17,7 +17,6 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -115,39 +114,14 @@ func TestAllAgentsReturnAfterAStorm(t *testing.T) {
 	}
 }
 
-// stuck is a store in which enrollment keys cannot be read for a while.
-type stuck struct {
-	store.Store
-	free chan struct{}
-}
-
-// stuckAgents is a store in which agents cannot be created for a while.
-type stuckAgents stuck
-
-func (s stuckAgents) Agents() store.Agents { return stuckCreation{s.Store.Agents(), s.free} }
-
-type stuckCreation struct {
-	store.Agents
-	free chan struct{}
-}
-
-func (s stuckCreation) Create(ctx context.Context, a fleet.Agent) error {
-	<-s.free
-	return s.Agents.Create(ctx, a)
-}
-
-func (s stuck) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
-	return stuckKeys{s.Store.EnrollmentKeys(), s.free}
-}
-
-type stuckKeys struct {
-	store.Collection[fleet.EnrollmentKey]
-	free chan struct{}
-}
-
-func (s stuckKeys) Get(ctx context.Context, id string) (fleet.EnrollmentKey, error) {
-	<-s.free
-	return s.Collection.Get(ctx, id)
+// stuck returns a store in which the calls of a method of a kind wait until free is closed.
+func stuck(s store.Store, kind *store.Info, method string, free chan struct{}) store.Store {
+	return store.Intercept(s, func(_ context.Context, c store.Call, do func() error) error {
+		if c.Kind == kind && c.Method == method {
+			<-free
+		}
+		return do()
+	})
 }
 
 func TestRefusedRequestsGetDifferentRetryAfters(t *testing.T) {
@@ -155,7 +129,7 @@ func TestRefusedRequestsGetDifferentRetryAfters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		s := apptest.Start(t, apptest.OnPipes, limited(limit.Config{MaxEnrollments: inside}), func(o *app.Options) {
-			o.Store = stuckAgents{o.Store, free}
+			o.Store = stuck(o.Store, store.KindAgents, "Create", free)
 		})
 		enrol := func() apptest.Answer {
 			return s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: apptest.Metadata("web", "1.0.0")}})
@@ -208,7 +182,7 @@ func TestOverloadedAdminAPIDoesNotDelayAgents(t *testing.T) {
 	const budget, more = (32 + 128) * 7 / 8, 20 // what one key gets of the slots, and of those that wait
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		s := apptest.Start(t, apptest.OnPipes, func(o *app.Options) { o.Store = stuck{o.Store, free} })
+		s := apptest.Start(t, apptest.OnPipes, func(o *app.Options) { o.Store = stuck(o.Store, store.KindEnrollmentKeys.Info, "Get", free) })
 		// The requests share this connection: of many that are made at once, the client closes
 		// all but one, and fails requests on them.
 		s.Admin(http.MethodGet, "/api/openapi.yaml", nil)

@@ -36,7 +36,7 @@ func status(t *testing.T, s *apptest.Server) (agentapi.Status, int) {
 func TestReportsRefusedDuringAnOutageAreAcceptedAfterARestart(t *testing.T) {
 	var db *storehealthtest.Store
 	behind := func(o *app.Options) {
-		db = &storehealthtest.Store{Store: o.Store}
+		db = storehealthtest.New(o.Store)
 		o.Store = db
 	}
 	s := apptest.Start(t, behind)

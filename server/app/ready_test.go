@@ -14,7 +14,7 @@ import (
 func TestServerIsReadyWhileItsStoreAnswers(t *testing.T) {
 	var db *storehealthtest.Store
 	s := apptest.Start(t, func(o *app.Options) {
-		db = &storehealthtest.Store{Store: o.Store}
+		db = storehealthtest.New(o.Store)
 		o.Store = db
 	})
 	probe := func() apptest.Answer {

@@ -3,106 +3,91 @@ package fleettest
 import (
 	"context"
 	"errors"
+	"sync"
 
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// ErrDead is the error of every write of a killed process.
+// ErrDead is the error of every call of a killed process.
 var ErrDead = errors.New("killed")
 
-// Mortal is a store whose process dies at its nth write: before it, or after it and before
-// it gets the result.
+// Mortal is a store whose process dies at its nth write, of whatever kind: before it, or after
+// it and before it gets the result. Then every call fails.
 type Mortal struct {
 	store.Store
-	// At is the number of the write at which it dies; 0: never. After makes that write all the same.
-	At    int
-	After bool
-	// Writes counts the writes until then.
-	Writes int
-	Dead   bool
+	at     int
+	after  bool
+	leases bool
+
+	mu     sync.Mutex
+	writes int
+	dead   bool
+	last   store.Call
 }
 
-func (m *Mortal) write(do func() error) error {
-	if m.Dead {
+// NewMortal returns a store that dies at the given write; 0: never. after makes that write all the
+// same. Writes of leases are not counted: a lease that was not renewed needs no repair.
+func NewMortal(s store.Store, at int, after bool) *Mortal {
+	m := &Mortal{at: at, after: after}
+	m.Store = store.Intercept(s, m.call)
+	return m
+}
+
+// CountLeases makes the writes of leases count, too.
+func (m *Mortal) CountLeases() *Mortal {
+	m.leases = true
+	return m
+}
+
+func (m *Mortal) call(_ context.Context, c store.Call, do func() error) error {
+	counts := c.Writes() && (m.leases || c.Kind != store.KindLeases.Info)
+	m.mu.Lock()
+	dead, dies := m.dead, false
+	if counts && !dead {
+		m.writes++
+		dies = m.writes == m.at
+	}
+	if dies {
+		m.dead, m.last = true, c
+	}
+	m.mu.Unlock()
+	if dead || dies && !m.after {
 		return ErrDead
 	}
-	if m.Writes++; m.Writes != m.At {
-		return do()
+	err := do()
+	if dies {
+		return ErrDead
 	}
-	m.Dead = true
-	if m.After {
-		_ = do()
+	return err
+}
+
+// Kill makes every later call fail.
+func (m *Mortal) Kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+}
+
+// Dead reports whether the process has died.
+func (m *Mortal) Dead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead
+}
+
+// Writes returns how many writes there were until then.
+func (m *Mortal) Writes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes
+}
+
+// Last is the write at which the process died.
+func (m *Mortal) Last() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last.Kind == nil {
+		return ""
 	}
-	return ErrDead
-}
-
-type counted[T any] struct {
-	store.Collection[T]
-	m *Mortal
-}
-
-func (c counted[T]) Create(ctx context.Context, v T) error {
-	return c.m.write(func() error { return c.Collection.Create(ctx, v) })
-}
-
-func (c counted[T]) Update(ctx context.Context, v T) (rev int64, err error) {
-	err = c.m.write(func() (err error) { rev, err = c.Collection.Update(ctx, v); return err })
-	return rev, err
-}
-
-func (c counted[T]) Delete(ctx context.Context, id string) error {
-	return c.m.write(func() error { return c.Collection.Delete(ctx, id) })
-}
-
-type countedRollouts struct {
-	counted[fleet.Rollout]
-	rollouts store.Rollouts
-}
-
-func (c countedRollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
-	return c.rollouts.Active(ctx)
-}
-
-type countedTargets struct {
-	store.Targets
-	m *Mortal
-}
-
-func (c countedTargets) Create(ctx context.Context, list []fleet.Target) error {
-	return c.m.write(func() error { return c.Targets.Create(ctx, list) })
-}
-
-type countedAudit struct {
-	store.Audit
-	m *Mortal
-}
-
-func (c countedAudit) Append(ctx context.Context, list []fleet.AuditEntry) error {
-	return c.m.write(func() error { return c.Audit.Append(ctx, list) })
-}
-
-func (m *Mortal) Rollouts() store.Rollouts {
-	return countedRollouts{counted[fleet.Rollout]{m.Store.Rollouts(), m}, m.Store.Rollouts()}
-}
-func (m *Mortal) Targets() store.Targets { return countedTargets{m.Store.Targets(), m} }
-func (m *Mortal) Audit() store.Audit     { return countedAudit{m.Store.Audit(), m} }
-func (m *Mortal) Previews() store.Collection[fleet.Preview] {
-	return counted[fleet.Preview]{m.Store.Previews(), m}
-}
-
-func (m *Mortal) AcceptedOrders() store.Collection[fleet.AcceptedOrder] {
-	return counted[fleet.AcceptedOrder]{m.Store.AcceptedOrders(), m}
-}
-
-func (m *Mortal) PolicyLocks() store.Collection[fleet.PolicyLock] {
-	return counted[fleet.PolicyLock]{m.Store.PolicyLocks(), m}
-}
-
-func (m *Mortal) RolloutGroups() store.Collection[fleet.RolloutGroup] {
-	return counted[fleet.RolloutGroup]{m.Store.RolloutGroups(), m}
-}
-
-func (m *Mortal) DeclaredFleets() store.Collection[fleet.DeclaredFleet] {
-	return counted[fleet.DeclaredFleet]{m.Store.DeclaredFleets(), m}
+	return m.last.Kind.Name + " " + m.last.Method
 }

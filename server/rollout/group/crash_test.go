@@ -16,15 +16,15 @@ func liveAndDie(t *testing.T, at int, after bool, policy fleet.FailurePolicy) (e
 	w := newWorld(t, fourHosts...)
 	w.Hosts["a1"].Bad, w.Hosts["a2"].Bad = true, true
 	g := w.start(dbThenApp(policy))
-	m := &fleettest.Mortal{Store: w.db, At: at, After: after}
+	m := fleettest.NewMortal(w.db, at, after)
 	w.serve(m, "mortal")
 	for turn := 0; !over(w.group(g.ID)); turn++ {
 		err := w.turn()
-		if err != nil && !m.Dead {
+		if err != nil && !m.Dead() {
 			t.Fatal(err)
 		}
-		if m.Dead {
-			writes, m = m.Writes, &fleettest.Mortal{Store: w.db}
+		if m.Dead() {
+			writes, m = m.Writes(), fleettest.NewMortal(w.db, 0, false)
 			w.serve(m, "next")
 		}
 		if turn == 500 {
@@ -33,7 +33,7 @@ func liveAndDie(t *testing.T, at int, after bool, policy fleet.FailurePolicy) (e
 		}
 	}
 	if at == 0 {
-		writes = m.Writes
+		writes = m.Writes()
 	}
 	got := w.group(g.ID)
 	end = fmt.Sprintf("%s %s %s\n", got.State, w.members(got), w.Versions())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
@@ -85,7 +86,7 @@ func TestAdjustedLimitsHoldFromTheNextRound(t *testing.T) {
 func TestAdjustedHealthRuleJudgesTargetsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 2)
-		_, stop := r.run(&mortal{Store: r.store})
+		_, stop := r.run(fleettest.NewMortal(r.store, 0, false))
 		defer r.running.Wait()
 		defer stop()
 		r.now = time.Now().UTC()

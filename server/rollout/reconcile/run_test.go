@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 )
 
@@ -17,7 +18,7 @@ type servers struct {
 	running sync.WaitGroup
 }
 
-func (r *servers) run(m *mortal) (loop *reconcile.Reconciler, stop func()) {
+func (r *servers) run(m *fleettest.Mortal) (loop *reconcile.Reconciler, stop func()) {
 	p := r.processAt(m, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.running.Go(func() { p.loop.Run(ctx) })
@@ -50,7 +51,7 @@ func (r *servers) offeredWithin(id string, n int, limit time.Duration) time.Dura
 func TestReplicasShareRollouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 4)
-		first, second := &mortal{Store: r.store}, &mortal{Store: r.store}
+		first, second := fleettest.NewMortal(r.store, 0, false), fleettest.NewMortal(r.store, 0, false)
 		_, stop1 := r.run(first)
 		_, stop2 := r.run(second)
 		defer r.running.Wait()
@@ -64,15 +65,15 @@ func TestReplicasShareRollouts(t *testing.T) {
 		lease, err := r.store.Leases().Get(t.Context(), "rollout/r")
 		r.must(err)
 		holder, other := first, second
-		if second.writes > 0 {
+		if second.Writes() > 0 {
 			holder, other = second, first
 		}
-		if other.writes != 0 || holder.writes == 0 {
-			t.Errorf("the holder made %d writes, the other %d", holder.writes, other.writes)
+		if other.Writes() != 0 || holder.Writes() == 0 {
+			t.Errorf("the holder made %d writes, the other %d", holder.Writes(), other.Writes())
 		}
 
 		// The holder dies with its lease; meanwhile an operator gives an order.
-		holder.dead = true
+		holder.Kill()
 		died := time.Now()
 		r.change("r", func(r *fleet.Rollout) {
 			r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderWithdraw})
@@ -99,13 +100,13 @@ func TestReplicasShareRollouts(t *testing.T) {
 func TestRunReleasesLeasesWhenItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 4)
-		_, stop1 := r.run(&mortal{Store: r.store})
+		_, stop1 := r.run(fleettest.NewMortal(r.store, 0, false))
 		r.now = time.Now().UTC()
 		r.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize = 2 }))
 		r.offeredWithin("r", 2, 2*time.Second)
 		stop1()
 		r.running.Wait()
-		second := &mortal{Store: r.store}
+		second := fleettest.NewMortal(r.store, 0, false)
 		_, stop2 := r.run(second)
 		defer r.running.Wait()
 		defer stop2()
@@ -126,7 +127,7 @@ func TestRunReleasesLeasesWhenItStops(t *testing.T) {
 func TestSignalStartsARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 2)
-		loop, stop := r.run(&mortal{Store: r.store})
+		loop, stop := r.run(fleettest.NewMortal(r.store, 0, false))
 		defer r.running.Wait()
 		defer stop()
 		time.Sleep(10*time.Second + 300*time.Millisecond) // between two rounds

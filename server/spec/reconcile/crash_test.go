@@ -46,14 +46,14 @@ var story = []struct {
 func liveAndDie(t *testing.T, at int, after bool) (end string, writes int) {
 	w := newWorld(t, hosts...)
 	w.declare("edge", nil)
-	m := &fleettest.Mortal{Store: w.DB, At: at, After: after}
+	m := fleettest.NewMortal(w.DB, at, after)
 	w.serve(m, "mortal")
 	for step, turn := 0, 0; ; turn++ {
 		if err := w.turn(); err != nil && !errors.Is(err, fleettest.ErrDead) {
 			t.Fatal(err)
 		}
-		if m.Dead {
-			m = &fleettest.Mortal{Store: w.DB, Writes: m.Writes}
+		if m.Dead() {
+			writes, m = m.Writes(), fleettest.NewMortal(w.DB, 0, false)
 			w.serve(m, "next")
 		}
 		if f := w.object("edge"); story[step].when(w, &f) {
@@ -72,7 +72,7 @@ func liveAndDie(t *testing.T, at int, after bool) (end string, writes int) {
 	for _, r := range w.rollouts() {
 		end += fmt.Sprintf("%s to %s is %s, max_parallel %d\n", r.ID, r.Plan.Version, r.State, r.Plan.Limits.MaxParallel)
 	}
-	return end, m.Writes
+	return end, writes + m.Writes()
 }
 
 func TestLoopKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
