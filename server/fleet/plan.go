@@ -168,16 +168,6 @@ const (
 	LockstepStrategy StrategyKind = "lockstep"
 )
 
-// Known reports whether this version of Muster knows the strategy. A newer server may store
-// one that it does not.
-func (k StrategyKind) Known() bool {
-	switch k {
-	case Rolling, Canary, AllAtOnce, Rings, LockstepStrategy:
-		return true
-	}
-	return false
-}
-
 // Strategy divides the targets into batches.
 type Strategy struct {
 	Kind StrategyKind `json:"kind"`

@@ -91,12 +91,6 @@ type Rollout struct {
 	Revision     int64      `json:"-"`
 }
 
-// Holds reports whether the rollout holds its policies. One that is being cancelled offers nothing any
-// more, so others may begin while it follows what it has delivered; in lockstep it is being undone.
-func (r *Rollout) Holds() bool {
-	return r.State.Active() && (r.State != RolloutCancelling || r.Plan.Strategy.Kind == LockstepStrategy)
-}
-
 // Staging is how far the targets of a rollout have staged its version. What they have staged
 // is in their documents.
 type Staging struct {

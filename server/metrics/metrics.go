@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -178,7 +179,7 @@ func (m *Metrics) count(e *fleet.Event) {
 // strategyLabel bounds the label's values, whatever an event of a newer server
 // contains.
 func strategyLabel(k fleet.StrategyKind) string {
-	if k.Known() {
+	if plan.Known(k) {
 		return string(k)
 	}
 	return other

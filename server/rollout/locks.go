@@ -32,7 +32,7 @@ func (l Locks) holders(ctx context.Context, component string, except ...string) 
 	}
 	held := make(map[string]preview.Holder, len(locking))
 	for policy, r := range locking {
-		if r.Holds() {
+		if plan.Holds(r) {
 			held[policy] = holderOf(r)
 		}
 	}
@@ -62,7 +62,7 @@ func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]pre
 }
 
 func holderOf(r *fleet.Rollout) preview.Holder {
-	return preview.Holder{ID: r.ID, Name: r.Plan.Name, Cancelling: !r.Holds()}
+	return preview.Holder{ID: r.ID, Name: r.Plan.Name, Cancelling: !plan.Holds(r)}
 }
 
 // rollouts returns the active rollouts that hold policies, by policy, without those in
@@ -174,7 +174,7 @@ func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
 
 // addTargets adds those of the agents that belong to the rollout.
 func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.Holder) error {
-	if r.CancelledNow != nil && !r.Holds() {
+	if r.CancelledNow != nil && !plan.Holds(r) {
 		return nil
 	}
 	targets, err := l.Store.Targets().GetMany(ctx, r.ID, ids)
@@ -182,7 +182,7 @@ func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, l
 		return err
 	}
 	for _, t := range targets {
-		if t.State.InFlight() || r.Holds() && t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
+		if t.State.InFlight() || plan.Holds(r) && t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
 			locked[t.AgentID] = holderOf(r)
 		}
 	}
@@ -273,7 +273,7 @@ func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now tim
 		return nil
 	case err != nil:
 		return err
-	case r.Holds():
+	case plan.Holds(&r):
 		return lockedError(l.Component, l.PolicyID, holderOf(&r))
 	case r.State == fleet.RolloutDraft && now.Sub(l.At) <= lockGrace:
 		e := fleet.Errorf(fleet.Conflict, "%s is being started on policy %s: wait until it has ended, or try again in a minute if its start died", plan.Title(&r), l.PolicyID)

@@ -253,7 +253,7 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string)
 // force for their policy, except in lockstep. Their preview leaves them out too, but now the
 // operator can still change the plan.
 func (s *Service) checkInForce(ctx context.Context, p *fleet.Plan) error {
-	if p.Component == "" || p.Strategy.Kind == fleet.LockstepStrategy {
+	if p.Component == "" || plan.Together(p.Strategy.Kind) {
 		return nil
 	}
 	policies, _, err := s.Store.Policies().List(ctx, 0, 0)

@@ -201,7 +201,7 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 	switch {
 	case r.State != fleet.RolloutRunning || !plan.StateOf(t.State).Waits() || t.Batch > plan.CurrentBatch(r):
 		return "", nil
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
+	case plan.Together(r.Plan.Strategy.Kind):
 		return "", nil // no limit holds one target alone; what all wait for is in the document
 	case plan.Gone(a) != "":
 		return fleet.WhyGone, nil

@@ -113,7 +113,7 @@ func checkParts(ps *Problems, s *Spec) {
 	}
 	if s.Agent != nil {
 		checkDesired(ps, "spec.agent", *s.Agent)
-		if s.Strategy.Kind == fleet.LockstepStrategy {
+		if plan.Together(s.Strategy.Kind) {
 			ps.add("spec.strategy.kind", "is lockstep, which upgrades components only: declare agent in another object")
 		}
 	}
@@ -188,7 +188,7 @@ func checkPlans(ps *Problems, f *Fleet) {
 		parts = []Part{{}}
 	}
 	for _, part := range parts {
-		if part.Component == "" && f.Spec.Strategy.Kind == fleet.LockstepStrategy && f.Spec.Agent != nil {
+		if part.Component == "" && plan.Together(f.Spec.Strategy.Kind) && f.Spec.Agent != nil {
 			continue // refused above
 		}
 		p := f.Plan(part)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // The defaults of v1alpha2 in fields that start rollouts. They belong to the version of the API
@@ -26,10 +27,10 @@ var defaultOver = []string{"os", "arch", "version"}
 // withDefaults returns the strategy with every default of v1alpha2.
 func withDefaults(st fleet.Strategy) fleet.Strategy {
 	st.Kind = cmp.Or(st.Kind, defaultKind)
-	switch {
-	case st.Kind == fleet.LockstepStrategy:
+	if plan.Has(st.Kind, "strategy.away") {
 		st.Away, st.Patience = cmp.Or(st.Away, defaultAway), cmp.Or(st.Patience, defaultPatience)
-	case st.Kind != fleet.AllAtOnce && st.BatchSize == 0:
+	}
+	if plan.Has(st.Kind, "strategy.batch_percent") && st.BatchSize == 0 {
 		st.BatchPercent = cmp.Or(st.BatchPercent, defaultBatchPercent)
 	}
 	if st.Canary == nil && st.Kind == fleet.Canary {

@@ -133,7 +133,7 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	kinds, err := queryWords(c, "kind", "a strategy", strategyKinds)
+	kinds, err := queryWords(c, "kind", "a strategy", plan.Kinds())
 	if err != nil {
 		return err
 	}
@@ -157,12 +157,9 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 	})
 }
 
-var (
-	rolloutStates = []fleet.RolloutState{
-		fleet.RolloutDraft, fleet.RolloutRunning, fleet.RolloutPaused, fleet.RolloutCancelling, fleet.RolloutCompleted, fleet.RolloutFailed, fleet.RolloutCancelled, fleet.RolloutRolledBack,
-	}
-	strategyKinds = []fleet.StrategyKind{fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings, fleet.LockstepStrategy}
-)
+var rolloutStates = []fleet.RolloutState{
+	fleet.RolloutDraft, fleet.RolloutRunning, fleet.RolloutPaused, fleet.RolloutCancelling, fleet.RolloutCompleted, fleet.RolloutFailed, fleet.RolloutCancelled, fleet.RolloutRolledBack,
+}
 
 // rolloutsRead is how many rollouts a filtered list reads at one time: with a thousand batches
 // each they take 30 MB.

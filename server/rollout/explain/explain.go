@@ -170,7 +170,7 @@ func (e *Explanation) unconfirmed(r *fleet.Rollout, t *fleet.Target, until, now 
 // noteStanding adds that the upgrade of a target does not move, and until when the rollout waits
 // for it.
 func (e *Explanation) noteStanding(r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) {
-	if a == nil || r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+	if a == nil || plan.Together(r.Plan.Strategy.Kind) {
 		return
 	}
 	s := a.Of(r.Plan.Component)
@@ -264,12 +264,7 @@ func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reas
 		return Reason{Text: words}
 	}
 	b := r.Batches[t.Batch]
-	if b.Kind == fleet.BatchCanary {
-		words += ", of the canaries"
-	}
-	if r.Plan.Strategy.Kind == fleet.Rings {
-		words += fmt.Sprintf(", ring %d", b.Ring)
-	}
+	words += plan.Of(&r.Plan).BatchText(&b)
 	before := func(when *time.Time) bool { return when != nil && !when.After(at) }
 	switch {
 	case before(b.EndedAt):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // Codes of errors that clients distinguish.
@@ -93,7 +94,7 @@ func checkMembers(p *fleet.GroupPlan) error {
 			return ruled(ErrOrder, field("desired_versions"), "has no version for members[%d], %s: give one", i, m.Name)
 		case m.Plan.Version != "" && m.Plan.Version != version:
 			return fleet.FieldError(at("plan.version"), "is %s, but desired_versions says %s: leave it out", m.Plan.Version, version)
-		case m.Plan.Strategy.Kind == fleet.LockstepStrategy && p.FailurePolicy == fleet.RollbackAll:
+		case plan.Together(m.Plan.Strategy.Kind) && p.FailurePolicy == fleet.RollbackAll:
 			return fleet.FieldError(field("failure_policy"), "is rollback_all, and members[%d], %s, is in lockstep, which is not rolled back: that would run mixed versions. Say manual or partial_ok", i, m.Name)
 		case m.Soak < 0 || m.Soak.D() > maxSoak:
 			return fleet.FieldError(at("soak"), "is %s, want 0s to %s", m.Soak, maxSoak)

@@ -42,7 +42,7 @@ func ComponentData(p *fleet.Plan, artifact int) *agentapi.ComponentData {
 		return nil
 	}
 	d := &agentapi.ComponentData{Name: p.Component}
-	if p.Strategy.Kind == fleet.LockstepStrategy {
+	if Together(p.Strategy.Kind) {
 		d.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}
 	}
 	if artifact < 0 || artifact >= len(p.Artifacts) {

@@ -42,7 +42,7 @@ var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
-		checkWords, checkComponent, checkVariables, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLockstep, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
+		checkWords, checkComponent, checkVariables, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
 	} {
 		if err := check(p); err != nil {
 			return err
@@ -219,17 +219,13 @@ func checkMigration(p *fleet.Plan) error {
 	default:
 		return fleet.FieldError(field("migration.type"), "is %q, want none, compatible or breaking", m.Type)
 	}
-	st := &p.Strategy
-	switch {
-	case strings.TrimSpace(m.RecoveryPlan) == "":
+	if strings.TrimSpace(m.RecoveryPlan) == "" {
 		return ruled(ErrRecoveryPlanMissing, field("migration.recovery_plan"), "is missing: a breaking migration may leave state the old version cannot read, so say how such a host is recovered")
-	case st.Kind == fleet.LockstepStrategy && !m.AcknowledgeStateRisk:
-		return ruled(ErrStateRisk, field("migration.acknowledge_state_risk"), "is not set: from the phase switch on a rollout in lockstep does not go back, and a breaking migration leaves state that the old version cannot read; say true when that is understood")
-	case st.Kind == fleet.LockstepStrategy: // its targets cannot be divided, and their state is copied first
-		return nil
-	case st.Kind != fleet.Canary && (st.Kind != fleet.Rings || st.Canary == nil):
-		return ruled(ErrCanaryRequired, field("strategy.kind"), "is %q: a breaking migration needs canaries, so make it canary, or rings with canary", st.Kind)
-	case !m.AcknowledgeStateRisk:
+	}
+	if err := Of(p).CheckBreaking(p); err != nil {
+		return err
+	}
+	if !m.AcknowledgeStateRisk {
 		return ruled(ErrStateRisk, field("migration.acknowledge_state_risk"), "is not set: a breaking migration may leave state that cannot be rolled back; say true when that is understood")
 	}
 	return nil
@@ -297,7 +293,7 @@ func checkLabels(name string, labels map[string][]string) error {
 // this version would drop.
 func CheckKnown(r *fleet.Rollout) error {
 	kind := r.Plan.Strategy.Kind
-	if kind.Known() {
+	if Known(kind) {
 		return nil
 	}
 	return fleet.Errorf(fleet.Conflict, "%s has the strategy %q, which this version of Muster does not know: a newer one made it, and only servers of that version work on it. Upgrade this server, or use one of them", Title(r), kind)

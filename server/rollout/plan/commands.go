@@ -116,33 +116,34 @@ func CheckCommand(name string, r *fleet.Rollout, a Around, now time.Time) *fleet
 	if CheckKnown(r) != nil && name != CommandDelete {
 		return refusal("has the strategy %q, which this version of Muster does not know: a newer one made it, and only servers of that version work on it. Upgrade this server, or use one of them", r.Plan.Strategy.Kind)
 	}
+	own := Of(&r.Plan).Refusal(name, r)
 	switch name {
 	case CommandStart:
 		return checkStart(r)
 	case CommandDelete:
 		return checkDelete(r)
 	case CommandPause, CommandPauseNow:
-		return checkPause(r, name == CommandPauseNow)
+		return checkPause(r, own, name == CommandPauseNow)
 	case CommandResume:
 		return checkResume(r, a, now)
 	case CommandForce:
-		return checkForce(r, a, now)
+		return checkForce(r, own, a, now)
 	case CommandPromote:
-		return checkPromote(r, a, now)
+		return checkPromote(r, own, a, now)
 	case CommandApprove:
 		return checkApprove(r)
 	case CommandAdjust:
 		return checkAdjust(r)
 	case CommandCancel:
-		return checkCancel(r)
+		return checkCancel(r, own)
 	case CommandCancelNow:
-		return checkCancelNow(r)
+		return checkCancelNow(r, own)
 	case CommandRetry, CommandRetryTargets:
-		return checkRetry(r, name == CommandRetry)
+		return checkRetry(r, own, name == CommandRetry)
 	case CommandSkip:
-		return checkSkip(r)
+		return checkSkip(r, own)
 	case CommandRollbackFailed, CommandRollbackAll:
-		return checkRollback(r, a, name == CommandRollbackAll)
+		return checkRollback(r, own, a, name == CommandRollbackAll)
 	}
 	return refusal("has no command %s", name)
 }
@@ -163,29 +164,16 @@ func checkLive(r *fleet.Rollout, verb string) *fleet.Refusal {
 	case fleet.RolloutDraft:
 		return refusal("has not been started, so there is nothing to %s: start it, or delete it", verb)
 	case fleet.RolloutCancelling:
-		if r.Holds() || r.CancelledNow != nil {
+		if Holds(r) || r.CancelledNow != nil {
 			return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
 		}
 		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)
 	}
 	next := "roll back, or make another rollout"
-	if r.RollbackOf != "" || r.RolledBackBy != "" || r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+	if r.RollbackOf != "" || r.RolledBackBy != "" || Together(r.Plan.Strategy.Kind) {
 		next = "make another rollout to the version that the agents should run" // a rollback is refused, or was done
 	}
 	return refusal("has ended (%s), it is too late to %s: %s", spaced(string(r.State)), verb, next)
-}
-
-// checkTogether refuses a command that the phase of a rollout in lockstep does not allow.
-func checkTogether(r *fleet.Rollout, verb string) *fleet.Refusal {
-	switch {
-	case !r.Lockstep.Running():
-		return nil
-	case r.Lockstep.Committed():
-		return refusal("is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", spaced(string(r.Lockstep.Phase)), verb)
-	case r.Lockstep.Undo != nil:
-		return refusal("is being undone, it is too late to %s: wait until it has ended", verb)
-	}
-	return refusal("is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", spaced(string(r.Lockstep.Phase)), verb)
 }
 
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
@@ -230,14 +218,14 @@ func checkDelete(r *fleet.Rollout) *fleet.Refusal {
 	return nil
 }
 
-func checkPause(r *fleet.Rollout, atOnce bool) *fleet.Refusal {
+func checkPause(r *fleet.Rollout, own *fleet.Refusal, atOnce bool) *fleet.Refusal {
 	switch {
 	case r.State == fleet.RolloutPaused:
 		return done("is paused already")
 	case r.State != fleet.RolloutRunning:
 		return checkLive(r, "pause")
-	case r.Lockstep.Running():
-		return checkTogether(r, "pause it")
+	case own != nil:
+		return own
 	case !atOnce && r.PauseAsked != nil:
 		return done("pauses when the current batch has ended: %s has asked for that already", r.PauseAsked.By)
 	}
@@ -275,12 +263,12 @@ func checkResume(r *fleet.Rollout, a Around, now time.Time) *fleet.Refusal {
 	return checkContinue(r, a)
 }
 
-func checkForce(r *fleet.Rollout, a Around, now time.Time) *fleet.Refusal {
+func checkForce(r *fleet.Rollout, own *fleet.Refusal, a Around, now time.Time) *fleet.Refusal {
 	switch {
 	case checkLive(r, "force") != nil:
 		return checkLive(r, "force")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return refusal("is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it")
+	case own != nil:
+		return own
 	case r.State == fleet.RolloutRunning && r.Forced != nil:
 		return done("ignores failures already: %s has forced it", r.Forced.By)
 	case checkDeadline(r, now) != nil:
@@ -295,13 +283,13 @@ func FailuresStopped(k fleet.StopKind) bool {
 	return k == fleet.StopThreshold || k == fleet.StopCanary
 }
 
-func checkPromote(r *fleet.Rollout, a Around, now time.Time) *fleet.Refusal {
+func checkPromote(r *fleet.Rollout, own *fleet.Refusal, a Around, now time.Time) *fleet.Refusal {
 	failed := r.State == fleet.RolloutPaused && r.Stop != nil && FailuresStopped(r.Stop.Kind)
 	switch {
 	case checkLive(r, "promote") != nil:
 		return checkLive(r, "promote")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return refusal("is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval")
+	case own != nil:
+		return own
 	case r.Promoted != nil && failed:
 		return refusal("was promoted already (%s), and has stopped since: %s. Look at the failures, then resume it with a reason", r.Promoted.By, r.Stop.Text)
 	case r.Promoted != nil:
@@ -343,10 +331,10 @@ func checkApprove(r *fleet.Rollout) *fleet.Refusal {
 	return nil
 }
 
-func checkCancel(r *fleet.Rollout) *fleet.Refusal {
+func checkCancel(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 	switch {
-	case r.State.Active() && r.Lockstep.Committed():
-		return refusal("is in the phase %s, and goes through to its end: it is too late to cancel it. Its targets would run different versions", spaced(string(r.Lockstep.Phase)))
+	case own != nil:
+		return own
 	case r.State == fleet.RolloutCancelled:
 		return done("was cancelled")
 	case r.State == fleet.RolloutCancelling:
@@ -355,10 +343,10 @@ func checkCancel(r *fleet.Rollout) *fleet.Refusal {
 	return checkLive(r, "cancel")
 }
 
-func checkCancelNow(r *fleet.Rollout) *fleet.Refusal {
+func checkCancelNow(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 	switch {
-	case r.State.Active() && r.Lockstep.Running():
-		return refusal("is in lockstep, and holds its hosts until all of them run one version: cancel it without now to undo everything")
+	case own != nil:
+		return own
 	case r.CancelledNow != nil:
 		return done("was cancelled at once already: %s has done it", r.CancelledNow.By)
 	case r.State == fleet.RolloutCancelled:
@@ -369,12 +357,12 @@ func checkCancelNow(r *fleet.Rollout) *fleet.Refusal {
 	return checkLive(r, "cancel")
 }
 
-func checkRetry(r *fleet.Rollout, all bool) *fleet.Refusal {
+func checkRetry(r *fleet.Rollout, own *fleet.Refusal, all bool) *fleet.Refusal {
 	switch {
 	case checkLive(r, "retry") != nil:
 		return checkLive(r, "retry")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return refusal("is in lockstep, and no target can try again by itself: make another rollout when this one has ended")
+	case own != nil:
+		return own
 	case all && Ordered(r, fleet.OrderRetry, nil):
 		return done("retries all that failed already")
 	case all && r.Counts.Bad()+r.Counts.Refused == 0:
@@ -383,21 +371,21 @@ func checkRetry(r *fleet.Rollout, all bool) *fleet.Refusal {
 	return nil
 }
 
-func checkSkip(r *fleet.Rollout) *fleet.Refusal {
+func checkSkip(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 	if live := checkLive(r, "skip"); live != nil {
 		return live
 	}
-	return checkTogether(r, "leave targets out")
+	return own
 }
 
-func checkRollback(r *fleet.Rollout, a Around, all bool) *fleet.Refusal {
+func checkRollback(r *fleet.Rollout, own *fleet.Refusal, a Around, all bool) *fleet.Refusal {
 	switch {
 	case r.RollbackOf != "":
 		return refusal("is itself a rollback: make a rollout to the version that the agents should run")
 	case r.State == fleet.RolloutDraft:
 		return checkLive(r, "roll back")
-	case r.Plan.Strategy.Kind == fleet.LockstepStrategy:
-		return refusal("is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)")
+	case own != nil:
+		return own
 	}
 	id := RollbackID(r.ID)
 	if !all {

@@ -57,18 +57,7 @@ var (
 func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 	d := newDecision(r, targets, w, now)
 	d.count()
-	if r.Plan.Strategy.Kind == fleet.LockstepStrategy && r.State.Active() {
-		d.lockstep()
-		return d.finish()
-	}
-	switch r.State {
-	case fleet.RolloutRunning:
-		d.run()
-	case fleet.RolloutPaused:
-		d.stayPaused()
-	case fleet.RolloutCancelling:
-		d.cancel()
-	}
+	Of(&r.Plan).decide(d)
 	return d.finish()
 }
 

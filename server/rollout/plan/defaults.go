@@ -48,7 +48,7 @@ func (d Defaults) Apply(p fleet.Plan) fleet.Plan {
 // the plan does not give the field's alternative, or what stands for none of both.
 func fits(p *fleet.Plan, path string) bool {
 	st := &p.Strategy
-	if !st.Kind.Known() || hasRefusal(st.Kind, path) {
+	if !Known(st.Kind) || !Has(st.Kind, path) {
 		return false
 	}
 	switch path {
@@ -63,14 +63,10 @@ func fits(p *fleet.Plan, path string) bool {
 	case "pace.windows":
 		return !p.Pace.Emergency
 	}
-	// Whether rings begin with canaries is the plan's choice.
-	return st.Kind != fleet.Rings || st.Canary != nil || !strings.HasPrefix(path, "strategy.canary.")
-}
-
-func hasRefusal(kind fleet.StrategyKind, path string) bool {
-	return slices.ContainsFunc(strategyFields, func(f strategyField) bool {
-		return (path == f.path || strings.HasPrefix(path, f.path+".")) && f.refusal(kind) != ""
-	})
+	if st.Canary == nil && strings.HasPrefix(path, "strategy.canary.") { // whether there are canaries is the plan's choice
+		return WithDefaults(fleet.Plan{Strategy: fleet.Strategy{Kind: st.Kind}}).Strategy.Canary != nil
+	}
+	return true
 }
 
 // Check returns what is wrong with the defaults, by the rules for the plans of each strategy. The
@@ -85,7 +81,7 @@ func (d Defaults) Check() error {
 			return fleet.FieldError(f.path, "cannot have a default: a plan that says 0 or false could not be told from one that leaves it out")
 		}
 	}
-	for _, kind := range []fleet.StrategyKind{fleet.Canary, fleet.Rings, fleet.Rolling, fleet.AllAtOnce, fleet.LockstepStrategy} {
+	for _, kind := range Kinds() {
 		p := fleet.Plan{
 			Name: "defaults", Version: "1.0.0", Component: "component", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: kind},
 			Artifacts: []fleet.Artifact{{Runtime: fleet.RuntimeProcess, Checksum: "sha256:" + strings.Repeat("0", hexDigits["sha256:"])}},

@@ -72,7 +72,7 @@ func PaceOf(r *fleet.Rollout, freezes []fleet.Freeze, now time.Time) Pace {
 // away are not counted, since nobody knows when they come back.
 func doneAbout(r *fleet.Rollout, freezes []fleet.Freeze, perMinute float64, now time.Time) *time.Time {
 	left := r.Counts.Total - r.Counts.Ended() - r.Counts.Held
-	if r.State != fleet.RolloutRunning || left <= 0 || r.PauseAsked != nil || r.Plan.Strategy.Kind == fleet.LockstepStrategy || r.Plan.Pace.PauseOnSuccess || awaitsApproval(r) {
+	if r.State != fleet.RolloutRunning || left <= 0 || r.PauseAsked != nil || Together(r.Plan.Strategy.Kind) || r.Plan.Pace.PauseOnSuccess || awaitsApproval(r) {
 		return nil
 	}
 	work := time.Duration(float64(left) / perMinute * float64(time.Minute))
@@ -162,19 +162,20 @@ func VerifyTime(p *fleet.Plan, observes time.Duration) time.Duration {
 // WouldStop returns at which failures a rollout would pause next, as a sentence; empty: none of
 // its own would pause it, or it does not run.
 func WouldStop(r *fleet.Rollout) string {
-	rule, st := &r.Plan.Failure, &r.Plan.Strategy
+	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
+		return ""
+	}
+	return Of(&r.Plan).wouldStop(r)
+}
+
+// batchesWouldStop is WouldStop of a rollout that goes batch by batch.
+func batchesWouldStop(r *fleet.Rollout) string {
+	rule := &r.Plan.Failure
 	failures := r.Counts.Bad() - min(r.Forgiven, r.Counts.Bad())
 	switch {
-	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
-		return ""
-	case st.Kind == fleet.LockstepStrategy:
-		if r.Lockstep.Committed() {
-			return ""
-		}
-		return "One target that fails undoes everything."
 	case r.Forced != nil:
 		return fmt.Sprintf("No number of failures pauses it: %s has forced it.", r.Forced.By)
-	case st.Kind == fleet.AllAtOnce && st.ForceContinue:
+	case r.Plan.Strategy.ForceContinue:
 		return "No number of failures pauses it, by its plan."
 	}
 	at := CurrentBatch(r)

@@ -51,7 +51,7 @@ func (d *decision) failed() stopped {
 	// Forgiven failures that were retried are no longer in bad; new ones count.
 	d.out.Forgiven = min(d.out.Forgiven, bad)
 	failures, attempted := bad-d.out.Forgiven, d.total.attempted()
-	if failures == 0 || d.given.Forced != nil || d.plan.Strategy.Kind == fleet.AllAtOnce && d.plan.Strategy.ForceContinue ||
+	if failures == 0 || d.given.Forced != nil || d.plan.Strategy.ForceContinue ||
 		d.total.waiting()+d.total[Offered] == 0 {
 		return stopped{}
 	}
@@ -89,7 +89,7 @@ func Tolerated(r *fleet.Rollout) bool {
 	if r.Forced != nil || failures == 0 {
 		return true
 	}
-	if r.Plan.Strategy.Kind == fleet.LockstepStrategy {
+	if Together(r.Plan.Strategy.Kind) {
 		return false // its component is stopped there, or runs unwell beside the others
 	}
 	if r.Counts.Succeeded < failures {

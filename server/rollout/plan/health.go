@@ -221,7 +221,7 @@ func (c *assessment) begin() {
 	}
 	stale, away := sign.Add(c.rule.StaleAfter.D()), a.LastActivity().Add(fleet.OfflineAfter)
 	switch {
-	case c.plan.Strategy.Kind == fleet.LockstepStrategy:
+	case Together(c.plan.Strategy.Kind):
 		// Hosts wait for each other, and those that are away go on when they are back. The
 		// patience of the plan bounds each phase; see lockstep.go.
 	case c.State == fleet.TargetOffered && c.Phase == "":

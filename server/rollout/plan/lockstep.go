@@ -11,11 +11,134 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// A rollout in lockstep upgrades a component that must not run mixed versions. All of its targets
-// reach a phase before one of them may begin the next. Up to the phase backup a fault undoes
-// everything. From the phase switch on (the commit) the rollout goes through to its end. Both
-// decisions are in the rollout's document before an order follows from them, and a document never
-// has both, so no server can act on the other one.
+// lockstep upgrades a component that must not run mixed versions. All of its targets reach a phase
+// before one of them may begin the next. Up to the phase backup a fault undoes everything. From the
+// phase switch on (the commit) the rollout goes through to its end. Both decisions are in the rollout's
+// document before an order follows from them, and a document never has both, so no server can act on
+// the other one.
+type lockstep struct{ Rolling }
+
+func (lockstep) Traits() Traits {
+	return Traits{Kind: fleet.LockstepStrategy, Fields: []string{"away", "patience"}, Refused: lockstepRefuses(), Together: true}
+}
+
+// lockstepRefuses returns the fields of plans that divide the targets.
+func lockstepRefuses() map[string]string {
+	return map[string]string{
+		"strategy.batch_size":    notInLockstep("there is one batch"),
+		"strategy.batch_percent": notInLockstep("there is one batch"),
+		"limits.max_parallel":    notInLockstep("all targets go together"),
+		"limits.per":             notInLockstep("all targets go together"),
+		"failure.count":          notInLockstep("the first failure undoes everything, or comes too late for that"),
+		"failure.percent":        notInLockstep("the first failure undoes everything, or comes too late for that"),
+		"failure.retries":        notInLockstep("a target cannot try again by itself"),
+		"pace.soak":              notInLockstep("there is one batch"),
+		"pace.pause_on_success":  notInLockstep("there is one batch"),
+		"pace.offer_for":         notInLockstep("targets that are away are refused or excluded (strategy.away)"),
+		"pace.wait_for":          notInLockstep("strategy.patience bounds each phase"),
+	}
+}
+
+func notInLockstep(why string) string {
+	return "does not go with lockstep, in which " + why + ": leave it out"
+}
+
+func (lockstep) Complete(p *fleet.Plan) {
+	st := &p.Strategy
+	st.Away = cmp.Or(st.Away, fleet.AwayRefuse)
+	st.Patience = cmp.Or(st.Patience, fleet.Duration(fleet.DefaultPatience))
+}
+
+func (lockstep) Check(p *fleet.Plan) error {
+	st := &p.Strategy
+	if p.Component == "" {
+		return fleet.FieldError(field("component"), "is missing: lockstep upgrades a component; agents themselves may run mixed versions")
+	}
+	if st.Away != "" && st.Away != fleet.AwayRefuse && st.Away != fleet.AwayExclude {
+		return fleet.FieldError(field("strategy.away"), "is %q, want refuse or exclude", st.Away)
+	}
+	if d := st.Patience.D(); d != 0 && (d < fleet.MinPatience || d > fleet.MaxPatience) {
+		return fleet.FieldError(field("strategy.patience"), "is %s, want %s to %s", Span(st.Patience), short(fleet.MinPatience), short(fleet.MaxPatience))
+	}
+	if p.LateJoiners == fleet.LateJoin {
+		return fleet.FieldError(field("late_joiners"), "does not go with lockstep, in which an agent that comes later would run another version beside the others: leave it out")
+	}
+	return nil
+}
+
+// CheckBreaking needs no canaries: the targets cannot be divided, and their state is copied first.
+func (lockstep) CheckBreaking(p *fleet.Plan) error {
+	if p.Migration.AcknowledgeStateRisk {
+		return nil
+	}
+	return ruled(ErrStateRisk, field("migration.acknowledge_state_risk"), "is not set: from the phase switch on a rollout in lockstep does not go back, and a breaking migration leaves state that the old version cannot read; say true when that is understood")
+}
+
+func (lockstep) Batches(_ *fleet.Plan, members []Member) []Cut { return oneBatch(members) }
+
+func (lockstep) Refusal(command string, r *fleet.Rollout) *fleet.Refusal {
+	switch command {
+	case CommandPause, CommandPauseNow:
+		return checkTogether(r, "pause it")
+	case CommandSkip:
+		return checkTogether(r, "leave targets out")
+	case CommandForce:
+		return refusal("is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it")
+	case CommandPromote:
+		return refusal("is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval")
+	case CommandRetry, CommandRetryTargets:
+		return refusal("is in lockstep, and no target can try again by itself: make another rollout when this one has ended")
+	case CommandRollbackFailed, CommandRollbackAll:
+		return refusal("is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)")
+	case CommandCancel:
+		if r.State.Active() && r.Lockstep.Committed() {
+			return refusal("is in the phase %s, and goes through to its end: it is too late to cancel it. Its targets would run different versions", spaced(string(r.Lockstep.Phase)))
+		}
+	case CommandCancelNow:
+		if r.State.Active() && r.Lockstep.Running() {
+			return refusal("is in lockstep, and holds its hosts until all of them run one version: cancel it without now to undo everything")
+		}
+	}
+	return nil
+}
+
+// checkTogether refuses a command that the phase does not allow.
+func checkTogether(r *fleet.Rollout, verb string) *fleet.Refusal {
+	switch {
+	case !r.Lockstep.Running():
+		return nil
+	case r.Lockstep.Committed():
+		return refusal("is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", spaced(string(r.Lockstep.Phase)), verb)
+	case r.Lockstep.Undo != nil:
+		return refusal("is being undone, it is too late to %s: wait until it has ended", verb)
+	}
+	return refusal("is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", spaced(string(r.Lockstep.Phase)), verb)
+}
+
+func (lockstep) Warnings(p *fleet.Plan, pre *fleet.Preview, _ []Member) []string {
+	var out []string
+	switch {
+	case pre.Offline == 0:
+	case p.Strategy.Away == fleet.AwayExclude:
+		out = append(out, fmt.Sprintf("%d of %d targets are not connected: those that still are not when it begins are left out, and keep their version", pre.Offline, len(pre.Targets)))
+	case p.Stage == fleet.StageAhead:
+		out = append(out, fmt.Sprintf("%d of %d targets are not connected: it does not begin before they are back, unless the plan leaves them out (strategy.away: exclude)", pre.Offline, len(pre.Targets)))
+	}
+	return append(out, "from the phase switch on it goes through to its end: a target that fails then stays stopped, and is named")
+}
+
+func (lockstep) wouldStop(r *fleet.Rollout) string {
+	if r.Lockstep.Committed() {
+		return ""
+	}
+	return "One target that fails undoes everything."
+}
+
+func (lockstep) decide(d *decision) {
+	if d.given.State.Active() {
+		d.lockstep()
+	}
+}
 
 var (
 	codeLockstep = CodeOf(fleet.WhyLockstep)
@@ -622,25 +745,4 @@ func sameLockstep(a, b *fleet.Lockstep) bool {
 	}
 	return a.Phase == b.Phase && a.Since.Equal(b.Since) && a.Targets == b.Targets && SameTime(a.CommittedAt, b.CommittedAt) &&
 		(a.Undo == nil) == (b.Undo == nil) && slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Failed, b.Failed)
-}
-
-// checkLockstep refuses what contradicts lockstep. Fields that divide the targets are in strategyFields.
-func checkLockstep(p *fleet.Plan) error {
-	st := &p.Strategy
-	if st.Kind != fleet.LockstepStrategy {
-		return nil
-	}
-	if p.Component == "" {
-		return fleet.FieldError(field("component"), "is missing: lockstep upgrades a component; agents themselves may run mixed versions")
-	}
-	if st.Away != "" && st.Away != fleet.AwayRefuse && st.Away != fleet.AwayExclude {
-		return fleet.FieldError(field("strategy.away"), "is %q, want refuse or exclude", st.Away)
-	}
-	if d := st.Patience.D(); d != 0 && (d < fleet.MinPatience || d > fleet.MaxPatience) {
-		return fleet.FieldError(field("strategy.patience"), "is %s, want %s to %s", Span(st.Patience), short(fleet.MinPatience), short(fleet.MaxPatience))
-	}
-	if p.LateJoiners == fleet.LateJoin {
-		return fleet.FieldError(field("late_joiners"), "does not go with lockstep, in which an agent that comes later would run another version beside the others: leave it out")
-	}
-	return nil
 }

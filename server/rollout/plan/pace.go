@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -17,91 +16,6 @@ const (
 	maxRetries = 10
 )
 
-func checkStrategy(p *fleet.Plan) error {
-	st := &p.Strategy
-	switch {
-	case st.Kind.Known():
-	case st.Kind == "":
-		return fleet.FieldError(field("strategy.kind"), "is missing: say rolling, canary, rings, all_at_once or lockstep")
-	default:
-		return fleet.FieldError(field("strategy.kind"), "is %q, want rolling, canary, rings, all_at_once or lockstep", st.Kind)
-	}
-	if err := checkBatches(st); err != nil {
-		return err
-	}
-	if err := checkStrategyFields(p); err != nil {
-		return err
-	}
-	if err := checkCanary(st); err != nil {
-		return err
-	}
-	return checkRingRule(st)
-}
-
-// strategyField is a field of plans that not every strategy has.
-type strategyField struct {
-	path string // as in strategy.batch_size
-	only []fleet.StrategyKind
-	// not has the strategies that refuse the field, with the reason.
-	not map[fleet.StrategyKind]string
-}
-
-// strategyFields are all of them. Check refuses a plan that gives one that its strategy does not
-// have; the server's default of such a field is left out.
-var strategyFields = []strategyField{
-	{path: "strategy.force_continue", only: []fleet.StrategyKind{fleet.AllAtOnce}},
-	{path: "strategy.skip_validation", only: []fleet.StrategyKind{fleet.AllAtOnce}},
-	{path: "strategy.deadline", only: []fleet.StrategyKind{fleet.AllAtOnce}},
-	{path: "strategy.canary", only: []fleet.StrategyKind{fleet.Canary, fleet.Rings}},
-	{path: "strategy.rings", only: []fleet.StrategyKind{fleet.Rings}},
-	{path: "strategy.away", only: []fleet.StrategyKind{fleet.LockstepStrategy}},
-	{path: "strategy.patience", only: []fleet.StrategyKind{fleet.LockstepStrategy}},
-	notIn("strategy.batch_size", "there is one batch", fleet.AllAtOnce),
-	notIn("strategy.batch_percent", "there is one batch", fleet.AllAtOnce),
-	notIn("limits.max_parallel", "all targets go together"),
-	notIn("limits.per", "all targets go together"),
-	notIn("failure.count", "the first failure undoes everything, or comes too late for that"),
-	notIn("failure.percent", "the first failure undoes everything, or comes too late for that"),
-	notIn("failure.retries", "a target cannot try again by itself"),
-	notIn("pace.soak", "there is one batch"),
-	notIn("pace.pause_on_success", "there is one batch"),
-	notIn("pace.offer_for", "targets that are away are refused or excluded (strategy.away)"),
-	notIn("pace.wait_for", "strategy.patience bounds each phase"),
-}
-
-// notIn returns a field that lockstep does not have, and why, nor the other strategies.
-func notIn(path, lockstep string, others ...fleet.StrategyKind) strategyField {
-	f := strategyField{path: path, not: map[fleet.StrategyKind]string{
-		fleet.LockstepStrategy: "does not go with lockstep, in which " + lockstep + ": leave it out",
-	}}
-	for _, kind := range others {
-		f.not[kind] = fmt.Sprintf("does nothing in %s: leave it out, or bound max_parallel in limits", kind)
-	}
-	return f
-}
-
-// refusal returns why a strategy does not have the field; empty: it has it.
-func (f strategyField) refusal(kind fleet.StrategyKind) string {
-	if len(f.only) == 0 || slices.Contains(f.only, kind) {
-		return f.not[kind]
-	}
-	names := make([]string, len(f.only))
-	for i, k := range f.only {
-		names[i] = string(k)
-	}
-	return fmt.Sprintf("belongs to %s, the strategy is %s", strings.Join(names, " and "), kind)
-}
-
-// checkStrategyFields refuses fields that the plan's strategy does not have.
-func checkStrategyFields(p *fleet.Plan) error {
-	for _, f := range strategyFields {
-		if refusal := f.refusal(p.Strategy.Kind); refusal != "" && valueAt(p, f.path) != nil {
-			return fleet.FieldError(field("%s", f.path), "%s", refusal)
-		}
-	}
-	return nil
-}
-
 func checkBatches(st *fleet.Strategy) error {
 	switch {
 	case st.BatchSize < 0:
@@ -110,50 +24,6 @@ func checkBatches(st *fleet.Strategy) error {
 		return fleet.FieldError(field("strategy.batch_percent"), "is %v, want more than 0 and at most 100", st.BatchPercent)
 	case st.BatchSize > 0 && st.BatchPercent > 0:
 		return fleet.FieldError(field("strategy.batch_percent"), "conflicts with batch_size: give only one of them")
-	}
-	return nil
-}
-
-func checkCanary(st *fleet.Strategy) error {
-	c := st.Canary
-	switch {
-	case c == nil && st.Kind == fleet.Canary:
-		return fleet.FieldError(field("strategy.canary"), "is missing: say how many canaries go first")
-	case c == nil:
-		return nil
-	case c.Size < 0:
-		return fleet.FieldError(field("strategy.canary.size"), "is %d, want 1 or more", c.Size)
-	case !isPercent(c.Percent):
-		return fleet.FieldError(field("strategy.canary.percent"), "is %v, want more than 0 and at most 100", c.Percent)
-	case c.Size > 0 && c.Percent > 0:
-		return fleet.FieldError(field("strategy.canary.percent"), "conflicts with size: give only one of them")
-	case !slices.Contains([]fleet.CanaryPick{"", fleet.PickRandom, fleet.PickStratified}, c.Pick):
-		return fleet.FieldError(field("strategy.canary.pick"), "is %q, want random or stratified", c.Pick)
-	case len(c.Over) > maxOver:
-		return fleet.FieldError(field("strategy.canary.over"), "has %d labels, want at most %d: each multiplies the combinations", len(c.Over), maxOver)
-	}
-	return checkNames("strategy.canary.over", c.Over)
-}
-
-// maxOver bounds the labels that canaries are spread over: with more, hardly two agents
-// share all values.
-const maxOver = 8
-
-func checkRingRule(st *fleet.Strategy) error {
-	rule := st.Rings
-	switch {
-	case rule == nil:
-		return nil
-	case rule.Default < 0 || rule.Default > MaxRing:
-		return fleet.FieldError(field("strategy.rings.default"), "is %d, want 0 to %d", rule.Default, MaxRing)
-	}
-	for i, ring := range rule.Only {
-		if ring < 0 || ring > MaxRing {
-			return fleet.FieldError(field("strategy.rings.only[%d]", i), "is %d, want 0 to %d", ring, MaxRing)
-		}
-		if slices.Contains(rule.Only[:i], ring) {
-			return fleet.FieldError(field("strategy.rings.only[%d]", i), "is ring %d again", ring)
-		}
 	}
 	return nil
 }

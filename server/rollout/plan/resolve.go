@@ -214,18 +214,13 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 	}
 	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
 	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)
-	lockstep := p.Strategy.Kind == fleet.LockstepStrategy
-	if !lockstep { // its targets are not divided
-		p.Limits.MaxParallel = cmp.Or(p.Limits.MaxParallel, fleet.DefaultMaxParallel)
-	}
 	p.Health.Wait = cmp.Or(p.Health.Wait, fleet.Duration(fleet.DefaultHealthWait))
 	p.Health.StaleAfter = cmp.Or(p.Health.StaleAfter, fleet.Duration(fleet.DefaultStaleAfter))
 	p.Health.SilentAfter = cmp.Or(p.Health.SilentAfter, fleet.Duration(fleet.DefaultSilentAfter))
 	p.Health.MaxCrashes = cmp.Or(p.Health.MaxCrashes, fleet.DefaultMaxCrashes)
-	p.Strategy = withStrategyDefaults(p.Strategy, p.Migration.Type)
-	if !lockstep { // its phases have a time of their own
-		p.Pace.OfferFor = cmp.Or(p.Pace.OfferFor, fleet.Duration(fleet.DefaultOfferFor))
-		p.Pace.WaitFor = cmp.Or(p.Pace.WaitFor, fleet.Duration(fleet.DefaultWaitFor))
+	Of(&p).Complete(&p)
+	if c := p.Strategy.Canary; c != nil {
+		p.Strategy.Canary = completeCanaries(*c, p.Migration.Type)
 	}
 	p.Pace.Windows = slices.Clone(p.Pace.Windows)
 	for i := range p.Pace.Windows {
@@ -237,45 +232,6 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 	}
 	return p
 }
-
-func withStrategyDefaults(st fleet.Strategy, migration fleet.MigrationType) fleet.Strategy {
-	if st.Kind == fleet.LockstepStrategy {
-		st.Away = cmp.Or(st.Away, fleet.AwayRefuse)
-		st.Patience = cmp.Or(st.Patience, fleet.Duration(fleet.DefaultPatience))
-	} else if st.Kind != fleet.AllAtOnce && st.BatchSize == 0 && st.BatchPercent == 0 {
-		st.BatchPercent = fleet.DefaultBatchPercent
-	}
-	if st.Kind == fleet.Canary && st.Canary == nil {
-		st.Canary = &fleet.CanaryRule{}
-	}
-	if st.Canary != nil {
-		c := *st.Canary
-		c.Pick = cmp.Or(c.Pick, fleet.PickRandom)
-		if c.Pick == fleet.PickRandom && c.Size == 0 && c.Percent == 0 {
-			c.Size = fleet.DefaultCanarySize
-		}
-		if len(c.Over) == 0 {
-			c.Over = canaryLabels
-		}
-		c.Over = slices.Clone(c.Over)
-		c.Approval = c.Approval || migration == fleet.MigrationBreaking
-		st.Canary = &c
-	}
-	if st.Kind == fleet.Rings {
-		rule := fleet.RingRule{}
-		if st.Rings != nil {
-			rule = *st.Rings
-		}
-		rule.By = cmp.Or(rule.By, ringLabel)
-		rule.Only = slices.Clone(rule.Only)
-		st.Rings = &rule
-	}
-	return st
-}
-
-// canaryLabels are the labels that canaries are spread over by default: what upgrades
-// usually break on.
-var canaryLabels = []string{"os", "arch", "version"}
 
 // MaxParallel returns how many agents may be in flight at one time.
 func MaxParallel(p *fleet.Plan) int {
@@ -295,13 +251,13 @@ func healthWait(p *fleet.Plan) time.Duration {
 // NeedsApproval reports whether an operator must approve the batches after the
 // canaries.
 func NeedsApproval(p *fleet.Plan) bool {
-	return p.Migration.Type == fleet.MigrationBreaking && p.Strategy.Kind != fleet.LockstepStrategy || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
+	return p.Migration.Type == fleet.MigrationBreaking && !Together(p.Strategy.Kind) || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
 }
 
-// OfferFor returns how long an offer waits for its agent. In lockstep it waits as long as the
-// orders that follow it, of which none may reach a host without it.
+// OfferFor returns how long an offer waits for its agent. Where targets go together it waits as long
+// as the orders that follow it, of which none may reach a host without it.
 func OfferFor(p *fleet.Plan) time.Duration {
-	if p.Strategy.Kind == fleet.LockstepStrategy {
+	if Together(p.Strategy.Kind) {
 		return fleet.LockstepOrderFor
 	}
 	if d := p.Pace.OfferFor.D(); d > 0 {

@@ -30,7 +30,7 @@ func TestRingWaitsForLowerRings(t *testing.T) {
 		{"forced", fleet.RingRule{Only: []int{3}, Force: true}, nil},
 	} {
 		var got []string
-		behind, err := CheckRings(plan(row.rule), as, nil, rollouttest.Noon)
+		behind, err := lowerRings(plan(row.rule), as, nil, rollouttest.Noon)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,12 +45,12 @@ func TestRingWaitsForLowerRings(t *testing.T) {
 		}
 	}
 	rolling := &fleet.Plan{Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
-	if behind, err := CheckRings(rolling, as, nil, rollouttest.Noon); behind != nil || err != nil {
+	if behind, err := lowerRings(rolling, as, nil, rollouttest.Noon); behind != nil || err != nil {
 		t.Errorf("rings bind another strategy: %v, %v", behind, err)
 	}
 	last := plan(fleet.RingRule{Only: []int{3}})
 	last.Select = fleet.Selector{Kuery: "agent.id: one"}
-	if behind, err := CheckRings(last, as, nil, rollouttest.Noon); err != nil || len(behind) != 1 || behind[0].AgentID != "one" {
+	if behind, err := lowerRings(last, as, nil, rollouttest.Noon); err != nil || len(behind) != 1 || behind[0].AgentID != "one" {
 		t.Errorf("of those that match the query %v are behind: %v", behind, err)
 	}
 }

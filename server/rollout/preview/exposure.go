@@ -53,11 +53,11 @@ func (x siteIndex) of(a *plan.Candidate) siteNumbers {
 }
 
 // sitesOf returns those of all targets, in order.
-func sitesOf(cuts []batchCut) []siteNumbers {
+func sitesOf(cuts []plan.Cut, picks []*pick) []siteNumbers {
 	var all []siteNumbers
 	for _, c := range cuts {
-		for _, pk := range c.picks {
-			all = append(all, pk.sites)
+		for _, m := range c.Members {
+			all = append(all, picks[m].sites)
 		}
 	}
 	return all

@@ -78,19 +78,23 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if len(picks) > fleet.MaxTargets {
 		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout may have %d: make several", len(picks), fleet.MaxTargets)
 	}
-	if p.Strategy.Kind == fleet.LockstepStrategy && len(picks) > fleet.MaxLockstepTargets {
+	if plan.Together(p.Strategy.Kind) && len(picks) > fleet.MaxLockstepTargets {
 		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout in lockstep may have %d", len(picks), fleet.MaxLockstepTargets)
 	}
 	if err := plan.CheckWaitFor(&p, s.observes); err != nil {
 		return fleet.Preview{}, err
 	}
-	cuts := cut(&p, picks)
-	if len(cuts) > fleet.MaxBatches {
-		return fleet.Preview{}, fleet.FieldError("body.plan.strategy", "cuts %d targets into %d batches, a rollout may have %d: make batches of %d or more", len(picks), len(cuts), fleet.MaxBatches, len(picks)/fleet.MaxBatches+1)
+	members := membersOf(picks)
+	var batches []plan.Cut
+	if len(picks) > 0 {
+		batches = plan.Of(&p).Batches(&p, members)
 	}
-	pre := s.describe(cuts)
+	if len(batches) > fleet.MaxBatches {
+		return fleet.Preview{}, fleet.FieldError("body.plan.strategy", "cuts %d targets into %d batches, a rollout may have %d: make batches of %d or more", len(picks), len(batches), fleet.MaxBatches, len(picks)/fleet.MaxBatches+1)
+	}
+	pre := s.describe(batches, picks)
 	if p.Strategy.Canary != nil {
-		pre.Coverage = coverage(picks, cuts, p.Strategy.Canary.Over)
+		pre.Coverage = plan.CoverageOf(members, batches, p.Strategy.Canary.Over, func(i int, label string) string { return picks[i].Label(label) })
 	}
 	pre.Staging = s.staging(picks)
 	s.schedule(&pre)
@@ -103,7 +107,7 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	if f.Room != nil {
 		exposure := f.Room.Exposure
 		pre.Exposure = &exposure
-		if err := checkExposure(&p, &pre, f.Room, sitesOf(cuts), plan.VerifyTime(&p, s.observes)); err != nil {
+		if err := checkExposure(&p, &pre, f.Room, sitesOf(batches, picks), plan.VerifyTime(&p, s.observes)); err != nil {
 			return pre, err
 		}
 	}
@@ -127,9 +131,7 @@ type builder struct {
 	platforms  map[pinKey]pinned
 	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
-	// unreadable counts the targets whose ring is not a number.
-	unreadable int
-	matching   int
+	matching    int
 	// observes is the longest time for which a target's host observes the version.
 	observes time.Duration
 	warnings []string
@@ -146,10 +148,18 @@ func (s *builder) asked() plan.QueryTime {
 // pick is an agent that becomes a target, or whose component does.
 type pick struct {
 	plan.Candidate
+	plan.Member
 	target fleet.PreviewTarget
 	key    uint64 // the sort key
-	cell   string
 	sites  siteNumbers
+}
+
+func membersOf(picks []*pick) []plan.Member {
+	members := make([]plan.Member, len(picks))
+	for i, pk := range picks {
+		members[i] = pk.Member
+	}
+	return members
 }
 
 // checkNamed refuses a plan that names agents that do not exist: because of a typing
@@ -216,10 +226,8 @@ func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 		}
 		buf = append(append(buf[:0], seed[:]...), a.ID...)
 		sum := sha256.Sum256(buf)
-		pk := &pick{target: s.target(&a, &subject), key: binary.BigEndian.Uint64(sum[:]), sites: numbers.of(&a)}
-		if p.Strategy.Canary != nil {
-			pk.cell = cellOf(&a, p.Strategy.Canary.Over)
-		}
+		pk := &pick{Member: plan.MemberOf(p, &a), target: s.target(&a, &subject), key: binary.BigEndian.Uint64(sum[:]), sites: numbers.of(&a)}
+		pk.target.Ring = pk.Ring
 		pk.Agent = a.Agent // without the decoded metadata: a million would fill the memory
 		picks = append(picks, pk)
 	}
@@ -260,15 +268,13 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet
 	case p.SourceVersion != "" && subject.Version != p.SourceVersion:
 		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(subject.Version), p.SourceVersion), nil
 	}
-	if rule := plan.RingRule(p); rule != nil && len(rule.Only) > 0 {
-		if ring, _ := plan.RingOf(rule, a); !slices.Contains(rule.Only, ring) {
-			return fleet.WhyRing, fmt.Sprintf("is in ring %d, the plan is for %s", ring, plan.RingNames(rule.Only)), nil
-		}
+	if out := plan.Of(p).Place(p, a).Out; out != "" {
+		return fleet.WhyRing, out, nil
 	}
 	if text := s.lockedBy(a.PolicyID); text != "" {
 		return fleet.WhyLocked, text, nil
 	}
-	if p.Component != "" && p.Strategy.Kind != fleet.LockstepStrategy {
+	if p.Component != "" && !plan.Together(p.Strategy.Kind) {
 		if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], p.Version); err != nil {
 			return fleet.WhyInForce, err.Error(), nil
 		}
@@ -434,12 +440,6 @@ func (s *builder) target(a *plan.Candidate, subject *fleet.Subject) fleet.Previe
 		AgentID: a.ID, Hostname: a.Hostname(), Policy: a.PolicyID, From: subject.Version, To: s.plan.Version, Config: s.configs[a.ID],
 		Site: a.Label(siteLabel), Online: s.online(a.Agent), Bytes: s.pinnedFor(a).bytes,
 	}
-	if rule := plan.RingRule(s.plan); rule != nil {
-		var said bool
-		if t.Ring, said = plan.RingOf(rule, a); !said && a.Label(rule.By) != "" {
-			s.unreadable++
-		}
-	}
 	if c, ok := s.fleet.Components[a.PolicyID]; ok && s.plan.Component != "" {
 		t.Observes = fleet.Duration(c.Health.Wait())
 		s.observes = max(s.observes, t.Observes.D())
@@ -455,7 +455,7 @@ const siteLabel = "site"
 
 // online reports whether the agent could take an offer now.
 func (s *builder) online(a *fleet.Agent) bool {
-	if s.plan.Strategy.Kind == fleet.LockstepStrategy && s.disconnected(a) {
+	if plan.Together(s.plan.Strategy.Kind) && s.disconnected(a) {
 		return false
 	}
 	switch a.Facts().StatusAt(s.now, s.fleet.Timeouts[a.PolicyID]) {
@@ -471,7 +471,7 @@ func (s *builder) disconnected(a *fleet.Agent) bool {
 }
 
 // describe lists the batches and their targets.
-func (s *builder) describe(cuts []batchCut) fleet.Preview {
+func (s *builder) describe(cuts []plan.Cut, picks []*pick) fleet.Preview {
 	pre := fleet.Preview{
 		RolloutID: s.id, Component: s.plan.Component, At: s.now, ServerDefaults: plan.DefaultsOf(s.plan), Skipped: s.skipped,
 		Targets: []fleet.PreviewTarget{}, Batches: []fleet.PreviewBatch{}, Sites: []fleet.SiteBytes{}, Warnings: []string{},
@@ -481,9 +481,9 @@ func (s *builder) describe(cuts []batchCut) fleet.Preview {
 	}
 	sites := map[string]*fleet.SiteBytes{}
 	for i, c := range cuts {
-		b := fleet.PreviewBatch{Index: i, Kind: c.kind, Ring: c.ring, Size: len(c.picks)}
-		for _, pk := range c.picks {
-			t := pk.target
+		b := fleet.PreviewBatch{Index: i, Kind: c.Kind, Ring: c.Ring, Size: len(c.Members)}
+		for _, m := range c.Members {
+			t := picks[m].target
 			t.Batch = i
 			if !t.Online {
 				b.Offline++

@@ -858,7 +858,7 @@ func checkCoverage(t *rapid.T, r *fleet.Rollout, pre fleet.Preview, as []fleet.A
 		share = float64(stood) / float64(len(pre.Targets))
 	}
 	c := pre.Coverage
-	if c.Cells != len(all) || c.Covered != len(covered) || c.Agents != share || len(c.Uncovered) != min(maxUncovered, len(all)-len(covered)) {
+	if c.Cells != len(all) || c.Covered != len(covered) || c.Agents != share || len(c.Uncovered) != min(plan.MaxUncovered, len(all)-len(covered)) {
 		t.Errorf("coverage %+v, want %d cells, %d covered, %v of the agents", c, len(all), len(covered), share)
 	}
 	if r.Plan.Strategy.Kind != fleet.Canary || rule.Pick != fleet.PickStratified || len(pre.Targets) == 0 {

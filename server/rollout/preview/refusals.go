@@ -3,14 +3,10 @@ package preview
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
-
-// ringsNamed is how many agents of lower rings a refusal names.
-const ringsNamed = 20
 
 // refuse adds why a start would be refused now, as far as the fleet decides. A start previews again
 // and returns the first refusal, so preview and start cannot differ.
@@ -22,31 +18,15 @@ func (s *builder) refuse(pre *fleet.Preview, picks []*pick) error {
 		}
 		pre.Refusals = append(pre.Refusals, fleet.StartRefusal{Text: "no agent would be upgraded: " + text})
 	}
-	behind, err := plan.CheckRings(s.plan, s.fleet.Agents, s.fleet.Timeouts, s.now)
+	behind, err := plan.Of(s.plan).Behind(s.plan, s.fleet.Agents, s.fleet.Timeouts, s.now)
 	if err != nil {
 		return err
 	}
-	if len(behind) > 0 {
-		pre.Refusals = append(pre.Refusals, s.lowerRings(behind))
-	}
-	if s.plan.Strategy.Kind == fleet.LockstepStrategy && len(picks) > 0 {
+	pre.Refusals = append(pre.Refusals, behind...)
+	if plan.Together(s.plan.Strategy.Kind) && len(picks) > 0 {
 		pre.Refusals = append(pre.Refusals, s.notTogether(picks)...)
 	}
 	return nil
-}
-
-// lowerRings refuses to start rings while agents of lower ones do not run the version.
-func (s *builder) lowerRings(behind []fleet.SkippedAgent) fleet.StartRefusal {
-	names := make([]string, 0, ringsNamed)
-	for _, a := range behind[:min(ringsNamed, len(behind))] {
-		names = append(names, fmt.Sprintf("%s (%s)", a.Hostname, a.Version))
-	}
-	more := ""
-	if n := len(behind) - len(names); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return fleet.StartRefusal{Code: "rollout_lower_rings", Text: fmt.Sprintf("%d agents of lower rings do not run %s yet: %s%s; roll it out to them first, or set strategy.rings.force",
-		len(behind), s.plan.Version, strings.Join(names, ", "), more)}
 }
 
 // notTogether refuses to start in lockstep what would not begin, by the same verdicts. A plan that

@@ -34,7 +34,7 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.AgentID, b.AgentID))
 	})
 	byPackage := newBackCatalog(f.Catalog)
-	batch := batchCut{kind: fleet.BatchRegular}
+	var picks []*pick
 	for i := range targets {
 		t := &targets[i]
 		s.matching++
@@ -50,17 +50,17 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 			s.skip(&a, &subject, code, text)
 			continue
 		}
-		batch.picks = append(batch.picks, &pick{Candidate: a, target: back})
+		picks = append(picks, &pick{Candidate: a, target: back})
 	}
 	slices.SortFunc(s.skipped, func(a, b fleet.SkippedAgent) int { return cmp.Compare(a.AgentID, b.AgentID) })
-	var cuts []batchCut
-	if len(batch.picks) > 0 {
-		cuts = append(cuts, batch)
+	var cuts []plan.Cut
+	if len(picks) > 0 {
+		cuts = plan.Of(&p).Batches(&p, membersOf(picks))
 	}
-	pre := s.describe(cuts)
+	pre := s.describe(cuts, picks)
 	s.schedule(&pre)
 	s.share(&pre)
-	s.warn(&pre, batch.picks)
+	s.warn(&pre, picks)
 	pre.Hash = previewHash(append([]byte("rollback of "+r.RollbackOf+"\n"), content...), &pre)
 	return pre, nil
 }

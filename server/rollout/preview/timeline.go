@@ -119,7 +119,7 @@ func addBounded(d time.Duration, n int, step time.Duration) time.Duration {
 
 // waves returns into how many waves the limits divide the targets of a batch.
 func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
-	if p.Strategy.Kind == fleet.LockstepStrategy {
+	if plan.Together(p.Strategy.Kind) {
 		return 1
 	}
 	n := parts(len(targets), plan.MaxParallel(p))

@@ -35,15 +35,9 @@ func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	s.warnSpace(picks)
 	s.warnRendered(picks)
 	s.warnChecks(picks)
-	if s.unreadable > 0 {
-		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
-	}
-	s.warnLockstep(pre)
-	if pre.Offline > 0 && p.Strategy.Kind != fleet.LockstepStrategy {
-		s.warnf("%d of %d targets are offline: each of their offers waits for %s, and none of them counts", pre.Offline, len(pre.Targets), plan.Span(p.Pace.OfferFor))
-	}
+	s.warnings = append(s.warnings, plan.Of(p).Warnings(p, pre, membersOf(picks))...)
 	switch {
-	case p.Migration.Type == fleet.MigrationCompatible && p.Strategy.Canary == nil && p.Strategy.Kind != fleet.LockstepStrategy && len(picks) > 1:
+	case p.Migration.Type == fleet.MigrationCompatible && p.Strategy.Canary == nil && !plan.Together(p.Strategy.Kind) && len(picks) > 1:
 		s.warnf("the migration is compatible, and no canary shows first that the version before reads what %s writes: add canaries (strategy: {kind: canary}, --canary 5)", p.Version)
 	case p.Migration.Type != fleet.MigrationBreaking:
 	case p.Version == "": // a rollback
@@ -176,22 +170,6 @@ func (s *builder) keeps(p *pick, version string) bool {
 	return slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version && s.now.Before(r.ValidUntil) })
 }
 
-// warnLockstep warns of what a rollout in lockstep does.
-func (s *builder) warnLockstep(pre *fleet.Preview) {
-	p := s.plan
-	if p.Strategy.Kind != fleet.LockstepStrategy {
-		return
-	}
-	switch {
-	case pre.Offline == 0:
-	case p.Strategy.Away == fleet.AwayExclude:
-		s.warnf("%d of %d targets are not connected: those that still are not when it begins are left out, and keep their version", pre.Offline, len(pre.Targets))
-	case p.Stage == fleet.StageAhead:
-		s.warnf("%d of %d targets are not connected: it does not begin before they are back, unless the plan leaves them out (strategy.away: exclude)", pre.Offline, len(pre.Targets))
-	}
-	s.warnf("from the phase switch on it goes through to its end: a target that fails then stays stopped, and is named")
-}
-
 func (s *builder) warnQuery() {
 	if !s.chosen.ChangesByItself(s.asked()) {
 		return
@@ -271,7 +249,7 @@ func (s *builder) warnLimits(pre *fleet.Preview) {
 			largest = b
 		}
 	}
-	if largest.Size > plan.MaxParallel(p) && p.Strategy.Kind != fleet.LockstepStrategy {
+	if largest.Size > plan.MaxParallel(p) && !plan.Together(p.Strategy.Kind) {
 		s.warnf("batch %d has %d agents, of which %d are upgraded at one time", largest.Index+1, largest.Size, plan.MaxParallel(p))
 	}
 	for i, limit := range p.Limits.Per {

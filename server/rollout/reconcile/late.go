@@ -33,7 +33,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force, Retry: p.RetryFailed}
 	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
 		s := a.Of(p.Component)
-		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || !plan.InRings(p, &a) ||
+		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || plan.Of(p).Place(p, &plan.Candidate{Agent: &a}).Out != "" ||
 			(p.SourceVersion != "" && s.Version != p.SourceVersion) || s.CheckUpgrade(wish, catalog) != nil
 	})
 	policies, err := r.policiesWith(ctx, p.Component)
@@ -113,7 +113,7 @@ func (r *Reconciler) selector(ctx context.Context, p *fleet.Plan) (s plan.Select
 
 func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
 	return fleet.Target{
-		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.RingOfAgent(&r.Plan, a),
+		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.Of(&r.Plan).Place(&r.Plan, &plan.Candidate{Agent: a}).Ring,
 		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label(fleet.SiteLabel), Policy: a.PolicyID, Values: limitValues(&r.Plan, a),
 	}
 }

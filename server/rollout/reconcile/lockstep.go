@@ -34,8 +34,6 @@ type lockstepState struct {
 	leftOut map[string]bool
 }
 
-func isLockstep(r *fleet.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
-
 // proceed creates the orders that follow from the phase in the rollout's document, and may not
 // exist yet. An action has the same data for all of its agents, so there is one for each UPGRADE.
 func (r *Reconciler) proceed(ctx context.Context, run *runState) error {
@@ -82,7 +80,7 @@ func (r *Reconciler) proceed(ctx context.Context, run *runState) error {
 // later phase is newer than what this one has read.
 func (r *Reconciler) setInForce(ctx context.Context, run *runState) error {
 	l, p := run.rollout.Lockstep, &run.rollout.Plan
-	if r.policies == nil || !isLockstep(&run.rollout) || !l.Running() || !run.rollout.State.Active() || run.inForce == l.Phase {
+	if r.policies == nil || !plan.Together(run.rollout.Plan.Strategy.Kind) || !l.Running() || !run.rollout.State.Active() || run.inForce == l.Phase {
 		return nil
 	}
 	for _, id := range run.rollout.Policies {
@@ -166,7 +164,7 @@ func (run *runState) inUndo(t *fleet.Target, was plan.State) {
 func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 	run.verified = false
 	p, now := &run.rollout.Plan, r.now.UTC()
-	if !isLockstep(&run.rollout) || run.rollout.State != fleet.RolloutRunning {
+	if !plan.Together(run.rollout.Plan.Strategy.Kind) || run.rollout.State != fleet.RolloutRunning {
 		return nil
 	}
 	again := false

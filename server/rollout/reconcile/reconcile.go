@@ -482,7 +482,7 @@ func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) 
 // letGo ends a target that ran the version as it does without a judgement of its health, if another
 // order has taken the agent over since the rollout was cancelled.
 func (run *runState) letGo(t *fleet.Target) {
-	if t.Code == fleet.WhyLostTarget && t.ReachedAt != nil && !run.rollout.Holds() {
+	if t.Code == fleet.WhyLostTarget && t.ReachedAt != nil && !plan.Holds(&run.rollout) {
 		replaceLast(t, fleet.TargetSucceeded, fleet.WhyUnchecked)
 	}
 }

@@ -95,7 +95,7 @@ func (run *runState) add(doc fleet.Target) {
 		AgentID: doc.AgentID, Ring: int16(doc.Ring), Batch: int32(doc.Batch), Groups: run.groups.Of(&doc, &run.rollout.Plan), Sites: plan.NoSites,
 	})
 	run.byAgent[doc.AgentID] = i
-	if isLockstep(&run.rollout) {
+	if plan.Together(run.rollout.Plan.Strategy.Kind) {
 		run.names = append(run.names, doc.Hostname)
 	}
 	run.apply(i, doc)

@@ -68,7 +68,7 @@ const returnWait = fleet.Duration(15 * time.Minute)
 // PlanOf returns the plan of the rollout of a part, for all agents of the object.
 func PlanOf(f *spec.Fleet, p spec.Part) fleet.Plan {
 	out := f.Plan(p)
-	if out.Pace.OfferFor == 0 && out.Strategy.Kind != fleet.LockstepStrategy {
+	if out.Pace.OfferFor == 0 && !plan.Together(out.Strategy.Kind) {
 		out.Pace.OfferFor = returnWait
 	}
 	return out
@@ -290,7 +290,7 @@ func (d *decider) name(part, number int) {
 // repair names a rollout for agents that do not run the versions although the hash was rolled out:
 // those that joined, came back, or were changed by others. What failed is left to an operator.
 func (d *decider) repair() {
-	if d.f.Spec.Paused || d.f.Spec.Strategy.Kind == fleet.LockstepStrategy || !d.counted() {
+	if d.f.Spec.Paused || plan.Together(d.f.Spec.Strategy.Kind) || !d.counted() {
 		return // hosts in lockstep are brought to the version in force by their policy
 	}
 	number := 1
