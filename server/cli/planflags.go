@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // planFlags are the flags that describe a plan. They override the plan file, if there is
@@ -77,7 +78,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.kuery, "kuery", "", "select agents that match this KQL query")
 	f.BoolVar(&p.all, "all", false, "select all agents")
 	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
-	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once, rings or lockstep (default: the one that other flags imply, else rolling)")
+	f.StringVar(&p.strategy, "strategy", "", plan.KindList()+" (default: the one that other flags imply, else rolling)")
 	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
 	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default: the server's, usually 10)")
 	f.StringVar(&p.canary, "canary", "", "number or share of agents to upgrade and watch first, such as 5 or 2%")

@@ -45,6 +45,27 @@ func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, 
 	}
 }
 
+// Begin starts a draft as previewed now, for those who carry out plans by themselves. ready refuses
+// what its caller does not want to start. A start that a crash interrupted is completed without asking,
+// and of a rollout that has begun nothing is done; the preview is nil then.
+func (s *Service) Begin(ctx context.Context, r *fleet.Rollout, acceptDrift bool, ready func(*fleet.Preview) error, req Request) (*fleet.Preview, error) {
+	if r.State != fleet.RolloutDraft {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if r.Pin != nil {
+		_, err := s.Start(ctx, r.ID, r.Pin.Hash, acceptDrift, req)
+		return nil, err
+	}
+	pre, err := s.Preview(ctx, r.ID)
+	if err == nil {
+		err = ready(&pre)
+	}
+	if err == nil {
+		_, err = s.Start(ctx, r.ID, pre.Hash, acceptDrift, req)
+	}
+	return &pre, err
+}
+
 // raceError reports that another writer changed the rollout's document.
 type raceError struct{ error }
 

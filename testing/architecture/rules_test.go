@@ -151,7 +151,7 @@ var bans = []ban{
 		reason: "the interface of all stores uses only the domain's types, with those of the protocol that they have, and queries",
 	},
 	{
-		from: []string{"server/rollout/plan", "server/rollout/preview", "server/rollout/explain"}, deep: true,
+		from: []string{"server/rollout/plan", "server/rollout/preview", "server/rollout/explain", "server/rollout/sequence"}, deep: true,
 		to:     []string{"net", "net/http/...", "os", "os/...", "database/...", "io/fs", "log", "log/slog", "syscall", "sync", "context"},
 		reason: "they depend only on their arguments, so that preview, reconciler and explanation agree",
 	},
@@ -160,7 +160,7 @@ var bans = []ban{
 		reason: "preview, reconciler and explanation call the same pure functions, so they agree",
 	},
 	{
-		from: []string{"server/rollout/preview", "server/rollout/explain"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/agentapi"},
+		from: []string{"server/rollout/preview", "server/rollout/explain", "server/rollout/sequence"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/agentapi"},
 		reason: "the service reads the fleet and the documents and passes them to these packages",
 	},
 	{

@@ -202,10 +202,7 @@ func (s *Service) start(ctx context.Context, p *fleet.Policy, plan fleet.Plan) (
 	if err != nil {
 		return false, err
 	}
-	pre, err := s.Rollouts.Preview(ctx, r.ID)
-	if err == nil {
-		_, err = s.Rollouts.Start(ctx, r.ID, pre.Hash, true, req)
-	}
+	pre, err := s.Rollouts.Begin(ctx, &r, true, func(*fleet.Preview) error { return nil }, req)
 	if err != nil {
 		return false, errors.Join(err, s.Rollouts.Delete(ctx, r.ID, req))
 	}

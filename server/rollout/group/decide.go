@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,21 +9,11 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 )
 
-// Act is what is done next with the rollout of a member.
-type Act string
-
-// Values of Act. Each can be repeated without a further effect.
-const (
-	Wait     Act = ""
-	Begin    Act = "begin" // create, preview and start it, or complete a start
-	Pause    Act = "pause"
-	Resume   Act = "resume"
-	Cancel   Act = "cancel"
-	Discard  Act = "discard" // delete the draft
-	Rollback Act = "roll back"
-)
+// Rollback is done with the rollout of a member besides what all owners of a sequence do.
+const Rollback sequence.Act = "roll back"
 
 // Seen is what a decision depends on of the rollouts of one member.
 type Seen struct {
@@ -40,7 +29,7 @@ type Decision struct {
 	// Next is the group's new document. If it is not nil, it is written, and nothing else
 	// is done in this step: effects are written before they are executed.
 	Next   *fleet.RolloutGroup
-	Act    Act
+	Act    sequence.Act
 	Member int // the member that Act is about
 	// Text says what the group waits for or does, and Until when the wait ends by itself.
 	Text  string
@@ -74,7 +63,7 @@ func Decide(given *fleet.RolloutGroup, seen []Seen, now time.Time) Decision {
 		if d.g.State != given.State {
 			d.g.Generation++
 		}
-		out.Act, out.Next = Wait, &d.g
+		out.Act, out.Next = sequence.Wait, &d.g
 	}
 	return out
 }
@@ -136,9 +125,9 @@ func (d *decider) end(m *fleet.GroupMember, r *fleet.Rollout) {
 	}
 	m.Error, m.Tolerated = "", false
 	switch {
-	case passed(r) && failures(r) == 0:
+	case sequence.Passed(r) && failures(r) == 0:
 		m.State = fleet.MemberCompleted
-	case passed(r):
+	case sequence.Passed(r):
 		m.State, m.Tolerated, m.Error = fleet.MemberFailed, true, failuresText(r)
 	case (d.g.State == fleet.GroupCancelling || d.g.State == fleet.GroupCancelled) && failures(r) == 0:
 		m.State = fleet.MemberCancelled
@@ -150,11 +139,6 @@ func (d *decider) end(m *fleet.GroupMember, r *fleet.Rollout) {
 			m.Error = failuresText(r) + ", which is more than its plan tolerates"
 		}
 	}
-}
-
-// passed reports whether a member's rollout has ended well enough for the next member.
-func passed(r *fleet.Rollout) bool {
-	return (r.State == fleet.RolloutCompleted || r.State == fleet.RolloutFailed) && plan.Tolerated(r)
 }
 
 // latest reports whether no member after this one has begun.
@@ -169,32 +153,45 @@ func (d *decider) latest(i int) bool {
 
 // run continues with the first member that is not done.
 func (d *decider) run() Decision {
-	for i := range d.g.Members {
-		m := &d.g.Members[i]
-		if isDone(m) {
-			until := m.EndedAt.Add(d.g.Plan.Members[i].Soak.D())
-			if i < len(d.g.Members)-1 && until.After(d.now) {
-				d.resumed()
-				return Decision{Member: i, Text: fmt.Sprintf("member %s is left to show its health before the next is upgraded", m.Name), Until: &until}
-			}
-			continue
-		}
-		switch m.State {
-		case fleet.MemberSkipped:
-			if over, step := d.clear(i); !over {
-				return step
-			}
-		case fleet.MemberFailed:
-			return d.failed(i, m.Error)
-		case fleet.MemberRunning:
-			return d.follow(i)
-		default:
-			d.resumed()
-			return Decision{Act: Begin, Member: i, Text: fmt.Sprintf("member %s is started", m.Name)}
+	step := sequence.Decide(d.items(), d.now)
+	if step.Phase == sequence.Over {
+		d.finish()
+		return Decision{}
+	}
+	i, m := step.Item, &d.g.Members[step.Item]
+	switch step.Phase {
+	case sequence.Soaks:
+		d.resumed()
+		return Decision{Member: i, Text: fmt.Sprintf("member %s is left to show its health before the next is upgraded", m.Name), Until: &step.Until}
+	case sequence.Ends:
+		return d.ends(i, step.Act)
+	case sequence.Fails:
+		return d.failed(i, m.Error)
+	case sequence.Follows:
+		return d.follow(i)
+	}
+	d.resumed()
+	return Decision{Act: sequence.Begin, Member: i, Text: fmt.Sprintf("member %s is started", m.Name)}
+}
+
+// items returns the members as a sequence.
+func (d *decider) items() []sequence.Item {
+	items := make([]sequence.Item, len(d.g.Members))
+	for i := range items {
+		m, it := &d.g.Members[i], &items[i]
+		it.Rollout = d.seen[i].Rollout
+		switch {
+		case isDone(m):
+			it.Mark, it.EndedAt, it.Soak = sequence.Done, *m.EndedAt, d.g.Plan.Members[i].Soak.D()
+		case m.State == fleet.MemberSkipped:
+			it.Mark = sequence.LeftOut
+		case m.State == fleet.MemberFailed:
+			it.Mark = sequence.Failed
+		case m.State == fleet.MemberRunning:
+			it.Mark = sequence.Running
 		}
 	}
-	d.finish()
-	return Decision{}
+	return items
 }
 
 // resumed ends the order to resume.
@@ -207,12 +204,12 @@ func (d *decider) resumed() {
 // follow waits for the rollout of a member, or reacts to its failure.
 func (d *decider) follow(i int) Decision {
 	m, r := &d.g.Members[i], d.seen[i].Rollout
-	trouble := stopped(r)
+	trouble := sequence.Trouble(r)
 	if d.g.Resume != nil {
 		// The order accepts the failure that stopped the group, and no other one.
 		accepted := d.g.Stop != nil && d.g.Stop.Kind == fleet.GroupStopFailure && d.g.Stop.Member == m.Name
 		if r.State == fleet.RolloutPaused && (trouble == "" || accepted) || r.PauseAsked != nil {
-			return Decision{Act: Resume, Member: i, Text: fmt.Sprintf("the rollout of member %s is resumed", m.Name)}
+			return Decision{Act: sequence.Resume, Member: i, Text: fmt.Sprintf("the rollout of member %s is resumed", m.Name)}
 		}
 		d.resumed()
 	}
@@ -227,20 +224,6 @@ func (d *decider) follow(i int) Decision {
 		step.Text, step.Until = fmt.Sprintf("member %s: %s", m.Name, r.Waiting[0].Text), r.Waiting[0].Until
 	}
 	return step
-}
-
-// stopped returns why a paused rollout has failed as a member; empty: it has not. Other
-// pauses, such as an operator's or that of the exposure budget, say nothing about the
-// version.
-func stopped(r *fleet.Rollout) string {
-	if r.State != fleet.RolloutPaused || r.Stop == nil {
-		return ""
-	}
-	switch r.Stop.Kind {
-	case fleet.StopThreshold, fleet.StopCanary, fleet.StopDeadline:
-		return cmp.Or(r.Stop.Text, string(r.Stop.Kind))
-	}
-	return ""
 }
 
 // failed does what the failure policy says.
@@ -274,22 +257,22 @@ func (d *decider) failed(i int, text string) Decision {
 
 // clear ends the rollout of a member that is left out. over reports that it has ended.
 func (d *decider) clear(i int) (over bool, step Decision) {
-	m, r := &d.g.Members[i], d.seen[i].Rollout
-	step.Member = i
-	switch {
-	case r == nil || r.State.Ended():
-		return true, step
-	case r.State == fleet.RolloutDraft && r.Pin == nil:
-		step.Act, step.Text = Discard, fmt.Sprintf("the draft of member %s is deleted", m.Name)
-	case r.State == fleet.RolloutDraft:
-		// Only what has started can be cancelled, and its targets may exist.
-		step.Act, step.Text = Begin, fmt.Sprintf("the interrupted start of member %s is completed, to be cancelled", m.Name)
-	case r.State == fleet.RolloutCancelling:
-		step.Text = fmt.Sprintf("the rollout of member %s is being cancelled", m.Name)
-	default:
-		step.Act, step.Text = Cancel, fmt.Sprintf("the rollout of member %s is cancelled", m.Name)
+	act, over := sequence.End(d.seen[i].Rollout)
+	if over {
+		return true, Decision{Member: i}
 	}
-	return false, step
+	return false, d.ends(i, act)
+}
+
+// ends describes how the rollout of a member is ended.
+func (d *decider) ends(i int, act sequence.Act) Decision {
+	text := map[sequence.Act]string{
+		sequence.Discard: "the draft of member %s is deleted",
+		sequence.Begin:   "the interrupted start of member %s is completed, to be cancelled",
+		sequence.Wait:    "the rollout of member %s is being cancelled",
+		sequence.Cancel:  "the rollout of member %s is cancelled",
+	}[act]
+	return Decision{Act: act, Member: i, Text: fmt.Sprintf(text, d.g.Members[i].Name)}
 }
 
 // finish ends a group that is done with its members.
@@ -363,7 +346,7 @@ func (d *decider) paused() Decision {
 	for i := range d.g.Members {
 		r := d.seen[i].Rollout
 		if r != nil && r.State == fleet.RolloutRunning && (r.PauseAsked == nil || stop.AtOnce) {
-			step.Act, step.Member = Pause, i
+			step.Act, step.Member = sequence.Pause, i
 			return step
 		}
 	}

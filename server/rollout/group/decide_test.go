@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 )
 
 var (
@@ -52,7 +53,7 @@ func failedWith(bad int) *fleet.Rollout {
 // describe returns the decision as one line: what is done, or how the document changes.
 func describe(given *fleet.RolloutGroup, d Decision) string {
 	if d.Next == nil {
-		if d.Act == Wait {
+		if d.Act == sequence.Wait {
 			return "wait"
 		}
 		return fmt.Sprintf("%s %s", d.Act, given.Members[d.Member].Name)
@@ -228,12 +229,12 @@ func (m *model) step() bool {
 		m.g = d.Next
 		return true
 	}
-	if d.Act == Wait {
+	if d.Act == sequence.Wait {
 		return false
 	}
 	s := &m.seen[d.Member]
 	switch d.Act {
-	case Begin:
+	case sequence.Begin:
 		if s.Rollout == nil {
 			m.checkBefore(d.Member)
 			if m.g.RollingBack != nil || m.g.State != fleet.GroupRunning {
@@ -248,16 +249,16 @@ func (m *model) step() bool {
 			return true
 		}
 		s.Rollout, m.began[d.Member] = rolloutIn(fleet.RolloutRunning), true
-	case Pause:
+	case sequence.Pause:
 		s.Rollout.State, s.Rollout.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, Text: "paused"}
-	case Resume:
+	case sequence.Resume:
 		s.Rollout.State, s.Rollout.Stop, s.Rollout.PauseAsked = fleet.RolloutRunning, nil, nil
-	case Cancel:
+	case sequence.Cancel:
 		if !s.Rollout.State.Active() {
 			m.rt.Fatalf("member %d is cancelled as %s", d.Member, s.Rollout.State)
 		}
 		s.Rollout.State = fleet.RolloutCancelling
-	case Discard:
+	case sequence.Discard:
 		if s.Rollout.State != fleet.RolloutDraft || s.Rollout.Pin != nil {
 			m.rt.Fatalf("member %d is deleted as %s", d.Member, s.Rollout.State)
 		}
@@ -293,7 +294,7 @@ func (m *model) checkBefore(i int) {
 		r, member := m.seen[j].Rollout, m.g.Members[j]
 		switch state := member.State; {
 		case isDone(&member):
-			if !passed(r) || m.now.Before(r.EndedAt.Add(m.g.Plan.Members[j].Soak.D())) {
+			if !sequence.Passed(r) || m.now.Before(r.EndedAt.Add(m.g.Plan.Members[j].Soak.D())) {
 				m.rt.Fatalf("member %d begins, but member %d is %s", i, j, r.State)
 			}
 		case state == fleet.MemberSkipped:
@@ -323,7 +324,7 @@ func (m *model) elapse() {
 		case r == nil || r.State == fleet.RolloutDraft || r.State.Ended():
 		case r.State == fleet.RolloutCancelling:
 			m.end(r, fleet.RolloutCancelled)
-		case r.State == fleet.RolloutPaused && m.resuming && s.Rollback == nil && m.g.State == fleet.GroupRunning && stopped(r) == "":
+		case r.State == fleet.RolloutPaused && m.resuming && s.Rollback == nil && m.g.State == fleet.GroupRunning && sequence.Trouble(r) == "":
 			r.State, r.Stop = fleet.RolloutRunning, nil // somebody resumes it
 		case r.State == fleet.RolloutRunning:
 			switch rapid.IntRange(0, 6).Draw(m.rt, "rollout") {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 )
 
 // says returns the states of a group and of its members, with the errors of failed ones.
@@ -137,7 +138,7 @@ func TestGroupIsAsItsMembersAreWheneverTheyChange(t *testing.T) {
 			switch d := Decide(g, seen, now); {
 			case d.Next != nil:
 				g = d.Next
-			case d.Act == Begin:
+			case d.Act == sequence.Begin:
 				seen[d.Member].Rollout = drawn(d.Member)
 			default:
 				t.Fatalf("%s: it does %q, and %s", says(g), d.Act, d.Text)

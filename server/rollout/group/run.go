@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -179,7 +180,7 @@ func (s *Service) step(ctx context.Context, g *fleet.RolloutGroup) (more bool, e
 	switch {
 	case d.Next != nil:
 		return true, s.write(ctx, g, d.Next, now)
-	case d.Act == Wait:
+	case d.Act == sequence.Wait:
 		return false, nil
 	}
 	refused := s.act(ctx, g, d, seen[d.Member])
@@ -191,7 +192,7 @@ func (s *Service) step(ctx context.Context, g *fleet.RolloutGroup) (more bool, e
 	case fleet.Unavailable, fleet.Internal, fleet.TooMany:
 		return false, refused
 	}
-	if state := g.State; state != fleet.GroupRunning && state != fleet.GroupRollingBack || d.Act == Cancel || d.Act == Discard {
+	if state := g.State; state != fleet.GroupRunning && state != fleet.GroupRollingBack || d.Act == sequence.Cancel || d.Act == sequence.Discard {
 		return false, refused // a paused or cancelled group stays what it is, and the next round tries again
 	}
 	if seen, err = s.look(ctx, g); err != nil {
@@ -269,15 +270,15 @@ func (s *Service) act(ctx context.Context, g *fleet.RolloutGroup, d Decision, se
 	req := rollout.Request{Actor: "group " + g.Plan.Name, Why: fmt.Sprintf("member %s of group %s", g.Members[d.Member].Name, g.ID)}
 	var err error
 	switch d.Act {
-	case Begin:
+	case sequence.Begin:
 		return s.begin(ctx, g, d.Member, req)
-	case Pause:
+	case sequence.Pause:
 		_, err = s.Rollouts.Pause(ctx, id, g.Stop.AtOnce, rollout.Request{Actor: g.Stop.By, Why: req.Why})
-	case Resume:
+	case sequence.Resume:
 		_, err = s.Rollouts.Resume(ctx, id, rollout.Request{Actor: g.Resume.By, Why: g.Resume.Why})
-	case Cancel:
+	case sequence.Cancel:
 		_, err = s.Rollouts.Cancel(ctx, id, req)
-	case Discard:
+	case sequence.Discard:
 		err = s.Rollouts.Delete(ctx, id, req)
 	case Rollback:
 		return s.rollBack(ctx, g, d.Member, seen.Rollout, req)
@@ -290,23 +291,18 @@ func (s *Service) act(ctx context.Context, g *fleet.RolloutGroup, d Decision, se
 func (s *Service) begin(ctx context.Context, g *fleet.RolloutGroup, i int, req rollout.Request) error {
 	m := &g.Members[i]
 	r, err := s.Rollouts.CreateMember(ctx, g.ID, RolloutID(g.ID, i), g.Plan.Members[i].Plan, req)
-	if err != nil || r.State != fleet.RolloutDraft {
-		return err
-	}
-	if r.Pin != nil {
-		_, err = s.Rollouts.Start(ctx, r.ID, r.Pin.Hash, false, req)
-		return err
-	}
-	pre, err := s.Rollouts.Preview(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	if pre.Hash != m.Hash && !m.AcceptDrift && !g.Plan.AcceptDrift {
+	accepts := m.AcceptDrift || g.Plan.AcceptDrift
+	_, err = s.Rollouts.Begin(ctx, &r, accepts, func(pre *fleet.Preview) error {
+		if pre.Hash == m.Hash || accepts {
+			return nil
+		}
 		e := fleet.Errorf(fleet.Conflict, "the fleet has changed since the preview of the group: it would upgrade %s now, and leave out %d; resume to accept that", plan.Count(len(pre.Targets), "agent", "agents"), len(pre.Skipped))
 		e.Code = ErrDrift
 		return e
-	}
-	_, err = s.Rollouts.Start(ctx, r.ID, pre.Hash, m.AcceptDrift || g.Plan.AcceptDrift, req)
+	}, req)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/spec"
 )
 
@@ -81,7 +82,7 @@ func (d *decider) progressing() verdict {
 		return is("RolloutWaiting", "%s: %s", d.what(), d.st.Rollout.Waiting)
 	case r != nil:
 		return is("RolloutRunning", "%s is under way", d.what())
-	case d.out.Act == Begin && d.seen.Refused == "":
+	case d.out.Act == sequence.Begin && d.seen.Refused == "":
 		return is("RolloutStarting", "%s begins", d.what())
 	}
 	return not("NothingUnderWay", "no rollout is under way")

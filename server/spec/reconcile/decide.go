@@ -11,22 +11,15 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/spec"
 )
 
-// Act is what is done next with the rollout of an object.
-type Act string
-
-// Values of Act. Each can be repeated without a further effect.
+// What is done with the rollout of an object besides what all owners of a sequence do.
 const (
-	Wait    Act = ""
-	Begin   Act = "begin"   // create, preview and start it, or complete a start
-	Replace Act = "replace" // cancel it, unless it is promoting
-	Pause   Act = "pause"
-	Resume  Act = "resume"
-	Promote Act = "promote"
-	Discard Act = "discard" // delete the draft
-	Adjust  Act = "adjust"  // give it the limits, failure rule, health and pace of the spec
+	Replace sequence.Act = "replace" // cancel it, unless it is promoting
+	Promote sequence.Act = "promote"
+	Adjust  sequence.Act = "adjust" // give it the limits, failure rule, health and pace of the spec
 )
 
 // Seen is what a decision depends on besides the object.
@@ -44,7 +37,7 @@ type Decision struct {
 	// Status is the object's new status. If it differs from the stored one it is written, and
 	// nothing else is done in this step: effects are written before they are executed.
 	Status spec.Status
-	Act    Act
+	Act    sequence.Act
 	// Plan is what Begin creates, and what Adjust applies. It is not resolved.
 	Plan fleet.Plan
 	// Count asks for a census, without which nothing can be decided.
@@ -89,7 +82,7 @@ func Decide(f *spec.Fleet, hash string, seen Seen, now time.Time) Decision {
 	d.st.Conditions = d.conditions()
 	d.out.Status = d.st
 	if !reflect.DeepEqual(d.st, f.Status) {
-		d.out.Act, d.out.Plan = Wait, fleet.Plan{}
+		d.out.Act, d.out.Plan = sequence.Wait, fleet.Plan{}
 	}
 	return d.out
 }
@@ -229,27 +222,43 @@ func (d *decider) carryOut() {
 		d.replace(d.seen.Rollout)
 	case d.mine() && !st.Rollout.State.Ended():
 		d.tend()
-	case d.mine() && st.Rollout.Number == 0 && st.LastCompletedRolloutHash != st.RequestedRolloutHash:
-		if d.passed() {
-			d.next(d.partAt(st.Rollout.Component) + 1)
-		}
-	case d.mine() || st.LastCompletedRolloutHash == st.RequestedRolloutHash:
+	case d.mine() && st.Rollout.Number > 0 || st.LastCompletedRolloutHash == st.RequestedRolloutHash:
 		d.repair()
 	default:
-		d.next(0)
+		switch step := sequence.Decide(d.items(), d.now); step.Phase {
+		case sequence.Begins:
+			d.next(step.Item)
+		case sequence.Over:
+			st.LastCompletedRolloutHash = st.RequestedRolloutHash
+		}
 	}
+}
+
+// items returns the parts as a sequence. Before the one whose rollout the status names all are done.
+func (d *decider) items() []sequence.Item {
+	items := make([]sequence.Item, len(d.parts))
+	if !d.mine() {
+		return items
+	}
+	at := d.partAt(d.st.Rollout.Component)
+	for i := range items[:at+1] {
+		if items[i].Mark = sequence.Done; i == at && !d.passed() {
+			items[i].Mark = sequence.Failed
+		}
+	}
+	return items
 }
 
 // replace ends the rollout of an earlier hash.
 func (d *decider) replace(r *fleet.Rollout) {
-	switch {
-	case r.State == fleet.RolloutDraft && r.Pin == nil:
-		d.out.Act = Discard
-	case r.State == fleet.RolloutDraft: // its start was interrupted: only when it has started can it be cancelled
-		d.out.Act, d.out.Plan = Begin, r.Plan
-	case r.State != fleet.RolloutCancelling:
-		d.out.Act = Replace
+	act, _ := sequence.End(r)
+	switch act {
+	case sequence.Begin:
+		d.out.Plan = r.Plan
+	case sequence.Cancel:
+		act = Replace
 	}
+	d.out.Act = act
 }
 
 func (d *decider) partAt(component string) int {
@@ -258,22 +267,20 @@ func (d *decider) partAt(component string) int {
 
 // passed reports whether the rollout that has ended reached what its plan asks for.
 func (d *decider) passed() bool {
-	if r := d.seen.Rollout; r != nil && r.State == fleet.RolloutFailed {
-		return plan.Tolerated(r)
+	if r := d.seen.Rollout; r != nil {
+		return sequence.Passed(r)
 	}
 	return d.st.Rollout.State == fleet.RolloutCompleted
 }
 
-// next names the rollout of the part at an index, or records that all parts are done.
+// next names the rollout of the part at an index.
 func (d *decider) next(part int) {
-	switch {
-	case part == len(d.parts):
-		d.st.LastCompletedRolloutHash = d.st.RequestedRolloutHash
-	case !d.f.Spec.Paused && d.counted():
-		d.name(part, 0)
-		if d.seen.Members.Parts[part].reached() {
-			d.st.Rollout.State = fleet.RolloutCompleted // without one: its preview would read all agents
-		}
+	if d.f.Spec.Paused || !d.counted() {
+		return
+	}
+	d.name(part, 0)
+	if d.seen.Members.Parts[part].reached() {
+		d.st.Rollout.State = fleet.RolloutCompleted // without one: its preview would read all agents
 	}
 }
 
@@ -317,7 +324,7 @@ func (d *decider) tend() {
 	case s.Paused:
 		d.pause()
 	case r.State == fleet.RolloutPaused && r.Stop != nil && r.Stop.Kind == fleet.StopOperator && r.Stop.By == Actor(d.f):
-		d.out.Act = Resume
+		d.out.Act = sequence.Resume
 	case s.ForcePromote != "" && s.ForcePromote == d.st.RequestedRolloutHash && r.Promoted == nil:
 		d.out.Act = Promote
 	default:
@@ -327,7 +334,7 @@ func (d *decider) tend() {
 
 func (d *decider) pause() {
 	if r := d.seen.Rollout; r != nil && r.State == fleet.RolloutRunning && !r.Lockstep.Running() {
-		d.out.Act = Pause
+		d.out.Act = sequence.Pause
 	}
 }
 
@@ -356,7 +363,7 @@ func (d *decider) begin() {
 			p.Strategy.Kind = fleet.AllAtOnce
 		}
 	}
-	d.out.Act, d.out.Plan = Begin, p
+	d.out.Act, d.out.Plan = sequence.Begin, p
 }
 
 // adjust applies to a rollout what of the spec takes effect without another rollout.

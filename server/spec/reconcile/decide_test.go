@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/spec"
 	"github.com/muster-fleet/muster/server/spec/reconcile"
 )
@@ -31,7 +32,7 @@ func (s *stepper) step() reconcile.Decision {
 		if reflect.DeepEqual(d.Status, s.f.Status) {
 			return d
 		}
-		if d.Act != reconcile.Wait {
+		if d.Act != sequence.Wait {
 			s.t.Fatalf("it would %s before the status is written: %+v", d.Act, d.Status)
 		}
 		s.f.Status = d.Status
@@ -46,7 +47,7 @@ func (s *stepper) step() reconcile.Decision {
 // begun is the rollout that a step has created.
 func (s *stepper) begun(d reconcile.Decision) *fleet.Rollout {
 	s.t.Helper()
-	if d.Act != reconcile.Begin {
+	if d.Act != sequence.Begin {
 		s.t.Fatalf("it would %q, want a rollout: %+v", d.Act, s.f.Status)
 	}
 	s.seen.Rollout = &fleet.Rollout{ID: d.Status.Rollout.ID, State: fleet.RolloutRunning, Plan: d.Plan, SpecHash: d.Status.Rollout.Hash}
@@ -76,7 +77,7 @@ var (
 func TestPartsAreRolledOutOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := &stepper{t: t, f: *twoParts()}
-	if d := s.step(); d.Act != reconcile.Wait || !d.Count {
+	if d := s.step(); d.Act != sequence.Wait || !d.Count {
 		t.Fatalf("before the agents are counted it would %q", d.Act)
 	}
 	s.members(behind...)
@@ -84,7 +85,7 @@ func TestPartsAreRolledOutOneAfterTheOther(t *testing.T) {
 	if r.ID != "u-1-0-0" || r.Plan.Component != "" || r.Plan.Version != "1.1.0" {
 		t.Errorf("the first rollout is %+v", r)
 	}
-	if d := s.step(); d.Act == reconcile.Begin {
+	if d := s.step(); d.Act == sequence.Begin {
 		t.Error("the second part begins before the first has ended")
 	}
 	r.State = fleet.RolloutCompleted
@@ -95,7 +96,7 @@ func TestPartsAreRolledOutOneAfterTheOther(t *testing.T) {
 	}
 	second.State = fleet.RolloutCompleted
 	s.members(reached...)
-	if d := s.step(); d.Act != reconcile.Wait || d.Status.LastCompletedRolloutHash != spec.Hash(&s.f) || d.Status.Condition(spec.Ready).Status != spec.True {
+	if d := s.step(); d.Act != sequence.Wait || d.Status.LastCompletedRolloutHash != spec.Hash(&s.f) || d.Status.Condition(spec.Ready).Status != spec.True {
 		t.Errorf("at the end it would %q: %+v", d.Act, d.Status)
 	}
 }
@@ -116,7 +117,7 @@ func TestPartThatFailedStopsTheOthers(t *testing.T) {
 	r := s.begun(s.step())
 	r.State, r.Counts = fleet.RolloutFailed, fleet.Counts{Total: 3, Failed: 3}
 	d := s.step()
-	if d.Act != reconcile.Wait || d.Status.LastCompletedRolloutHash != "" || d.Status.Condition(spec.Stalled).Reason != "RolloutFailed" {
+	if d.Act != sequence.Wait || d.Status.LastCompletedRolloutHash != "" || d.Status.Condition(spec.Stalled).Reason != "RolloutFailed" {
 		t.Errorf("it would %q: %+v", d.Act, d.Status)
 	}
 	// The annotation asks for the same again.
@@ -160,7 +161,7 @@ func TestObjectConvertedWhileItsRolloutPromotesWaitsForIt(t *testing.T) {
 	s.f.Status.Rollout = &spec.RolloutStatus{ID: "before", State: fleet.RolloutRunning}
 	s.seen.Rollout = &fleet.Rollout{ID: "before", State: fleet.RolloutRunning, Promoted: &fleet.Decision{}, Plan: fleet.Plan{Version: "1.0.0"}}
 	s.members(behind...)
-	if d := s.step(); d.Act == reconcile.Begin || d.Act == reconcile.Replace || d.Status.RequestedRolloutHash != "" {
+	if d := s.step(); d.Act == sequence.Begin || d.Act == reconcile.Replace || d.Status.RequestedRolloutHash != "" {
 		t.Errorf("it would %q: %+v", d.Act, d.Status)
 	}
 	s.seen.Rollout.State = fleet.RolloutCompleted
@@ -178,12 +179,12 @@ func TestDraftOfAnEarlierHashIsDiscarded(t *testing.T) {
 	s.f.Metadata.Generation++
 	s.f.Spec.Agent.Version = "1.2.0"
 	s.members(behind...)
-	if d := s.step(); d.Act != reconcile.Discard {
+	if d := s.step(); d.Act != sequence.Discard {
 		t.Errorf("it would %q with the draft", d.Act)
 	}
 	// A start that a crash interrupted is completed, and the rollout then replaced.
 	r.Pin = &fleet.Pin{Hash: "sha256:1"}
-	if d := s.step(); d.Act != reconcile.Begin || d.Plan.Version != r.Plan.Version {
+	if d := s.step(); d.Act != sequence.Begin || d.Plan.Version != r.Plan.Version {
 		t.Errorf("it would %q with the interrupted start", d.Act)
 	}
 	r.State = fleet.RolloutRunning
@@ -197,7 +198,7 @@ func TestAgentsAboveTheVersionAreForcedDown(t *testing.T) {
 	s := &stepper{t: t, f: *twoParts()}
 	parts := []reconcile.PartMembers{{Version: "1.1.0", Behind: []string{"a"}, Down: true}, reached[1]}
 	s.members(parts...)
-	if d := s.step(); d.Act != reconcile.Begin || !d.Plan.Force {
+	if d := s.step(); d.Act != sequence.Begin || !d.Plan.Force {
 		t.Errorf("it would %q with %+v", d.Act, d.Plan)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/spec"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -314,10 +315,10 @@ func (s *Service) advance(ctx context.Context, f *spec.Fleet) (asked bool, err e
 			continue
 		}
 		switch {
-		case d.Act == Wait && delayed && !d.Count:
+		case d.Act == sequence.Wait && delayed && !d.Count:
 			delete(s.refused, uid) // what was refused is no longer to be done
 			continue
-		case d.Act == Wait, delayed && s.Now.UTC().Before(refused.until):
+		case d.Act == sequence.Wait, delayed && s.Now.UTC().Before(refused.until):
 			return asked, nil
 		}
 		if err := s.take(ctx, f, d, refused); err != nil {
@@ -375,15 +376,15 @@ func (s *Service) act(ctx context.Context, f *spec.Fleet, d Decision) error {
 	req := rollout.Request{Actor: Actor(f), Why: fmt.Sprintf("generation %d of its spec", f.Metadata.Generation)}
 	var err error
 	switch d.Act {
-	case Begin:
+	case sequence.Begin:
 		return s.begin(ctx, f, d, req)
 	case Replace:
 		_, err = s.Rollouts.Replace(ctx, id, req)
-	case Discard:
+	case sequence.Discard:
 		err = s.Rollouts.Delete(ctx, id, req)
-	case Pause:
+	case sequence.Pause:
 		_, err = s.Rollouts.Pause(ctx, id, true, req)
-	case Resume:
+	case sequence.Resume:
 		_, err = s.Rollouts.Resume(ctx, id, req)
 	case Promote:
 		req.Why = "spec.forcePromote names its hash"
@@ -399,26 +400,18 @@ func (s *Service) act(ctx context.Context, f *spec.Fleet, d Decision) error {
 func (s *Service) begin(ctx context.Context, f *spec.Fleet, d Decision, req rollout.Request) error {
 	st := d.Status
 	r, err := s.Rollouts.CreateDeclared(ctx, st.Rollout.ID, f.Metadata.Name, st.Rollout.Hash, d.Plan, req)
-	if err != nil || r.State != fleet.RolloutDraft {
-		return err
-	}
-	if r.Pin != nil {
-		_, err = s.Rollouts.Start(ctx, r.ID, r.Pin.Hash, true, req)
-		return err
-	}
-	pre, err := s.Rollouts.Preview(ctx, r.ID)
-	switch {
-	case err == nil && len(pre.Targets) > 0:
-		_, err = s.Rollouts.Start(ctx, r.ID, pre.Hash, true, req)
-	case err == nil:
-		err = lockedOut(&pre)
-	}
 	if err != nil {
-		return errors.Join(err, s.Rollouts.Delete(ctx, r.ID, req))
+		return err
 	}
-	if len(pre.Targets) > 0 {
+	pre, err := s.Rollouts.Begin(ctx, &r, true, hasTargets, req)
+	switch {
+	case pre == nil:
+		return err
+	case err == nil:
 		s.Log.Info("a declared fleet has begun a rollout", "fleet", f.Metadata.Name, "rollout", r.ID, "agents", len(pre.Targets))
 		return nil
+	case !errors.Is(err, errNothing):
+		return errors.Join(err, s.Rollouts.Delete(ctx, r.ID, req))
 	}
 	if err := s.Rollouts.Delete(ctx, r.ID, req); err != nil {
 		return err
@@ -430,12 +423,19 @@ func (s *Service) begin(ctx context.Context, f *spec.Fleet, d Decision, req roll
 	return err
 }
 
-// lockedOut returns an error if a preview has no targets because other rollouts hold the agents.
-func lockedOut(pre *fleet.Preview) error {
+// errNothing: a rollout would have no targets.
+var errNothing = errors.New("no agent would be upgraded")
+
+// hasTargets returns an error if a preview has no targets: because other rollouts hold the agents, or
+// because nothing is to be done.
+func hasTargets(pre *fleet.Preview) error {
+	if len(pre.Targets) > 0 {
+		return nil
+	}
 	for _, a := range pre.Skipped {
 		if a.Code == fleet.WhyLocked {
 			return fleet.Errorf(fleet.Conflict, "agent %s (%s) %s", a.AgentID, a.Hostname, a.Text)
 		}
 	}
-	return nil
+	return errNothing
 }
