@@ -325,7 +325,7 @@ func TestComponentsAreCountedByVersion(t *testing.T) {
 		t.Fatalf("components are %+v", list)
 	}
 	got, _ := json.Marshal(list[1])
-	want := `{"agents":3,"failed":0,"healthy":2,"name":"web-server","runtimes":["systemd"],"upgrading":1,"versions":[{"agents":1,"version":"2.10.0"},{"agents":1,"version":"2.4.0"},{"agents":1,"version":""}]}`
+	want := `{"name":"web-server","runtimes":["systemd"],"agents":3,"healthy":2,"upgrading":1,"failed":0,"versions":[{"version":"2.10.0","agents":1},{"version":"2.4.0","agents":1},{"version":"","agents":1}]}`
 	if string(got) != want {
 		t.Errorf("web-server is %s, want %s", got, want)
 	}
