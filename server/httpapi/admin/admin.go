@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +107,6 @@ type Handlers struct {
 func (h *Handlers) Handler() http.Handler { return compressed(inDefaultSpace(h.routes())) }
 
 func (h *Handlers) routes() *gin.Engine {
-	queryParameters() // reads the specification now, and not in the first request
 	e := h.API.New()
 	e.Use(secure, apiHeaders)
 	e.NoRoute(func(c *gin.Context) {
@@ -132,140 +130,178 @@ func (h *Handlers) routes() *gin.Engine {
 		}
 		httpapi.MethodNotAllowed(c)
 	})
-	on := h.API.Handle
+	bound := map[*adminapi.Call]bool{}
+	on := func(call *adminapi.Call, handle func(*gin.Context) error) {
+		bound[call] = true
+		e.Handle(call.Method, pathParameter.ReplaceAllString(call.Path, ":$1"), append(h.checks(call), h.API.Handle(handle))...)
+	}
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
-	e.GET(httpapi.PathReady, on(h.readyz))
-	e.POST("/api/v1/session", h.apiVersion, on(h.logIn))
+	on(adminapi.GetReadiness.Call, h.readyz)
+	on(adminapi.LogIn.Call, h.logIn)
 
-	authed := e.Group("/", h.authenticate, h.limited, h.apiVersion, h.orders, h.audited)
-	authed.GET("/api/status", on(h.kibanaStatus))
-	authed.GET("/api/v1/session", on(h.session))
-	authed.DELETE("/api/v1/session", on(h.logOut))
-	authed.GET("/api/v1/admin_keys", on(h.listAdminKeys))
-	authed.POST("/api/v1/admin_keys", on(h.createAdminKey))
-	authed.DELETE("/api/v1/admin_keys/:keyId", on(h.revokeAdminKey))
-	authed.POST("/api/v1/admin_keys/:keyId/rotate", on(h.rotateAdminKey))
-	authed.GET("/api/v1/server", on(h.server))
-	authed.GET("/api/v1/enrollment_commands", on(h.enrollmentCommands))
-	authed.GET("/api/v1/servers", on(h.listServers))
-	authed.DELETE("/api/v1/servers/:serverId", on(h.forgetServer))
-	authed.GET("/api/v1/events", on(h.events))
-	authed.GET("/api/v1/kql/suggest", on(h.suggest))
-	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
-	authed.POST("/api/v1/stage", on(h.stage))
-	authed.POST("/api/v1/stage_preview", on(h.previewStage))
-	authed.POST("/api/v1/rollback_preview", on(h.previewRollback))
-	authed.POST("/api/v1/unenroll_preview", on(h.previewUnenroll))
-	authed.GET("/api/v1/audit", on(h.listTrail))
-	authed.GET("/api/v1/packages", on(h.listPackages))
-	authed.PUT("/api/v1/packages/:file", on(h.pushPackage))
-	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))
-	authed.GET("/api/v1/publisher_keys", on(h.listPublisherKeys))
-	authed.POST("/api/v1/publisher_keys", on(h.addPublisherKey))
-	authed.DELETE("/api/v1/publisher_keys/:keyId", on(h.removePublisherKey))
-	authed.GET("/api/v1/trust", on(h.trust))
-	authed.GET("/api/v1/trust/files", on(h.listTrustFiles))
-	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
-	authed.GET("/api/v1/actions/:actionId", on(h.getAction))
-	authed.GET("/api/v1/actions/:actionId/agents", on(h.listActionHosts))
-	authed.GET("/api/v1/agents/facets", on(h.facets))
-	authed.GET("/api/v1/agents/export", on(h.exportAgents))
-	authed.GET("/api/v1/series", on(h.series))
-	authed.GET("/api/v1/attention", on(h.attention))
-	authed.GET("/api/v1/views", on(h.listViews))
-	authed.POST("/api/v1/views", on(h.saveView))
-	authed.DELETE("/api/v1/views/:viewId", on(h.deleteView))
-	authed.GET("/api/v1/settings", on(h.settings))
-	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
-	h.routeRollouts(authed.Group("/api/v1"))
-	h.routeGroups(authed.Group("/api/v1"))
-	h.routeFleets(authed.Group("/api/v1"))
-	e.POST("/convert", on(h.convertFleets)) // of a Kubernetes API server, which has no key
-	h.routeComponents(authed.Group("/api/v1"))
+	on(adminapi.GetStatus.Call, h.kibanaStatus)
+	on(adminapi.GetSession.Call, h.session)
+	on(adminapi.LogOut.Call, h.logOut)
+	on(adminapi.ListAdminKeys.Call, h.listAdminKeys)
+	on(adminapi.CreateAdminKey.Call, h.createAdminKey)
+	on(adminapi.RevokeAdminKey.Call, h.revokeAdminKey)
+	on(adminapi.RotateAdminKey.Call, h.rotateAdminKey)
+	on(adminapi.GetServer.Call, h.server)
+	on(adminapi.GetEnrollmentCommands.Call, h.enrollmentCommands)
+	on(adminapi.ListServers.Call, h.listServers)
+	on(adminapi.ForgetServer.Call, h.forgetServer)
+	on(adminapi.StreamEvents.Call, h.events)
+	on(adminapi.SuggestQuery.Call, h.suggest)
+	on(adminapi.PreviewUpgrade.Call, h.previewUpgrade)
+	on(adminapi.StageVersion.Call, h.stage)
+	on(adminapi.PreviewStage.Call, h.previewStage)
+	on(adminapi.PreviewRollback.Call, h.previewRollback)
+	on(adminapi.PreviewUnenroll.Call, h.previewUnenroll)
+	on(adminapi.ListTrail.Call, h.listTrail)
+	on(adminapi.ListPackages.Call, h.listPackages)
+	on(adminapi.PushPackage.Call, h.pushPackage)
+	on(adminapi.DeletePackage.Call, h.deletePackage)
+	on(adminapi.ListPublisherKeys.Call, h.listPublisherKeys)
+	on(adminapi.AddPublisherKey.Call, h.addPublisherKey)
+	on(adminapi.RemovePublisherKey.Call, h.removePublisherKey)
+	on(adminapi.GetTrust.Call, h.trust)
+	on(adminapi.ListTrustFiles.Call, h.listTrustFiles)
+	on(adminapi.PublishTrustFiles.Call, h.publishTrustFiles)
+	on(adminapi.GetAction.Call, h.getAction)
+	on(adminapi.ListActionAgents.Call, h.listActionHosts)
+	on(adminapi.GetFacets.Call, h.facets)
+	on(adminapi.ExportAgents.Call, h.exportAgents)
+	on(adminapi.GetSeries.Call, h.series)
+	on(adminapi.GetAttention.Call, h.attention)
+	on(adminapi.ListViews.Call, h.listViews)
+	on(adminapi.SaveView.Call, h.saveView)
+	on(adminapi.DeleteView.Call, h.deleteView)
+	on(adminapi.GetServerSettings.Call, h.settings)
+	on(adminapi.GetMetrics.Call, func(c *gin.Context) error { h.Metrics.ServeHTTP(c.Writer, c.Request); return nil })
+	h.routeRollouts(on)
+	h.routeGroups(on)
+	h.routeFleets(on)
+	on(adminapi.ConvertFleets.Call, h.convertFleets) // of a Kubernetes API server, which has no key
+	h.routeComponents(on)
 
-	// The checks are in the order of Kibana.
-	fl := e.Group("/api/fleet", h.authenticate, h.limited, h.xsrf, h.apiVersion, h.orders, h.audited, h.checkQuery)
-	h.routeInfra(fl)
-	h.routeSetup(fl)
-	fl.GET("/agent_status", on(h.agentStatus))
-	fl.GET("/agents", on(h.listAgents))
-	fl.POST("/agents", on(h.agentsOfActions)) // as /agents/actions; both are in Kibana
-	fl.GET("/agents/tags", on(h.agentTags))
-	fl.GET("/agents/:agentId", on(h.getAgent))
-	fl.POST("/agents/:agentId/upgrade", on(h.upgradeAgent))
-	fl.POST("/agents/:agentId/unenroll", on(h.unenrollAgent))
-	fl.POST("/agents/:agentId/rollback", on(h.rollbackAgent))
-	fl.POST("/agents/bulk_upgrade", on(h.bulkUpgrade))
-	fl.POST("/agents/bulk_rollback", on(h.bulkRollback))
-	fl.POST("/agents/bulk_unenroll", on(h.bulkUnenroll))
-	fl.GET("/agents/action_status", on(h.actionStatus))
-	fl.GET("/agents/available_versions", on(h.availableVersions))
-	fl.POST("/agents/actions/:actionId/cancel", on(h.cancelAction))
-	h.routeUploads(fl)
-	h.routeAgentChanges(fl)
-	fl.GET("/enrollment_api_keys", on(h.listKeys))
-	fl.POST("/enrollment_api_keys", on(h.createKey))
-	fl.GET("/enrollment_api_keys/:keyId", on(h.getKey))
-	fl.DELETE("/enrollment_api_keys/:keyId", on(h.revokeKey))
-	h.routePolicies(fl)
+	h.routeInfra(on)
+	h.routeSetup(on)
+	on(adminapi.GetAgentStatus.Call, h.agentStatus)
+	on(adminapi.ListAgents.Call, h.listAgents)
+	on(adminapi.GetAgentsByActions.Call, h.agentsOfActions) // as /agents/actions; both are in Kibana
+	on(adminapi.ListAgentTags.Call, h.agentTags)
+	on(adminapi.GetAgent.Call, h.getAgent)
+	on(adminapi.UpgradeAgent.Call, h.upgradeAgent)
+	on(adminapi.UnenrollAgent.Call, h.unenrollAgent)
+	on(adminapi.RollbackAgent.Call, h.rollbackAgent)
+	on(adminapi.BulkUpgradeAgents.Call, h.bulkUpgrade)
+	on(adminapi.BulkRollbackAgents.Call, h.bulkRollback)
+	on(adminapi.BulkUnenrollAgents.Call, h.bulkUnenroll)
+	on(adminapi.ListActionStatus.Call, h.actionStatus)
+	on(adminapi.ListAvailableVersions.Call, h.availableVersions)
+	on(adminapi.CancelAction.Call, h.cancelAction)
+	h.routeUploads(on)
+	h.routeAgentChanges(on)
+	on(adminapi.ListEnrollmentKeys.Call, h.listKeys)
+	on(adminapi.CreateEnrollmentKey.Call, h.createKey)
+	on(adminapi.GetEnrollmentKey.Call, h.getKey)
+	on(adminapi.RevokeEnrollmentKey.Call, h.revokeKey)
+	h.routePolicies(on)
+	for _, call := range adminapi.Calls() {
+		if !bound[call] {
+			panic("admin: the operation " + call.ID + " has no handler")
+		}
+	}
 	return e
 }
 
+// bind binds an operation to its handler.
+type bind func(*adminapi.Call, func(*gin.Context) error)
+
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+
+// checks returns what a request goes through before its handler, in the order of Kibana.
+func (h *Handlers) checks(call *adminapi.Call) []gin.HandlerFunc {
+	version := func(c *gin.Context) { h.apiVersion(c, call) }
+	if call.Admission == adminapi.Stranger {
+		if strings.HasPrefix(call.Path, "/api/") {
+			return []gin.HandlerFunc{version}
+		}
+		return nil
+	}
+	checks := []gin.HandlerFunc{h.authenticate, h.limited}
+	if call.Admission == adminapi.Transfer {
+		checks[1] = h.transferred
+	}
+	if call.Kibana() {
+		checks = append(checks, h.xsrf)
+	}
+	checks = append(checks, version)
+	if !call.Reads() && !call.DuringUpgrades {
+		checks = append(checks, h.orders)
+	}
+	if !call.Reads() && !call.Unaudited {
+		checks = append(checks, func(c *gin.Context) { h.audited(c, call) })
+	}
+	if call.Kibana() && call.Reads() {
+		checks = append(checks, func(c *gin.Context) { h.checkQuery(c, call) })
+	}
+	return checks
+}
+
 // routeRollouts adds the routes of rollouts, guard rails, incidents and webhooks.
-func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
-	on := h.API.Handle
-	v1.GET("/rollouts", on(h.listRollouts))
-	v1.POST("/rollouts", on(h.createRollout))
-	v1.POST("/rollout_preview", on(h.dryRunRollout))
-	one := v1.Group("/rollouts/:rolloutId")
-	one.GET("/grid", on(h.rolloutGrid))
-	one.GET("", on(h.getRollout))
-	one.DELETE("", on(h.deleteRollout))
-	one.POST("/preview", on(h.previewRollout))
-	one.GET("/previews/:hash", on(h.getRolloutPreview))
-	one.GET("/previews/:hash/configs", on(h.listPreviewConfigs))
-	one.POST("/start", on(h.startRollout))
-	one.POST("/pause", on(h.pauseRollout))
-	one.POST("/resume", h.command((*rollout.Service).Resume))
-	one.POST("/force", h.command((*rollout.Service).Force))
-	one.POST("/approve", h.command((*rollout.Service).Approve))
-	one.POST("/promote", h.command((*rollout.Service).Promote))
-	one.POST("/cancel", on(h.cancelRollout))
-	one.POST("/adjust", on(h.adjustRollout))
-	one.POST("/retry", on(h.retryTargets))
-	one.POST("/skip", on(h.skipTargets))
-	one.POST("/rollback", on(h.rollbackRollout))
-	one.GET("/targets", on(h.listTargets))
-	one.POST("/targets/:agentId/retry", on(h.retryTarget))
-	one.GET("/audit", on(h.listAudit))
-	v1.GET("/agents/:agentId/why", on(h.explainAgent))
-	v1.GET("/agents/:agentId/timeline", on(h.timeline))
-	v1.GET("/failures", on(h.failures))
-	v1.POST("/failures/seen", on(h.seeFailures))
+func (h *Handlers) routeRollouts(on bind) {
+	on(adminapi.ListRollouts.Call, h.listRollouts)
+	on(adminapi.CreateRollout.Call, h.createRollout)
+	on(adminapi.DryRunRollout.Call, h.dryRunRollout)
+	on(adminapi.GetRolloutGrid.Call, h.rolloutGrid)
+	on(adminapi.GetRollout.Call, h.getRollout)
+	on(adminapi.DeleteRollout.Call, h.deleteRollout)
+	on(adminapi.PreviewRollout.Call, h.previewRollout)
+	on(adminapi.GetRolloutPreview.Call, h.getRolloutPreview)
+	on(adminapi.ListPreviewConfigs.Call, h.listPreviewConfigs)
+	on(adminapi.StartRollout.Call, h.startRollout)
+	on(adminapi.PauseRollout.Call, h.pauseRollout)
+	on(adminapi.ResumeRollout.Call, h.command((*rollout.Service).Resume))
+	on(adminapi.ForceRollout.Call, h.command((*rollout.Service).Force))
+	on(adminapi.ApproveRollout.Call, h.command((*rollout.Service).Approve))
+	on(adminapi.PromoteRollout.Call, h.command((*rollout.Service).Promote))
+	on(adminapi.CancelRollout.Call, h.cancelRollout)
+	on(adminapi.AdjustRollout.Call, h.adjustRollout)
+	on(adminapi.RetryTargets.Call, h.retryTargets)
+	on(adminapi.SkipTargets.Call, h.skipTargets)
+	on(adminapi.RollbackRollout.Call, h.rollbackRollout)
+	on(adminapi.ListTargets.Call, h.listTargets)
+	on(adminapi.RetryTarget.Call, h.retryTarget)
+	on(adminapi.ListAudit.Call, h.listAudit)
+	on(adminapi.ExplainAgent.Call, h.explainAgent)
+	on(adminapi.GetTimeline.Call, h.timeline)
+	on(adminapi.GetFailures.Call, h.failures)
+	on(adminapi.SeeFailures.Call, h.seeFailures)
 
-	v1.GET("/exposure", on(h.getExposure))
-	v1.PUT("/exposure", on(h.setExposure))
-	v1.GET("/freezes", on(h.listFreezes))
-	v1.POST("/freezes", on(h.createFreeze))
-	v1.PUT("/freezes/:freezeId", on(h.changeFreeze))
-	v1.DELETE("/freezes/:freezeId", on(h.deleteFreeze))
-	v1.GET("/upgrade_manifests", on(h.listUpgradeManifests))
-	v1.GET("/upgrade_manifests/:profile/:upgradeId", on(h.getUpgradeManifest))
-	v1.POST("/upgrade_manifests/:profile/:upgradeId/config_preview", on(h.previewConfig))
+	on(adminapi.GetExposure.Call, h.getExposure)
+	on(adminapi.SetExposure.Call, h.setExposure)
+	on(adminapi.ListFreezes.Call, h.listFreezes)
+	on(adminapi.CreateFreeze.Call, h.createFreeze)
+	on(adminapi.ChangeFreeze.Call, h.changeFreeze)
+	on(adminapi.DeleteFreeze.Call, h.deleteFreeze)
+	on(adminapi.ListUpgradeManifests.Call, h.listUpgradeManifests)
+	on(adminapi.GetUpgradeManifest.Call, h.getUpgradeManifest)
+	on(adminapi.PreviewConfig.Call, h.previewConfig)
 
-	v1.GET("/incidents", on(h.listIncidents))
-	v1.POST("/incidents/resolve", on(h.resolveIncidents))
-	v1.POST("/incidents/:incidentId/ack", h.changeIncident((*incident.Service).Ack))
-	v1.POST("/incidents/:incidentId/resolve", h.changeIncident((*incident.Service).Resolve))
-	v1.GET("/webhooks", on(h.listWebhooks))
-	v1.POST("/webhooks", on(h.createWebhook))
-	v1.DELETE("/webhooks/:webhookId", on(h.deleteWebhook))
-	v1.POST("/webhooks/:webhookId/test", on(h.testWebhook))
-	v1.POST("/webhooks/:webhookId/enable", h.disable(false))
-	v1.POST("/webhooks/:webhookId/disable", h.disable(true))
-	v1.GET("/dead_letters", on(h.listDeadLetters))
-	v1.POST("/dead_letters/:letterId/redeliver", on(h.redeliver))
+	on(adminapi.ListIncidents.Call, h.listIncidents)
+	on(adminapi.ResolveIncidents.Call, h.resolveIncidents)
+	on(adminapi.AckIncident.Call, h.changeIncident((*incident.Service).Ack))
+	on(adminapi.ResolveIncident.Call, h.changeIncident((*incident.Service).Resolve))
+	on(adminapi.ListWebhooks.Call, h.listWebhooks)
+	on(adminapi.CreateWebhook.Call, h.createWebhook)
+	on(adminapi.DeleteWebhook.Call, h.deleteWebhook)
+	on(adminapi.TestWebhook.Call, h.testWebhook)
+	on(adminapi.EnableWebhook.Call, h.disable(false))
+	on(adminapi.DisableWebhook.Call, h.disable(true))
+	on(adminapi.ListDeadLetters.Call, h.listDeadLetters)
+	on(adminapi.Redeliver.Call, h.redeliver)
 }
 
 // secure sets the headers of every answer, also of errors and of the UI: a browser uses
@@ -289,14 +325,12 @@ func apiHeaders(c *gin.Context) {
 }
 
 // apiVersion refuses a request for another version of the API.
-func (h *Handlers) apiVersion(c *gin.Context) {
+func (h *Handlers) apiVersion(c *gin.Context, call *adminapi.Call) {
 	if v := c.GetHeader(agentapi.HeaderAPIVersion); v != "" && v != APIVersion {
 		h.API.Fail(c, fleet.Errorf(fleet.Invalid, "No version %q available for [%s] [%s]. Available versions are: [%s]",
-			v, strings.ToLower(c.Request.Method), ginParameter.ReplaceAllString(c.FullPath(), "{$1}"), APIVersion))
+			v, strings.ToLower(call.Method), call.Path, APIVersion))
 	}
 }
-
-var ginParameter = regexp.MustCompile(`:(\w+)`)
 
 const (
 	// The prefix has browsers accept the cookie from this host only, and not from one beside it
@@ -354,25 +388,22 @@ func (h *Handlers) caller(c *gin.Context) error {
 	return err
 }
 
-// transfers are the routes whose requests last for minutes and mostly wait. Their handlers read
-// the body, if there is one.
-var transfers = []string{"/api/v1/events", "/api/v1/packages/:file", "/api/fleet/agents/files/:fileId/:fileName"}
+// transferred admits a request that is authenticated and lasts for minutes, in which it mostly
+// waits. Its handler reads the body, if there is one.
+func (h *Handlers) transferred(c *gin.Context) {
+	leave, err := h.Limits.EnterTransfer(c.Request.Context(), callersKey(c).ID)
+	if err != nil {
+		h.API.Fail(c, err)
+		return
+	}
+	defer leave()
+	c.Next()
+}
 
 // limited admits a request that is authenticated: it reads the body, and then bounds how many
 // requests run at the same time.
 func (h *Handlers) limited(c *gin.Context) {
-	ctx, key := c.Request.Context(), callersKey(c).ID
-	if slices.Contains(transfers, c.FullPath()) {
-		leave, err := h.Limits.EnterTransfer(ctx, key)
-		if err != nil {
-			h.API.Fail(c, err)
-			return
-		}
-		defer leave()
-		c.Next()
-		return
-	}
-	r, err := h.Limits.EnterAdmin(ctx, c.Request, key, longestBody)
+	r, err := h.Limits.EnterAdmin(c.Request.Context(), c.Request, callersKey(c).ID, longestBody)
 	if err != nil {
 		h.API.Fail(c, err)
 		return
@@ -417,10 +448,6 @@ func checkXSRF(c *gin.Context) error {
 // orders refuses what may change something while the servers are being upgraded. Operators
 // can still look, and log out.
 func (h *Handlers) orders(c *gin.Context) {
-	switch {
-	case c.Request.Method == http.MethodGet, c.Request.Method == http.MethodHead, c.FullPath() == "/api/v1/session":
-		return
-	}
 	if err := h.Refuses(); err != nil {
 		h.API.Fail(c, err)
 	}

@@ -18,19 +18,18 @@ import (
 
 // routeAgentChanges adds the calls that change agents, other than upgrades, rollbacks and
 // unenrolments.
-func (h *Handlers) routeAgentChanges(fl *gin.RouterGroup) {
-	on := h.API.Handle
-	fl.PUT("/agents/:agentId", on(h.updateAgent))
-	fl.DELETE("/agents/:agentId", on(h.deleteAgent))
-	fl.POST("/agents/:agentId/reassign", on(h.reassignAgent))
-	fl.POST("/agents/bulk_reassign", on(h.bulkReassign))
-	fl.POST("/agents/bulk_update_agent_tags", on(h.bulkTag))
-	fl.POST("/agents/:agentId/actions", on(h.createAction))
-	fl.POST("/agents/actions", on(h.agentsOfActions))
-	fl.POST("/agents/:agentId/privilege_level_change", on(h.changePrivilege))
-	fl.POST("/agents/bulk_privilege_level_change", on(h.bulkChangePrivilege))
-	fl.POST("/agents/:agentId/migrate", on(h.migrateAgent))
-	fl.POST("/agents/bulk_migrate", on(h.bulkMigrate))
+func (h *Handlers) routeAgentChanges(on bind) {
+	on(adminapi.UpdateAgent.Call, h.updateAgent)
+	on(adminapi.DeleteAgent.Call, h.deleteAgent)
+	on(adminapi.ReassignAgent.Call, h.reassignAgent)
+	on(adminapi.BulkReassignAgents.Call, h.bulkReassign)
+	on(adminapi.BulkTagAgents.Call, h.bulkTag)
+	on(adminapi.CreateAction.Call, h.createAction)
+	on(adminapi.ListAgentsOfActions.Call, h.agentsOfActions)
+	on(adminapi.ChangeAgentPrivilege.Call, h.changePrivilege)
+	on(adminapi.BulkChangeAgentPrivilege.Call, h.bulkChangePrivilege)
+	on(adminapi.MigrateAgent.Call, h.migrateAgent)
+	on(adminapi.BulkMigrateAgents.Call, h.bulkMigrate)
 }
 
 func (h *Handlers) updateAgent(c *gin.Context) error {

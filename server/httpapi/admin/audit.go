@@ -2,25 +2,16 @@ package admin
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
-
-// unaudited are the calls, other than GET, that change nothing which concerns others.
-var unaudited = []string{
-	"/api/v1/upgrade_preview", "/api/v1/rollback_preview", "/api/v1/unenroll_preview", "/api/v1/components/:name/upgrade_preview", "/api/v1/rollout_preview", "/api/v1/rollouts/:rolloutId/preview", "/api/v1/rollout-groups/:groupId/preview",
-	"/api/v1/upgrade_manifests/:profile/:upgradeId/config_preview",
-	"/api/v1/fleets/:name/diff",
-	"/api/v1/webhooks/:webhookId/test", "/api/fleet/agent_policies/_bulk_get", "/api/fleet/agent_policies/outputs", "/api/fleet/agents", "/api/fleet/agents/actions",
-	"/api/v1/failures/seen", // it concerns nobody but the caller
-}
 
 // dryKey marks a call that turned out to change nothing, though it succeeded.
 const dryKey = "dry-run"
@@ -28,10 +19,7 @@ const dryKey = "dry-run"
 // audited sees to it that every change is in the audit trail, before it is made: by the entry of
 // the package that makes it, or else by one of the call, so a new route cannot be forgotten. See
 // package audit. The parameter why of any call is its reason.
-func (h *Handlers) audited(c *gin.Context) {
-	if c.Request.Method == http.MethodGet || slices.Contains(unaudited, c.FullPath()) {
-		return
-	}
+func (h *Handlers) audited(c *gin.Context, of *adminapi.Call) {
 	why := c.Query("why")
 	if len(why) > maxWhy {
 		h.API.Fail(c, fleet.FieldError("query.why", "has %d bytes, at most %d are accepted", len(why), maxWhy))
@@ -43,7 +31,7 @@ func (h *Handlers) audited(c *gin.Context) {
 	}
 	call := c.Request.Method + " " + c.Request.URL.Path
 	ctx, change := audit.BeginCall(c.Request.Context(), fleet.AuditEntry{
-		At: h.Now.UTC(), Actor: actor(c), Verb: callVerb(c.Request.Method, c.FullPath()), Subject: subject, Why: why, Text: "called " + call,
+		At: h.Now.UTC(), Actor: actor(c), Verb: of.Verb(), Subject: subject, Why: why, Text: "called " + call,
 	})
 	defer change.End()
 	c.Request = c.Request.WithContext(ctx)
@@ -55,18 +43,6 @@ func (h *Handlers) audited(c *gin.Context) {
 	if err := audit.RecordCall(ctx, h.Store); err != nil {
 		h.API.Log.Error("a call that changed no document is not in the audit trail", "actor", actor(c), "call", call, "error", err)
 	}
-}
-
-// callVerb names a call by its path, such as admin_keys.rotate for
-// POST /api/v1/admin_keys/:keyId/rotate.
-func callVerb(method, path string) string {
-	words := slices.DeleteFunc(strings.Split(path, "/"), func(w string) bool {
-		return w == "" || w == "api" || w == "v1" || w == "fleet" || strings.HasPrefix(w, ":")
-	})
-	if len(words) == 1 {
-		words = append(words, map[string]string{http.MethodPost: "create", http.MethodPut: "set", http.MethodPatch: "change", http.MethodDelete: "delete"}[method])
-	}
-	return strings.Join(words, ".")
 }
 
 // maxTrailWords and maxTrailSearch bound a search in the audit trail, which reads every

@@ -16,11 +16,10 @@ import (
 )
 
 // routeComponents adds the routes of components, which agents run.
-func (h *Handlers) routeComponents(v1 *gin.RouterGroup) {
-	on := h.API.Handle
-	v1.GET("/components", on(h.listComponents))
-	v1.POST("/components/:name/upgrade", on(h.upgradeComponent))
-	v1.POST("/components/:name/upgrade_preview", on(h.previewComponentUpgrade))
+func (h *Handlers) routeComponents(on bind) {
+	on(adminapi.ListComponents.Call, h.listComponents)
+	on(adminapi.UpgradeComponent.Call, h.upgradeComponent)
+	on(adminapi.PreviewComponentUpgrade.Call, h.previewComponentUpgrade)
 }
 
 // listComponents counts what agents, without the inactive ones, have reported last.

@@ -20,20 +20,18 @@ import (
 
 // routeFleets adds the routes of objects of kind Fleet. Their bodies are bare objects in the shape
 // of Kubernetes', which its tools read.
-func (h *Handlers) routeFleets(v1 *gin.RouterGroup) {
-	on := h.API.Handle
-	v1.GET("/fleets", on(h.listFleets))
-	v1.POST("/fleets", on(h.createFleet))
-	one := v1.Group("/fleets/:name")
-	one.GET("", on(h.getFleet))
-	one.PUT("", on(h.applyFleet))
-	one.DELETE("", on(h.deleteFleet))
-	one.POST("/diff", on(h.diffFleet))
-	one.POST("/resume", on(h.resumeFleet))
-	one.GET("/commands", on(h.listFleetCommands))
-	one.GET("/history", on(h.listFleetHistory))
-	v1.GET("/fleet-schema", on(h.getFleetSchema))
-	v1.GET("/fleet-export", on(h.exportFleets))
+func (h *Handlers) routeFleets(on bind) {
+	on(adminapi.ListFleets.Call, h.listFleets)
+	on(adminapi.CreateFleet.Call, h.createFleet)
+	on(adminapi.GetFleet.Call, h.getFleet)
+	on(adminapi.ApplyFleet.Call, h.applyFleet)
+	on(adminapi.DeleteFleet.Call, h.deleteFleet)
+	on(adminapi.DiffFleet.Call, h.diffFleet)
+	on(adminapi.ResumeFleet.Call, h.resumeFleet)
+	on(adminapi.ListFleetCommands.Call, h.listFleetCommands)
+	on(adminapi.ListFleetHistory.Call, h.listFleetHistory)
+	on(adminapi.GetFleetSchema.Call, h.getFleetSchema)
+	on(adminapi.ExportFleets.Call, h.exportFleets)
 }
 
 // fleetList is adminapi.FleetList with objects that are encoded already.

@@ -13,20 +13,18 @@ import (
 )
 
 // routeGroups adds the routes of groups of rollouts.
-func (h *Handlers) routeGroups(v1 *gin.RouterGroup) {
-	on := h.API.Handle
-	v1.GET("/rollout-groups", on(h.listGroups))
-	v1.POST("/rollout-groups", on(h.createGroup))
-	one := v1.Group("/rollout-groups/:groupId")
-	one.GET("", on(h.getGroup))
-	one.DELETE("", on(h.deleteGroup))
-	one.POST("/preview", on(h.previewGroup))
-	one.POST("/start", on(h.startGroup))
-	one.POST("/pause", on(h.pauseGroup))
-	one.POST("/resume", h.groupCommand((*group.Service).Resume))
-	one.POST("/cancel", h.groupCommand((*group.Service).Cancel))
-	one.POST("/rollback", h.groupCommand((*group.Service).Rollback))
-	one.POST("/skip", on(h.skipMember))
+func (h *Handlers) routeGroups(on bind) {
+	on(adminapi.ListGroups.Call, h.listGroups)
+	on(adminapi.CreateGroup.Call, h.createGroup)
+	on(adminapi.GetGroup.Call, h.getGroup)
+	on(adminapi.DeleteGroup.Call, h.deleteGroup)
+	on(adminapi.PreviewGroup.Call, h.previewGroup)
+	on(adminapi.StartGroup.Call, h.startGroup)
+	on(adminapi.PauseGroup.Call, h.pauseGroup)
+	on(adminapi.ResumeGroup.Call, h.groupCommand((*group.Service).Resume))
+	on(adminapi.CancelGroup.Call, h.groupCommand((*group.Service).Cancel))
+	on(adminapi.RollbackGroup.Call, h.groupCommand((*group.Service).Rollback))
+	on(adminapi.SkipGroupMember.Call, h.skipMember)
 }
 
 func groupID(c *gin.Context) string { return c.Param("groupId") }
@@ -91,12 +89,12 @@ func (h *Handlers) pauseGroup(c *gin.Context) error {
 }
 
 // groupCommand returns a handler for a command that takes only a reason.
-func (h *Handlers) groupCommand(do func(s *group.Service, ctx context.Context, id string, w rollout.Request) (fleet.RolloutGroup, error)) gin.HandlerFunc {
-	return h.API.Handle(func(c *gin.Context) error {
+func (h *Handlers) groupCommand(do func(s *group.Service, ctx context.Context, id string, w rollout.Request) (fleet.RolloutGroup, error)) func(*gin.Context) error {
+	return func(c *gin.Context) error {
 		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.RolloutGroup, error) {
 			return do(h.Groups, c.Request.Context(), groupID(c), w)
 		})
-	})
+	}
 }
 
 func (h *Handlers) skipMember(c *gin.Context) error {

@@ -35,13 +35,13 @@ func viewIncident(i fleet.Incident) incidentView {
 }
 
 // changeIncident returns a handler that changes the state of an incident.
-func (h *Handlers) changeIncident(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) gin.HandlerFunc {
-	return h.API.Handle(func(c *gin.Context) error {
+func (h *Handlers) changeIncident(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) func(*gin.Context) error {
+	return func(c *gin.Context) error {
 		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (incidentView, error) {
 			i, err := do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
 			return viewIncident(i), err
 		})
-	})
+	}
 }
 
 type resolveIncidentsBody struct {

@@ -18,18 +18,18 @@ import (
 )
 
 // routeInfra adds the routes of the objects that agents' policies are made from.
-func (h *Handlers) routeInfra(fl *gin.RouterGroup) {
-	routeObjects(h, fl.Group("/fleet_server_hosts"), "itemId", func(c *gin.Context) (editor[fleet.FleetServerHost], error) {
+func (h *Handlers) routeInfra(on bind) {
+	routeObjects(h, on, fiveCalls{adminapi.ListFleetServerHosts.Call, adminapi.CreateFleetServerHost.Call, adminapi.GetFleetServerHost.Call, adminapi.UpdateFleetServerHost.Call, adminapi.DeleteFleetServerHost.Call}, func(c *gin.Context) (editor[fleet.FleetServerHost], error) {
 		overrideLimit, err := queryBool(c, "override_limit")
 		return h.Infra.EditHosts(overrideLimit), err
 	}, "override_limit")
-	routeObjects(h, fl.Group("/agent_download_sources"), "sourceId", func(*gin.Context) (editor[fleet.DownloadSource], error) {
+	routeObjects(h, on, fiveCalls{adminapi.ListDownloadSources.Call, adminapi.CreateDownloadSource.Call, adminapi.GetDownloadSource.Call, adminapi.UpdateDownloadSource.Call, adminapi.DeleteDownloadSource.Call}, func(*gin.Context) (editor[fleet.DownloadSource], error) {
 		return h.Infra.EditSources(), nil
 	})
-	routeObjects(h, fl.Group("/proxies"), "itemId", func(c *gin.Context) (editor[fleet.FleetProxy], error) {
+	routeObjects(h, on, fiveCalls{adminapi.ListFleetProxies.Call, adminapi.CreateFleetProxy.Call, adminapi.GetFleetProxy.Call, adminapi.UpdateFleetProxy.Call, adminapi.DeleteFleetProxy.Call}, func(c *gin.Context) (editor[fleet.FleetProxy], error) {
 		return h.Infra.EditProxies(c.Request.Context())
 	})
-	routeObjects(h, fl.Group("/outputs"), "outputId", func(*gin.Context) (editor[fleet.Output], error) {
+	routeObjects(h, on, fiveCalls{adminapi.ListOutputs.Call, adminapi.CreateOutput.Call, adminapi.GetOutput.Call, adminapi.UpdateOutput.Call, adminapi.DeleteOutput.Call}, func(*gin.Context) (editor[fleet.Output], error) {
 		return h.Infra.EditOutputs(), nil
 	})
 }
@@ -43,11 +43,15 @@ type editor[T any] interface {
 	Delete(ctx context.Context, id, actor string) error
 }
 
-// routeObjects adds the five routes of one kind of object. changes are the parameters of those that
+// fiveCalls are the operations on one kind of object.
+type fiveCalls struct{ list, create, get, update, remove *adminapi.Call }
+
+// routeObjects binds the operations on one kind of object. changes are the parameters of those that
 // change one.
-func routeObjects[T any](h *Handlers, group *gin.RouterGroup, param string, open func(*gin.Context) (editor[T], error), changes ...string) {
-	handle := func(f func(c *gin.Context, e editor[T]) (any, error)) gin.HandlerFunc {
-		return h.API.Handle(func(c *gin.Context) error {
+func routeObjects[T any](h *Handlers, on bind, calls fiveCalls, open func(*gin.Context) (editor[T], error), changes ...string) {
+	id := func(c *gin.Context) string { return c.Params[0].Value }
+	handle := func(f func(c *gin.Context, e editor[T]) (any, error)) func(*gin.Context) error {
+		return func(c *gin.Context) error {
 			if err := onlyQuery(c, changes...); err != nil {
 				return err
 			}
@@ -61,34 +65,33 @@ func routeObjects[T any](h *Handlers, group *gin.RouterGroup, param string, open
 			}
 			c.JSON(http.StatusOK, answer)
 			return nil
-		})
+		}
 	}
 	item := func(v T, err error) (any, error) { return map[string]T{"item": v}, err }
 	// All objects are on one page, as in Kibana.
-	group.GET("", handle(func(c *gin.Context, e editor[T]) (any, error) {
+	on(calls.list, handle(func(c *gin.Context, e editor[T]) (any, error) {
 		all, err := e.List(c.Request.Context())
 		return objectPage[T]{Items: all, Total: len(all), Page: 1, PerPage: maxPerPage}, err
 	}))
-	group.POST("", handle(func(c *gin.Context, e editor[T]) (any, error) {
+	on(calls.create, handle(func(c *gin.Context, e editor[T]) (any, error) {
 		given, err := decodeFields[T](c)
 		if err != nil {
 			return nil, err
 		}
 		return item(e.Create(c.Request.Context(), given, actor(c)))
 	}))
-	group.GET("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
-		return item(e.Get(c.Request.Context(), c.Param(param)))
+	on(calls.get, handle(func(c *gin.Context, e editor[T]) (any, error) {
+		return item(e.Get(c.Request.Context(), id(c)))
 	}))
-	group.PUT("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
+	on(calls.update, handle(func(c *gin.Context, e editor[T]) (any, error) {
 		given, err := decodeFields[T](c)
 		if err != nil {
 			return nil, err
 		}
-		return item(e.Update(c.Request.Context(), c.Param(param), given, actor(c)))
+		return item(e.Update(c.Request.Context(), id(c), given, actor(c)))
 	}))
-	group.DELETE("/:"+param, handle(func(c *gin.Context, e editor[T]) (any, error) {
-		id := c.Param(param)
-		return adminapi.DeletedObject{Id: id}, e.Delete(c.Request.Context(), id, actor(c))
+	on(calls.remove, handle(func(c *gin.Context, e editor[T]) (any, error) {
+		return adminapi.DeletedObject{Id: id(c)}, e.Delete(c.Request.Context(), id(c), actor(c))
 	}))
 }
 

@@ -22,21 +22,19 @@ import (
 )
 
 // routePolicies adds the routes of policies.
-func (h *Handlers) routePolicies(fl *gin.RouterGroup) {
-	on := h.API.Handle
-	fl.GET("/agent_policies", on(h.listPolicies))
-	fl.POST("/agent_policies", on(h.createPolicy))
-	fl.POST("/agent_policies/_bulk_get", on(h.bulkGetPolicies))
-	fl.POST("/agent_policies/delete", on(h.deletePolicy))
-	fl.POST("/agent_policies/outputs", on(h.listPolicyOutputs))
-	one := fl.Group("/agent_policies/:policyId")
-	one.GET("", on(h.getPolicy))
-	one.PUT("", on(h.updatePolicy))
-	one.POST("/copy", on(h.copyPolicy))
-	one.GET("/full", on(h.getFullPolicy))
-	one.GET("/download", on(h.downloadPolicy))
-	one.GET("/outputs", on(h.getPolicyOutputs))
-	one.GET("/auto_upgrade_agents_status", on(h.autoUpgradeStatus))
+func (h *Handlers) routePolicies(on bind) {
+	on(adminapi.ListPolicies.Call, h.listPolicies)
+	on(adminapi.CreatePolicy.Call, h.createPolicy)
+	on(adminapi.BulkGetPolicies.Call, h.bulkGetPolicies)
+	on(adminapi.DeletePolicy.Call, h.deletePolicy)
+	on(adminapi.ListPolicyOutputs.Call, h.listPolicyOutputs)
+	on(adminapi.GetPolicy.Call, h.getPolicy)
+	on(adminapi.UpdatePolicy.Call, h.updatePolicy)
+	on(adminapi.CopyPolicy.Call, h.copyPolicy)
+	on(adminapi.GetFullPolicy.Call, h.getFullPolicy)
+	on(adminapi.DownloadPolicy.Call, h.downloadPolicy)
+	on(adminapi.GetPolicyOutputs.Call, h.getPolicyOutputs)
+	on(adminapi.GetAutoUpgradeStatus.Call, h.autoUpgradeStatus)
 }
 
 // maxPolicies is how many ids a call may name, as in Kibana.

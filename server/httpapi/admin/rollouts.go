@@ -398,12 +398,12 @@ func (h *Handlers) adjustRollout(c *gin.Context) error {
 }
 
 // command returns a handler for a command that takes only a reason.
-func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) gin.HandlerFunc {
-	return h.API.Handle(func(c *gin.Context) error {
+func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) func(*gin.Context) error {
+	return func(c *gin.Context) error {
 		return h.runRollout(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
 			return do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
 		})
-	})
+	}
 }
 
 // targetsRequest is the body of a command on some targets.

@@ -13,24 +13,23 @@ import (
 
 // routeSetup adds what clients of Kibana ask before they begin: whether Fleet is set up,
 // what it has, and what they may do.
-func (h *Handlers) routeSetup(fl *gin.RouterGroup) {
-	on := h.API.Handle
-	fl.GET("/setup", on(h.setup))
-	fl.POST("/setup", on(h.setup))
-	fl.GET("/agents/setup", on(h.agentsSetup))
-	fl.POST("/agents/setup", on(h.setup))
-	fl.GET("/settings", on(h.getSettings))
-	fl.PUT("/settings", on(h.putSettings))
-	fl.GET("/check-permissions", on(h.checkPermissions))
-	fl.GET("/epm/packages", on(h.listIntegrations))
-	fl.GET("/epm/packages/installed", on(h.listInstalledIntegrations))
-	fl.GET("/epm/packages/limited", on(h.listIntegrations))
-	fl.GET("/epm/categories", on(h.listIntegrations))
-	fl.GET("/agent_status/data", on(h.agentData))
-	fl.GET("/outputs/:outputId/health", on(h.outputHealth))
-	fl.GET("/package_policies", on(h.listPackagePolicies))
-	fl.GET("/uninstall_tokens", on(h.listUninstallTokens))
-	fl.GET("/uninstall_tokens/:uninstallTokenId", on(h.getUninstallToken))
+func (h *Handlers) routeSetup(on bind) {
+	on(adminapi.GetSetup.Call, h.setup)
+	on(adminapi.Setup.Call, h.setup)
+	on(adminapi.GetAgentsSetup.Call, h.agentsSetup)
+	on(adminapi.SetupAgents.Call, h.setup)
+	on(adminapi.GetSettings.Call, h.getSettings)
+	on(adminapi.UpdateSettings.Call, h.putSettings)
+	on(adminapi.GetPermissions.Call, h.checkPermissions)
+	on(adminapi.ListIntegrations.Call, h.listIntegrations)
+	on(adminapi.ListInstalledIntegrations.Call, h.listInstalledIntegrations)
+	on(adminapi.ListLimitedIntegrations.Call, h.listIntegrations)
+	on(adminapi.ListIntegrationCategories.Call, h.listIntegrations)
+	on(adminapi.GetAgentData.Call, h.agentData)
+	on(adminapi.GetOutputHealth.Call, h.outputHealth)
+	on(adminapi.ListPackagePolicies.Call, h.listPackagePolicies)
+	on(adminapi.ListUninstallTokens.Call, h.listUninstallTokens)
+	on(adminapi.GetUninstallToken.Call, h.getUninstallToken)
 }
 
 // absent says what Muster has instead of a part of Kibana's Fleet, by the first segment of

@@ -17,13 +17,12 @@ import (
 )
 
 // routeUploads adds the routes of agents' diagnostics.
-func (h *Handlers) routeUploads(fl *gin.RouterGroup) {
-	on := h.API.Handle
-	fl.POST("/agents/:agentId/request_diagnostics", on(h.requestDiagnostics))
-	fl.POST("/agents/bulk_request_diagnostics", on(h.bulkRequestDiagnostics))
-	fl.GET("/agents/:agentId/uploads", on(h.listUploads))
-	fl.GET("/agents/files/:fileId/:fileName", on(h.getUpload))
-	fl.DELETE("/agents/files/:fileId", on(h.deleteUpload))
+func (h *Handlers) routeUploads(on bind) {
+	on(adminapi.RequestDiagnostics.Call, h.requestDiagnostics)
+	on(adminapi.BulkRequestDiagnostics.Call, h.bulkRequestDiagnostics)
+	on(adminapi.ListUploads.Call, h.listUploads)
+	on(adminapi.GetUpload.Call, h.getUpload)
+	on(adminapi.DeleteUpload.Call, h.deleteUpload)
 }
 
 // diagnosticsData accepts what Kibana's schema does.

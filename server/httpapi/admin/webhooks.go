@@ -56,11 +56,11 @@ func (h *Handlers) deleteWebhook(c *gin.Context) error {
 }
 
 // disable returns a handler that disables or enables a webhook.
-func (h *Handlers) disable(off bool) gin.HandlerFunc {
-	return h.API.Handle(func(c *gin.Context) error {
+func (h *Handlers) disable(off bool) func(*gin.Context) error {
+	return func(c *gin.Context) error {
 		w, err := h.Webhooks.SetDisabled(c.Request.Context(), c.Param("webhookId"), off, actor(c))
 		return answer(c, renderWebhook(w), err)
-	})
+	}
 }
 
 func (h *Handlers) testWebhook(c *gin.Context) error {
