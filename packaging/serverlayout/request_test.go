@@ -152,7 +152,7 @@ func TestVersionOfAnotherUserIsRefused(t *testing.T) {
 	const service = 65534
 	l := installation(t)
 	must(t, os.Chown(filepath.Dir(l.pointer()), 0, service))
-	must(t, os.Chmod(filepath.Dir(l.pointer()), 0o770)) // as it was in earlier installations
+	must(t, os.Chmod(filepath.Dir(l.pointer()), 0o770))
 	if answer := ask(t, l, "switch 1.1.0\n"); !strings.HasPrefix(answer, "no ") || !strings.Contains(answer, "(mode 0770)") {
 		t.Errorf("the folder of the pointer is of the server's group: %q", answer)
 	}

@@ -370,7 +370,7 @@ func (l *Layout) Switch(ctx context.Context, version string, force bool) error {
 }
 
 // Protect takes the right to write to the folder of the pointer from all but its owner, and reports
-// whether somebody had it: the server did, in earlier installations.
+// whether somebody had it.
 func (l *Layout) Protect() (changed bool, err error) {
 	dir, err := l.Disk.OpenFolder(op, filepath.Dir(l.pointer()))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,12 +13,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-const (
-	// sessionKeyFile is the file of the key that signs sessions.
-	sessionKeyFile = "session-key"
-	// storedKeySetting is where earlier versions kept the key itself.
-	storedKeySetting = "session-key"
-)
+// sessionKeyFile is the file of the key that signs sessions.
+const sessionKeyFile = "session-key"
 
 // SessionKey signs sessions. All servers of an installation have the same.
 type SessionKey struct {
@@ -32,9 +28,6 @@ type SessionKey struct {
 // without the installation's key starts all the same, since agents and admin keys do not
 // need it.
 func OpenSessionKey(ctx context.Context, d disk.Disk, dir string, settings store.Settings, log *slog.Logger) (SessionKey, error) {
-	if err := forgetStoredKey(ctx, settings); err != nil {
-		return SessionKey{}, err
-	}
 	f := keyfile.File{Disk: d, Dir: dir, Name: sessionKeyFile, Settings: settings}
 	key, err := f.Open(ctx)
 	if err != nil {
@@ -47,19 +40,6 @@ func OpenSessionKey(ctx context.Context, d disk.Disk, dir string, settings store
 		" out of the folder trust of a server that people can log in to, as " + f.Path() + ", and start it again; if the key is lost everywhere, make that file, empty, and the server makes another"}
 	log.Warn("the session key is missing", "what", k.problem)
 	return k, nil
-}
-
-// forgetStoredKey deletes the key that earlier versions kept in the store. It reads
-// first, so that a server on a full disk starts.
-func forgetStoredKey(ctx context.Context, settings store.Settings) error {
-	_, err := settings.Get(ctx, storedKeySetting)
-	switch {
-	case err == nil:
-		return settings.Delete(ctx, storedKeySetting)
-	case fleet.KindOf(err) == fleet.NotFound:
-		return nil
-	}
-	return err
 }
 
 func (k SessionKey) sign(body string) string {

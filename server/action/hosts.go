@@ -98,10 +98,6 @@ type hostReader struct {
 
 func (h *hostReader) isUpgrade() bool { return h.status.Type == agentapi.ActionUpgrade }
 
-// byResults reports whether results have outcomes: those of actions other than upgrades, and of
-// upgrades by an earlier server, which has recorded no history.
-func (h *hostReader) byResults() bool { return !h.isUpgrade() || h.status.unrecorded }
-
 // readRefused reads the results of the agents that were refused when the action was ordered.
 func (h *hostReader) readRefused(ctx context.Context) error {
 	if h.status.Actioned <= len(h.status.Agents) {
@@ -122,7 +118,7 @@ func (h *hostReader) readRefused(ctx context.Context) error {
 // in returns those of the agents on which the action is in one of the states.
 func (h *hostReader) in(ctx context.Context, ids []string, states []HostState) ([]string, error) {
 	of := map[string]HostState{}
-	if h.byResults() {
+	if !h.isUpgrade() {
 		if err := h.Store.Results().OfAction(ctx, h.status.ID, nil, func(r fleet.Result) { of[r.AgentID] = h.answered(r).State }); err != nil {
 			return nil, err
 		}
@@ -147,7 +143,7 @@ func (h *hostReader) upgradeStates(ctx context.Context, asked []HostState, of ma
 	open := false
 	for _, s := range asked {
 		switch state := fleet.ProgressState(s); {
-		case s == HostStopped || h.status.unrecorded: // it is known by the others
+		case s == HostStopped: // it is known by the others
 			records.States, open = append(records.States, fleet.ProgressCommitted, fleet.ProgressRolledBack, fleet.ProgressFailed), true
 		case state.Ended():
 			records.States = append(records.States, state)
@@ -198,7 +194,7 @@ func (h *hostReader) hosts(ctx context.Context, ids []string) ([]Host, error) {
 		return nil, err
 	}
 	records := map[string]fleet.HistoryRecord{}
-	if !h.byResults() {
+	if h.isUpgrade() {
 		err := h.Store.History().OfAction(ctx, store.ActionHistory{ActionID: h.status.ID, AgentIDs: ids}, func(r fleet.HistoryRecord) {
 			if r.EndedAt != nil { // else its end was taken back
 				records[r.AgentID] = r
@@ -248,8 +244,6 @@ func (h *hostReader) answered(r fleet.Result) Host {
 		return Host{State: HostStopped, Since: &r.Timestamp, Text: fleet.Sentence(r.WithdrawnWhy())}
 	case r.Error != "":
 		return Host{State: HostState(fleet.ProgressFailed), Since: &r.Timestamp, Reason: r.Error}
-	case h.isUpgrade():
-		return Host{State: HostState(fleet.ProgressCommitted), Since: &r.Timestamp}
 	}
 	return Host{State: HostDone, Since: &r.Timestamp}
 }
@@ -262,7 +256,7 @@ func (h *hostReader) unrecorded(a *fleet.Agent, r fleet.Result, answered bool) H
 			return Host{State: HostState(p.State), Since: p.Since, Reason: p.Retrying}
 		}
 	}
-	if answered && h.byResults() {
+	if answered && !h.isUpgrade() {
 		return h.answered(r)
 	}
 	if !h.isUpgrade() && h.unanswered() != HostStopped {

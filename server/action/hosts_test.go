@@ -117,17 +117,6 @@ func TestHostsOfAnActionThatIsNoUpgradeAreInItsResults(t *testing.T) {
 	w.wantHosts(a.ID, "yes done", "no failed", "waits stopped")
 }
 
-// The history begins with a server that records it.
-func TestHostsOfAnUpgradeWithoutRecordsAreInItsResults(t *testing.T) {
-	w := newWorld(t, "yes", "no")
-	a := fleet.Action{ID: "old", Type: agentapi.ActionUpgrade, Agents: []string{"yes", "no"}, Actioned: 2, CreatedAt: w.now, Expiration: new(w.now.Add(time.Hour))}
-	_, err := w.store.Actions().Create(t.Context(), a)
-	w.must(err)
-	_, err = w.store.Results().Put(t.Context(), []fleet.Result{{ActionID: a.ID, AgentID: "yes", Timestamp: w.now}, {ActionID: a.ID, AgentID: "no", Error: "disk full", Timestamp: w.now}})
-	w.must(err)
-	w.wantHosts(a.ID, "yes committed", "no failed")
-}
-
 func TestStatusOfOneAction(t *testing.T) {
 	w := newWorld(t, "web")
 	a := w.upgrade("web")

@@ -30,8 +30,8 @@ type leavers struct {
 }
 
 // EndOrdersOfLeavers ends what is open for agents that have left (fleet.Agent.Left), however that came about:
-// an acknowledgement, a revocation, an uninstallation, a migration, or an earlier server. It reads from the
-// store who has left, so no way to leave can forget it. It runs a round every leaversInterval until ctx
+// an acknowledgement, a revocation, an uninstallation, a migration, or a server that died half-way. It reads
+// from the store who has left, so no way to leave can forget it. It runs a round every leaversInterval until ctx
 // ends. Several servers may run it at the same time.
 func (s *Service) EndOrdersOfLeavers(ctx context.Context) {
 	tick := time.NewTicker(leaversInterval)

@@ -70,8 +70,8 @@ func (w *world) stored(a fleet.Action) fleet.Action {
 	return a
 }
 
-// ways are all ways to leave, and what the results of stopped orders then say. The last ones are
-// what an earlier server, or one that died half-way, has left behind.
+// ways are all ways to leave, and what the results of stopped orders then say. The last one is
+// what a server that died half-way has left behind.
 var ways = map[string]struct {
 	leave func(w *world, id string)
 	says  string
@@ -96,7 +96,7 @@ var ways = map[string]struct {
 	"orphaned": {func(w *world, id string) {
 		w.change(id, func(a *fleet.Agent) { a.AuditUnenrolledReason, a.AuditUnenrolledTime = "orphaned", &w.now })
 	}, "is gone from its host"},
-	"by an earlier server": {func(w *world, id string) {
+	"by a server that died": {func(w *world, id string) {
 		w.change(id, func(a *fleet.Agent) { a.Unenroll("manual", w.now) })
 	}, "is unenrolled"},
 }

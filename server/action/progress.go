@@ -58,7 +58,7 @@ func (s *Service) countProgress(ctx context.Context, statuses []Status, now time
 			st.Progress[state] += n
 			st.Unended += n
 		}
-		st.addUnrecorded(ended[i])
+		st.addRefused()
 		st.agree()
 		maps.DeleteFunc(st.Progress, func(_ fleet.ProgressState, n int) bool { return n == 0 })
 	}
@@ -85,20 +85,12 @@ func (s *Status) countEnds(ends map[fleet.End]int) (ended int) {
 	return ended
 }
 
-// addUnrecorded adds the agents that neither the history nor documents have: those that were
-// refused when it was ordered, and the ends that an earlier server has not recorded, by their
-// results.
-func (s *Status) addUnrecorded(ended int) {
+// addRefused adds the agents that were refused when it was ordered, which neither the history nor
+// documents have.
+func (s *Status) addRefused() {
 	if refused := s.Actioned - len(s.Agents); refused > 0 {
 		s.Progress[fleet.ProgressFailed] += refused
 		s.Causes[fleet.End{State: fleet.ProgressFailed, Code: RefusedCode}] += refused
-	}
-	if s.unrecorded = ended == 0 && s.Unended == 0; s.unrecorded {
-		s.Progress[fleet.ProgressCommitted] += s.Counts.Acked
-		if failed := s.Counts.Failed - max(0, s.Actioned-len(s.Agents)); failed > 0 {
-			s.Progress[fleet.ProgressFailed] += failed
-			s.Causes[fleet.End{State: fleet.ProgressFailed}] += failed
-		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -80,7 +79,6 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	warnOfJournal(o)
 	certs, err := openCertificates(ctx, o)
 	if err != nil {
 		return nil, err
@@ -129,18 +127,6 @@ func newInfo(o Options, certs *certificates, l *listeners) Info {
 		i.DebugURL = "http://" + l.debug.Addr().String() + "/debug/pprof/"
 	}
 	return i
-}
-
-// warnOfJournal warns of leftovers of earlier versions, which stored agents' messages on
-// disk while the store was away.
-func warnOfJournal(o Options) {
-	if o.Config.Outage != nil {
-		o.Log.Warn("the key outage of the configuration has no meaning any more: agents keep what the store cannot take, and send it again")
-	}
-	dir := filepath.Join(o.Config.Data, "outage")
-	if left, _ := filepath.Glob(filepath.Join(dir, "*.journal")); len(left) > 0 {
-		o.Log.Warn("an earlier version has left a journal of agents' messages, which is not used: agents send their results again. Remove the folder", "dir", dir)
-	}
 }
 
 // Info returns the server's addresses and identity.

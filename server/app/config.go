@@ -48,10 +48,6 @@ type Config struct {
 	Limits     limit.Config     `yaml:"limits"`
 	Debug      DebugConfig      `yaml:"debug"`
 	Log        LogConfig        `yaml:"log"`
-
-	// Outage is ignored. Earlier versions had a key in it, and a file written for them
-	// must not keep the server from starting after an upgrade.
-	Outage map[string]any `yaml:"outage"`
 }
 
 // StoreConfig selects the store of documents. The zero value is one SQLite file in Data.

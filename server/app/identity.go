@@ -55,7 +55,7 @@ func isEmpty(ctx context.Context, s store.Store) (bool, error) {
 	if pin, err := CAPin(ctx, s); err != nil || pin != "" {
 		return false, err
 	}
-	// Stores from before the pin was recorded, or whose pin was forgotten.
+	// The pin may have been forgotten.
 	_, keys, err := s.AdminKeys().List(ctx, 0, 0)
 	return err == nil && keys == 0, err
 }

@@ -11,7 +11,7 @@ import (
 // a copy, since the keys of its session tickets change.
 func (c *certificates) forAgents() (*tls.Config, error) {
 	config := c.tls.Clone()
-	// Older versions need one more round trip, and resume sessions differently.
+	// TLS 1.2 needs one more round trip, and resumes sessions differently.
 	config.MinVersion = tls.VersionTLS13
 	// HTTP/1.1 first: its connections can be parked without a goroutine. Clients with
 	// only HTTP/2 are served too.

@@ -1,14 +1,10 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -135,38 +131,5 @@ func TestReportsRefusedDuringAnOutageAreAcceptedAfterARestart(t *testing.T) {
 	}
 	if phases != 1 {
 		t.Errorf("the event stream has the phase %d times", phases)
-	}
-}
-
-func TestOutageJournalOfEarlierVersionsIsLogged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "server.yml")
-	if err := os.WriteFile(path, []byte("outage: {max_bytes: 536870912}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := app.Load(path)
-	if err == nil {
-		err = config.Validate()
-	}
-	if err != nil {
-		t.Fatalf("a configuration of before does not start the server: %v", err)
-	}
-	var log bytes.Buffer
-	data := t.TempDir()
-	if err := os.Mkdir(filepath.Join(data, "outage"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(data, "outage", "1.journal"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := apptest.StartOn(t, data, func(o *app.Options) {
-		o.Config.Outage, o.Log = config.Outage, slog.New(slog.NewTextHandler(&log, nil))
-	})
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"the key outage of the configuration", "an earlier version has left a journal"} {
-		if n := strings.Count(log.String(), text); n != 1 {
-			t.Errorf("the log says %d times %q", n, text)
-		}
 	}
 }

@@ -103,7 +103,7 @@ func environmentOf(key string) string {
 func eachKey(prefix string, v reflect.Value, f func(key string, v reflect.Value)) {
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Tag.Get("yaml")
-		if name == "-" || name == "outage" { // which has no meaning any more
+		if name == "-" {
 			continue
 		}
 		field := v.Field(i)

@@ -21,7 +21,7 @@ func TestActionIsDeliveredToAParkedAgentOnce(t *testing.T) {
 	p := w.checkin(agentapi.CheckinRequest{}).parked()
 	up := w.upgrade()
 	resp := p.delivers(up.ID)
-	if !strings.HasPrefix(resp.AckToken, token(up.Seq)+"-") {
+	if resp.AckToken != token(up.Seq, up.ID) {
 		t.Errorf("ack token is %q, want the generation, the action's sequence number %d and a digest of its id", resp.AckToken, up.Seq)
 	}
 	var data agentapi.UpgradeData
@@ -124,7 +124,8 @@ func TestMoreActionsThanFitOneAnswerAreAllDelivered(t *testing.T) {
 func TestForeignTokenIsIgnored(t *testing.T) {
 	for _, token := range []string{
 		"x1f", "1.5", "-1", "1", "4711", "ffff-1", generation, generation + "-", generation + "-0", generation + "-+1", generation + "-1x",
-		token(4711), token(math.MaxInt64), token(math.MaxInt64) + "0",
+		generation + "-1", generation + "-1-", generation + "-1-0", generation + "-1-x",
+		token(4711, "a"), token(math.MaxInt64, "a"), fmt.Sprint(generation, "-", math.MaxInt64, "0-1"),
 	} {
 		t.Run(token, func(t *testing.T) {
 			w := newWorld(t)
@@ -144,8 +145,8 @@ func TestOlderTokenOfTheAgentIsUsed(t *testing.T) {
 	w.must(err)
 	two, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "two", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
 	w.must(err)
-	w.checkin(agentapi.CheckinRequest{AckToken: token(two)}).parked().leave()
-	w.checkin(agentapi.CheckinRequest{AckToken: token(one)}).delivers("two")
+	w.checkin(agentapi.CheckinRequest{AckToken: token(two, "two")}).parked().leave()
+	w.checkin(agentapi.CheckinRequest{AckToken: token(one, "one")}).delivers("two")
 	if got := w.agent().Last.ActionSeq; got != two {
 		t.Errorf("the agent's sequence number went back to %d", got)
 	}
@@ -154,7 +155,7 @@ func TestOlderTokenOfTheAgentIsUsed(t *testing.T) {
 // After a restore the numbers repeat that agents acknowledged before, so an agent may show
 // a higher one than that of a new action.
 func TestTokenOfAnotherGenerationHidesNoAction(t *testing.T) {
-	for _, shown := range []string{"ffff-2", "2"} { // another generation, and the form of older versions
+	for _, shown := range []string{"ffff-2-" + token(2, "new")[strings.LastIndexByte(token(2, "new"), '-')+1:], "2"} {
 		t.Run(shown, func(t *testing.T) {
 			w := newWorld(t)
 			answered, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "answered", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})

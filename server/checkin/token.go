@@ -14,13 +14,11 @@ import (
 //
 // A store that was put back to an earlier state assigns numbers again that agents have
 // acknowledged before. `muster restore` gives it a new generation, and a token of another
-// generation says nothing about this store's actions; nor does a plain number, the form of older
-// versions. A copied folder or a snapshot of the machine keeps its generation: then the digest
-// tells that a number was given to another action. Tokens without a digest are of the version
-// before.
+// generation says nothing about this store's actions. A copied folder or a snapshot of the machine
+// keeps its generation: then the digest tells that a number was given to another action.
 type token struct {
 	seq    int64
-	digest uint64 // 0: it has none
+	digest uint64
 }
 
 // digestOf returns the digest of an action's id, which is never 0. It has 64 bits: two actions
@@ -42,18 +40,16 @@ func parseToken(text, generation string) token {
 	if !ok || len(rest) < 2 || rest[0] != '-' || rest[1] < '1' || rest[1] > '9' { // ParseInt accepts signs and zeros
 		return token{}
 	}
-	number, digest, named := strings.Cut(rest[1:], "-")
+	number, hex, _ := strings.Cut(rest[1:], "-")
 	seq, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
 		return token{}
 	}
-	t := token{seq: seq}
-	if named {
-		if t.digest, err = strconv.ParseUint(digest, 16, 64); err != nil || t.digest == 0 {
-			return token{}
-		}
+	digest, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil || digest == 0 {
+		return token{}
 	}
-	return t
+	return token{seq, digest}
 }
 
 // maxDigests bounds digests: as many actions as a fleet may have that upgrades host by host, in
@@ -81,8 +77,8 @@ func (d *digests) note(seq int64, digest uint64) {
 // check returns the number of a token, 0 if it names another action than the store has under the
 // number. known is false if the store must be asked.
 func (d *digests) check(t token) (seq int64, known bool) {
-	if t.digest == 0 {
-		return t.seq, true
+	if t.seq == 0 {
+		return 0, true
 	}
 	d.mu.Lock()
 	digest, known := d.bySeq[t.seq]

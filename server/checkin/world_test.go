@@ -2,6 +2,7 @@ package checkin_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,11 @@ const agentID = "web-1"
 const generation = "a1b2"
 
 // token returns an ack token of this generation.
-func token(seq int64) string { return fmt.Sprint(generation, "-", seq) }
+// token returns the ack token of an action.
+func token(seq int64, actionID string) string {
+	sum := sha256.Sum256([]byte(actionID))
+	return fmt.Sprintf("%s-%d-%x", generation, seq, sum[:8])
+}
 
 func metadata(version string) string {
 	return fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"web","architecture":"amd64"},"os":{"type":"linux"}}`, version)

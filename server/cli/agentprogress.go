@@ -13,15 +13,13 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// healthOf returns whether an agent is well. Older servers know only its status.
+// healthOf returns whether an agent is well.
 func healthOf(g adminapi.Agent) string {
-	switch {
-	case g.Health == nil:
-		return string(g.Status)
-	case g.Status == adminapi.StatusUnenrolling:
-		return string(*g.Health) + ", unenrolling"
+	health := string(deref(g.Health))
+	if g.Status == adminapi.StatusUnenrolling {
+		health += ", unenrolling"
 	}
-	return string(*g.Health)
+	return health
 }
 
 // stateWords returns a state of an upgrade as people read it.
@@ -30,10 +28,7 @@ func stateWords(s adminapi.ProgressState) string { return strings.ReplaceAll(str
 // progressOf describes the last upgrade of an agent in a few words, empty if there was none.
 func progressOf(g adminapi.Agent) string {
 	if g.Progress == nil {
-		if g.Health != nil {
-			return ""
-		}
-		return upgradePhase(g) // an older server
+		return ""
 	}
 	if d := g.UpgradeDetails; d != nil && g.Progress.State == adminapi.ProgressScheduled && describeRetry(d) != "" {
 		return describeDetails(d) // it has the number of the attempt

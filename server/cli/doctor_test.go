@@ -63,8 +63,6 @@ func TestDoctorFindsWhatKeepsAServerFromStarting(t *testing.T) {
 	says(1, other.Addr().String()+" is taken by", "choose another port in the configuration", "(agents.listen)", "missing: "+filepath.Join(data, "trust", "online.key"), "copy the folder trust from another server")
 	write("127.0.0.1:0", "127.0.0.1:0", "colour: red\n")
 	says(1, "there is no key colour", "muster server --example-config", "muster server --check --config "+file)
-	write("127.0.0.1:0", "127.0.0.1:0", "outage: {max_bytes: 1}\n")
-	says(1, "outage is a section of earlier versions", "remove the section outage from "+file)
 }
 
 // Elasticsearch blocks the indices of a node whose disk is full; the server can be started, and writes

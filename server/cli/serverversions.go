@@ -99,9 +99,8 @@ runs; ` + "`muster server versions switch`" + ` changes that without another ins
 writes only to SYSCONFDIR/muster, so that the prefix can be read-only.
 
 What PREFIX/bin/muster is, everybody on this machine runs, root among them. So only the owner
-of SYSCONFDIR/muster may write there: if its group or others could, as the server's did in
-earlier versions, this takes that right away. The server asks root's unit for another version
-(` + "`muster server unit --help`" + `).`,
+of SYSCONFDIR/muster may write there: if its group or others could, this takes that right
+away. The server asks root's unit for another version (` + "`muster server unit --help`" + `).`,
 		Example: `  ./muster server install
   ./muster server install --prefix /opt/muster --sysconfdir /opt/muster/etc`,
 		Args: noArgs,
@@ -115,7 +114,7 @@ earlier versions, this takes that right away. The server asks root's unit for an
 				return err
 			}
 			if protected {
-				fmt.Fprintf(cmd.ErrOrStderr(), "muster: %s could be written to by others than its owner, and no longer can. The server asks a unit for another version now: `sudo muster server unit --dir /etc/systemd/system` writes it. An earlier version that runs as a server cannot be upgraded by `muster server upgrade`: stop it, run `sudo muster server versions switch`, and start it.\n", filepath.Join(layout.SysConfDir, "muster"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "muster: %s could be written to by others than its owner, and no longer can. The server asks a unit for another version now: `sudo muster server unit --dir /etc/systemd/system` writes it.\n", filepath.Join(layout.SysConfDir, "muster"))
 			}
 			fresh, err := layout.Install(cmd.Context(), a.version, self)
 			if err != nil {

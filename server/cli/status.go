@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,8 +33,7 @@ func (a *client) newStatus() *cobra.Command {
 				return err
 			}
 			servers, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
-			var refused *refusal
-			if err != nil && !(errors.As(err, &refused) && refused.status == http.StatusNotFound) { // an older server has no such list
+			if err != nil {
 				return err
 			}
 			r, open := got.Results, incidents.Total

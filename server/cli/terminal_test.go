@@ -18,7 +18,6 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// A store of an earlier version has what hosts sent then.
 func TestOutputDoesNotActOnTheTerminal(t *testing.T) {
 	const evil = "x\x1b[2J\x1b]0;gone\a\u009b1m\u202ey"
 	o := newOperator(t)

@@ -203,7 +203,7 @@ func (m *upgradeMachine) checkConfig(ctx context.Context, program string) error 
 	}
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	text := strings.TrimSpace(string(out))
-	if err == nil || strings.Contains(text, "unknown flag: --check") { // versions before there was the flag
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s does not accept the configuration %s, and would not start: %s (%w)", program, firstOf(m.config.File, "without a file"), text, err)

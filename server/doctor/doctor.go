@@ -101,8 +101,6 @@ func (s Server) configuration() doctor.Finding {
 	switch {
 	case s.ConfigError != nil:
 		return doctor.Bad("correct it; muster server --example-config explains every key; then: muster server --check --config "+file, "%v", s.ConfigError)
-	case s.Config.Outage != nil:
-		return doctor.Doubt("remove the section outage from "+file, "outage is a section of earlier versions, and is ignored")
 	case file == "":
 		return doctor.Good("without a file: every key has its default")
 	}

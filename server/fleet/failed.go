@@ -35,12 +35,11 @@ var ErrFailedBefore = errors.New("failed on its host before")
 // FailedBefore returns the failure of a version on the agent's host; ok is false if the
 // version did not fail there.
 func (a *Agent) FailedBefore(version string) (f FailedVersion, ok bool) {
-	if i := slices.IndexFunc(a.FailedVersions, func(f FailedVersion) bool { return f.Version == version }); i >= 0 {
-		return a.FailedVersions[i], true
+	i := slices.IndexFunc(a.FailedVersions, func(f FailedVersion) bool { return f.Version == version })
+	if i < 0 {
+		return f, false
 	}
-	// Documents of earlier servers have no list.
-	f, ok = a.lastFailed()
-	return f, ok && f.Version == version
+	return a.FailedVersions[i], true
 }
 
 // CheckFailedBefore returns an error that says when and why the version failed on the

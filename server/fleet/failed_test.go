@@ -84,19 +84,6 @@ func TestUpgradeToAFailedVersionNeedsForce(t *testing.T) {
 	}
 }
 
-func TestFailureInADocumentOfAnEarlierServerCounts(t *testing.T) {
-	a := upgradeable("1.0.0")
-	a.UpgradeStatus, a.UpgradeTarget, a.UpgradeActionID = UpgradeRolledBack, "1.1.0", "act"
-	a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeRollback, ActionID: "act", TargetVersion: "1.1.0"}
-	if a.CheckFailedBefore("1.1.0", nil) == nil {
-		t.Error("it is not known")
-	}
-	a.BeginUpgrade("next", "1.2.0", now)
-	if a.CheckFailedBefore("1.1.0", nil) == nil {
-		t.Error("it is forgotten when the next upgrade begins")
-	}
-}
-
 func TestFailedVersionsAreBounded(t *testing.T) {
 	var a Agent
 	for i := range 3 * maxFailedVersions {

@@ -165,32 +165,17 @@ func (a *Agent) LastUpgrades(now time.Time) []HistoryRecord {
 		if a.UpgradeRollback {
 			r.Kind = HistoryRollback
 		}
-		if len(a.UpgradePhases) == 0 && a.UpgradeEndedAt == nil { // of an earlier server
-			for _, at := range []*time.Time{a.UpgradedAt, a.UpgradeStartedAt} {
-				if at != nil {
-					r.At = *at
-				}
-			}
-		}
 		out = append(out, r)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.ComponentUpgrades)) {
 		u := a.ComponentUpgrades[name]
-		r := u.record(a.ID, name, u.ActionID, u.From, u.Target, u.state(now), u.Details)
-		if len(u.UpgradePhases) == 0 && u.UpgradeEndedAt == nil {
-			for _, at := range []*time.Time{u.UpgradedAt, u.StartedAt} {
-				if at != nil {
-					r.At = *at
-				}
-			}
-		}
-		out = append(out, r)
+		out = append(out, u.record(a.ID, name, u.ActionID, u.From, u.Target, u.state(now), u.Details))
 	}
 	return out
 }
 
 // UnderWay reports whether the upgrade of the record has not ended, as far as its document
-// knows. Documents of an earlier server do not have the end.
+// knows.
 func (r *HistoryRecord) UnderWay() bool {
 	return r.EndedAt == nil && r.State != ProgressNone && !r.State.Ended()
 }

@@ -116,8 +116,7 @@ type Phase struct {
 // attempts that failed, of which the latest are kept.
 const maxPhases = 20
 
-// UpgradeOrder is who ordered an upgrade, and what became of it over time. Documents that an
-// earlier server has written lack it.
+// UpgradeOrder is who ordered an upgrade, and what became of it over time.
 type UpgradeOrder struct {
 	// UpgradeBy is who ordered it, empty if that was on the host.
 	UpgradeBy      string        `json:"upgrade_by,omitempty"`

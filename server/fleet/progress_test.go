@@ -186,16 +186,6 @@ func TestRepeatedAttemptsAreBoundedAndTheFirstPhaseStays(t *testing.T) {
 	}
 }
 
-// An earlier server has written no phases, and a check-in must not invent the end.
-func TestDocumentOfAnEarlierServerHasProgressWithoutTimes(t *testing.T) {
-	h := newHost(t)
-	h.UpgradeActionID, h.UpgradeTarget, h.UpgradedAt, h.Version = "act", "1.1.0", ago(time.Hour), "1.1.0"
-	h.checkin("1.1.0", "")
-	if p := h.progressIs(ProgressCommitted); p.Since != nil || h.UpgradeEndedAt != nil {
-		t.Errorf("progress is %+v", p)
-	}
-}
-
 func TestRollbackRestoresTheOrderOfTheUpgradeThatItUndoes(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)

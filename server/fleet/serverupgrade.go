@@ -47,8 +47,8 @@ var serverPhases = []ServerPhase{
 	ServerCheck, ServerHold, ServerStop, ServerRecheck, ServerBackup, ServerMigrate, ServerSwitch, ServerStart, ServerVerify, ServerDone, ServerUndo, ServerUndone,
 }
 
-// AtLeast reports whether the phase is q or comes after it. A phase that an earlier Muster
-// does not know is after all others.
+// AtLeast reports whether the phase is q or comes after it. A phase that only a
+// newer Muster knows is after all others.
 func (p ServerPhase) AtLeast(q ServerPhase) bool { return p.order() >= q.order() }
 
 func (p ServerPhase) order() int {

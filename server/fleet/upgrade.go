@@ -38,7 +38,6 @@ func (a *Agent) Upgrading() bool { return a.UpgradeStartedAt != nil && a.Upgrade
 // BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
 // the future for a scheduled upgrade.
 func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
-	a.rememberFailed(start) // the document may be that of an earlier server
 	a.UpgradeStartedAt = &start
 	a.UpgradedAt = nil
 	a.UpgradeStatus = UpgradeStarted

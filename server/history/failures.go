@@ -68,12 +68,12 @@ func FailuresOf(ctx context.Context, agents store.Agents, filter store.AgentFilt
 			causes[k] = c
 		}
 		c.Count++
-		ended := endedAt(&a)
+		ended := a.LastActivity() // not before
+		if a.UpgradeEndedAt != nil {
+			ended = *a.UpgradeEndedAt
+		}
 		if seen == nil || ended.After(*seen) {
 			out.Unseen++
-		}
-		if ended.IsZero() {
-			ended = a.LastActivity() // not before
 		}
 		if ended.After(c.Latest) {
 			c.Latest = ended
@@ -97,16 +97,6 @@ func FailuresOf(ctx context.Context, agents store.Agents, filter store.AgentFilt
 		out.Causes = out.Causes[:last]
 	}
 	return out, nil
-}
-
-// endedAt returns when the last upgrade of the agent ended. An earlier server has written at
-// best when its version failed.
-func endedAt(a *fleet.Agent) time.Time {
-	if a.UpgradeEndedAt != nil {
-		return *a.UpgradeEndedAt
-	}
-	f, _ := a.FailedBefore(a.UpgradeTarget)
-	return f.At
 }
 
 // kuery returns the query of the agents with a cause. A field that has no value is asked for

@@ -102,7 +102,7 @@ func ofDocument(a *fleet.Agent, now time.Time) (underway, over []fleet.HistoryRe
 			r.State, r.Text = fleet.ProgressNone, "The agent was unenrolled before the upgrade was done."
 			over = append(over, r)
 		case r.State != fleet.ProgressNone:
-			over = append(over, r) // an earlier server has written no record
+			over = append(over, r) // its record may be removed by its age
 		}
 	}
 	add := func(kind fleet.HistoryKind, at *time.Time, by, actionID, text string) {

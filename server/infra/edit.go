@@ -406,8 +406,8 @@ func (e Editor[T, P]) exclusively(ctx context.Context, f func(context.Context) e
 	return e.service.Store.Exclusively(ctx, "objects of the kind "+e.noun, f)
 }
 
-// oneDefault takes the flags of the default from all objects but one, if earlier versions have
-// left several.
+// oneDefault takes the flags of the default from all objects but one, if a server that died while it
+// changed the default has left several.
 func (e Editor[T, P]) oneDefault(ctx context.Context) error {
 	if e.rules.unset == nil {
 		return nil

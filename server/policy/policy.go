@@ -412,7 +412,8 @@ func (s *Service) publish(ctx context.Context, typ string, p *fleet.Policy) {
 }
 
 // EnsureDefault creates the policy that hosts enrol into first, and makes sure that one policy is
-// the default: of several, which earlier versions could leave, the one that was changed last.
+// the default: of several, which a server that died while it changed the default leaves, the one
+// that was changed last.
 func (s *Service) EnsureDefault(ctx context.Context) error {
 	if err := s.ensureFirst(ctx); err != nil {
 		return err
@@ -429,7 +430,7 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 			}
 		}
 		if chosen == nil {
-			return s.setDefault(ctx, fleet.DefaultPolicyID, true) // documents of the first versions do not say so
+			return nil
 		}
 		return s.takeDefault(ctx, chosen)
 	})

@@ -95,7 +95,7 @@ func checkAgainst(at string, c agentapi.PolicyComponent, published fleet.Catalog
 	for _, p := range of {
 		runtimes[p.Runtime] = true
 	}
-	if !runtimes[c.Runtime] && !runtimes[""] { // earlier servers did not store the runtime
+	if !runtimes[c.Runtime] {
 		return fleet.FieldError(at+".runtime", "is %q, and the published packages of component %s are for %s", c.Runtime, c.Name, strings.Join(slices.Sorted(maps.Keys(runtimes)), " and "))
 	}
 	return nil

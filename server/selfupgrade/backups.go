@@ -67,15 +67,13 @@ func CopiedFrom(prefix, from, to string) string {
 	return "the indices " + prefix + "*" + beforeUpgrade + "from " + from + " to " + to
 }
 
-// ParseCopiedFrom returns what CopiedFrom was called with. Copies of earlier versions do not say the
-// version from which they were made.
+// ParseCopiedFrom returns what CopiedFrom was called with.
 func ParseCopiedFrom(text string) (from, to string, ok bool) {
-	_, rest, ok := strings.Cut(text, beforeUpgrade)
+	_, rest, ok := strings.Cut(text, beforeUpgrade+"from ")
 	if !ok {
 		return "", "", false
 	}
-	first, to, ok := strings.Cut(rest, "to ")
-	return strings.TrimSuffix(strings.TrimPrefix(first, "from "), " "), to, ok
+	return strings.Cut(rest, " to ")
 }
 
 // Backup is a backup that an upgrade has made: a file in the data folder, or a copy of

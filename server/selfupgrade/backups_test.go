@@ -37,13 +37,9 @@ func TestOnlyNamesOfCopiesOfUpgradesAreTaken(t *testing.T) {
 			t.Errorf("%q is taken for the copy of an upgrade, run %s", name, run)
 		}
 	}
-	for text, want := range map[string][2]string{
-		CopiedFrom("muster-", "1.0.0", "1.1.0-rc.1"):        {"1.0.0", "1.1.0-rc.1"},
-		"the indices muster-*, before the upgrade to 1.2.0": {"", "1.2.0"}, // as earlier versions wrote it
-	} {
-		if from, to, ok := ParseCopiedFrom(text); !ok || from != want[0] || to != want[1] {
-			t.Errorf("%q: from %q to %q, %v", text, from, to, ok)
-		}
+	text := CopiedFrom("muster-", "1.0.0", "1.1.0-rc.1")
+	if from, to, ok := ParseCopiedFrom(text); !ok || from != "1.0.0" || to != "1.1.0-rc.1" {
+		t.Errorf("%q: from %q to %q, %v", text, from, to, ok)
 	}
 	if from, to, ok := ParseCopiedFrom("/var/lib/muster/muster.db"); ok {
 		t.Errorf("a store that was moved is taken for a copy: from %q to %q", from, to)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,10 +24,6 @@ const (
 
 	// HeaderEvent is the event's type, so that a receiver can route a body unread.
 	HeaderEvent = "Muster-Event"
-
-	// Receivers that were written before the specification was followed read these.
-	headerOldID        = "Muster-Delivery"
-	headerOldSignature = "Muster-Signature" // t=<Unix seconds>,v1=<hex>
 )
 
 // secretPrefix marks a secret whose remainder is the key in base64.
@@ -47,8 +42,6 @@ func setHeaders(h http.Header, secret, typ, id string, body []byte, at time.Time
 	h.Set(HeaderID, id)
 	h.Set(HeaderTimestamp, t)
 	h.Set(HeaderSignature, "v1,"+base64.StdEncoding.EncodeToString(sum(key(secret), id+"."+t+".", body)))
-	h.Set(headerOldID, id)
-	h.Set(headerOldSignature, "t="+t+",v1="+hex.EncodeToString(sum([]byte(secret), t+".", body)))
 }
 
 // sum is the HMAC-SHA256 of a body and what is signed before it. The time is signed, so

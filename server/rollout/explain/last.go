@@ -62,7 +62,7 @@ func lastOf(s *fleet.Subject, l Last) lastUpgrade {
 		last := say(s.VersionSince, "%s, and the server has ordered no upgrade of it: it was installed on its host, or before the agent enrolled", runs)
 		last.onHost = true
 		return last
-	case s.Version != s.Left() && (s.Left() != "" || s.Component != "") && !s.Stuck(): // documents of earlier servers have no From
+	case s.Version != s.Left() && (s.Left() != "" || s.Component != "") && !s.Stuck():
 		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.Target)
 		last.onHost = true
 		return last
