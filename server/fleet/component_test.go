@@ -386,7 +386,7 @@ func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
 	}
 	h.a.CancelUpgrade("y", now)
 	h.is("the other one", "started", "")
-	// The document that was read stays as it is; see DecodeAgent.
+	// The document that was read stays as it is; see AsRead.
 	copied := h.a
 	h.a.CancelUpgrade("x", now)
 	if u := copied.ComponentUpgrades["web"]; !u.Upgrading() {

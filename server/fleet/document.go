@@ -12,17 +12,6 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// DecodeAgent reads a stored document, as json.Unmarshal does; see AsRead.
-func DecodeAgent(doc string, revision int64) (Agent, error) {
-	var a Agent
-	err := jsonv1.Unmarshal([]byte(doc), &a)
-	a.Revision = revision
-	if err != nil {
-		return a, err
-	}
-	return a.AsRead(), nil
-}
-
 // AsRead returns an agent that a store has read. It holds a copy of itself, for Differs and
 // EndedUpgrades. The copy is shallow: callers that change an Agent replace its slices and
 // times, and never write into them.

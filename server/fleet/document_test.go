@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -175,6 +176,17 @@ func TestAgentDocumentEncodesAsEncodingJSON(t *testing.T) {
 			t.Fatalf("the document is read as\n%+v\nwant\n%+v\nof\n%s", got, slow, doc)
 		}
 	})
+}
+
+// DecodeAgent reads a document as stores do.
+func DecodeAgent(doc string, revision int64) (Agent, error) {
+	var a Agent
+	err := jsonv1.Unmarshal([]byte(doc), &a)
+	a.Revision = revision
+	if err != nil {
+		return a, err
+	}
+	return a.AsRead(), nil
 }
 
 // Agents of other makers send what they like.

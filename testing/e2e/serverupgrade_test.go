@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ const (
 )
 
 // serverVersions are two versions of the server. The later one has a schema more in both
-// stores, from which it can go back.
+// stores, from which it can go back, and a field more in enrollment keys.
 var serverVersions = sync.OnceValues(func() (map[string]string, error) {
 	if _, err := programs(); err != nil { // makes the folder of programs
 		return nil, err
@@ -86,11 +87,22 @@ func laterSchema(root, dir string) (string, error) {
 	}
 	changed := schemaVersion.ReplaceAll(source, fmt.Appendf(nil, "const schemaVersion = %s + 1", now[1]))
 	changed = oldestReader.ReplaceAll(changed, fmt.Appendf(nil, "const oldestReader = %s", now[1]))
+	keys := filepath.Join(root, "server", "fleet", "key.go")
+	source, err = os.ReadFile(keys)
+	if err != nil {
+		return "", err
+	}
+	const key = "type EnrollmentKey struct {\n"
+	laterKeys := strings.Replace(string(source), key, key+"\tOfLater string `json:\"of_later\"`\n", 1)
+	if laterKeys == string(source) {
+		return "", fmt.Errorf("%s has no %q", keys, key)
+	}
 	files := map[string]string{}
 	for to, text := range map[string]string{
 		filepath.Join(migrations, fmt.Sprintf("%04d_notes.sql", next)):      "CREATE TABLE notes (text TEXT) STRICT;",
 		filepath.Join(migrations, fmt.Sprintf("%04d_notes.down.sql", next)): "DROP TABLE notes;",
 		mappings: string(changed),
+		keys:     laterKeys,
 	} {
 		path := filepath.Join(dir, filepath.Base(to))
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -166,11 +178,7 @@ func (m *serverMachine) start() {
 	check(m.t, err)
 	m.ended = make(chan struct{})
 	m.t.Cleanup(func() {
-		m.mu.Lock()
-		m.stopped = true
-		_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
-		m.mu.Unlock()
-		<-m.ended
+		m.stop()
 		check(m.t, log.Close())
 		if m.t.Failed() {
 			text, _ := os.ReadFile(log.Name())
@@ -209,6 +217,15 @@ func (m *serverMachine) once(log *os.File) bool {
 		return false
 	}
 	return true
+}
+
+// stop ends the server for good.
+func (m *serverMachine) stop() {
+	m.mu.Lock()
+	m.stopped = true
+	_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	m.mu.Unlock()
+	<-m.ended
 }
 
 func (m *serverMachine) kill() {
@@ -450,6 +467,37 @@ func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
 	}
 	if m.starts != 1 {
 		t.Errorf("the service manager started the server %d times", m.starts)
+	}
+}
+
+// What only the later version knows of a document stays when the earlier one has changed that.
+func TestFieldsOfALaterServerSurviveTheEarlierOne(t *testing.T) {
+	m := newServerMachine(t, "", nil)
+	m.upgradeServers(newServer)
+	m.serves(newServer)
+	resp, err := m.request(http.MethodPost, "/api/fleet/enrollment_api_keys", `{"policy_id":"default","name":"later"}`)
+	check(t, err)
+	var made adminapi.EnrollmentKeyItem
+	check(t, errors.Join(json.NewDecoder(resp.Body).Decode(&made), resp.Body.Close()))
+	m.upgradeServers(oldServer)
+	m.serves(oldServer)
+	resp, err = m.request(http.MethodDelete, "/api/fleet/enrollment_api_keys/"+made.Item.Id, "")
+	check(t, err)
+	check(t, resp.Body.Close())
+	m.stop()
+
+	db, err := sql.Open("sqlite", filepath.Join(m.data(), "muster.db"))
+	check(t, err)
+	defer db.Close()
+	var doc string
+	check(t, db.QueryRowContext(t.Context(), `SELECT doc FROM documents WHERE noun = 'enrollment key' AND id = ?`, made.Item.Id).Scan(&doc))
+	var key struct {
+		Active  bool    `json:"active"`
+		OfLater *string `json:"of_later"`
+	}
+	check(t, json.Unmarshal([]byte(doc), &key))
+	if key.Active || key.OfLater == nil {
+		t.Errorf("the key is %s", doc)
 	}
 }
 

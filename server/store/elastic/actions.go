@@ -257,7 +257,7 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 		err := decodeSource("action", ids[i], f.source, &source)
 		a := fleet.Action{}
 		if err == nil {
-			err = source.unpack("action", ids[i], &a)
+			err = unpack(source.packed, "action", ids[i], &a)
 		}
 		if err != nil && len(ids) > 1 && c.s.c.unreadable.Skip(err) {
 			continue

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -24,27 +25,24 @@ type agentHead struct {
 	At          *time.Time `json:"last_checkin"`
 	Status      string     `json:"last_checkin_status"`
 	Message     string     `json:"last_checkin_message"`
-	// ActionSeq is nil in a source of the first schema, where it is part of the packed
-	// document. agentValue sets it.
-	ActionSeq *int64 `json:"action_seq_no"`
+	ActionSeq   int64      `json:"action_seq_no"`
 }
 
 var agentHeadFields = []string{"rev", "access_api_key_id", "enrolled_at", "last_checkin", "last_checkin_status", "last_checkin_message", "action_seq_no"}
 
 func (h agentHead) last() fleet.LastSeen {
-	last := fleet.LastSeen{Status: h.Status, Message: h.Message}
+	last := fleet.LastSeen{Status: h.Status, Message: h.Message, ActionSeq: h.ActionSeq}
 	if h.At != nil {
 		last.At = new(*h.At)
-	}
-	if h.ActionSeq != nil {
-		last.ActionSeq = *h.ActionSeq
 	}
 	return last
 }
 
 func (h *agentHead) setLast(last fleet.LastSeen) {
-	h.At, h.Status, h.Message, h.ActionSeq = last.At, last.Status, last.Message, new(last.ActionSeq)
+	h.At, h.Status, h.Message, h.ActionSeq = last.At, last.Status, last.Message, last.ActionSeq
 }
+
+var agentType = reflect.TypeFor[fleet.Agent]()
 
 // agentFields are the fields of the source that agentValue reads.
 var agentFields = append(slices.Clone(packedFields), agentHeadFields...)
@@ -56,21 +54,14 @@ func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 			agentHead
 			packed
 		}
-		doc struct {
-			fleet.Agent
-			ActionSeq int64 `json:"action_seq_no"` // in the first schema
-		}
+		a fleet.Agent
 	)
 	if err := decodeSource("agent", id, source, &s); err != nil {
 		return fleet.Agent{}, s.agentHead, err
 	}
-	if err := s.unpack("agent", id, &doc); err != nil {
+	if err := unpack(s.packed, "agent", id, &a); err != nil {
 		return fleet.Agent{}, s.agentHead, err
 	}
-	if s.ActionSeq == nil {
-		s.ActionSeq = &doc.ActionSeq
-	}
-	a := doc.Agent
 	a.Last, a.Revision = s.last(), s.Rev
 	return a.AsRead(), s.agentHead, nil
 }
@@ -126,7 +117,6 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]storedHead, error
 		return nil, err
 	}
 	out := make([]storedHead, len(ids))
-	var older []int // of the first schema
 	for i, f := range got {
 		if !f.exists {
 			continue
@@ -135,40 +125,8 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]storedHead, error
 		if err := decodeSource("agent", ids[i], f.source, &out[i].agentHead); err != nil {
 			return nil, err
 		}
-		if out[i].ActionSeq == nil {
-			older = append(older, i)
-		}
-	}
-	for part := range slices.Chunk(older, maxGet) { // in parts, since these are whole documents
-		if err := g.readWhole(ctx, keys, part, out); err != nil {
-			return nil, err
-		}
 	}
 	return out, nil
-}
-
-// readWhole reads the heads of the keys with the given indices again, including the fields
-// that the first schema has only in the packed document.
-func (g agents) readWhole(ctx context.Context, keys []key, indices []int, out []storedHead) error {
-	some := make([]key, len(indices))
-	for n, i := range indices {
-		some[n] = keys[i]
-	}
-	got, err := g.s.c.gets(ctx, "read agents", some, agentFields...)
-	if err != nil {
-		return err
-	}
-	for n, i := range indices {
-		if out[i] = (storedHead{}); !got[n].exists {
-			continue
-		}
-		_, head, err := agentValue(keys[i].id, got[n].source)
-		if err != nil {
-			return err
-		}
-		out[i] = storedHead{true, got[n].guard, head}
-	}
-	return nil
 }
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
@@ -273,7 +231,7 @@ func (g agents) replace(ctx context.Context, a *fleet.Agent, now storedHead, see
 		return 0, false, err
 	}
 	g.s.heads.drop(a.ID)
-	out, err := g.s.c.write1(ctx, "update agent", withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
+	out, err := g.s.c.write1(ctx, "update agent", withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard, replaces: agentType}, source))
 	if err != nil {
 		return 0, false, err
 	}
@@ -335,7 +293,7 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 				}
 				g.s.heads.drop(a.ID)
 				ended = append(ended, a.EndedUpgrades()...)
-				writes = append(writes, withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
+				writes = append(writes, withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard, replaces: agentType}, source))
 				writing = append(writing, i)
 			}
 		}

@@ -65,7 +65,7 @@ func entryOf(h hit) (e fleet.AuditEntry, err error) {
 	if err := decodeSource("audit entry", h.ID, h.Source, &p); err != nil {
 		return e, err
 	}
-	return e, p.unpack("audit entry", h.ID, &e)
+	return e, unpack(p, "audit entry", h.ID, &e)
 }
 
 // auditPage is how many entries one request reads. An entry has some KB at most.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -54,6 +55,8 @@ type write struct {
 	guard guard  // zero means none; no document has term 0
 	body  any    // nil for remove
 	nonce string // identifies this write in body; may be empty; see withNonce
+	// replaces is the type of the document that body replaces; nil: none. See keepUnknown.
+	replaces reflect.Type
 }
 
 // withNonce adds a nonce to a write, by which a conflict with itself can be distinguished from a
@@ -100,6 +103,9 @@ var bulkPath = []string{"items.*.status", "items.*._seq_no", "items.*._primary_t
 // several workers, which does not preserve the order.
 func (c *client) write(ctx context.Context, op string, list ...write) ([]writeResult, error) {
 	out := make([]writeResult, 0, len(list))
+	if err := c.keepUnknown(ctx, op, list); err != nil {
+		return nil, err
+	}
 	for len(list) > 0 {
 		n, size := 0, 0
 		var items [][]byte

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"reflect"
 	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -120,7 +121,7 @@ func (c documents) decode(id string, source []byte, v any) error {
 	if err := decodeSource(c.noun, id, source, &p); err != nil {
 		return err
 	}
-	return p.unpack(c.noun, id, v)
+	return unpack(p, c.noun, id, v)
 }
 
 func (c documents) Update(ctx context.Context, id string, revision int64, v any) (int64, error) {
@@ -128,12 +129,12 @@ func (c documents) Update(ctx context.Context, id string, revision int64, v any)
 	if err != nil {
 		return 0, err
 	}
-	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(revision), source)
+	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(revision), source, reflect.TypeOf(v))
 }
 
-// updateGuarded replaces fields of a document that must match the guard, and returns the
+// updateGuarded replaces fields of a document of a type that must match the guard, and returns the
 // document's new revision.
-func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any) (int64, error) {
+func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any, replaces reflect.Type) (int64, error) {
 	op := "update " + noun
 	if g.term < 1 || g.seq < 0 {
 		// No document has this guard, and Elasticsearch would refuse it.
@@ -146,7 +147,7 @@ func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g gu
 		}
 		return 0, changed(noun, id)
 	}
-	out, err := c.write1(ctx, op, withNonce(write{verb: update, key: k, guard: g}, fields))
+	out, err := c.write1(ctx, op, withNonce(write{verb: update, key: k, guard: g, replaces: replaces}, fields))
 	switch {
 	case err != nil:
 		return 0, err

@@ -3,6 +3,7 @@ package elastic
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -40,6 +41,10 @@ func pack(noun, id string, v any) (packed, error) {
 	if err := store.CheckReadable(noun, id, b); err != nil {
 		return packed{}, err
 	}
+	return packText(b)
+}
+
+func packText(b []byte) (packed, error) {
 	if len(b) <= packAbove {
 		s := string(b)
 		return packed{Doc: &s}, nil
@@ -55,22 +60,75 @@ func pack(noun, id string, v any) (packed, error) {
 	return packed{GZ: z.Bytes()}, nil
 }
 
-func (p packed) unpack(noun, id string, v any) error {
-	unreadable := func(err error) error { return store.NewUnreadable(noun, id, err) }
-	var b []byte
+// unknowns is of all stores that this process has open, of which one is in use.
+var unknowns store.Unknowns
+
+func unpack(p packed, noun, id string, v any) error {
+	b, err := p.text()
+	if err == nil {
+		err = store.Decode(&unknowns, b, v)
+	}
+	if err != nil {
+		return store.NewUnreadable(noun, id, err)
+	}
+	return nil
+}
+
+// text returns the document.
+func (p packed) text() ([]byte, error) {
 	if p.Doc != nil {
-		b = []byte(*p.Doc)
-	} else if p.GZ != nil {
-		r, err := gzip.NewReader(bytes.NewReader(p.GZ))
-		if err != nil {
-			return unreadable(err)
-		}
-		if b, err = io.ReadAll(io.LimitReader(r, maxUnpacked)); err != nil {
-			return unreadable(err)
+		return []byte(*p.Doc), nil
+	}
+	if p.GZ == nil {
+		return nil, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(p.GZ))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(r, maxUnpacked))
+}
+
+// keepUnknown adds to the documents that replace others what this program does not know of those.
+// Their guards ensure that what it reads is what they replace.
+func (c *client) keepUnknown(ctx context.Context, op string, list []write) error {
+	if !unknowns.Seen() {
+		return nil
+	}
+	var keys []key
+	var indices []int
+	for i, w := range list {
+		if w.replaces != nil {
+			keys, indices = append(keys, w.key), append(indices, i)
 		}
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return unreadable(err)
+	got, err := c.gets(ctx, op, keys, packedFields...)
+	if err != nil {
+		return err
+	}
+	for n, i := range indices {
+		if !got[n].exists {
+			continue // the write will find out
+		}
+		w := &list[i]
+		var stored packed
+		if err := decodeSource("document", w.key.id, got[n].source, &stored); err != nil {
+			return err
+		}
+		old, err := stored.text()
+		if err != nil {
+			return store.NewUnreadable("document", w.key.id, err)
+		}
+		source := w.body.(map[string]any)
+		doc, err := packedOf(source).text()
+		if err != nil {
+			return err
+		}
+		p, err := packText(store.KeepUnknown(w.replaces, old, doc))
+		if err != nil {
+			return err
+		}
+		withPacked(source, p)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (e events) ofHits(hits []hit) ([]fleet.Event, error) {
 		if err := decodeSource("event", h.ID, h.Source, &p); err != nil {
 			return ev, err
 		}
-		err = p.unpack("event", h.ID, &ev)
+		err = unpack(p, "event", h.ID, &ev)
 		ev.Seq = number(h.Seq)
 		return ev, err
 	})

@@ -75,7 +75,7 @@ func historyOf(h hit) (r fleet.HistoryRecord, err error) {
 	if err := decodeSource("history record", h.ID, h.Source, &p); err != nil {
 		return r, err
 	}
-	return r, p.unpack("history record", h.ID, &r)
+	return r, unpack(p, "history record", h.ID, &r)
 }
 
 // maxStates and maxCodes bound the states of one action, and the codes of one state. Hosts report

@@ -138,7 +138,7 @@ func resultValue(id string, source []byte, g guard) (fleet.Result, error) {
 	if err := decodeSource("result", id, source, &p); err != nil {
 		return v, err
 	}
-	if err := p.unpack("result", id, &v); err != nil {
+	if err := unpack(p, "result", id, &v); err != nil {
 		return v, err
 	}
 	v.Revision = g.revision()

@@ -9,8 +9,8 @@ const schemaVersion = 7
 
 // oldestReader is the lowest schema whose programs can work with what this one has written,
 // once the indices say that they have it. It is below schemaVersion if the new fields and
-// indices only add what those programs can do without: a document that they write loses the
-// fields.
+// indices only add what those programs can do without: a document that they write lacks the
+// indexed fields.
 const oldestReader = 5
 
 // The indices, without their prefix.

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -35,7 +36,7 @@ func targetValue(id string, source []byte, g guard) (fleet.Target, error) {
 	if err := decodeSource("target", id, source, &p); err != nil {
 		return v, err
 	}
-	if err := p.unpack("target", id, &v); err != nil {
+	if err := unpack(p, "target", id, &v); err != nil {
 		return v, err
 	}
 	v.Revision = g.revision()
@@ -139,7 +140,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 		guard := guardOf(v.Revision)
 		if guard.term < 1 {
 			// The target was never read. The error depends on whether it exists.
-			_, errs[i] = g.s.c.updateGuarded(ctx, "target", v.RolloutID+":"+v.AgentID, targetKey(v.RolloutID, v.AgentID), guard, nil)
+			_, errs[i] = g.s.c.updateGuarded(ctx, "target", v.RolloutID+":"+v.AgentID, targetKey(v.RolloutID, v.AgentID), guard, nil, nil)
 			if kind := fleet.KindOf(errs[i]); kind != fleet.NotFound && kind != fleet.Conflict {
 				return nil, nil, errs[i]
 			}
@@ -149,7 +150,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 		if err != nil {
 			return nil, nil, err
 		}
-		writes = append(writes, withNonce(write{verb: update, key: targetKey(v.RolloutID, v.AgentID), guard: guard}, source))
+		writes = append(writes, withNonce(write{verb: update, key: targetKey(v.RolloutID, v.AgentID), guard: guard, replaces: reflect.TypeFor[fleet.Target]()}, source))
 		indices = append(indices, i)
 	}
 	outcomes, err := g.s.c.write(ctx, "update targets", writes...)

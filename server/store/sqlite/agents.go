@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -172,11 +173,28 @@ func unencodable(noun, id string, err error) error {
 	return fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
 }
 
+// unknowns is of all files that this process has open, of which one is in use.
+var unknowns store.Unknowns
+
 func decode(noun, id, doc string, v any) error {
-	if err := json.Unmarshal([]byte(doc), v); err != nil {
+	if err := store.Decode(&unknowns, []byte(doc), v); err != nil {
 		return unreadable(noun, id, err)
 	}
 	return nil
+}
+
+// kept returns doc with what this program does not know of the document in a row of a table, which
+// doc replaces. of is the type of the document.
+func kept(t *tx, of reflect.Type, table string, rid int64, doc string) (string, error) {
+	if !unknowns.Seen() {
+		return doc, nil
+	}
+	var old string
+	err := t.get(`SELECT doc FROM `+table+` WHERE rid = ?`, []any{rid}, &old)
+	if errors.Is(err, sql.ErrNoRows) {
+		return doc, nil
+	}
+	return string(store.KeepUnknown(of, []byte(old), []byte(doc))), err
 }
 
 func unreadable(noun, id string, err error) error {
@@ -231,10 +249,12 @@ func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 	)
 	err = scan(&rid, &rev, &id, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
 	return func() (fleet.Agent, error) {
-		a, err := fleet.DecodeAgent(doc, revision(rid, rev))
-		if err != nil {
-			return a, unreadable("agent", id, err)
+		var a fleet.Agent
+		if err := decode("agent", id, doc, &a); err != nil {
+			return a, err
 		}
+		a.Revision = revision(rid, rev)
+		a = a.AsRead()
 		seen.At = toTimePtr(last)
 		a.Last = seen
 		return a, nil
@@ -446,6 +466,10 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 
 func updateDocument(t *tx, row agentRow) error {
 	rid, rev := row.revision>>32, row.revision&math.MaxUint32
+	var err error
+	if row.doc, err = kept(t, reflect.TypeFor[fleet.Agent](), "agents", rid, row.doc); err != nil {
+		return err
+	}
 	// Writing an unchanged access key would touch its index. It changes only when a host
 	// enrols again.
 	n, err := t.exec(`UPDATE agents SET rev = rev + 1, doc = ? WHERE rid = ? AND rev = ? AND id = ? AND access_key_id = ?`,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"strings"
 
 	"github.com/muster-fleet/muster/server/store"
@@ -65,6 +66,10 @@ func (c documents) Update(ctx context.Context, id string, want int64, v any) (in
 			return 0, err
 		case revision(rid, rev) != want:
 			return 0, changed(c.noun, id)
+		}
+		doc, err := kept(t, reflect.TypeOf(v), "documents", rid, doc)
+		if err != nil {
+			return 0, err
 		}
 		_, err = t.exec(`UPDATE documents SET rev = rev + 1, doc = ? WHERE rid = ?`, doc, rid)
 		return revision(rid, rev+1), err

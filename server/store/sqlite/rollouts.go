@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -67,6 +68,10 @@ func (r rolloutDocuments) Update(ctx context.Context, id string, want int64, v a
 			return 0, err
 		case revision(rid, rev) != want:
 			return 0, changed("rollout", id)
+		}
+		doc, err := kept(t, reflect.TypeFor[fleet.Rollout](), "rollouts", rid, doc)
+		if err != nil {
+			return 0, err
 		}
 		_, err = t.exec(`UPDATE rollouts SET rev = rev + 1, active = ?, doc = ? WHERE rid = ?`, active, doc, rid)
 		return revision(rid, rev+1), err

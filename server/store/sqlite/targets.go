@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -218,6 +219,9 @@ func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 		return 0, missingTarget(r.rollout, r.agent)
 	}
 	if err != nil {
+		return 0, err
+	}
+	if r.doc, err = kept(t, reflect.TypeFor[fleet.Target](), "targets", r.revision>>32, r.doc); err != nil {
 		return 0, err
 	}
 	// The revision contains the rid, so that usually one statement suffices.
