@@ -42,7 +42,7 @@ func versionsOf(h probe.Health, component string) ([]probe.Version, *probe.Upgra
 		versions, staging = w.Versions, w.Staging
 	}
 	if versions == nil {
-		versions = []probe.Version{} // nothing is installed, or the agent is of an earlier release
+		versions = []probe.Version{} // nothing is installed
 	}
 	return versions, staging, nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// A stage has a journal of its own: an agent of an earlier release would install the version.
+	// A stage has a journal of its own, as upgrades go on to install the version.
 	stageJournalFile = "stage-journal"
 	stageJournalKind = "component-stage"
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
-	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
@@ -358,42 +357,6 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.has(m, "1.0.0 running", "2.0.0 staged")
-	})
-}
-
-// An agent of an earlier release, which reads the same record, takes no staged version for one
-// that the host can be rolled back to, and its record has no times.
-func TestRecordOfAnEarlierRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := installed(t, "2.0.0", "3.0.0")
-		m := w.start(&agent{})
-		if err := m.Upgrade(t.Context(), order("second", "2.0.0")); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Stage(t.Context(), order("stage", "3.0.0")); err != nil {
-			t.Fatal(err)
-		}
-		type earlier struct {
-			Runtime   string                `json:"runtime"`
-			Installed *primitive.Installed  `json:"installed"`
-			Kept      []primitive.Installed `json:"kept"`
-		}
-		d, path := w.look(), statePath(top+"/components/web")
-		is, err := disk.FindRecord[earlier](d, op, path, stateKind, stateVersion)
-		if err != nil || is == nil || len(is.Kept) != 1 || is.Kept[0].FullVersion() != "1.0.0" || is.Installed.FullVersion() != "2.0.0" {
-			t.Fatalf("an earlier release reads %+v, %v", is, err)
-		}
-		if err := disk.WriteRecord(d, op, path, stateKind, stateVersion, is); err != nil {
-			t.Fatal(err)
-		}
-		m = w.start(&agent{})
-		if got := versions(m); !slices.Equal(got, []string{"2.0.0 running", "1.0.0 previous"}) {
-			t.Errorf("after it the host has %v", got)
-		}
-		if err := m.Upgrade(t.Context(), order("third", "3.0.0")); err != nil {
-			t.Fatal(err)
-		}
-		w.has(m, "3.0.0 running", "2.0.0 previous")
 	})
 }
 

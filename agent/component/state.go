@@ -44,7 +44,7 @@ type state struct {
 	// Installed is nil if no version is.
 	Installed *primitive.Installed `json:"installed,omitempty"`
 	// Kept are versions that were installed before, Staged those that were not yet; newest
-	// last. An agent of an earlier release reads only those that are kept.
+	// last.
 	Kept   []onHost `json:"kept,omitempty"`
 	Staged []onHost `json:"staged,omitempty"`
 	// LastHealthy is the last version that ended its observation well, and Highest the

@@ -26,8 +26,7 @@ var ErrBusy = errors.New("the component is being upgraded or staged")
 // onHost is a version on the host besides the installed one.
 type onHost struct {
 	primitive.Installed
-	// Bytes are those of its files, without what the runtime has of it, such as an image;
-	// 0: an agent of an earlier release has recorded it.
+	// Bytes are those of its files, without what the runtime has of it, such as an image.
 	Bytes int64 `json:"bytes,omitempty"`
 	// StagedAt and ReplacedAt are when it was staged, and when it was replaced.
 	StagedAt   time.Time `json:"staged_at,omitzero"`
@@ -59,12 +58,8 @@ func (s *state) surplus(l handoff.Limits, now time.Time) []handoff.Version {
 	l.Window = math.MaxInt64 // a component can be rolled back at any time
 	var list []handoff.Version
 	for _, v := range slices.Concat(s.Kept, s.Staged) {
-		replaced := v.ReplacedAt
-		if v.StagedAt.IsZero() && replaced.IsZero() {
-			replaced = now // an agent of an earlier release has recorded it
-		}
 		list = append(list, handoff.Version{
-			Install: handoff.Install{Identity: v.Identity, Home: v.Home}, Archive: v.Archive, Bytes: v.Bytes, StagedAt: v.StagedAt, ReplacedAt: replaced,
+			Install: handoff.Install{Identity: v.Identity, Home: v.Home}, Archive: v.Archive, Bytes: v.Bytes, StagedAt: v.StagedAt, ReplacedAt: v.ReplacedAt,
 		})
 	}
 	return handoff.Surplus(list, l, now)

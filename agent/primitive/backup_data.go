@@ -97,7 +97,7 @@ func (c *Change) makeBackupFolder(folder string, as disk.Owner) error {
 	if err != nil || as == disk.Own {
 		return err
 	}
-	// The account has to pass the folder of all backups, which earlier agents have closed.
+	// The account has to pass the folder of all backups.
 	return c.inFolder(BackupData, c.backup(), func(all disk.Folder, _ string) error { return all.Chmod(0o711) })
 }
 

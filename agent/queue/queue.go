@@ -135,7 +135,7 @@ type state struct {
 	Acks   []agentapi.AckEvent `json:"acks,omitempty"`
 	Done   []string            `json:"done,omitempty"` // oldest first
 	// Results are how the actions in Done ended, by id. Actions that were requested on the
-	// host have none, nor has what an older version did.
+	// host have none.
 	Results map[string]Result `json:"done_results,omitempty"`
 	// PolicyID and PolicyRevision identify the last policy that was received.
 	PolicyID       string   `json:"policy_id,omitempty"`

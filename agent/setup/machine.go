@@ -32,7 +32,7 @@ func (m Machine) Follow(ctx context.Context) error {
 	if err != nil || m.Host.ID == "" || id.MachineID == m.Host.ID {
 		return nil //nolint:nilerror // the daemon says what is wrong with the identity
 	}
-	if id.MachineID == "" { // of an earlier release
+	if id.MachineID == "" { // the machine had none when it was enrolled
 		return m.note(id)
 	}
 	cfg, _ := config.Effective(m.Disk, m.Top) // the daemon reports the problem

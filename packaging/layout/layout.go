@@ -38,7 +38,7 @@ const (
 	VersionsFile       = "data/versions"
 	HighestFile        = "data/highest-version"
 	JournalFile        = "data/upgrade-journal"
-	StageJournalFile   = "data/stage-journal" // of its own: an earlier release would switch to the version
+	StageJournalFile   = "data/stage-journal" // of its own: an upgrade goes on to the pointer
 	FailureFile        = "data/upgrade-failure"
 	FailedVersionsFile = "data/failed-versions"
 	ServiceFile        = "data/service"        // holds the name of the agent's service

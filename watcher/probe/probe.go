@@ -5,17 +5,13 @@ package probe
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -94,8 +90,8 @@ const (
 
 // Rollback is a version that the host can be rolled back to.
 type Rollback struct {
-	Version    string    `json:"version"`        // full version
-	Hash       string    `json:"hash,omitempty"` // empty: the agent is of an earlier release
+	Version    string    `json:"version"` // full version
+	Hash       string    `json:"hash,omitempty"`
 	ValidUntil time.Time `json:"valid_until"`
 	// Problem is why the version cannot be started; empty if it can.
 	Problem string `json:"problem,omitempty"`
@@ -219,47 +215,12 @@ const socketName = "muster-agent.sock"
 // SocketPath returns the path of the control socket of the agent under top.
 func SocketPath(top string) string { return filepath.Join(top, socketName) }
 
-// earlierPath returns where agents of earlier versions under a long path had their socket:
-// in the system's temporary folder.
-func earlierPath(top string) string {
-	sum := sha256.Sum256([]byte(top))
-	return filepath.Join(os.TempDir(), "muster-agent-"+hex.EncodeToString(sum[:8])+".sock")
-}
-
 // Dialer opens a connection to an agent's control socket.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
 // DialSocket returns the Dialer for the agent under top.
 func DialSocket(top string) Dialer {
-	path := SocketPath(top)
-	return func(ctx context.Context) (net.Conn, error) {
-		conn, err := socket.Dial(ctx, path)
-		if errors.Is(err, fs.ErrNotExist) && len(path) > maxSocketPath {
-			if earlier := dialEarlier(ctx, top); earlier != nil {
-				return earlier, nil
-			}
-		}
-		return conn, err
-	}
-}
-
-// maxSocketPath is the longest path for which agents of earlier versions had their socket
-// in the top folder.
-const maxSocketPath = 103
-
-// dialEarlier connects to an agent of an earlier version, to which the watcher may have
-// rolled back. Anybody could take its socket's name, so only a socket of this user or of root
-// counts.
-func dialEarlier(ctx context.Context, top string) net.Conn {
-	conn, err := socket.Dial(ctx, earlierPath(top))
-	if err != nil {
-		return nil
-	}
-	if uid, err := socket.PeerUID(conn.(*net.UnixConn)); err != nil || (uid != 0 && uid != os.Geteuid()) {
-		conn.Close()
-		return nil
-	}
-	return conn
+	return func(ctx context.Context) (net.Conn, error) { return socket.Dial(ctx, SocketPath(top)) }
 }
 
 // Timeout bounds one request. The agent answers from memory, far faster than this.

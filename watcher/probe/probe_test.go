@@ -155,31 +155,3 @@ func TestSocketIsInTheTopFolder(t *testing.T) {
 		}
 	}
 }
-
-// A rollback may lead to an agent of an earlier version, whose socket has another place.
-func TestAgentOfAnEarlierVersionUnderALongPathIsReached(t *testing.T) {
-	temp, err := os.MkdirTemp("", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(temp)
-	t.Setenv("TMPDIR", temp)
-	t.Setenv("TMP", temp)
-	top := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
-	l, err := net.Listen("unix", earlierPath(top))
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{ReadHeaderTimeout: Timeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(Health{AgentID: "old"})
-	})}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	defer func() { srv.Close(); <-done }()
-	if h, err := client(top).Health(t.Context()); err != nil || h.AgentID != "old" {
-		t.Errorf("health %+v, %v", h, err)
-	}
-	if _, err := client(t.TempDir()).Health(t.Context()); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("without an agent: %v", err)
-	}
-}

@@ -15,8 +15,8 @@ import (
 // ExitSettings.
 const CheckStartCommand = "check-start"
 
-// ExitSettings is EX_CONFIG of sysexits.h. Programs of earlier releases do not know the subcommand and
-// exit with another status.
+// ExitSettings is EX_CONFIG of sysexits.h. A program that does not start for another reason
+// exits with another status.
 const ExitSettings = 78
 
 // maxStartError bounds what CheckStart quotes, in bytes: a file may have many errors.

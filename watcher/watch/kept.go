@@ -49,7 +49,7 @@ func (w *Watch) versions() []handoff.Version {
 }
 
 // recordHighest raises the highest version that was committed here. It includes the previous
-// version, which an older watcher committed without a record.
+// version, which may be the one that was installed, and that no watcher has committed.
 func (w *Watch) recordHighest(m handoff.Marker, now time.Time) error {
 	known, err := handoff.ReadHighest(w.Disk, w.Top)
 	if err != nil {

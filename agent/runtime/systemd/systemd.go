@@ -361,7 +361,7 @@ func (a *Adapter) Installed(_ context.Context, to *runtime.Release) (bool, error
 		return d == nil, err
 	}
 	text, err := a.text(to, s)
-	if err != nil || !bytes.Equal(text, d.text) && !bytes.Equal(text, d.plain) {
+	if err != nil || !bytes.Equal(text, d.text) {
 		return false, err
 	}
 	return a.isLinked(to, s, d)

@@ -101,15 +101,6 @@ func TestUnitOfThePackageFollowsItsVersion(t *testing.T) {
 		t.Errorf("started by another, while the agent has stopped it: %+v", s)
 	}
 	check(t, a.Start(t.Context(), v1))
-	// As an earlier agent has left it: it need not be stopped to get the condition.
-	unit := filepath.Join(v1.Dir, unitDir, "web.service")
-	text, err := os.ReadFile(unit)
-	check(t, err)
-	plain, _, _ := strings.Cut(string(text), "\n# Added by the agent")
-	write(t, unit, plain, 0o644)
-	if installed, err := a.Installed(t.Context(), v1); !installed || err != nil {
-		t.Errorf("Installed of a unit without the condition is %v, %v", installed, err)
-	}
 
 	// The second version starts at boot in another way.
 	web.unit = strings.Replace(strings.Replace(plainUnit, "WantedBy=multi-user", "WantedBy=graphical", 1), "A component", "The second", 1)

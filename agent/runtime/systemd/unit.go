@@ -40,9 +40,7 @@ func decode(r *runtime.Release) (settings, error) {
 
 // definition is a unit that comes with a package.
 type definition struct {
-	text []byte
-	// plain is the text without the condition, which earlier agents have not added.
-	plain     []byte
+	text      []byte // with the condition
 	canReload bool
 	// links are the links of systemd that enable it, without the one to the unit itself.
 	links []string
@@ -104,7 +102,7 @@ func (a *Adapter) definition(r *runtime.Release, s settings) (*definition, error
 	if err == nil {
 		var d *definition
 		if d, err = parse(text, s.Unit, r.Current()); err == nil {
-			d.plain, d.text = d.text, slices.Concat(d.text, condition(r))
+			d.text = slices.Concat(d.text, condition(r))
 			return d, nil
 		}
 	}
