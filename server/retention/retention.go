@@ -7,6 +7,7 @@ package retention
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -128,36 +129,78 @@ func (s *Service) Round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts := []func(context.Context, []store.RolloutHead, time.Time) error{s.actions, s.rollouts}
-	if s.rounds%seldom == 0 {
-		parts = append(parts, s.audit, s.history, s.groups, s.incidents, s.deadLetters, s.events, s.servers)
-	}
+	often := s.rounds%seldom != 0
 	s.rounds++
-	if s.Uploads != nil {
-		parts = append(parts, func(ctx context.Context, _ []store.RolloutHead, _ time.Time) error { return s.Uploads(ctx) })
-	}
-	for _, part := range parts {
-		if err := part(ctx, active, now); err != nil {
+	for _, p := range parts {
+		if often && p.seldom {
+			continue
+		}
+		if err := p.remove(s, ctx, active, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Service) events(ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
-	return s.Store.Events().Trim(ctx, s.Policy.Events)
+// parts remove what is old of each kind of which store.Info says that this package does.
+var parts = []struct {
+	kind   *store.Info
+	seldom bool // it reads all documents
+	remove func(s *Service, ctx context.Context, active []store.RolloutHead, now time.Time) error
+}{
+	{store.KindActions, false, (*Service).actions},
+	{store.KindRollouts.Info, false, (*Service).rollouts},
+	{store.KindAudit, true, (*Service).audit},
+	{store.KindHistory, true, (*Service).history},
+	{store.KindRolloutGroups.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindRolloutGroups, s.Policy.Groups, now, func(g *fleet.RolloutGroup) (time.Time, bool) {
+			if g.EndedAt != nil {
+				return *g.EndedAt, !g.State.Active()
+			}
+			return g.CreatedAt, !g.State.Active()
+		})
+	}},
+	{store.KindIncidents.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindIncidents, s.Policy.Incidents, now, func(i *fleet.Incident) (time.Time, bool) {
+			if i.State != fleet.IncidentResolved || i.Resolved == nil {
+				return time.Time{}, false
+			}
+			return i.Resolved.At, true
+		})
+	}},
+	{store.KindDeadLetters.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindDeadLetters, s.Policy.DeadLetters, now, func(l *fleet.DeadLetter) (time.Time, bool) { return l.At, true })
+	}},
+	{store.KindEvents, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
+		return s.Store.Events().Trim(ctx, s.Policy.Events)
+	}},
+	{store.KindServers.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		limits := Limits{Age: s.Policy.Servers, Count: math.MaxInt}
+		return remove(ctx, s.Store, store.KindServers, limits, now, func(v *fleet.Server) (time.Time, bool) { return v.SeenAt, true })
+	}},
+	{store.KindUploads.Info, false, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
+		if s.Uploads == nil {
+			return nil
+		}
+		return s.Uploads(ctx)
+	}},
 }
 
-func (s *Service) servers(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-	list, _, err := s.Store.Servers().List(ctx, 0, 0)
+// remove removes the documents of a kind that are over and exceed the limits. over reports whether
+// one is, and since when.
+func remove[T any](ctx context.Context, db store.Store, kind store.Kind[T], limits Limits, now time.Time, over func(*T) (since time.Time, over bool)) error {
+	c := kind.In(db.Documents(kind.Info))
+	list, _, err := c.List(ctx, 0, 0)
 	if err != nil {
 		return err
 	}
-	for _, v := range list {
-		if now.Sub(v.SeenAt) <= s.Policy.Servers {
+	for n := range list {
+		since, ended := over(&list[n])
+		if !ended || now.Sub(since) <= limits.Age && n < limits.Count {
 			continue
 		}
-		if err := s.Store.Servers().Delete(ctx, v.ID); err != nil {
+		id, _ := kind.Info.Head(&list[n])
+		if err := c.Delete(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -341,56 +384,4 @@ func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now tim
 func (s *Service) history(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
 	_, err := s.Store.History().Trim(ctx, store.HistoryTrim{Before: now.Add(-s.Policy.History.Age), Keep: s.Policy.History.Count, Limit: store.MaxHistoryTrim})
 	return err
-}
-
-func (s *Service) groups(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-	list, _, err := s.Store.RolloutGroups().List(ctx, 0, 0)
-	if err != nil {
-		return err
-	}
-	for n, g := range list {
-		since := g.CreatedAt
-		if g.EndedAt != nil {
-			since = *g.EndedAt
-		}
-		if g.State.Active() || now.Sub(since) <= s.Policy.Groups.Age && n < s.Policy.Groups.Count {
-			continue
-		}
-		if err := s.Store.RolloutGroups().Delete(ctx, g.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Service) incidents(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-	list, _, err := s.Store.Incidents().List(ctx, 0, 0)
-	if err != nil {
-		return err
-	}
-	for n, i := range list {
-		if i.State != fleet.IncidentResolved || i.Resolved == nil || now.Sub(i.Resolved.At) <= s.Policy.Incidents.Age && n < s.Policy.Incidents.Count {
-			continue
-		}
-		if err := s.Store.Incidents().Delete(ctx, i.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Service) deadLetters(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-	list, _, err := s.Store.DeadLetters().List(ctx, 0, 0)
-	if err != nil {
-		return err
-	}
-	for n, l := range list {
-		if now.Sub(l.At) <= s.Policy.DeadLetters.Age && n < s.Policy.DeadLetters.Count {
-			continue
-		}
-		if err := s.Store.DeadLetters().Delete(ctx, l.ID); err != nil {
-			return err
-		}
-	}
-	return nil
 }
