@@ -195,23 +195,13 @@ func (s *Service) SeeFailures(ctx context.Context, id string, until time.Time) e
 	return err
 }
 
-// changeTries bounds the attempts to write over concurrent changes, of which a key has at
-// most a few in a minute.
-const changeTries = 4
-
 // change applies f to the stored key.
 func (s *Service) change(ctx context.Context, id string, f func(*fleet.AdminKey)) (fleet.AdminKey, error) {
-	for try := 1; ; try++ {
-		k, err := s.Store.AdminKeys().Get(ctx, id)
-		if err != nil {
-			return k, err
-		}
+	k, _, err := store.Change(ctx, s.Store.AdminKeys(), id, func(k fleet.AdminKey) (fleet.AdminKey, error) {
 		f(&k)
-		_, err = s.Store.AdminKeys().Update(ctx, k)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return k, err
-		}
-	}
+		return k, nil
+	})
+	return k, err
 }
 
 // seenKey is a key that has authenticated on this server.

@@ -1077,7 +1077,7 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 			return fleet.Action{}, err
 		}
 		for some := range slices.Chunk(ids, s.pageSize()) {
-			err := s.updateEach(ctx, some, func(a *fleet.Agent) bool { return a.Waits(actionID) && a.CancelUpgrade(actionID, now) })
+			err := store.ChangeAgents(ctx, s.Store.Agents(), some, func(a *fleet.Agent) bool { return a.Waits(actionID) && a.CancelUpgrade(actionID, now) })
 			if err == nil {
 				r.handled.Add(int64(len(some)))
 				err = s.hold(ctx, o)
@@ -1103,38 +1103,6 @@ func (s *Service) waitUntilCreated(ctx context.Context, actionID string) error {
 		if o.Kind != cancelKind && o.Action.ID == actionID {
 			_, err := s.join(ctx, o.ID)
 			return err
-		}
-	}
-	return nil
-}
-
-// updateEach changes the agents that change reports true for, in one write, and again those that
-// another writer has changed meanwhile. Missing agents are left out.
-func (s *Service) updateEach(ctx context.Context, ids []string, change func(*fleet.Agent) bool) error {
-	for try := 1; len(ids) > 0; try++ {
-		agents, err := s.Store.Agents().GetMany(ctx, ids)
-		if err != nil {
-			return err
-		}
-		changed := make([]fleet.Agent, 0, len(agents))
-		for i := range agents {
-			if change(&agents[i]) {
-				changed = append(changed, agents[i])
-			}
-		}
-		errs, err := s.Store.Agents().UpdateMany(ctx, changed)
-		if err != nil {
-			return err
-		}
-		ids = nil
-		for i, err := range errs {
-			switch kind := fleet.KindOf(err); {
-			case err == nil || kind == fleet.NotFound:
-			case kind == fleet.Conflict && try < markTries:
-				ids = append(ids, changed[i].ID)
-			default:
-				return err
-			}
 		}
 	}
 	return nil

@@ -289,7 +289,11 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	if err != nil {
 		return err
 	}
-	if err := s.free(ctx, w.ActionID, agents); err != nil {
+	// The marks of agents that have not begun; the others lose them when they answer the CANCEL.
+	err = store.ChangeAgents(ctx, s.Store.Agents(), ids, func(a *fleet.Agent) bool {
+		return a.Waits(w.ActionID) && marked(a, w.ActionID) && a.CancelUpgrade(w.ActionID, now)
+	})
+	if err != nil {
 		return err
 	}
 	var events []fleet.Event
@@ -309,43 +313,6 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	}
 	s.Events.Publish(ctx, append(fleet.ResultEvents(results, changed), events...)...)
 	return nil
-}
-
-// free removes the marks of an action from agents that have not begun. The others lose
-// them when they answer the CANCEL.
-func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agent) error {
-	now := s.Now.UTC()
-	for try := 1; ; try++ {
-		todo := slices.DeleteFunc(agents, func(a fleet.Agent) bool {
-			return !a.Waits(actionID) || !marked(&a, actionID)
-		})
-		for i := range todo {
-			todo[i].CancelUpgrade(actionID, now)
-		}
-		if len(todo) == 0 {
-			return nil
-		}
-		errs, err := s.Store.Agents().UpdateMany(ctx, todo)
-		if err != nil {
-			return err
-		}
-		var again []string
-		for i, err := range errs {
-			switch {
-			case err == nil || fleet.KindOf(err) == fleet.NotFound:
-			case fleet.KindOf(err) == fleet.Conflict && try < markTries:
-				again = append(again, todo[i].ID)
-			default:
-				return err
-			}
-		}
-		if len(again) == 0 {
-			return nil
-		}
-		if agents, err = s.Store.Agents().GetMany(ctx, again); err != nil {
-			return err
-		}
-	}
 }
 
 // GiveUp ends an upgrade of an agent, or of its component, as failed when no further message

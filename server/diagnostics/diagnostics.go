@@ -41,9 +41,6 @@ const (
 	maxName = 255
 	// maxID bounds the id of an action, in bytes. Kibana's have 36.
 	maxID = 128
-	// updateTries bounds the attempts to record a chunk. An agent sends its chunks one after
-	// the other, so two writers are a repetition.
-	updateTries = 4
 )
 
 // Service keeps the files. Without store.PackageData their bytes are in Dir.
@@ -203,24 +200,20 @@ func (s *Service) Chunk(ctx context.Context, u fleet.Upload, n int, digest strin
 	if err := s.bytes().put(ctx, chunk.Key, stored); err != nil {
 		return err
 	}
-	for try := 1; ; try++ {
-		was := u.Chunks[n]
-		u = u.Clone()
+	var was fleet.Chunk
+	open := func(ctx context.Context, id string) (fleet.Upload, error) { return s.Open(ctx, u.AgentID, id, n) }
+	_, _, err := store.Change(ctx, store.WithGet(s.Store.Uploads(), open), u.ID, func(u fleet.Upload) (fleet.Upload, error) {
+		was = u.Chunks[n]
 		u.Chunks[n] = chunk
-		_, err := s.Store.Uploads().Update(ctx, u)
-		switch {
-		case err == nil && was.Key != "" && was.Key != chunk.Key:
-			return s.bytes().remove(ctx, was.Key) // sent again with other bytes
-		case err == nil || fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound || try == updateTries:
-			return err
-		}
-		if u, err = s.Open(ctx, u.AgentID, u.ID, n); err != nil {
-			if fleet.KindOf(err) == fleet.Invalid { // it has ended meanwhile, so nobody stores these bytes any more
-				err = errors.Join(err, s.bytes().remove(ctx, chunk.Key))
-			}
-			return err
-		}
+		return u, nil
+	})
+	switch {
+	case err == nil && was.Key != "" && was.Key != chunk.Key:
+		return s.bytes().remove(ctx, was.Key) // sent again with other bytes
+	case err != nil && (fleet.KindOf(err) == fleet.Invalid || fleet.KindOf(err) == fleet.NotFound):
+		return errors.Join(err, s.bytes().remove(ctx, chunk.Key)) // it has ended meanwhile, so nobody stores these bytes any more
 	}
+	return err
 }
 
 // header is stored before the bytes of a chunk. It makes the stored bytes unique, so that

@@ -134,38 +134,20 @@ func (s *Service) GetKey(ctx context.Context, id string) (fleet.EnrollmentKey, e
 	return k, err
 }
 
-// revokeTries bounds the attempts to write over concurrent changes.
-const revokeTries = 4
-
 // RevokeKey revokes a key. Agents that enrolled with it stay enrolled.
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
-	for try := 1; ; try++ {
-		k, err := s.GetKey(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !k.Active {
-			return nil
-		}
-		if try == 1 {
-			err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
-				Actor: actor, Verb: "enrollment_key.revoke", Subject: id, Text: "revoked the enrollment key " + k.Name,
-			})
-			if err != nil {
-				return err
-			}
-		}
+	_, revoked, err := store.Change(ctx, store.WithGet(s.Store.EnrollmentKeys(), s.GetKey), id, func(k fleet.EnrollmentKey) (fleet.EnrollmentKey, error) {
 		k.Active = false
-		_, err = s.Store.EnrollmentKeys().Update(ctx, k)
-		if err == nil {
-			break
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == revokeTries {
-			return err
-		}
+		return k, nil
+	}, func(_, k fleet.EnrollmentKey) error {
+		return audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{
+			Actor: actor, Verb: "enrollment_key.revoke", Subject: id, Text: "revoked the enrollment key " + k.Name,
+		})
+	})
+	if revoked {
+		s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
 	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
-	return nil
+	return err
 }
 
 // DeleteKey revokes a key by removing it.

@@ -8,6 +8,7 @@ package incident
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,9 +29,6 @@ const (
 	// through more of them one by one. One further incident, without an agent, stands
 	// for the rest, which are among the rollout's targets.
 	MaxPerRollout = 500
-	// tries bounds the attempts to write over concurrent changes. Few people act on one
-	// incident at the same moment.
-	tries = 8
 )
 
 // System is the actor of changes that no person made.
@@ -88,53 +86,49 @@ func (s *Service) Open(ctx context.Context, i fleet.Incident) error {
 	}
 	i.Severity = cmp.Or(i.Severity, severity)
 	i.State, i.OpenedAt, i.Acked, i.Resolved, i.Count = fleet.IncidentOpen, s.Now.UTC(), nil, nil, 1
-	for try := 1; ; try++ {
-		err := s.open(ctx, i)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == tries {
-			return err
-		}
-	}
+	return s.open(ctx, i)
 }
 
+// errManyMore is the reason why an incident is not opened of its own.
+var errManyMore = errors.New("the rollout has enough incidents of this category")
+
 func (s *Service) open(ctx context.Context, i fleet.Incident) error {
-	old, err := s.Store.Get(ctx, i.ID)
-	switch {
-	case err != nil && fleet.KindOf(err) == fleet.NotFound:
-		full, err := s.makeRoom(ctx, i)
-		if err != nil {
-			return err
+	created := false
+	stored, written, err := store.Put(ctx, s.Store, i.ID, func(old *fleet.Incident) (fleet.Incident, error) {
+		if created = old == nil; created {
+			full, err := s.makeRoom(ctx, i)
+			if err == nil && full && i.AgentID != "" {
+				err = errManyMore
+			}
+			return i, err
 		}
-		if full && i.AgentID != "" {
-			i.Title = fmt.Sprintf("More than %d agents of one rollout have the same trouble", MaxPerRollout)
-			i.Text = "These and all further ones are among the rollout's failed targets: look for what they have in common before repairing single hosts."
-			i.AgentID, i.Hostname = "", ""
-			i.ID = ID(i.Category, i.RolloutID, "")
-			return s.open(ctx, i)
+		next := *old
+		switch {
+		case old.State == fleet.IncidentResolved:
+			next = i
+			next.Count = old.Count + 1
+		case i.AgentID == "":
+			next.Title, next.Text = i.Title, i.Text
 		}
-		if err := s.Store.Create(ctx, i); err != nil {
-			return err
-		}
-		s.Log.Warn("incident opened", "incident", i.ID, "title", i.Title)
-		s.publish(ctx, i, System)
-		return s.record(ctx, i)
-	case err != nil:
-		return err
-	case old.State != fleet.IncidentResolved && (old.Title != i.Title || old.Text != i.Text) && i.AgentID == "":
-		old.Title, old.Text = i.Title, i.Text
-		if _, err := s.Store.Update(ctx, old); err != nil {
-			return err
-		}
-		s.publish(ctx, old, System)
-		return s.record(ctx, old)
-	case old.State != fleet.IncidentResolved:
-		return s.record(ctx, old) // a crash after the incident was written may have lost the entry
+		return next, nil
+	})
+	if errors.Is(err, errManyMore) {
+		i.Title = fmt.Sprintf("More than %d agents of one rollout have the same trouble", MaxPerRollout)
+		i.Text = "These and all further ones are among the rollout's failed targets: look for what they have in common before repairing single hosts."
+		i.AgentID, i.Hostname = "", ""
+		i.ID = ID(i.Category, i.RolloutID, "")
+		return s.open(ctx, i)
 	}
-	i.Count, i.Revision = old.Count+1, old.Revision
-	if _, err := s.Store.Update(ctx, i); err != nil {
+	if err != nil {
 		return err
 	}
-	s.publish(ctx, i, System)
-	return s.record(ctx, i)
+	if written && created {
+		s.Log.Warn("incident opened", "incident", stored.ID, "title", stored.Title)
+	}
+	if written {
+		s.publish(ctx, stored, System)
+	}
+	return s.record(ctx, stored) // also of one that is open: a crash after it was written may have lost the entry
 }
 
 // describe returns the title of a category, with %s for the host or the version, and its severity.
@@ -225,30 +219,20 @@ func (s *Service) Resolve(ctx context.Context, id, actor, why string) (fleet.Inc
 
 // change carries out a command on an incident if it is possible.
 func (s *Service) change(ctx context.Context, id, name, actor, why string, edit func(*fleet.Incident, *fleet.Decision)) (fleet.Incident, error) {
-	for try := 1; ; try++ {
-		i, err := s.Store.Get(ctx, id)
-		if err != nil {
-			return fleet.Incident{}, err
-		}
+	i, written, err := store.Change(ctx, s.Store, id, func(i fleet.Incident) (fleet.Incident, error) {
 		switch refused := checkCommand(name, &i); {
 		case refused != nil && refused.Done:
 			return i, nil
 		case refused != nil:
-			return fleet.Incident{}, refused.Err("incident " + i.ID)
+			return i, refused.Err("incident " + i.ID)
 		}
 		edit(&i, &fleet.Decision{By: actor, At: s.Now.UTC(), Why: why})
-		if err := s.record(ctx, i); err != nil {
-			return fleet.Incident{}, err
-		}
-		_, err = s.Store.Update(ctx, i)
-		if err == nil {
-			s.publish(ctx, i, actor)
-			return i, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == tries {
-			return fleet.Incident{}, err
-		}
+		return i, nil
+	}, func(_, i fleet.Incident) error { return s.record(ctx, i) })
+	if written {
+		s.publish(ctx, i, actor)
 	}
+	return i, err
 }
 
 func by(d *fleet.Decision) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // Policies gives policies new revisions.
@@ -78,9 +79,6 @@ type rules[T any] struct {
 	// whether that changed the object. It is nil if there is no default.
 	unset func(object, other *T) bool
 }
-
-// changeTries bounds the attempts to write over concurrent changes.
-const changeTries = 4
 
 // fields checks the names of the given fields, and moves the secret ones.
 func (e Editor[T, P]) fields(given Fields, allowed []string) (Fields, error) {
@@ -267,67 +265,30 @@ func (e Editor[T, P]) Create(ctx context.Context, given Fields, actor string) (T
 
 // Update changes an object.
 func (e Editor[T, P]) Update(ctx context.Context, id string, given Fields, actor string) (T, error) {
-	for try := 1; ; try++ {
-		v, err := e.update(ctx, id, given, actor)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return v, err
-		}
-	}
-}
-
-func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor string) (T, error) {
-	old, err := e.Get(ctx, id)
-	if err != nil {
-		return old, err
-	}
-	kind := given.text("type")
-	if kind == "" && e.rules.kind != nil {
-		kind = e.rules.kind(&old)
-	}
-	allowed := e.rules.update(kind)
-	if given, err = e.fields(given, allowed); err != nil {
-		return old, err
-	}
-	if own := given.text("id"); own != "" && own != id {
-		return old, fleet.FieldError("body.id", "is %q: an id cannot be changed", own)
-	}
-	if err := e.missing(given, !e.rules.requiredUpdate); err != nil {
-		return old, err
-	}
-	if e.rules.cleared != nil {
-		for _, name := range e.rules.cleared(given) {
-			if _, ok := given[name]; !ok {
-				given[name] = json.RawMessage("null")
+	var old, v T
+	err := e.exclusively(ctx, func(ctx context.Context) error {
+		// An object that is not stored is the built-in one, which is stored now.
+		_, _, err := store.Put(ctx, e.stored, id, func(*T) (sealed T, err error) {
+			if old, err = e.Get(ctx, id); err != nil {
+				return old, err
 			}
-		}
-	}
-	v, err := overlay(old, given, slices.Concat(e.rules.create(kind), allowed))
-	if err != nil {
-		return old, err
-	}
-	*e.head(&v).id = id
-	*e.head(&v).revision = *e.head(&old).revision
-	err = e.exclusively(ctx, func(ctx context.Context) error {
-		if err := e.rules.check(ctx, e.service, &old, &v, given); err != nil {
-			return err
-		}
-		if err := e.allow(ctx, actor, e.put(v)); err != nil {
-			return err
-		}
-		if err := e.record(ctx, actor, "update", "changed", id, audit.Changes(old, v)); err != nil {
-			return err
-		}
-		if err := e.clearDefault(ctx, &v); err != nil {
-			return err
-		}
-		sealed, err := e.sealed(v)
-		if err != nil {
-			return err
-		}
-		if *e.head(&old).revision == 0 { // the built-in one, which is stored now
-			return e.stored.Create(ctx, sealed)
-		}
-		_, err = e.stored.Update(ctx, sealed)
+			var in Fields
+			if v, in, err = e.edited(old, id, given); err != nil {
+				return v, err
+			}
+			if err := e.rules.check(ctx, e.service, &old, &v, in); err != nil {
+				return v, err
+			}
+			if err := e.allow(ctx, actor, e.put(v)); err != nil {
+				return v, err
+			}
+			return e.sealed(v)
+		}, func(_, _ T) error {
+			if err := e.record(ctx, actor, "update", "changed", id, audit.Changes(old, v)); err != nil {
+				return err
+			}
+			return e.clearDefault(ctx, &v)
+		})
 		return err
 	})
 	if err != nil {
@@ -337,6 +298,37 @@ func (e Editor[T, P]) update(ctx context.Context, id string, given Fields, actor
 		return v, err
 	}
 	return e.Get(ctx, id)
+}
+
+// edited returns an object with the given fields, and these as they were read.
+func (e Editor[T, P]) edited(old T, id string, given Fields) (v T, in Fields, err error) {
+	kind := given.text("type")
+	if kind == "" && e.rules.kind != nil {
+		kind = e.rules.kind(&old)
+	}
+	allowed := e.rules.update(kind)
+	if in, err = e.fields(given, allowed); err != nil {
+		return old, in, err
+	}
+	if own := in.text("id"); own != "" && own != id {
+		return old, in, fleet.FieldError("body.id", "is %q: an id cannot be changed", own)
+	}
+	if err := e.missing(in, !e.rules.requiredUpdate); err != nil {
+		return old, in, err
+	}
+	if e.rules.cleared != nil {
+		for _, name := range e.rules.cleared(in) {
+			if _, ok := in[name]; !ok {
+				in[name] = json.RawMessage("null")
+			}
+		}
+	}
+	if v, err = overlay(old, in, slices.Concat(e.rules.create(kind), allowed)); err != nil {
+		return old, in, err
+	}
+	*e.head(&v).id = id
+	*e.head(&v).revision = *e.head(&old).revision
+	return v, in, nil
 }
 
 // Delete removes an object, and its id from everything that refers to it.
@@ -385,17 +377,15 @@ func (e Editor[T, P]) Delete(ctx context.Context, id, actor string) error {
 // dropFrom removes the id of a deleted object from policies.
 func (e Editor[T, P]) dropFrom(ctx context.Context, all []fleet.Policy, id string) error {
 	for _, p := range all {
-		for try := 1; e.rules.drop(&p, id); try++ {
-			_, err := e.service.Store.Policies().Update(ctx, p)
-			if err == nil || fleet.KindOf(err) == fleet.NotFound {
-				break
-			}
-			if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-				return err
-			}
-			if p, err = e.service.Store.Policies().Get(ctx, p.ID); err != nil {
-				return err
-			}
+		if !e.rules.drop(&p, id) {
+			continue
+		}
+		_, _, err := store.Change(ctx, e.service.Store.Policies(), p.ID, func(p fleet.Policy) (fleet.Policy, error) {
+			e.rules.drop(&p, id)
+			return p, nil
+		})
+		if err != nil && fleet.KindOf(err) != fleet.NotFound {
+			return err
 		}
 	}
 	return nil

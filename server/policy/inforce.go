@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // SetInForce changes which version of a component is in force for the hosts of a policy. decide
@@ -14,38 +15,33 @@ import (
 // times. Nobody has changed the policy between the call of decide and the write. A policy that is
 // gone, or does not list the component with lockstep, has no such record, and stays as it is.
 func (s *Service) SetInForce(ctx context.Context, id, component, actor string, decide func(agentapi.PolicyComponent) (*agentapi.ComponentInForce, error)) error {
-	for try := 1; ; try++ {
-		p, err := s.Store.Policies().Get(ctx, id)
-		if err != nil {
-			if fleet.KindOf(err) == fleet.NotFound {
-				return nil
-			}
-			return err
+	p, err := s.Store.Policies().Get(ctx, id)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			return nil
 		}
+		return err
+	}
+	p, changed, err := store.Change(ctx, s.Store.Policies(), id, func(p fleet.Policy) (fleet.Policy, error) {
 		c := p.Component(component)
 		if c == nil || !c.Lockstep {
-			return nil
+			return p, nil
 		}
 		next, err := decide(*c)
 		if err != nil || sameInForce(next, c.InForce) {
-			return err
+			return p, err
 		}
-		p.Components = slices.Clone(p.Components) // stores may share the list
+		p.Components = slices.Clone(p.Components)
 		p.Component(component).InForce = next
 		p.NextRevision(actor, s.Now.UTC())
-		// The audit entry comes first, as in all changes: none is made without one.
-		if err := s.record(ctx, &p, "policy.in_force", inForceText(&p, component, next), nil); err != nil {
-			return err
-		}
-		_, err = s.Store.Policies().Update(ctx, p)
-		if err == nil {
-			s.publish(ctx, fleet.EventPolicyUpdated, &p)
-			return nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return err
-		}
+		return p, nil
+	}, func(_, p fleet.Policy) error {
+		return s.record(ctx, &p, "policy.in_force", inForceText(&p, component, p.Component(component).InForce), nil)
+	})
+	if changed {
+		s.publish(ctx, fleet.EventPolicyUpdated, &p)
 	}
+	return err
 }
 
 func sameInForce(a, b *agentapi.ComponentInForce) bool {

@@ -41,11 +41,6 @@ type Keys interface {
 	RevokeKey(ctx context.Context, id, actor string) error
 }
 
-// changeTries bounds the attempts of a change that conflicts with another writer.
-// Operators and stored objects change policies seldom, so a change does not lose eight
-// times in a row.
-const changeTries = 8
-
 // errNotFound is Kibana's error for a policy that does not exist.
 func errNotFound() error { return fleet.Errorf(fleet.NotFound, "Agent policy not found") }
 
@@ -132,19 +127,14 @@ func (s *Service) takeDefault(ctx context.Context, p *fleet.Policy) error {
 
 // setDefault sets the flag of the default. Agents do not get it, so the revision stays.
 func (s *Service) setDefault(ctx context.Context, id string, to bool) error {
-	for try := 1; ; try++ {
-		p, err := s.Store.Policies().Get(ctx, id)
-		if err == nil && p.Default != to {
-			p.Default = to
-			_, err = s.Store.Policies().Update(ctx, p)
-		}
-		if err == nil || fleet.KindOf(err) == fleet.NotFound {
-			return nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return err
-		}
+	_, _, err := store.Change(ctx, s.Store.Policies(), id, func(p fleet.Policy) (fleet.Policy, error) {
+		p.Default = to
+		return p, nil
+	})
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return nil
 	}
+	return err
 }
 
 // Copy creates a policy with the settings of another, as Kibana does: without its required
@@ -198,41 +188,30 @@ func (s *Service) Update(ctx context.Context, id string, c Change, actor string)
 }
 
 func (s *Service) update(ctx context.Context, id string, c Change, actor string) (fleet.Policy, error) {
-	for try := 1; ; try++ {
-		p, err := s.Get(ctx, id)
-		if err != nil {
-			return p, err
-		}
+	var fields []string
+	p, _, err := store.Change(ctx, store.WithGet(s.Store.Policies(), s.Get), id, func(p fleet.Policy) (fleet.Policy, error) {
 		old := p
-		fields, err := c.Edit(&p)
-		if err != nil {
+		var err error
+		if fields, err = c.Edit(&p); err != nil {
 			return p, err
 		}
 		p.Name = strings.TrimSpace(p.Name)
-		if err := s.checkChange(ctx, &old, &p, fields, c.Force); err != nil {
-			return p, err
-		}
 		if c.Quiet {
 			p.UpdatedAt, p.UpdatedBy = s.Now.UTC(), actor
 		} else {
 			p.NextRevision(actor, s.Now.UTC())
 		}
-		if try == 1 {
-			if err := s.allowChange(ctx, &old, &p, c.OverrideLimit, actor); err != nil {
-				return p, err
-			}
-			if err := s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields)), audit.Changes(old, p)); err != nil {
-				return p, err
-			}
+		return p, s.checkChange(ctx, &old, &p, fields, c.Force)
+	}, func(old, p fleet.Policy) error {
+		if err := s.allowChange(ctx, &old, &p, c.OverrideLimit, actor); err != nil {
+			return err
 		}
-		_, err = s.Store.Policies().Update(ctx, p)
-		if err == nil {
-			return p, s.takeDefault(ctx, &p)
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return p, err
-		}
+		return s.record(ctx, &p, "policy.update", fmt.Sprintf("changed the policy %s: %s", p.Name, textOf(fields)), audit.Changes(old, p))
+	})
+	if err != nil {
+		return p, err
 	}
+	return p, s.takeDefault(ctx, &p)
 }
 
 func textOf(fields []string) string {
@@ -340,34 +319,20 @@ func (s *Service) Bump(ctx context.Context, uses func(fleet.Policy) bool, actor 
 		if !uses(p) {
 			continue
 		}
-		if err := s.bump(ctx, p, uses, actor); err != nil {
+		next, changed, err := store.Change(ctx, s.Store.Policies(), p.ID, func(p fleet.Policy) (fleet.Policy, error) {
+			if uses(p) {
+				p.NextRevision(actor, s.Now.UTC())
+			}
+			return p, nil
+		})
+		if err != nil && fleet.KindOf(err) != fleet.NotFound { // NotFound: deleted meanwhile
 			return err
+		}
+		if changed {
+			s.publish(ctx, fleet.EventPolicyUpdated, &next)
 		}
 	}
 	return nil
-}
-
-func (s *Service) bump(ctx context.Context, p fleet.Policy, uses func(fleet.Policy) bool, actor string) error {
-	for try := 1; ; try++ {
-		p.NextRevision(actor, s.Now.UTC())
-		_, err := s.Store.Policies().Update(ctx, p)
-		if err == nil {
-			s.publish(ctx, fleet.EventPolicyUpdated, &p)
-			return nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return err
-		}
-		p, err = s.Store.Policies().Get(ctx, p.ID)
-		switch {
-		case err != nil && fleet.KindOf(err) == fleet.NotFound:
-			return nil // deleted meanwhile
-		case err != nil:
-			return err
-		case !uses(p):
-			return nil
-		}
-	}
 }
 
 // maxRecorded bounds the settings in an audit entry, which lists read as a whole. Those of

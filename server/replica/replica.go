@@ -122,35 +122,22 @@ func (s *Service) Run(ctx context.Context) {
 
 // Beat writes the description once. It must not be called concurrently.
 func (s *Service) Beat(ctx context.Context) error {
-	err := s.beat(ctx)
-	if err != nil && (fleet.KindOf(err) == fleet.Conflict || fleet.KindOf(err) == fleet.NotFound) {
-		err = s.beat(ctx) // another process has written it, or an operator has removed it
-	}
-	return err
-}
-
-func (s *Service) beat(ctx context.Context) error {
 	now := s.Now.UTC()
-	stored, err := s.Servers.Get(ctx, s.Self.ID)
-	known := err == nil
-	if err != nil && fleet.KindOf(err) != fleet.NotFound {
-		return err
-	}
 	v := fleet.Server{
 		ID: s.Self.ID, Process: s.process, Host: s.Self.Host, Version: s.Self.Version, Schema: s.Self.Schema, StartedAt: s.started, SeenAt: now,
-		AgentsURL: s.Self.AgentsURL, AdminURL: s.Self.AdminURL, Parked: s.Parked(), Revision: stored.Revision,
-	}
-	if known {
-		v.SharedWith = s.sharedWith(&stored, now)
+		AgentsURL: s.Self.AgentsURL, AdminURL: s.Self.AdminURL, Parked: s.Parked(),
 	}
 	if s.Closed != nil {
 		v.Closed = s.Closed(now)
 	}
-	if known {
-		_, err = s.Servers.Update(ctx, v)
-	} else {
-		err = s.Servers.Create(ctx, v)
-	}
+	// Another process may write it meanwhile, and an operator may remove it.
+	v, _, err := store.Put(ctx, s.Servers, v.ID, func(stored *fleet.Server) (fleet.Server, error) {
+		v.SharedWith = ""
+		if stored != nil {
+			v.SharedWith = s.sharedWith(stored, now)
+		}
+		return v, nil
+	})
 	if err != nil {
 		return err
 	}

@@ -10,13 +10,10 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
-	// changeTries bounds the attempts of a change that conflicts with another writer.
-	// The reconciler writes a rollout a few times a second and operators far less
-	// often, so a change does not lose eight times in a row.
-	changeTries = 8
 	// maxOrders bounds the orders that wait for execution; the reconciler executes all
 	// of them in one round.
 	maxOrders = 100
@@ -63,23 +60,23 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
-	for try := 1; ; try++ {
-		r, err := s.Get(ctx, id)
-		if err != nil {
-			return r, err
-		}
+	var (
+		now    time.Time
+		before fleet.RolloutState
+		text   string
+	)
+	r, written, err := store.Change(ctx, store.WithGet(s.Store.Rollouts(), s.Get), id, func(r fleet.Rollout) (fleet.Rollout, error) {
 		if err := plan.CheckKnown(&r); err != nil {
 			return r, err
 		}
-		now := s.Now.UTC()
+		was := r
+		now, before = s.Now.UTC(), r.State
 		a, err := s.around(ctx, &r)
 		if err != nil {
-			return r, err
+			return was, err
 		}
-		before := r.State
-		text, err := c.apply(&r, a, req, now)
-		if err != nil || text == "" {
-			return r, err
+		if text, err = c.apply(&r, a, req, now); err != nil || text == "" {
+			return was, err
 		}
 		if before == fleet.RolloutPaused && r.State == fleet.RolloutRunning {
 			if err := s.takeLocks(ctx, &r, r.Policies, r.RolledBackBy, now); err != nil {
@@ -87,23 +84,17 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 			}
 		}
 		r.Generation++
-		if err := s.record(ctx, &r, c.verb, req, text, now); err != nil {
-			return r, err
+		return r, nil
+	}, func(_, r fleet.Rollout) error { return s.record(ctx, &r, c.verb, req, text, now) })
+	if written {
+		typ := c.event
+		if typ == "" || r.State == before {
+			typ = fleet.EventRolloutProgress
 		}
-		_, err = s.Store.Rollouts().Update(ctx, r)
-		if err == nil {
-			typ := c.event
-			if typ == "" || r.State == before {
-				typ = fleet.EventRolloutProgress
-			}
-			s.publish(ctx, typ, &r, req, now)
-			s.signal()
-			return r, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return r, err
-		}
+		s.publish(ctx, typ, &r, req, now)
+		s.signal()
 	}
+	return r, err
 }
 
 // around returns what the commands of a rollout depend on. The locks of a paused rollout are read

@@ -102,7 +102,6 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Req
 	if err := checkExposureRule(r); err != nil {
 		return r, err
 	}
-	rules := s.Store.ExposureRules()
 	now := s.Now.UTC()
 	r.ID, r.UpdatedAt, r.UpdatedBy = fleet.ExposureRuleID, now, req.Actor
 	text := req.Actor + " switched the exposure rule off"
@@ -116,23 +115,11 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Req
 	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, audit.Changes(was, r), req, now); err != nil {
 		return r, err
 	}
-	for try := 1; ; try++ {
-		old, err := rules.Get(ctx, r.ID)
-		switch {
-		case err == nil:
-			r.Revision = old.Revision
-			_, err = rules.Update(ctx, r)
-		case fleet.KindOf(err) == fleet.NotFound:
-			err = rules.Create(ctx, r)
-		}
-		if err == nil {
-			s.signal()
-			return r, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return r, err
-		}
+	r, written, err := store.Put(ctx, s.Store.ExposureRules(), r.ID, func(*fleet.ExposureRule) (fleet.ExposureRule, error) { return r, nil })
+	if written {
+		s.signal()
 	}
+	return r, err
 }
 
 func checkExposureRule(r fleet.ExposureRule) error {
@@ -249,28 +236,18 @@ func (s *Service) ChangeFreeze(ctx context.Context, f fleet.Freeze, req Request)
 	if err := checkFreeze(f, now); err != nil {
 		return f, err
 	}
-	for try := 1; ; try++ {
-		old, err := s.getFreeze(ctx, f.ID)
-		if err != nil {
-			return f, err
-		}
-		changed := old
-		changed.Name, changed.From, changed.To = f.Name, f.From, f.To
+	changed, _, err := store.Change(ctx, store.WithGet(s.Store.Freezes(), s.getFreeze), f.ID, func(old fleet.Freeze) (fleet.Freeze, error) {
+		old.Name, old.From, old.To = f.Name, f.From, f.To
+		return old, nil
+	}, func(old, changed fleet.Freeze) error {
 		text := req.Actor + " changed the freeze “" + old.Name + "” " + period(old) + " to “" + f.Name + "” " + period(f)
-		if try == 1 {
-			if err := s.recordGuard(ctx, subjectFreezes, "freeze.change", text, audit.Changes(old, changed), req, now); err != nil {
-				return f, err
-			}
-		}
-		_, err = s.Store.Freezes().Update(ctx, changed)
-		if err == nil {
-			s.signal()
-			return changed, s.Actions.CancelScheduled(ctx, changed, req.Actor)
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return f, err
-		}
+		return s.recordGuard(ctx, subjectFreezes, "freeze.change", text, audit.Changes(old, changed), req, now)
+	})
+	if err != nil {
+		return f, err
 	}
+	s.signal()
+	return changed, s.Actions.CancelScheduled(ctx, changed, req.Actor)
 }
 
 func (s *Service) getFreeze(ctx context.Context, id string) (fleet.Freeze, error) {

@@ -237,32 +237,16 @@ func (s *Service) takeLocks(ctx context.Context, r *fleet.Rollout, policies []st
 
 // takeLock locks one policy. took is false if the rollout already held it.
 func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from string, now time.Time) (took bool, err error) {
-	locks := s.Store.PolicyLocks()
-	for try := 1; ; try++ {
-		lock, err := locks.Get(ctx, fleet.LockKey(policy, r.Plan.Component))
-		switch {
-		case err != nil && fleet.KindOf(err) == fleet.NotFound:
-			took = true
-			err = locks.Create(ctx, fleet.PolicyLock{PolicyID: policy, Component: r.Plan.Component, RolloutID: r.ID, At: now})
-		case err != nil:
-			return false, err
-		default:
-			took = lock.RolloutID != r.ID
-			if took && lock.RolloutID != from {
-				if err := s.checkLockFree(ctx, lock, now); err != nil {
-					return false, err
-				}
+	_, _, err = store.Put(ctx, s.Store.PolicyLocks(), fleet.LockKey(policy, r.Plan.Component), func(lock *fleet.PolicyLock) (fleet.PolicyLock, error) {
+		took = lock == nil || lock.RolloutID != r.ID
+		if took && lock != nil && lock.RolloutID != from {
+			if err := s.checkLockFree(ctx, *lock, now); err != nil {
+				return *lock, err
 			}
-			lock.RolloutID, lock.At = r.ID, now
-			_, err = locks.Update(ctx, lock)
 		}
-		if err == nil {
-			return took, nil
-		}
-		if kind := fleet.KindOf(err); (kind != fleet.Conflict && kind != fleet.NotFound) || try == changeTries {
-			return false, err
-		}
-	}
+		return fleet.PolicyLock{PolicyID: policy, Component: r.Plan.Component, RolloutID: r.ID, At: now}, nil
+	})
+	return took && err == nil, err
 }
 
 // checkLockFree returns nil if the rollout that a lock names no longer needs it.

@@ -377,33 +377,23 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 // dropped, so a crash leaves a hash without a preview, never a preview that nothing
 // drops.
 func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error {
-	for try := 1; ; try++ {
-		r, err := s.Get(ctx, id)
-		if err != nil {
-			return err
-		}
+	_, _, err := store.Change(ctx, store.WithGet(s.Store.Rollouts(), s.Get), id, func(r fleet.Rollout) (fleet.Rollout, error) {
 		if r.State != fleet.RolloutDraft || r.Pin != nil {
-			break // started meanwhile: only the pinned preview is kept
+			return r, nil // started meanwhile: only the pinned preview is kept
 		}
 		hashes := slices.DeleteFunc(slices.Clone(r.Previews), func(h string) bool { return h == pre.Hash })
 		hashes = append(hashes, pre.Hash)
-		if slices.Equal(hashes, r.Previews) {
-			break
-		}
 		for len(hashes) > keptPreviews {
 			if err := s.dropPreview(ctx, id, hashes[0]); err != nil {
-				return err
+				return r, err
 			}
 			hashes = hashes[1:]
 		}
 		r.Previews = hashes
-		_, err = s.Store.Rollouts().Update(ctx, r)
-		if err == nil {
-			break
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return err
-		}
+		return r, nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.putPreview(ctx, pre, true)
 }
@@ -413,29 +403,19 @@ func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error 
 // previewed last. The rollout's own is replaced only to update its times, since nothing
 // else can differ.
 func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool) error {
-	previews := s.Store.Previews()
-	for try := 1; ; try++ {
-		old, err := previews.Get(ctx, pre.Hash)
-		switch {
-		case err == nil && old.RolloutID == pre.RolloutID && !fresh:
-			return nil
-		case err == nil:
-			var theirs bool
-			if theirs, err = s.pinnedBy(ctx, old.RolloutID, pre); err != nil || theirs {
-				return err
-			}
-			pre.Revision = old.Revision
-			_, err = previews.Update(ctx, pre)
-		case fleet.KindOf(err) == fleet.NotFound:
-			err = previews.Create(ctx, pre)
+	_, _, err := store.Put(ctx, s.Store.Previews(), pre.Hash, func(old *fleet.Preview) (fleet.Preview, error) {
+		if old == nil {
+			return pre, nil
 		}
-		if err == nil {
-			return nil
+		if old.RolloutID == pre.RolloutID && !fresh {
+			return *old, nil
 		}
-		if kind := fleet.KindOf(err); (kind != fleet.Conflict && kind != fleet.NotFound) || try == changeTries {
-			return err
+		if theirs, err := s.pinnedBy(ctx, old.RolloutID, pre); err != nil || theirs {
+			return *old, err
 		}
-	}
+		return pre, nil
+	})
+	return err
 }
 
 // pinnedBy reports whether another rollout was started with this preview.

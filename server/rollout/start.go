@@ -166,15 +166,9 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 		r.Pin = &fleet.Pin{Hash: pre.Hash, Targets: len(pre.Targets), At: now}
 		r.Policies = policies
 		r.Batches, r.Counts = batches, counts
-		if _, err := s.Store.Rollouts().Update(ctx, r); err != nil {
-			return r, race(err)
-		}
 		var err error
-		if r, err = s.Get(ctx, r.ID); err != nil {
-			return r, err
-		}
-		if r.Pin == nil || r.Pin.Hash != pre.Hash || r.State != fleet.RolloutDraft {
-			return r, raceError{fleet.Errorf(fleet.Conflict, "%s was changed while it was started: start it again", plan.Title(&r))}
+		if r.Revision, err = s.Store.Rollouts().Update(ctx, r); err != nil {
+			return r, race(err)
 		}
 	}
 	for chunk := range slices.Chunk(targetsOf(r.ID, pre), targetChunk) {

@@ -33,9 +33,6 @@ const (
 	roundTime = 30 * time.Second
 	// workTime bounds the backup, which copies all documents, and the change of the schema.
 	workTime = 30 * time.Minute
-	// updateTries bounds the attempts of one report: each server writes the document a few
-	// times.
-	updateTries = 8
 )
 
 // Machine is what an upgrade does on a server's machine.
@@ -350,22 +347,22 @@ func (f *Follower) replace(ctx context.Context, u *fleet.ServerUpgrade, me Me) (
 // report changes this server's part of the upgrade. It does nothing if another upgrade has
 // begun.
 func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change func(*fleet.UpgradingServer)) error {
-	run := u.Run
-	for try := 1; ; try++ {
-		if u.Server(f.Self.ID) == nil {
-			u.Servers = append(u.Servers, fleet.UpgradingServer{ID: f.Self.ID})
+	_, _, err := store.Change(ctx, f.Upgrades, u.ID, func(now fleet.ServerUpgrade) (fleet.ServerUpgrade, error) {
+		if now.Run != u.Run {
+			return now, nil
 		}
-		s := u.Server(f.Self.ID)
+		if now.Server(f.Self.ID) == nil {
+			now.Servers = append(now.Servers, fleet.UpgradingServer{ID: f.Self.ID})
+		}
+		s := now.Server(f.Self.ID)
 		s.Host, s.Version = f.Self.Host, f.Self.Version
 		change(s)
-		_, err := f.Upgrades.Update(ctx, *u)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
-			return err
-		}
-		if u, err = Current(ctx, f.Upgrades); err != nil || u == nil || u.Run != run {
-			return err
-		}
+		return now, nil
+	})
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return nil
 	}
+	return err
 }
 
 // lead moves the upgrade on if this server holds its lease.

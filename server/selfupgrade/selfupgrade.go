@@ -84,24 +84,14 @@ func Begin(ctx context.Context, s store.Store, o Order, now time.Time) (*fleet.S
 	if err := audit.Record(ctx, s.Audit(), now, entry); err != nil {
 		return nil, err
 	}
-	for try := 1; ; try++ {
-		if old == nil {
-			err = s.ServerUpgrades().Create(ctx, u)
-		} else {
-			u.Revision = old.Revision
-			_, err = s.ServerUpgrades().Update(ctx, u)
+	// A server may still report its part of the upgrade that has ended.
+	u, _, err = store.Put(ctx, s.ServerUpgrades(), u.ID, func(old *fleet.ServerUpgrade) (fleet.ServerUpgrade, error) {
+		if old != nil && !old.Phase.Ended() {
+			return u, fleet.Errorf(fleet.Conflict, "someone else has begun to upgrade the servers at this moment: `muster server upgrade --status` says how far it is")
 		}
-		if err == nil || fleet.KindOf(err) != fleet.Conflict {
-			return &u, err
-		}
-		// A server may still have reported its part of the upgrade that has ended.
-		if old, err = Current(ctx, s.ServerUpgrades()); err != nil {
-			return nil, err
-		}
-		if old == nil || !old.Phase.Ended() || try == updateTries {
-			return nil, fleet.Errorf(fleet.Conflict, "someone else has begun to upgrade the servers at this moment: `muster server upgrade --status` says how far it is")
-		}
-	}
+		return u, nil
+	})
+	return &u, err
 }
 
 // commonVersion returns the version that all servers run.
@@ -128,27 +118,23 @@ func commonVersion(servers []fleet.Server) (string, error) {
 // RequestUndo undoes the upgrade that is under way. It fails with Conflict if there is none,
 // or if the schema of the store may have changed.
 func RequestUndo(ctx context.Context, s store.Store, actor string, now time.Time) (*fleet.ServerUpgrade, error) {
-	for try := 1; ; try++ {
-		u, err := Current(ctx, s.ServerUpgrades())
+	u, _, err := store.Put(ctx, s.ServerUpgrades(), fleet.ServerUpgradeID, func(u *fleet.ServerUpgrade) (fleet.ServerUpgrade, error) {
 		switch {
-		case err != nil:
-			return nil, err
 		case u == nil || u.Phase.Ended():
-			return u, fleet.Errorf(fleet.Conflict, "the servers are not being upgraded: there is nothing to undo. `muster server upgrade --to VERSION` goes back to the previous minor version")
+			return fleet.ServerUpgrade{}, fleet.Errorf(fleet.Conflict, "the servers are not being upgraded: there is nothing to undo. `muster server upgrade --to VERSION` goes back to the previous minor version")
 		case u.Phase.Committed():
-			return u, fleet.Errorf(fleet.Conflict, "the upgrade to %s has begun to change the store, and goes on: when it has ended, `muster server upgrade --to %s` goes back", u.To, u.From)
+			return *u, fleet.Errorf(fleet.Conflict, "the upgrade to %s has begun to change the store, and goes on: when it has ended, `muster server upgrade --to %s` goes back", u.To, u.From)
 		case u.Phase == fleet.ServerUndo:
-			return u, nil
+			return *u, nil
 		}
 		m := Move{Phase: fleet.ServerUndo, Problem: actor + " has asked to undo it"}
 		if u.Phase == fleet.ServerCheck {
 			m.Phase = fleet.ServerUndone
 		}
 		Apply(u, m, now)
-		if _, err = s.ServerUpgrades().Update(ctx, *u); err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
-			return u, err
-		}
-	}
+		return *u, nil
+	})
+	return &u, err
 }
 
 // Restored ends the upgrade that was under way when a backup was made, such as the backup that

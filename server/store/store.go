@@ -13,7 +13,7 @@
 //
 // Updates use optimistic concurrency: Update takes a value with the Revision that
 // Get returned, and fails with a fleet.Error of kind Conflict if another writer
-// changed the document in between. [UpdateAgent] is the retry loop around it.
+// changed the document in between. [Change] and [Put] are the retry loop around it.
 //
 // Errors are fleet.Errors of kind NotFound, Conflict, Invalid, Internal or
 // Unavailable. Unavailable means that the same call may succeed later.
@@ -662,32 +662,15 @@ func EachUpgrading(ctx context.Context, agents Agents, f func(*fleet.Agent)) err
 	}
 }
 
-// updateTries bounds the attempts of UpdateAgent and ApplyReport. An agent has two
-// concurrent writers, its check-in and an operator, which do not win eight times in a row.
-const updateTries = 8
-
-// UpdateAgent reads an agent, calls change to alter it and writes it back. It starts over
-// if another writer changed the agent in between, so change may be called several times.
-// change returns false if there is nothing to write. UpdateAgent returns the agent as it
-// is stored.
+// UpdateAgent is Change for an agent. change returns false if there is nothing to write.
 func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fleet.Agent) bool) (fleet.Agent, error) {
-	for try := 1; ; try++ {
-		a, err := agents.Get(ctx, id)
-		if err != nil {
-			return fleet.Agent{}, err
+	a, _, err := Change(ctx, agents, id, func(a fleet.Agent) (fleet.Agent, error) {
+		if next := a; change(&next) {
+			return next, nil
 		}
-		if !change(&a) {
-			return a, nil
-		}
-		rev, err := agents.Update(ctx, a)
-		if err == nil {
-			a.Revision = rev
-			return a, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == updateTries {
-			return fleet.Agent{}, err
-		}
-	}
+		return a, nil
+	})
+	return a, err
 }
 
 // replaceTries bounds the attempts of CreateOrReplace. Only enrolments of one host write an agent
@@ -772,7 +755,7 @@ func ApplyReport(ctx context.Context, agents Agents, a fleet.Agent, now time.Tim
 		if err == nil {
 			return len(r.Events)+len(r.Results) > 0, nil
 		}
-		if fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
 			return false, err
 		}
 		if a, err = agents.Get(ctx, a.ID); err != nil {

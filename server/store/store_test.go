@@ -105,7 +105,7 @@ func TestUpdateAgentDoesNotRetryOtherErrors(t *testing.T) {
 
 func TestConcurrentUpdatesLoseNoChange(t *testing.T) {
 	a := open(t)
-	// updateTries attempts are enough for five writers: an attempt fails only because of
+	// changeTries attempts are enough for five writers: an attempt fails only because of
 	// one of the other four, and each of them writes once.
 	var all sync.WaitGroup
 	for range 5 {

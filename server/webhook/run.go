@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -272,13 +273,11 @@ func (s *Service) addDeadLetter(ctx context.Context, l fleet.DeadLetter) error {
 
 // save writes the position of a webhook.
 func (s *Service) save(ctx context.Context, id string, seq int64) (fleet.Webhook, error) {
-	return s.change(ctx, id, func(w *fleet.Webhook) bool {
-		if w.After >= seq {
-			return false
-		}
-		w.After = seq
-		return true
+	w, _, err := store.Change(ctx, s.Store.Webhooks(), id, func(w fleet.Webhook) (fleet.Webhook, error) {
+		w.After = max(w.After, seq)
+		return w, nil
 	})
+	return w, err
 }
 
 // logLoss logs that events after a webhook's position are no longer stored: the receiver

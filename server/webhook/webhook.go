@@ -39,9 +39,6 @@ const (
 	minSecret = 16
 	maxName   = 100
 	maxURL    = 2000
-	// changeTries bounds the attempts to write over concurrent changes: deliveries and
-	// operators write the same document.
-	changeTries = 8
 )
 
 // Service manages webhooks and delivers to them.
@@ -174,29 +171,21 @@ func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, act
 	if err != nil {
 		return fleet.Webhook{}, err
 	}
-	changed := false
-	var unrecorded error
-	w, err := s.change(ctx, id, func(w *fleet.Webhook) bool {
-		if changed = w.Disabled != disabled; changed {
-			verb, text := "webhook.enable", "enabled webhook "+w.Name
-			if disabled {
-				verb, text = "webhook.disable", "disabled webhook "+w.Name
-			}
-			if unrecorded = s.record(ctx, fmt.Sprintf("%s:%s:%s", verb, id, fleet.NewID()), *w, actor, verb, text); unrecorded != nil {
-				return false
-			}
-		}
-		if changed && !disabled {
+	w, changed, err := store.Change(ctx, s.Store.Webhooks(), id, func(w fleet.Webhook) (fleet.Webhook, error) {
+		if w.Disabled && !disabled {
 			w.After = max(w.After, last)
 		}
 		w.Disabled = disabled
-		return changed
+		return w, nil
+	}, func(_, w fleet.Webhook) error {
+		verb, text := "webhook.enable", "enabled webhook "+w.Name
+		if disabled {
+			verb, text = "webhook.disable", "disabled webhook "+w.Name
+		}
+		return s.record(ctx, fmt.Sprintf("%s:%s:%s", verb, id, fleet.NewID()), w, actor, verb, text)
 	})
 	w.Secret = ""
-	if err == nil {
-		err = unrecorded
-	}
-	if err == nil && changed {
+	if changed {
 		s.wake()
 	}
 	return w, err
@@ -244,21 +233,6 @@ func (s *Service) Redeliver(ctx context.Context, id, actor string) error {
 		return err
 	}
 	return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
-}
-
-// change changes a webhook; f reports whether there is anything to write, and may be
-// called several times.
-func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) bool) (fleet.Webhook, error) {
-	for try := 1; ; try++ {
-		w, err := s.Store.Webhooks().Get(ctx, id)
-		if err != nil || !f(&w) {
-			return w, err
-		}
-		_, err = s.Store.Webhooks().Update(ctx, w)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return w, err
-		}
-	}
 }
 
 // record writes an audit entry, before the change where its id can be derived.

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func renderView(v fleet.View) adminapi.View {
@@ -31,9 +32,6 @@ func (h *Handlers) listViews(c *gin.Context) error {
 	return nil
 }
 
-// saveViewTries bounds the attempts to save a view that others save or delete meanwhile.
-const saveViewTries = 4
-
 func (h *Handlers) saveView(c *gin.Context) error {
 	ctx := c.Request.Context()
 	var req adminapi.SaveViewRequest
@@ -48,46 +46,30 @@ func (h *Handlers) saveView(c *gin.Context) error {
 	}
 	v.ID = fleet.ViewID(v.Page, v.Name)
 	views := h.Store.Views()
-	entry := fleet.AuditEntry{Actor: v.CreatedBy, Verb: "view.save", Subject: v.ID, Text: fmt.Sprintf("saved the view %q of the page %s", v.Name, v.Page)}
-	switch was, err := views.Get(ctx, v.ID); {
-	case err == nil:
-		entry.Data = audit.ChangeData(audit.Changes(was, v))
-	case fleet.KindOf(err) != fleet.NotFound:
-		return err
-	}
-	if err := audit.Record(ctx, h.Store.Audit(), v.CreatedAt, entry); err != nil {
-		return err
-	}
-	for try := 1; ; try++ {
-		old, err := views.Get(ctx, v.ID)
-		switch {
-		case err == nil:
-			v.Revision = old.Revision
-			_, err = views.Update(ctx, v)
-		case fleet.KindOf(err) == fleet.NotFound:
-			full := false
-			err = h.Store.Exclusively(ctx, "views", func(ctx context.Context) error {
-				_, total, err := views.List(ctx, 0, 1)
-				if full = err == nil && total >= fleet.MaxViews; full {
-					return fleet.Errorf(fleet.Conflict, "there are %d saved views, as many as there can be: delete some that nobody needs", total)
-				}
-				if err == nil {
-					err = views.Create(ctx, v)
-				}
-				return err
-			})
-			if full {
-				return err
+	err := h.Store.Exclusively(ctx, "views", func(ctx context.Context) error {
+		_, _, err := store.Put(ctx, views, v.ID, func(old *fleet.View) (fleet.View, error) {
+			if old != nil {
+				return v, nil
 			}
-		}
-		if err == nil {
-			c.JSON(http.StatusOK, adminapi.ViewItem{Item: renderView(v)})
-			return nil
-		}
-		if kind := fleet.KindOf(err); kind != fleet.Conflict && kind != fleet.NotFound || try == saveViewTries {
-			return err
-		}
+			_, total, err := views.List(ctx, 0, 1)
+			if err == nil && total >= fleet.MaxViews {
+				err = fleet.Errorf(fleet.Conflict, "there are %d saved views, as many as there can be: delete some that nobody needs", total)
+			}
+			return v, err
+		}, func(was, v fleet.View) error {
+			entry := fleet.AuditEntry{Actor: v.CreatedBy, Verb: "view.save", Subject: v.ID, Text: fmt.Sprintf("saved the view %q of the page %s", v.Name, v.Page)}
+			if was.ID != "" {
+				entry.Data = audit.ChangeData(audit.Changes(was, v))
+			}
+			return audit.Record(ctx, h.Store.Audit(), v.CreatedAt, entry)
+		})
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	c.JSON(http.StatusOK, adminapi.ViewItem{Item: renderView(v)})
+	return nil
 }
 
 func (h *Handlers) deleteView(c *gin.Context) error {

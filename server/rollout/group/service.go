@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/server/audit"
@@ -33,9 +34,6 @@ import (
 const system = fleet.System
 
 const (
-	// changeTries bounds the attempts of a change that conflicts with another writer: the
-	// loop writes a group a few times in a round, and operators far less often.
-	changeTries = 8
 	// maxWhy bounds a reason, in bytes, as for rollouts.
 	maxWhy = 2 << 10
 )
@@ -53,9 +51,10 @@ type Config struct {
 // Service changes groups for operators, and executes them.
 type Service struct {
 	Config
-	wake   chan struct{}
-	known  []string // the active groups, as of the last complete read
-	readAt time.Time
+	wake    chan struct{}
+	changed atomic.Bool // an operator has changed a group since the last round
+	known   []string    // the active groups, as of the last complete read
+	readAt  time.Time
 	// nextEnded is where the next correction of groups that ended long ago begins.
 	nextEnded int
 }
@@ -186,24 +185,19 @@ func (s *Service) Status(ctx context.Context, id string) (fleet.GroupStatus, err
 // Preview previews all members of a draft as of now. It stores their hashes, so that the
 // start can say which member has changed.
 func (s *Service) Preview(ctx context.Context, id string) (fleet.GroupPreview, error) {
-	for try := 1; ; try++ {
-		g, err := s.Get(ctx, id)
-		if err != nil {
-			return fleet.GroupPreview{}, err
-		}
+	var pre fleet.GroupPreview
+	_, _, err := store.Change(ctx, store.WithGet(s.Store.RolloutGroups(), s.Get), id, func(g fleet.RolloutGroup) (fleet.RolloutGroup, error) {
 		if g.State != fleet.GroupDraft {
-			return fleet.GroupPreview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed", title(&g), g.State)
+			return g, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed", title(&g), g.State)
 		}
-		pre, err := s.preview(ctx, &g)
-		if err != nil || pre.Hash == g.Hash {
-			return pre, err
+		var err error
+		if pre, err = s.preview(ctx, &g); err != nil {
+			return g, err
 		}
 		remember(&g, &pre)
-		_, err = s.Store.RolloutGroups().Update(ctx, g)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return pre, err
-		}
-	}
+		return g, nil
+	})
+	return pre, err
 }
 
 func remember(g *fleet.RolloutGroup, pre *fleet.GroupPreview) {
@@ -335,35 +329,30 @@ func (s *Service) command(ctx context.Context, id string, req rollout.Request, c
 	if err := checkWhy(req); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
-	for try := 1; ; try++ {
-		g, err := s.Get(ctx, id)
-		if err != nil {
-			return g, err
-		}
+	var (
+		now    time.Time
+		before fleet.GroupState
+		text   string
+	)
+	g, written, err := store.Change(ctx, store.WithGet(s.Store.RolloutGroups(), s.Get), id, func(was fleet.RolloutGroup) (_ fleet.RolloutGroup, err error) {
+		g := was
 		g.Members = slices.Clone(g.Members)
-		now, before := s.Now.UTC(), g.State
-		text, err := c.apply(&g, req, now)
-		if err != nil || text == "" {
-			return g, err
+		now, before = s.Now.UTC(), g.State
+		if text, err = c.apply(&g, req, now); err != nil || text == "" {
+			return was, err
 		}
 		g.Generation++
-		if err := s.record(ctx, &g, c.verb, req, text, now); err != nil {
-			return g, err
+		return g, nil
+	}, func(_, g fleet.RolloutGroup) error { return s.record(ctx, &g, c.verb, req, text, now) })
+	if written {
+		typ := c.event
+		if typ == "" || g.State == before {
+			typ = fleet.EventGroupProgress
 		}
-		_, err = s.Store.RolloutGroups().Update(ctx, g)
-		if err == nil {
-			typ := c.event
-			if typ == "" || g.State == before {
-				typ = fleet.EventGroupProgress
-			}
-			s.publish(ctx, typ, &g, req.Actor, now)
-			s.signal()
-			return g, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return g, err
-		}
+		s.publish(ctx, typ, &g, req.Actor, now)
+		s.signal()
 	}
+	return g, err
 }
 
 // Pause starts no more members, and pauses the rollout of the current one after its batch,
@@ -520,6 +509,7 @@ func (s *Service) publish(ctx context.Context, typ string, g *fleet.RolloutGroup
 }
 
 func (s *Service) signal() {
+	s.changed.Store(true)
 	select {
 	case s.wake <- struct{}{}:
 	default: // a round is due anyway

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // A rollout that has ended has no lease and no run state, and its hosts may still report: one that
@@ -207,49 +208,37 @@ func eventOf(s fleet.TargetState) string {
 
 // recount corrects the counts and the state of a rollout that has ended by its targets.
 func (r *Reconciler) recount(ctx context.Context, run *runState, now time.Time) error {
-	for try := 1; ; try++ {
-		was, err := r.store.Rollouts().Get(ctx, run.rollout.ID)
-		if err != nil || !was.State.Ended() {
-			return err
+	var was fleet.Rollout
+	next, written, err := store.Change(ctx, r.store.Rollouts(), run.rollout.ID, func(next fleet.Rollout) (fleet.Rollout, error) {
+		was = next
+		if !was.State.Ended() {
+			return was, nil
 		}
-		next := was
 		next.Counts, next.Batches = fleet.Counts{}, slices.Clone(was.Batches)
 		for i := range next.Batches {
 			next.Batches[i].Counts = fleet.Counts{}
 		}
-		err = r.store.Targets().Each(ctx, was.ID, func(t fleet.Target) {
+		err := r.store.Targets().Each(ctx, was.ID, func(t fleet.Target) {
 			plan.AddTo(&next.Counts, &t)
 			if t.Batch < len(next.Batches) {
 				plan.AddTo(&next.Batches[t.Batch].Counts, &t)
 			}
 		})
-		if err != nil {
-			return err
-		}
-		if next.Counts == was.Counts {
-			return nil
+		if err != nil || next.Counts == was.Counts {
+			return was, err
 		}
 		next.State = plan.EndState(&next)
 		if i, ok := stopIncident(&was, &next); ok && r.incidents != nil {
-			if err := r.incidents.Open(ctx, i); err != nil {
-				return err
-			}
+			return next, r.incidents.Open(ctx, i)
 		}
-		_, err = r.store.Rollouts().Update(ctx, next)
-		if err != nil && fleet.KindOf(err) == fleet.Conflict && try < recountTries {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		run.announce(was.State, &next, now)
-		return r.recordCorrection(ctx, &was, &next, now)
+		return next, nil
+	})
+	if err != nil || !written {
+		return err
 	}
+	run.announce(was.State, &next, now)
+	return r.recordCorrection(ctx, &was, &next, now)
 }
-
-// recountTries bounds the attempts of a correction that conflicts with other writers: operators, and
-// the other servers.
-const recountTries = 8
 
 func (r *Reconciler) recordCorrection(ctx context.Context, was, next *fleet.Rollout, now time.Time) error {
 	data, err := json.Marshal(plan.TrailOf(next))

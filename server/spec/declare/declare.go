@@ -146,14 +146,19 @@ func (o Object) stored() (fleet.DeclaredFleet, error) {
 
 // Get returns an object.
 func (s *Service) Get(ctx context.Context, name string) (Object, error) {
-	d, err := s.Store.DeclaredFleets().Get(ctx, name)
-	if err != nil && fleet.KindOf(err) == fleet.NotFound {
-		return Object{}, fleet.Errorf(fleet.NotFound, "there is no fleet %s: `muster get fleets` shows those there are", name)
-	}
+	d, err := s.read(ctx, name)
 	if err != nil {
 		return Object{}, err
 	}
 	return load(d)
+}
+
+func (s *Service) read(ctx context.Context, name string) (fleet.DeclaredFleet, error) {
+	d, err := s.Store.DeclaredFleets().Get(ctx, name)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return d, fleet.Errorf(fleet.NotFound, "there is no fleet %s: `muster get fleets` shows those there are", name)
+	}
+	return d, err
 }
 
 // objects returns all objects, the oldest first. One that only a newer server can read is left to
@@ -237,10 +242,10 @@ func (s *Service) update(ctx context.Context, o Object) (Object, error) {
 	if err != nil {
 		return o, err
 	}
-	if _, err := s.Store.DeclaredFleets().Update(ctx, d); err != nil {
+	if d.Revision, err = s.Store.DeclaredFleets().Update(ctx, d); err != nil {
 		return o, err
 	}
-	return s.Get(ctx, o.Metadata.Name)
+	return load(d)
 }
 
 // change changes the status of an object for an operator. edit may be called several times.
@@ -248,28 +253,30 @@ func (s *Service) change(ctx context.Context, name, verb, text string, req Reque
 	if err := req.check(); err != nil {
 		return Object{}, err
 	}
-	for try := 1; ; try++ {
-		o, err := s.Get(ctx, name)
+	d, _, err := store.Change(ctx, store.WithGet(s.Store.DeclaredFleets(), s.read), name, func(d fleet.DeclaredFleet) (fleet.DeclaredFleet, error) {
+		o, err := load(d)
 		if err == nil {
 			err = edit(&o)
 		}
 		if err != nil {
-			return o, err
+			return d, err
 		}
-		if try == 1 {
-			if err := s.record(ctx, &o, verb, text, nil, req); err != nil {
-				return o, err
-			}
+		return o.stored()
+	}, func(_, d fleet.DeclaredFleet) error {
+		o, err := load(d)
+		if err != nil {
+			return err
 		}
-		o, err = s.update(ctx, o)
-		if err == nil {
-			s.publish(ctx, &o, verb, nil, req)
-			return o, nil
-		}
-		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
-			return o, err
-		}
+		return s.record(ctx, &o, verb, text, nil, req)
+	})
+	if err != nil {
+		return Object{}, err
 	}
+	o, err := load(d)
+	if err == nil {
+		s.publish(ctx, &o, verb, nil, req)
+	}
+	return o, err
 }
 
 // Resume ends the suspension of an object.
