@@ -98,23 +98,7 @@ type Service struct {
 
 // Run runs a round every minute, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	defer func() {
-		if err := s.Lease.ReleaseAll(ctx); err != nil {
-			s.Log.Debug("the lease of retention expires", "error", err)
-		}
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("retention continues in a minute", "error", err)
-		}
-	}
+	lease.Rounds{Work: "removals of old records", Lease: s.Lease, Interval: interval, Log: s.Log}.Run(ctx, s.Round)
 }
 
 // Round does a bounded part of the work if this server holds the lease. It must not be

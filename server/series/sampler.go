@@ -38,23 +38,7 @@ type Service struct {
 
 // Run takes a sample in each interval, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	defer func() {
-		if err := s.Lease.ReleaseAll(ctx); err != nil {
-			s.Log.Debug("the lease of the series expires", "error", err)
-		}
-	}()
-	for {
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("no sample of the fleet was taken: it is tried again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	lease.Rounds{Work: "samples of the fleet", Lease: s.Lease, Interval: checkEvery, AtOnce: true, Log: s.Log}.Run(ctx, s.Round)
 }
 
 // Round takes a sample if one is due and this server holds the lease, and then removes those

@@ -62,32 +62,19 @@ type Service struct {
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	next, held := time.NewTimer(firstRound), time.NewTimer(heldInterval)
-	defer next.Stop()
-	defer held.Stop()
-	defer func() {
-		if err := s.Lease.ReleaseAll(ctx); err != nil {
-			s.Log.Debug("the lease of automatic upgrades expires", "error", err)
+	held, next := s.Now.UTC(), s.Now.UTC().Add(firstRound)
+	lease.Rounds{Work: "automatic upgrades", Lease: s.Lease, Interval: heldInterval, Log: s.Log}.Run(ctx, func(ctx context.Context) (err error) {
+		began := s.Now.UTC()
+		if !began.Before(held) {
+			err = s.JoinHeld(ctx)
+			held = began.Add(heldRest * s.Now.UTC().Sub(began))
 		}
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-held.C:
-			began := s.Now.UTC()
-			if err := s.JoinHeld(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("hosts that are held wait for the next round", "error", err)
-			}
-			held.Reset(max(heldInterval, heldRest*s.Now.UTC().Sub(began)))
-			continue
-		case <-next.C:
+		if !began.Before(next) {
+			err = errors.Join(err, s.Round(ctx))
+			next = s.Now.UTC().Add(Interval)
 		}
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("automatic upgrades continue later", "error", err, "after", Interval)
-		}
-		next.Reset(Interval)
-	}
+		return err
+	})
 }
 
 // Round starts at most one rollout for each policy if this server holds the lease. It must

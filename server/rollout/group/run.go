@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/sequence"
@@ -32,30 +33,15 @@ const (
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
-	defer func() {
-		if err := s.Lease.ReleaseAll(ctx); err != nil {
-			s.Log.Debug("the lease of groups expires", "error", err)
-		}
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-s.wake:
-			s.readAt = time.Time{} // a group may have become active
-		}
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("groups of rollouts continue in the next round", "error", err)
-		}
-	}
+	lease.Rounds{Work: "groups of rollouts", Lease: s.Lease, Interval: Interval, Wake: s.wake, Log: s.Log}.Run(ctx, s.Round)
 }
 
 // Round takes the steps that are due, if this server holds the lease. It must not be
 // called concurrently.
 func (s *Service) Round(ctx context.Context) error {
+	if s.changed.Swap(false) {
+		s.readAt = time.Time{} // a group may have become active
+	}
 	held, err := s.Lease.Hold(ctx, leaseID)
 	if err != nil || !held {
 		s.readAt = time.Time{}

@@ -109,24 +109,7 @@ func New(c Config) *Service {
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
-	defer func() {
-		if err := s.Lease.ReleaseAll(ctx); err != nil {
-			s.Log.Debug("the lease of declared fleets expires", "error", err)
-		}
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-s.Wake:
-		}
-		if err := s.Round(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("declared fleets continue in the next round", "error", err)
-		}
-	}
+	lease.Rounds{Work: "declared fleets", Lease: s.Lease, Interval: Interval, Wake: s.Wake, Log: s.Log}.Run(ctx, s.Round)
 }
 
 // Round takes the steps that are due, if this server holds the lease. It must not be called
