@@ -377,10 +377,10 @@ type Agent struct {
 	Agent                 AgentRef         `json:"agent"`
 	Maker                 *Maker           `json:"maker,omitempty"`
 	// host.hostname, os.*, elastic.agent.* as the agent sent them
-	LocalMetadata        map[string]interface{}  `json:"local_metadata"`
-	UserProvidedMetadata *map[string]interface{} `json:"user_provided_metadata,omitempty"`
-	Tags                 []string                `json:"tags"`
-	Packages             []string                `json:"packages"`
+	LocalMetadata        map[string]any  `json:"local_metadata"`
+	UserProvidedMetadata *map[string]any `json:"user_provided_metadata,omitempty"`
+	Tags                 []string        `json:"tags"`
+	Packages             []string        `json:"packages"`
 	// The spaces that the agent is in: default
 	Namespaces *[]string `json:"namespaces,omitempty"`
 	// What is unhealthy: input, output, other; absent if the agent is healthy
@@ -613,10 +613,10 @@ type RollbackProblem struct {
 type ComponentUnit struct {
 	Id string `json:"id"`
 	// input or output
-	Type    string                  `json:"type"`
-	Status  string                  `json:"status"`
-	Message string                  `json:"message"`
-	Payload *map[string]interface{} `json:"payload,omitempty"`
+	Type    string          `json:"type"`
+	Status  string          `json:"status"`
+	Message string          `json:"message"`
+	Payload *map[string]any `json:"payload,omitempty"`
 }
 
 // UpgradeState is where an upgrade is on its host.
@@ -1298,7 +1298,7 @@ type UploadDeleted struct {
 type UpdateAgentRequest struct {
 	Tags *[]string `json:"tags,omitempty" schema:"maxItems=10"`
 	// Merged into what there is
-	UserProvidedMetadata *map[string]interface{} `json:"user_provided_metadata,omitempty"`
+	UserProvidedMetadata *map[string]any `json:"user_provided_metadata,omitempty"`
 }
 
 // ReassignRequest is the body of POST /api/fleet/agents/{agentId}/reassign.
@@ -1400,6 +1400,6 @@ type BulkMigrateRequest struct {
 // AgentData is the answer of GET /api/fleet/agent_status/data.
 type AgentData struct {
 	// One object for each agent: its id with {data: false}
-	Items       []map[string]interface{} `json:"items"`
-	DataPreview []map[string]interface{} `json:"dataPreview"`
+	Items       []map[string]any `json:"items"`
+	DataPreview []map[string]any `json:"dataPreview"`
 }

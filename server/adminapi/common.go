@@ -6,7 +6,7 @@ import (
 )
 
 // Empty is the answer of POST /api/fleet/agents/{agentId}/unenroll.
-type Empty = map[string]interface{}
+type Empty = map[string]any
 
 // Error is a refusal.
 type Error struct {
@@ -70,4 +70,4 @@ type Window struct {
 }
 
 // ObjectFields are fields of the object. An absent one keeps its value, null removes it.
-type ObjectFields map[string]interface{}
+type ObjectFields map[string]any

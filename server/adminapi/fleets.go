@@ -638,7 +638,7 @@ type FleetRolloutRef struct {
 }
 
 // FleetSchema is a JSON schema: type, description, properties, required, items, enum.
-type FleetSchema map[string]interface{}
+type FleetSchema map[string]any
 
 // ConversionReview is the body of POST /convert.
 type ConversionReview struct {
@@ -646,7 +646,7 @@ type ConversionReview struct {
 	// Always ConversionReview
 	Kind string `json:"kind"`
 	// uid, desiredAPIVersion, objects
-	Request *map[string]interface{} `json:"request,omitempty"`
+	Request *map[string]any `json:"request,omitempty"`
 	// uid, result, convertedObjects
-	Response *map[string]interface{} `json:"response,omitempty"`
+	Response *map[string]any `json:"response,omitempty"`
 }

@@ -359,14 +359,14 @@ type DownloadSource struct {
 
 // FleetProxy is a proxy of agents.
 type FleetProxy struct {
-	Id                     string                  `json:"id"`
-	Name                   string                  `json:"name"`
-	Url                    string                  `json:"url"`
-	ProxyHeaders           *map[string]interface{} `json:"proxy_headers,omitempty"`
-	CertificateAuthorities *string                 `json:"certificate_authorities,omitempty"`
-	Certificate            *string                 `json:"certificate,omitempty"`
-	CertificateKey         *string                 `json:"certificate_key,omitempty"`
-	IsPreconfigured        bool                    `json:"is_preconfigured"`
+	Id                     string          `json:"id"`
+	Name                   string          `json:"name"`
+	Url                    string          `json:"url"`
+	ProxyHeaders           *map[string]any `json:"proxy_headers,omitempty"`
+	CertificateAuthorities *string         `json:"certificate_authorities,omitempty"`
+	Certificate            *string         `json:"certificate,omitempty"`
+	CertificateKey         *string         `json:"certificate_key,omitempty"`
+	IsPreconfigured        bool            `json:"is_preconfigured"`
 }
 
 // OutputShipper is the queue of an output.
@@ -515,8 +515,8 @@ type OutputList struct {
 
 // FleetSetup is the answer of GET /api/fleet/setup.
 type FleetSetup struct {
-	IsInitialized  bool                     `json:"isInitialized"`
-	NonFatalErrors []map[string]interface{} `json:"nonFatalErrors"`
+	IsInitialized  bool             `json:"isInitialized"`
+	NonFatalErrors []map[string]any `json:"nonFatalErrors"`
 }
 
 // AgentsSetup is the answer of GET /api/fleet/agents/setup.
@@ -554,13 +554,13 @@ type CheckPermissions struct {
 
 // IntegrationList is the answer of GET /api/fleet/epm/packages.
 type IntegrationList struct {
-	Items []map[string]interface{} `json:"items"`
+	Items []map[string]any `json:"items"`
 }
 
 // InstalledIntegrationList is the answer of GET /api/fleet/epm/packages/installed.
 type InstalledIntegrationList struct {
-	Items []map[string]interface{} `json:"items"`
-	Total int                      `json:"total"`
+	Items []map[string]any `json:"items"`
+	Total int              `json:"total"`
 }
 
 // OutputHealth is the answer of GET /api/fleet/outputs/{outputId}/health.
@@ -573,10 +573,10 @@ type OutputHealth struct {
 
 // PackagePolicyList is the answer of GET /api/fleet/package_policies.
 type PackagePolicyList struct {
-	Items   []map[string]interface{} `json:"items"`
-	Total   int                      `json:"total"`
-	Page    int                      `json:"page"`
-	PerPage int                      `json:"perPage"`
+	Items   []map[string]any `json:"items"`
+	Total   int              `json:"total"`
+	Page    int              `json:"page"`
+	PerPage int              `json:"perPage"`
 }
 
 // UninstallToken is a token with which an agent is uninstalled.

@@ -161,11 +161,11 @@ type Operation[In, Out any] struct{ *Call }
 // None is the body of an operation that takes none.
 type None struct{}
 
-// Text is a body or an answer that is no JSON. Binary is one of any bytes.
-type (
-	Text   string
-	Binary []byte
-)
+// Text is a body or an answer that is no JSON.
+type Text string
+
+// Binary is a body or an answer of any bytes.
+type Binary []byte
 
 var calls []*Call
 

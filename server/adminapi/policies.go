@@ -181,13 +181,13 @@ type Policy struct {
 	// Must be false
 	SupportsAgentless *bool `json:"supports_agentless,omitempty" schema:"nullable"`
 	// resources.requests.memory, resources.requests.cpu
-	Agentless       *json.RawMessage         `json:"agentless,omitempty" schema:"object"`
-	Revision        int64                    `json:"revision"`
-	Status          string                   `json:"status" example:"active"`
-	UpdatedAt       time.Time                `json:"updated_at"`
-	UpdatedBy       string                   `json:"updated_by"`
-	PackagePolicies []map[string]interface{} `json:"package_policies"`
-	Agents          int                      `json:"agents"`
+	Agentless       *json.RawMessage `json:"agentless,omitempty" schema:"object"`
+	Revision        int64            `json:"revision"`
+	Status          string           `json:"status" example:"active"`
+	UpdatedAt       time.Time        `json:"updated_at"`
+	UpdatedBy       string           `json:"updated_by"`
+	PackagePolicies []map[string]any `json:"package_policies"`
+	Agents          int              `json:"agents"`
 }
 
 // PolicyItem is the answer of POST /api/fleet/agent_policies.
@@ -403,8 +403,8 @@ type PolicyOutputs struct {
 		Output PolicyOutput `json:"output"`
 	} `json:"monitoring"`
 	Data struct {
-		Output       PolicyOutput             `json:"output"`
-		Integrations []map[string]interface{} `json:"integrations"`
+		Output       PolicyOutput     `json:"output"`
+		Integrations []map[string]any `json:"integrations"`
 	} `json:"data"`
 }
 

@@ -1230,7 +1230,7 @@ type AuditEntry struct {
 	Text    string  `json:"text"`
 	// What was recorded besides. changes lists the fields that were changed: each has field, before
 	// and after, or hidden instead of values that may be a secret
-	Data *map[string]interface{} `json:"data,omitempty"`
+	Data *map[string]any `json:"data,omitempty"`
 }
 
 // AuditList is the answer of GET /api/v1/audit.

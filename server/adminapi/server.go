@@ -369,8 +369,8 @@ type Event struct {
 	// Id of the agent, action, package, key, policy, rollout, group or incident
 	Subject string `json:"subject"`
 	// Who caused the event; empty for an agent or the server itself
-	Actor *string                 `json:"actor,omitempty"`
-	Data  *map[string]interface{} `json:"data,omitempty"`
+	Actor *string         `json:"actor,omitempty"`
+	Data  *map[string]any `json:"data,omitempty"`
 }
 
 // KibanaStatus is the answer of GET /api/status.

@@ -109,13 +109,13 @@ type CreateWebhookRequest struct {
 
 // DeadLetter is a notification that could not be delivered.
 type DeadLetter struct {
-	Id        string                 `json:"id"`
-	WebhookId string                 `json:"webhook_id"`
-	Type      string                 `json:"type"`
-	Body      map[string]interface{} `json:"body"`
-	Error     string                 `json:"error"`
-	Attempts  int                    `json:"attempts"`
-	At        time.Time              `json:"at"`
+	Id        string         `json:"id"`
+	WebhookId string         `json:"webhook_id"`
+	Type      string         `json:"type"`
+	Body      map[string]any `json:"body"`
+	Error     string         `json:"error"`
+	Attempts  int            `json:"attempts"`
+	At        time.Time      `json:"at"`
 }
 
 // DeadLetterList is the answer of GET /api/v1/dead_letters.

@@ -19,17 +19,17 @@ import (
 
 // routeInfra adds the routes of the objects that agents' policies are made from.
 func (h *Handlers) routeInfra(on bind) {
-	routeObjects(h, on, fiveCalls{adminapi.ListFleetServerHosts.Call, adminapi.CreateFleetServerHost.Call, adminapi.GetFleetServerHost.Call, adminapi.UpdateFleetServerHost.Call, adminapi.DeleteFleetServerHost.Call}, func(c *gin.Context) (editor[fleet.FleetServerHost], error) {
+	routeObjects(on, fiveCalls{adminapi.ListFleetServerHosts.Call, adminapi.CreateFleetServerHost.Call, adminapi.GetFleetServerHost.Call, adminapi.UpdateFleetServerHost.Call, adminapi.DeleteFleetServerHost.Call}, func(c *gin.Context) (editor[fleet.FleetServerHost], error) {
 		overrideLimit, err := queryBool(c, "override_limit")
 		return h.Infra.EditHosts(overrideLimit), err
 	}, "override_limit")
-	routeObjects(h, on, fiveCalls{adminapi.ListDownloadSources.Call, adminapi.CreateDownloadSource.Call, adminapi.GetDownloadSource.Call, adminapi.UpdateDownloadSource.Call, adminapi.DeleteDownloadSource.Call}, func(*gin.Context) (editor[fleet.DownloadSource], error) {
+	routeObjects(on, fiveCalls{adminapi.ListDownloadSources.Call, adminapi.CreateDownloadSource.Call, adminapi.GetDownloadSource.Call, adminapi.UpdateDownloadSource.Call, adminapi.DeleteDownloadSource.Call}, func(*gin.Context) (editor[fleet.DownloadSource], error) {
 		return h.Infra.EditSources(), nil
 	})
-	routeObjects(h, on, fiveCalls{adminapi.ListFleetProxies.Call, adminapi.CreateFleetProxy.Call, adminapi.GetFleetProxy.Call, adminapi.UpdateFleetProxy.Call, adminapi.DeleteFleetProxy.Call}, func(c *gin.Context) (editor[fleet.FleetProxy], error) {
+	routeObjects(on, fiveCalls{adminapi.ListFleetProxies.Call, adminapi.CreateFleetProxy.Call, adminapi.GetFleetProxy.Call, adminapi.UpdateFleetProxy.Call, adminapi.DeleteFleetProxy.Call}, func(c *gin.Context) (editor[fleet.FleetProxy], error) {
 		return h.Infra.EditProxies(c.Request.Context())
 	})
-	routeObjects(h, on, fiveCalls{adminapi.ListOutputs.Call, adminapi.CreateOutput.Call, adminapi.GetOutput.Call, adminapi.UpdateOutput.Call, adminapi.DeleteOutput.Call}, func(*gin.Context) (editor[fleet.Output], error) {
+	routeObjects(on, fiveCalls{adminapi.ListOutputs.Call, adminapi.CreateOutput.Call, adminapi.GetOutput.Call, adminapi.UpdateOutput.Call, adminapi.DeleteOutput.Call}, func(*gin.Context) (editor[fleet.Output], error) {
 		return h.Infra.EditOutputs(), nil
 	})
 }
@@ -48,7 +48,7 @@ type fiveCalls struct{ list, create, get, update, remove *adminapi.Call }
 
 // routeObjects binds the operations on one kind of object. changes are the parameters of those that
 // change one.
-func routeObjects[T any](h *Handlers, on bind, calls fiveCalls, open func(*gin.Context) (editor[T], error), changes ...string) {
+func routeObjects[T any](on bind, calls fiveCalls, open func(*gin.Context) (editor[T], error), changes ...string) {
 	id := func(c *gin.Context) string { return c.Params[0].Value }
 	handle := func(f func(c *gin.Context, e editor[T]) (any, error)) func(*gin.Context) error {
 		return func(c *gin.Context) error {
