@@ -27,7 +27,7 @@ func (r Rounds) Run(ctx context.Context, round func(context.Context) error) {
 	defer tick.Stop()
 	defer func() {
 		if err := r.Lease.ReleaseAll(ctx); err != nil {
-			r.Log.Debug("the lease of "+r.Work+" expires", "error", err)
+			r.Log.Debug("a lease was not released and expires", "work", r.Work, "error", err)
 		}
 	}()
 	for first := r.AtOnce; ; first = false {
@@ -40,7 +40,7 @@ func (r Rounds) Run(ctx context.Context, round func(context.Context) error) {
 			}
 		}
 		if err := round(ctx); err != nil && ctx.Err() == nil {
-			r.Log.Warn(r.Work+" continue in the next round", "error", err)
+			r.Log.Warn("a round failed, work continues in the next one", "work", r.Work, "error", err)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestRoundsComeInIntervalsAndWhenTheyAreWoken(t *testing.T) {
 			if l, err := leases.Get(t.Context(), thing); err != nil || l.Holder != "" {
 				t.Errorf("at the end the lease is %+v, %v: want it released", l, err)
 			}
-			if n := strings.Count(log.String(), "repairs continue in the next round"); n != len(c.want)-1 { // the last was ended
+			if n := strings.Count(log.String(), "work=repairs"); n != len(c.want)-1 { // the last was ended
 				t.Errorf("%d rounds that failed are logged:\n%s", n, log)
 			}
 		})

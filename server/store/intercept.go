@@ -51,11 +51,12 @@ func (i *intercepted) Exclusively(ctx context.Context, what string, f func(conte
 }
 
 func (i *intercepted) Contents(ctx context.Context) (map[string]int, error) { return i.s.Contents(ctx) }
-func (i *intercepted) Unreadable() *Unreadables                             { return i.s.Unreadable() }
-func (i *intercepted) Schema() int                                          { return i.s.Schema() }
-func (i *intercepted) Ping(ctx context.Context) error                       { return i.s.Ping(ctx) }
-func (i *intercepted) OnAgentChange(f func([]AgentChange)) bool             { return i.s.OnAgentChange(f) }
-func (i *intercepted) Close() error                                         { return i.s.Close() }
+
+func (i *intercepted) Unreadable() *Unreadables                 { return i.s.Unreadable() }
+func (i *intercepted) Schema() int                              { return i.s.Schema() }
+func (i *intercepted) Ping(ctx context.Context) error           { return i.s.Ping(ctx) }
+func (i *intercepted) OnAgentChange(f func([]AgentChange)) bool { return i.s.OnAgentChange(f) }
+func (i *intercepted) Close() error                             { return i.s.Close() }
 
 // through makes calls of one kind.
 type through struct {
@@ -79,27 +80,35 @@ func get[T any](ctx context.Context, t through, method string, do func() (T, err
 func (i *intercepted) Agents() Agents {
 	return interceptedAgents{i.s.Agents(), through{KindAgents, i.around}}
 }
+
 func (i *intercepted) Actions() Actions {
 	return interceptedActions{i.s.Actions(), through{KindActions, i.around}}
 }
+
 func (i *intercepted) Results() Results {
 	return interceptedResults{i.s.Results(), through{KindResults, i.around}}
 }
+
 func (i *intercepted) Targets() Targets {
 	return interceptedTargets{i.s.Targets(), through{KindTargets, i.around}}
 }
+
 func (i *intercepted) Audit() Audit {
 	return interceptedAudit{i.s.Audit(), through{KindAudit, i.around}}
 }
+
 func (i *intercepted) History() History {
 	return interceptedHistory{i.s.History(), through{KindHistory, i.around}}
 }
+
 func (i *intercepted) Events() Events {
 	return interceptedEvents{i.s.Events(), through{KindEvents, i.around}}
 }
+
 func (i *intercepted) Settings() Settings {
 	return interceptedSettings{i.s.Settings(), through{KindSettings, i.around}}
 }
+
 func (i *intercepted) PackageData() PackageData {
 	s := i.s.PackageData()
 	if s == nil {
