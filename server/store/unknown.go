@@ -30,8 +30,12 @@ var (
 	strict  = jsonv2.JoinOptions(lenient, jsonv1.ReportErrorsWithLegacySemantics(false), jsonv2.RejectUnknownMembers(true))
 )
 
-// Decode reads a stored document into what v points to, as json.Unmarshal does.
+// Decode reads a stored document into what v points to, as json.Unmarshal does. u is nil for a
+// kind that does not keep unknown members.
 func Decode(u *Unknowns, doc []byte, v any) error {
+	if u == nil {
+		return jsonv2.Unmarshal(doc, v, lenient)
+	}
 	if jsonv2.Unmarshal(doc, v, strict) == nil {
 		return nil
 	}

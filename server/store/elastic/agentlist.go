@@ -137,7 +137,7 @@ func (g agents) list(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 
 func (g agents) of(hits []hit) ([]fleet.Agent, error) {
 	return valuesOf(g.s.c, hits, func(h hit) (fleet.Agent, error) {
-		a, _, err := agentValue(h.ID, h.Source)
+		a, _, err := g.value(h.ID, h.Source)
 		return a, err
 	})
 }
@@ -192,7 +192,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 		return err
 	}
 	return g.s.c.walk(ctx, "read agents", indexAgents, body{"query": query, "_source": agentFields}, agentPage, func(h hit) error {
-		a, _, err := agentValue(h.ID, h.Source)
+		a, _, err := g.value(h.ID, h.Source)
 		if err == nil {
 			f(a)
 		}

@@ -44,11 +44,11 @@ func (h *agentHead) setLast(last fleet.LastSeen) {
 
 var agentType = reflect.TypeFor[fleet.Agent]()
 
-// agentFields are the fields of the source that agentValue reads.
+// agentFields are the fields of the source that value reads.
 var agentFields = append(slices.Clone(packedFields), agentHeadFields...)
 
-// agentValue decodes an agent from its source.
-func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
+// value decodes an agent from its source.
+func (g agents) value(id string, source []byte) (fleet.Agent, agentHead, error) {
 	var (
 		s struct {
 			agentHead
@@ -59,7 +59,7 @@ func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 	if err := decodeSource("agent", id, source, &s); err != nil {
 		return fleet.Agent{}, s.agentHead, err
 	}
-	if err := unpack(s.packed, "agent", id, &a); err != nil {
+	if err := g.s.c.unpack(s.packed, "agent", id, &a); err != nil {
 		return fleet.Agent{}, s.agentHead, err
 	}
 	a.Last, a.Revision = s.last(), s.Rev
@@ -137,7 +137,7 @@ func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
 	if err != nil {
 		return fleet.Agent{}, err
 	}
-	a, head, err := agentValue(id, f.source)
+	a, head, err := g.value(id, f.source)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
@@ -159,7 +159,7 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 		if !f.exists {
 			continue
 		}
-		a, head, err := agentValue(ids[i], f.source)
+		a, head, err := g.value(ids[i], f.source)
 		if g.s.c.unreadable.Skip(err) {
 			continue
 		}

@@ -61,6 +61,7 @@ func timeoutFor(n int) time.Duration {
 // client sends requests to Elasticsearch.
 type client struct {
 	unreadable store.Unreadables
+	unknowns   store.Unknowns
 
 	transport esapi.Transport
 	idle      interface{ CloseIdleConnections() }

@@ -121,7 +121,7 @@ func (c documents) decode(id string, source []byte, v any) error {
 	if err := decodeSource(c.noun, id, source, &p); err != nil {
 		return err
 	}
-	return unpack(p, c.noun, id, v)
+	return c.s.c.unpack(p, c.noun, id, v)
 }
 
 func (c documents) Update(ctx context.Context, id string, revision int64, v any) (int64, error) {

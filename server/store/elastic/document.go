@@ -60,13 +60,20 @@ func packText(b []byte) (packed, error) {
 	return packed{GZ: z.Bytes()}, nil
 }
 
-// unknowns is of all stores that this process has open, of which one is in use.
-var unknowns store.Unknowns
+// unpack decodes a document that keepUnknown is for, and notes whether that has something to do.
+func (c *client) unpack(p packed, noun, id string, v any) error {
+	return unpackNoting(&c.unknowns, p, noun, id, v)
+}
 
+// unpack decodes a document of a kind that keeps no unknown members.
 func unpack(p packed, noun, id string, v any) error {
+	return unpackNoting(nil, p, noun, id, v)
+}
+
+func unpackNoting(u *store.Unknowns, p packed, noun, id string, v any) error {
 	b, err := p.text()
 	if err == nil {
-		err = store.Decode(&unknowns, b, v)
+		err = store.Decode(u, b, v)
 	}
 	if err != nil {
 		return store.NewUnreadable(noun, id, err)
@@ -92,7 +99,7 @@ func (p packed) text() ([]byte, error) {
 // keepUnknown adds to the documents that replace others what this program does not know of those.
 // Their guards ensure that what it reads is what they replace.
 func (c *client) keepUnknown(ctx context.Context, op string, list []write) error {
-	if !unknowns.Seen() {
+	if !c.unknowns.Seen() {
 		return nil
 	}
 	var keys []key

@@ -28,7 +28,7 @@ func targetSource(v *fleet.Target) (map[string]any, error) {
 	}, p), nil
 }
 
-func targetValue(id string, source []byte, g guard) (fleet.Target, error) {
+func (g targets) value(id string, source []byte, at guard) (fleet.Target, error) {
 	var (
 		p packed
 		v fleet.Target
@@ -36,15 +36,15 @@ func targetValue(id string, source []byte, g guard) (fleet.Target, error) {
 	if err := decodeSource("target", id, source, &p); err != nil {
 		return v, err
 	}
-	if err := unpack(p, "target", id, &v); err != nil {
+	if err := g.s.c.unpack(p, "target", id, &v); err != nil {
 		return v, err
 	}
-	v.Revision = g.revision()
+	v.Revision = at.revision()
 	return v, nil
 }
 
 func (g targets) of(hits []hit) ([]fleet.Target, error) {
-	return valuesOf(g.s.c, hits, func(h hit) (fleet.Target, error) { return targetValue(h.ID, h.Source, h.guard()) })
+	return valuesOf(g.s.c, hits, func(h hit) (fleet.Target, error) { return g.value(h.ID, h.Source, h.guard()) })
 }
 
 func (g targets) Create(ctx context.Context, list []fleet.Target) error {
@@ -122,7 +122,7 @@ func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []strin
 		if !f.exists {
 			continue
 		}
-		v, err := targetValue(keys[i].id, f.source, f.guard)
+		v, err := g.value(keys[i].id, f.source, f.guard)
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +180,7 @@ func ofRollout(rolloutID string, more ...any) body {
 
 func (g targets) Each(ctx context.Context, rolloutID string, f func(fleet.Target)) error {
 	return g.s.c.walk(ctx, "read targets", indexTargets, ofRollout(rolloutID), targetPage, func(h hit) error {
-		v, err := targetValue(h.ID, h.Source, h.guard())
+		v, err := g.value(h.ID, h.Source, h.guard())
 		if err == nil {
 			f(v)
 		}
