@@ -128,7 +128,7 @@ func TestDiagnosticsAreRequestedUploadedAndDownloaded(t *testing.T) {
 		t.Errorf("a name with a line break answered %d %q", got.Status, got.Header)
 	}
 
-	if got := s.Admin("DELETE", "/api/fleet/agents/files/"+begun.UploadID, nil); got.Status != 200 || string(got.Body) != `{"deleted":true,"id":"`+begun.UploadID+`"}` {
+	if got := s.Admin("DELETE", "/api/fleet/agents/files/"+begun.UploadID, nil); got.Status != 200 || apptest.Decode[adminapi.UploadDeleted](t, got) != (adminapi.UploadDeleted{Deleted: true, Id: begun.UploadID}) {
 		t.Errorf("the deletion answered %d %s", got.Status, got.Body)
 	}
 	if got := uploads(); len(got) != 0 {
