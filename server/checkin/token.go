@@ -15,7 +15,7 @@ import (
 // A store that was put back to an earlier state assigns numbers again that agents have
 // acknowledged before. `muster restore` gives it a new generation, and a token of another
 // generation says nothing about this store's actions. A copied folder or a snapshot of the machine
-// keeps its generation: then the digest tells that a number was given to another action.
+// keeps its generation: then the digest shows that a number was given to another action.
 type token struct {
 	seq    int64
 	digest uint64

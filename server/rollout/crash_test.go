@@ -82,7 +82,7 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 				m := fleettest.NewMortal(d.store, at, false)
 				_, err := story.ask(t.Context(), d.serve(m), r, hash)
 				// A command goes on without an event that it could not append.
-				if told := errors.Is(err, fleettest.ErrDead); told && !m.Dead() || !told && m.Dead() && m.Last() != "event Append" {
+				if died := errors.Is(err, fleettest.ErrDead); died && !m.Dead() || !died && m.Dead() && m.Last() != "event Append" {
 					t.Fatalf("write %d (%s): dead is %t, the answer was %v", at, m.Last(), m.Dead(), err)
 				}
 				got, err := story.ask(t.Context(), d.service, r, hash)

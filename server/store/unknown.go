@@ -17,7 +17,7 @@ import (
 // writes to the same store, or has written to it before its installation went back. What this
 // program writes in place of such a document keeps them; see app/DESIGN.md.
 
-// Unknowns tells whether a store has such documents. While it has none, a write costs nothing more.
+// Unknowns records whether a store has such documents. While it has none, a write costs nothing more.
 // The zero value is ready.
 type Unknowns struct{ seen atomic.Bool }
 

@@ -2,7 +2,8 @@ package plan
 
 import "github.com/muster-fleet/muster/server/fleet"
 
-// allAtOnce has one batch. It can be told to go on whatever happens, where a date cannot be moved.
+// allAtOnce has one batch. With force_continue it goes on whatever happens, for a date that cannot be
+// moved.
 type allAtOnce struct{ Rolling }
 
 func (allAtOnce) Traits() Traits {

@@ -513,7 +513,7 @@ func (w *world) neverCheckedIn(id string) {
 	w.must(w.store.Agents().Create(w.t.Context(), a))
 }
 
-// A host that enrols anew under its id is an agent that has never checked in.
+// A host that enrols again under its id is an agent that has never checked in.
 func TestHeldTargetThatNeverCheckedInIsSkipped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)

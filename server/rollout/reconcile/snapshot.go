@@ -233,7 +233,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 		case plan.Gone(a) != "":
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, plan.Gone(a), now)
 		case a.Last.At == nil:
-			// It has enrolled anew since it became a target.
+			// It has enrolled again since it became a target.
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNeverSeen, "it has never checked in", now)
 		case !a.Of(component).Reported:
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyNoComponent, "it does not report component "+component+" any more", now)
