@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/harness"
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 // Each error says what to try, and leaves no installation on the host.
@@ -28,7 +29,8 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	check(t, err)
 	_, err = w.server.CLI(ctx, "keys", "revoke", revokedID)
 	check(t, err)
-	nobody := freePort(t)
+	nobody, err := port.Address()
+	check(t, err)
 
 	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-key": w.publisher.PublicKey}
 	for name, c := range map[string]struct{ flag, value, want string }{
@@ -163,12 +165,4 @@ func field(t *testing.T, text, name string) string {
 		t.Fatalf("%s has no %s", text, name)
 	}
 	return value
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/port"
 	"github.com/muster-fleet/muster/testing/simagent"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -139,7 +139,11 @@ func newServerMachine(t *testing.T, store string, first *serverMachine) *serverM
 	t.Helper()
 	built, err := serverVersions()
 	check(t, err)
-	m := &serverMachine{t: t, dir: t.TempDir(), agents: freeAddress(t), admin: freeAddress(t)}
+	agents, err := port.Address()
+	check(t, err)
+	admin, err := port.Address()
+	check(t, err)
+	m := &serverMachine{t: t, dir: t.TempDir(), agents: agents, admin: admin}
 	prefix := filepath.Join(m.dir, "usr")
 	m.etc, m.muster, m.config = filepath.Join(m.dir, "etc"), filepath.Join(prefix, "bin", "muster"), filepath.Join(m.dir, "server.yml")
 	check(t, os.MkdirAll(prefix, 0o755))
@@ -161,15 +165,6 @@ func newServerMachine(t *testing.T, store string, first *serverMachine) *serverM
 }
 
 func (m *serverMachine) data() string { return filepath.Join(m.dir, "data") }
-
-// freeAddress returns an address of loopback that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // start runs the server, and starts it again whenever it ends, until the test does.
 func (m *serverMachine) start() {

@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -32,6 +31,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 //go:embed log4j2.properties
@@ -39,7 +40,7 @@ var loggingConfig []byte
 
 const (
 	// host is the address on which nodes listen.
-	host = "127.0.0.1"
+	host = port.Host
 	// maxNodes bounds a cluster: each node takes 350 MB, and a core for some seconds.
 	maxNodes = 5
 	// startAttempts bounds the starts if another process takes a free port before the node.
@@ -50,13 +51,6 @@ const (
 	tail = 25
 	// askTimeout bounds one request for a node's health.
 	askTimeout = 5 * time.Second
-)
-
-// firstPort and lastPort bound the ports of nodes. They are below the ephemeral ports, so
-// that the system assigns a node's port to nobody else while the node is down.
-const (
-	firstPort = 20000
-	lastPort  = 31999
 )
 
 // Options configure a cluster. The zero value is one node on a free port.
@@ -117,7 +111,7 @@ func (o Options) validate() error {
 		return fmt.Errorf("a cluster of %d nodes: at most %d run on one machine", o.Nodes, maxNodes)
 	case o.Port != 0 && o.Nodes > 1:
 		return errors.New("a port can be chosen for a single node only")
-	case o.Port != 0 && !isFree(o.Port):
+	case o.Port != 0 && !port.IsFree(o.Port):
 		return fmt.Errorf("port %d of %s is not free: choose another, or none", o.Port, host)
 	}
 	return nil
@@ -147,13 +141,12 @@ func newCluster(o Options, t tools) (*Cluster, error) {
 	}
 	// Nodes of different clusters must not join each other.
 	c := &Cluster{tools: t, dir: dir, name: filepath.Base(dir), steady: o.Steady, settings: maps.Clone(o.Settings)}
-	taken := map[int]bool{}
 	for i := range max(1, o.Nodes) {
 		n := &Node{Name: "n" + strconv.Itoa(i+1), cluster: c, http: o.Port}
 		n.dir = filepath.Join(dir, n.Name)
-		for _, port := range []*int{&n.http, &n.transport} {
-			if *port == 0 {
-				if *port, err = freePort(taken); err != nil {
+		for _, p := range []*int{&n.http, &n.transport} {
+			if *p == 0 {
+				if *p, err = port.Free(); err != nil {
 					return nil, errors.Join(err, os.RemoveAll(dir))
 				}
 			}
@@ -162,27 +155,6 @@ func newCluster(o Options, t tools) (*Cluster, error) {
 		c.nodes = append(c.nodes, n)
 	}
 	return c, nil
-}
-
-// freePort returns a free port, and adds it to taken.
-func freePort(taken map[int]bool) (int, error) {
-	const tries = 100
-	for range tries {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if !taken[port] && isFree(port) {
-			taken[port] = true
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no free port found between %d and %d in %d tries", firstPort, lastPort, tries)
-}
-
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
 }
 
 // Nodes returns all nodes, running or not.

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 // through returns a proxy for the shared node, and an index of the test.
@@ -171,11 +173,11 @@ func TestProxyHangOfOneRequest(t *testing.T) {
 }
 
 func TestProxyResetsConnectionsToADeadNode(t *testing.T) {
-	port, err := freePort(map[int]bool{})
+	unused, err := port.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := StartProxy(t, Access{URLs: []string{fmt.Sprintf("http://%s:%d", host, port)}}, ProxyOptions{})
+	p := StartProxy(t, Access{URLs: []string{fmt.Sprintf("http://%s:%d", host, unused)}}, ProxyOptions{})
 	if got, err := status(t, p.Access(), "GET", "/", ""); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("status %d, %v, want a reset connection", got, err)
 	}

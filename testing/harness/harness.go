@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/testing/port"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
@@ -266,7 +267,15 @@ func (f *Fleet) StartServerWith(ctx context.Context, o ServerOptions) (*Server, 
 			}
 		}
 	}
-	err := s.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
+	agents, err := port.Address()
+	if err != nil {
+		return s, err
+	}
+	admin, err := port.Address()
+	if err != nil {
+		return s, err
+	}
+	err = s.start(ctx, agents, admin)
 	if o.Seed != nil && s.Info.AdminKey == "" {
 		s.Info.AdminKey, s.Info.EnrollToken = o.Seed.Info.AdminKey, o.Seed.Info.EnrollToken
 	}

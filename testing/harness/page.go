@@ -3,9 +3,10 @@ package harness
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 // Page is a component that runs as a process: a web server with one page, which shows the
@@ -17,11 +18,8 @@ type Page struct {
 
 // NewPage returns a component with a free port of this machine.
 func (f *Fleet) NewPage() (*Page, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	return &Page{f, free.Addr().String()}, free.Close()
+	address, err := port.Address()
+	return &Page{f, address}, err
 }
 
 // URL is where the page is served.

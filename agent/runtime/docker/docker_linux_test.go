@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	engine "github.com/muster-fleet/muster/testing/docker"
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 // patience bounds every wait for a container.
@@ -444,9 +446,10 @@ func TestTakenPortIsFoundBeforeAnythingIsStopped(t *testing.T) {
 		Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.213.84.0/24")}}, // a free one, whatever the machine's are
 	}})
 	w.ok("docker network create", err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	number, err := port.Free()
+	w.ok("find a free port", err)
+	l, err := net.Listen("tcp", net.JoinHostPort(port.Host, strconv.Itoa(number)))
 	w.ok("listen", err)
-	number := l.Addr().(*net.TCPAddr).Port
 	publish := func(container string) *runtime.Release {
 		r := w.hosts.release(t, w.e, container, "1.0.0")
 		r.Component.Settings["network"] = "lan"

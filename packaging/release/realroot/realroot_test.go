@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/testing/nspawn"
+	"github.com/muster-fleet/muster/testing/port"
 )
 
 const (
@@ -76,7 +76,16 @@ func boot(t *testing.T, name string, change ...func(*nspawn.Machine)) *machine {
 	for _, c := range change {
 		c(vm)
 	}
-	m := &machine{vm, t, freePort(t), freePort(t)}
+	// The server's ports must be in its file before it starts.
+	agents, err := port.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := port.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{vm, t, agents, admin}
 	t.Cleanup(func() {
 		if t.Failed() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
@@ -92,18 +101,6 @@ func boot(t *testing.T, name string, change ...func(*nspawn.Machine)) *machine {
 		t.Fatal(err)
 	}
 	return m
-}
-
-// freePort returns a port that was free just now. The server's ports must be in its file before
-// it starts.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // run runs a command in a shell of the machine. It returns all that it prints.
