@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	findings "github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 func doctorCommand() *cobra.Command {

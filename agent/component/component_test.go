@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime/docker"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

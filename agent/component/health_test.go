@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // stateful returns a host that runs version 4.2.0, which has hooks and state.

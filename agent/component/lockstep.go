@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

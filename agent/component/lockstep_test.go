@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // together is an upgrade in lockstep of a host with state, which the test lets go on.

@@ -24,7 +24,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"

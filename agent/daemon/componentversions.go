@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/queue"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/agent/diagnostics"
 	"github.com/muster-fleet/muster/agent/queue"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // diagnose collects and sends the diagnostics that the server requests, one request at a

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // runOrderedStages stages the versions that the server orders, one at a time, until ctx ends. A

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

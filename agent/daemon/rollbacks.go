@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

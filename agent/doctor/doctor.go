@@ -30,8 +30,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/network"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

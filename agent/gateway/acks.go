@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // ackBatch is how many results one request has, some 30 KB.

@@ -22,7 +22,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

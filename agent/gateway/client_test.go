@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/gateway"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
 

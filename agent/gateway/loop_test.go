@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Switch is the transport to an agent's server, which can move. Requests to the server's

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/network"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

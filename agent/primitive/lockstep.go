@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // awaited are the phases of a change in lockstep that wait for the server, with the phases that

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/statecopy"
 	"github.com/muster-fleet/muster/agent/steps"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // migrateDown brings the component's state back to the form of an older version, by the

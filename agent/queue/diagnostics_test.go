@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestRequestForDiagnosticsWaitsAcrossRestartsAndIsAnsweredOnce(t *testing.T) {

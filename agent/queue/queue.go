@@ -21,7 +21,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

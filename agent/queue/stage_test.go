@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestStageWaitsAcrossRestartsUntilItEndsOrIsCancelled(t *testing.T) {

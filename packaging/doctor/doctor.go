@@ -1,6 +1,6 @@
 // Package doctor has what the checks of a machine have in common: what a check finds, how all are
 // run and printed, and the checks that a server and a host share. Packages agent/doctor and
-// server/doctor have the others, for the commands `muster-agent doctor` and `muster doctor`.
+// server/app/doctor have the others, for the commands `muster-agent doctor` and `muster doctor`.
 package doctor
 
 import (

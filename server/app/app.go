@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/agents/infra"
+	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/infra"
-	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/authority"
+	"github.com/muster-fleet/muster/server/node/replica"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 )
 

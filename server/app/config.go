@@ -17,12 +17,12 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/debug"
+	"github.com/muster-fleet/muster/server/agents/limit"
+	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/httpapi"
-	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/insight/webhook"
+	"github.com/muster-fleet/muster/server/node/debug"
 	"github.com/muster-fleet/muster/server/rollout/plan"
-	"github.com/muster-fleet/muster/server/webhook"
 )
 
 // Config is the server's configuration file. Every key may be left out.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestAgentLearnsOfChangedAddressAfterRestart(t *testing.T) {

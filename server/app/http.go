@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/debug"
-	"github.com/muster-fleet/muster/server/httpapi"
-	"github.com/muster-fleet/muster/server/httpapi/admin"
-	"github.com/muster-fleet/muster/server/httpapi/agents"
-	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/agents/limit"
+	"github.com/muster-fleet/muster/server/api/admin"
+	"github.com/muster-fleet/muster/server/api/agents"
+	"github.com/muster-fleet/muster/server/api/httpapi"
+	"github.com/muster-fleet/muster/server/node/debug"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/ui"
 )
 

@@ -11,8 +11,8 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/node/authority"
 	"github.com/muster-fleet/muster/server/store"
 )
 

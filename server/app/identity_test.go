@@ -12,12 +12,12 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/authority"
-	"github.com/muster-fleet/muster/server/keyfile"
+	"github.com/muster-fleet/muster/server/node/authority"
+	"github.com/muster-fleet/muster/server/store/keyfile"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // on makes a server use the store of another one, as if both used one Elasticsearch.

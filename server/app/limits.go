@@ -3,8 +3,8 @@ package app
 import (
 	"crypto/tls"
 
-	"github.com/muster-fleet/muster/server/authority"
-	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/agents/limit"
+	"github.com/muster-fleet/muster/server/node/authority"
 )
 
 // forAgents returns the TLS configuration of agents' connections. They must use it and not

@@ -13,12 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // limited runs a server with a section limits of its own.

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/storehealth/storehealthtest"
+	"github.com/muster-fleet/muster/server/store/storehealth/storehealthtest"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func status(t *testing.T, s *apptest.Server) (agentapi.Status, int) {

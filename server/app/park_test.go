@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // A client cannot see from an answer whether its poll was parked: all have the same

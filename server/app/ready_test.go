@@ -7,7 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/storehealth/storehealthtest"
+	"github.com/muster-fleet/muster/server/store/storehealth/storehealthtest"
 )
 
 // A probe has no key. It keeps requests away from a server that cannot answer them.

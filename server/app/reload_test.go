@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/node/authority"
 )
 
 // renew writes a new certificate of the CA in a folder, for localhost, and returns it.

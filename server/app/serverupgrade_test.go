@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 )
 
 // While the servers are being upgraded, operators can look and change nothing, and agents stay

@@ -17,12 +17,12 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/backup"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/node/backup"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/rollout"
-	"github.com/muster-fleet/muster/server/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 

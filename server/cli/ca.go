@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/node/authority"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestComponentsAreListedAndUpgraded(t *testing.T) {

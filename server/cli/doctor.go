@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	findings "github.com/muster-fleet/muster/packaging/doctor"
-	"github.com/muster-fleet/muster/server/doctor"
+	"github.com/muster-fleet/muster/server/app/doctor"
 	"github.com/muster-fleet/muster/server/store/elastic"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 // maxObjectsFile bounds a file of objects: more than a hundred of the largest that the server

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 func TestExampleFleetIsValidAndHasEveryKey(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 func fleetTable(w io.Writer, objects []spec.Fleet, wide bool, now time.Time) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 // condition is what a command waits for. Without a type it is that the object is gone.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/agents/enrollment"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func (a *client) newKeys() *cobra.Command {

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/api/access"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/control"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/control"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
 )
 
 // localCommands returns the commands of the server on this machine. They go through its

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	findings "github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/backup"
+	"github.com/muster-fleet/muster/server/node/backup"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/migrate"

@@ -22,9 +22,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/agents/artifact"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func (a *client) newPackageList() *cobra.Command {

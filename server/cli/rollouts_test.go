@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func rolloutOf(o operator, id string) adminapi.Rollout {

@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/agents/enrollment"
+	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/enrollment"
-	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 )
 
 func (a *client) newServer() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/node/authority"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/backup"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/backup"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store/elastic"
 )
 

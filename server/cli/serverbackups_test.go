@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/backup"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/backup"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/sqlite"

@@ -14,9 +14,9 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/control"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 )
 
 func (a *client) newServerUpgrade() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/selfupgrade"
+	"github.com/muster-fleet/muster/server/node/selfupgrade"
 )
 
 func TestUpgradeOfTheServersSaysWhatIsMissing(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func TestWaitEndsWithTheRollbackWhetherOrNotAReasonFollows(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // A cloned machine, an image of an enrolled host and a snapshot that was restored beside its

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Every refusal that a host makes before it changes anything (agent/upgrade/preflight.go) has a

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // imageForm is that of a reference by digest: a tag can be moved to other code.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // componentHost is an agent of Muster that runs web 2.4.0 and db 15.0.0, and what happens to

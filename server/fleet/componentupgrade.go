@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The states of a component's upgrade on its agent's document are those of the agent's own;

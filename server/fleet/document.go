@@ -9,7 +9,7 @@ import (
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // AsRead returns an agent that a store has read. It holds a copy of itself, for Differs and

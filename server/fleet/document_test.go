@@ -14,7 +14,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	"pgregory.net/rapid"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // drawText returns strings that JSON escapes in different ways.

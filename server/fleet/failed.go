@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // FailedVersion is a version that failed on a host: its watcher gave it up. The host

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // A host refuses a version that its watcher gave up. The server knows of it from the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // KeywordSuffix ends the name of the keyword sub-field of a text field, as in an

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The rules of the status exist twice: as a function of an agent, and as filters for

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // StatusRule selects the agents that have a status, provided that no earlier rule

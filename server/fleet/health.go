@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Health is whether an agent is well, whatever its upgrade does. Kibana's Status mixes the

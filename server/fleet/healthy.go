@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The facts that rollouts judge agents by, taken from ordinary check-ins: how long the

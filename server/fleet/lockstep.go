@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Bounds of rollouts in lockstep.

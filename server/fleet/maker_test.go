@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // elasticMetadata is the local metadata of an Elastic Agent on Debian.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Policy groups agents. Its fields have the names of Kibana's agent policies. A field

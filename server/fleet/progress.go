@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // ProgressState is how an upgrade stands, in the words of the API, the UI and the command

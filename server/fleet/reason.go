@@ -1,6 +1,6 @@
 package fleet
 
-import "github.com/muster-fleet/muster/server/agentapi"
+import "github.com/muster-fleet/muster/server/wire/agentapi"
 
 // vagueCodes are the reason codes that say little of why an upgrade ended: they are reported
 // where nothing else is known. All other codes name a cause.

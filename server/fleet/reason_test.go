@@ -3,7 +3,7 @@ package fleet
 import (
 	"testing"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // A host that is in trouble of its own reports the end of its upgrade again, and knows less.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // A rollback is an UPGRADE to a version that the host has kept. It ends as upgrades do:

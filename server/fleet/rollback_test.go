@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func kept(version string, left time.Duration) agentapi.Rollback {

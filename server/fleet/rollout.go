@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Rollout upgrades many agents to a version, in batches. One server at a time works on

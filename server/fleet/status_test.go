@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 var now = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)

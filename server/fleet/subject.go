@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Subject is what a rollout upgrades on a host: the agent, or one of its components. The

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The values of Agent.UnhealthyReason, which are Fleet's.

@@ -13,14 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // site is a server with agents that run the component web, in version 1.0.0, by process.

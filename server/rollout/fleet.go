@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // previewTime bounds a preview, of which templates may take nearly all: a usual one takes 10 s for

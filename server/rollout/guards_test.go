@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func upgradeOf(version string, ids ...string) action.UpgradeOrder {

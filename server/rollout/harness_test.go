@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
-	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // harness runs the service on a real store with a clock of its own.

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // able is what an agent reports that can upgrade web in lockstep.

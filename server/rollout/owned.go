@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 )
 
 // checkOwned refuses a rollout of agents that belong to a declared fleet, unless the request takes

@@ -13,15 +13,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/audit"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Service changes the documents of rollouts for operators.

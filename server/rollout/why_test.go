@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func (s *site) why(id, component string) explain.Explanation {

@@ -31,9 +31,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // ErrNewer is in the errors of opening a store whose schema only a newer Muster supports.

@@ -8,9 +8,9 @@ import (
 
 // conflictLoops are the loops outside package store that go on after a write conflict.
 var conflictLoops = map[string]string{
-	"server/action/action.go":                  "an order answers for each agent why it was refused, and judges an agent again that has changed",
-	"server/artifact/repository/repository.go": "it reads several documents, of which one names the others",
-	"server/spec/declare/apply.go":             "an object is created under the lock that counts them, and replaced without",
+	"server/rollout/action/action.go":                 "an order answers for each agent why it was refused, and judges an agent again that has changed",
+	"server/agents/artifact/repository/repository.go": "it reads several documents, of which one names the others",
+	"server/rollout/spec/declare/apply.go":            "an object is created under the lock that counts them, and replaced without",
 }
 
 // Loops around a write conflict differ in their bounds and in what they repeat, unless there is one.

@@ -9,8 +9,8 @@ import (
 // A test compares it with the README's import map. Tests may also import testing.
 var areas = []row{
 	{"packaging", nil, "publishers build and verify packages without a server or an agent"},
-	{"watcher", []string{"packaging", "server/agentapi"}, "the watcher must work when the agent does not, so it shares no logic with it"},
-	{"agent", []string{"packaging", "watcher/handoff", "watcher/probe", "watcher/beacon", "server/agentapi"}, "everything that the agent links runs on every host, so it imports only formats"},
+	{"watcher", []string{"packaging", "server/wire/agentapi"}, "the watcher must work when the agent does not, so it shares no logic with it"},
+	{"agent", []string{"packaging", "watcher/handoff", "watcher/probe", "watcher/beacon", "server/wire/agentapi"}, "everything that the agent links runs on every host, so it imports only formats"},
 	{"server", []string{"packaging", "ui"}, "the server knows agents and watchers only through the protocol"},
 	{"ui", nil, "the UI is a client of the admin API; the server embeds it, not the other way round"},
 	{"testing", []string{"packaging", "watcher", "agent", "server", "ui"}, ""},
@@ -38,11 +38,28 @@ type ban struct {
 
 var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/...", "ui/..."}
 
+// rooms are the folders of the server, in the one order of imports: each may import those before it.
+var rooms = []string{"wire", "kql", "fleet", "clock", "store", "agents", "rollout", "insight", "node", "api", "app", "cli"}
+
 // domain is the part of the server without HTTP, databases or other technology.
 var domain = []string{
-	"server/access/...", "server/action/...", "server/artifact/...", "server/attention", "server/audit", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/configfile", "server/enrollment/...", "server/event/...",
-	"server/fleet/...", "server/history", "server/incident/...", "server/keyfile", "server/kql/...", "server/lease/...", "server/policy/...", "server/retention", "server/rollout/...", "server/selfupgrade", "server/series", "server/spec/...", "server/store",
-	"server/upgrademanifest/...", "server/webhook/...",
+	"server/fleet/...", "server/kql/...", "server/clock", "server/store", "server/store/audit", "server/store/event/...", "server/store/keyfile", "server/store/lease/...", "server/store/storehealth/...",
+	"server/agents/...", "server/rollout/...", "server/insight/...", "server/node/...", "server/api/access/...",
+}
+
+// inOrder bans imports against the order of the rooms.
+func inOrder() (out []ban) {
+	for i, room := range rooms {
+		allowed := []string{"//server/" + room + "/..."}
+		for _, before := range rooms[:i] {
+			allowed = append(allowed, "//server/"+before+"/...")
+		}
+		out = append(out, ban{
+			from: []string{"server/" + room + "/..."}, unless: []string{support}, to: []string{"//server/..."}, only: allowed,
+			reason: "the rooms of the server import one way: " + strings.Join(rooms, " ← "),
+		})
+	}
+	return out
 }
 
 // only bans a library except in the given packages.
@@ -70,11 +87,11 @@ var bans = []ban{
 
 	// Formats that outlive a process.
 	{
-		from: []string{"server/agentapi/..."}, to: []string{"//..."}, only: []string{"//server/agentapi/..."}, tests: true,
+		from: []string{"server/wire/agentapi/..."}, to: []string{"//..."}, only: []string{"//server/wire/agentapi/..."}, tests: true,
 		reason: "the agent links it, and it reads messages of other versions: a format depends on nothing that may change",
 	},
 	{
-		from: []string{"server/adminapi"}, to: []string{"//..."}, tests: true,
+		from: []string{"server/wire/adminapi"}, to: []string{"//..."}, tests: true,
 		reason: "servers, the command line and the generator of openapi.yaml read its tables, which depend on no code of them",
 	},
 	{
@@ -114,7 +131,7 @@ var bans = []ban{
 		reason: "an old watcher and a new agent share this format, which is all in one package",
 	},
 	{
-		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/network", "//server/agentapi/..."},
+		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/network", "//server/wire/agentapi/..."},
 		reason: "the agent links it to write the watcher's credential, and must not link the watcher",
 	},
 	{
@@ -134,20 +151,20 @@ var bans = []ban{
 		reason: "they depend only on their arguments, so that previews, simulations and tests have the same results as production",
 	},
 	{
-		from: []string{"server/spec", "server/spec/v1alpha1", "server/spec/conversion"}, deep: true,
+		from: []string{"server/rollout/spec", "server/rollout/spec/v1alpha1", "server/rollout/spec/conversion"}, deep: true,
 		to:     []string{"net/http/...", "os/exec", "database/...", "log", "log/slog", "context", "//server/store/..."},
 		reason: "hashes and conversions depend only on the object, so that no update of a server starts a rollout",
 	},
 	{
-		from: []string{"server/attention"}, to: []string{"//..."}, only: []string{"//server/fleet"},
+		from: []string{"server/insight/attention"}, to: []string{"//..."}, only: []string{"//server/fleet"},
 		reason: "what waits for a person is decided from facts that the admin API reads",
 	},
 	{
-		from: []string{"server/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout/...", "//server/upgrademanifest"},
+		from: []string{"server/rollout/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout", "//server/rollout/..."},
 		reason: "templates are given to it, so that they reach no file, no environment and no network, and so that rollouts can call it",
 	},
 	{
-		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},
+		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql", "//server/wire/agentapi"},
 		reason: "the interface of all stores uses only the domain's types, with those of the protocol that they have, and queries",
 	},
 	{
@@ -156,15 +173,15 @@ var bans = []ban{
 		reason: "they depend only on their arguments, so that preview, reconciler and explanation agree",
 	},
 	{
-		from: []string{"server/rollout/plan"}, to: []string{"//server/..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},
+		from: []string{"server/rollout/plan"}, to: []string{"//server/..."}, only: []string{"//server/fleet", "//server/kql", "//server/wire/agentapi"},
 		reason: "preview, reconciler and explanation call the same pure functions, so they agree",
 	},
 	{
-		from: []string{"server/rollout/preview", "server/rollout/explain", "server/rollout/sequence"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/agentapi"},
+		from: []string{"server/rollout/preview", "server/rollout/explain", "server/rollout/sequence"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/wire/agentapi"},
 		reason: "the service reads the fleet and the documents and passes them to these packages",
 	},
 	{
-		from: []string{"server/rollout/reconcile"}, to: []string{"//server/rollout", "//server/rollout/..."}, only: []string{"//server/rollout/plan"},
+		from: []string{"server/rollout/reconcile"}, to: []string{"//server/rollout", "//server/rollout/..."}, only: []string{"//server/rollout/plan", "//server/rollout/action"},
 		reason: "the reconciler executes the decisions of plan; it learns of operators' commands from the rollout's document",
 	},
 	{
@@ -179,13 +196,12 @@ var bans = []ban{
 	// Adapters import the domain, and the domain imports no adapter.
 	{
 		from: domain, unless: []string{"server/rollout/fleettest"}, // which opens a store, as the tests that use it would
-		to:     []string{"//server/httpapi/...", "//server/store/...", "//server/cli/...", "//server/app", "//server/adminapi", "//ui/...", "database/..."},
-		only:   []string{"//server/store"},
+		to:     []string{"//server/api/httpapi", "//server/api/admin", "//server/api/agents", "//server/store/elastic", "//server/store/sqlite/...", "//server/store/migrate", "//server/cli/...", "//server/app", "//server/wire/adminapi", "//ui/...", "database/..."},
 		reason: "the domain does not depend on the API or the store",
 	},
 	{
-		from: []string{"server/store/..."}, unless: []string{"server/store"}, to: []string{"//..."},
-		only:   []string{"//server/store", "//server/store/...", "//server/fleet", "//server/kql", "//server/agentapi"},
+		from: []string{"server/store/elastic", "server/store/sqlite/...", "server/store/migrate", "server/store/storetest"}, to: []string{"//..."},
+		only:   []string{"//server/store", "//server/store/...", "//server/fleet", "//server/kql", "//server/wire/agentapi"},
 		reason: "a store writes and finds documents; their meaning is decided in the domain",
 	},
 	{
@@ -193,15 +209,15 @@ var bans = []ban{
 		reason: "the store is chosen in one place, where the configuration is read; everything else takes a store.Store",
 	},
 	{
-		from: []string{"server/httpapi/agents"}, to: []string{"//server/adminapi", "//server/httpapi/admin"},
+		from: []string{"server/api/agents"}, to: []string{"//server/wire/adminapi", "//server/api/admin"},
 		reason: "agents and operators have different listeners, credentials and versions: neither API is made of the other",
 	},
 	{
-		from: []string{"server/httpapi/admin"}, to: []string{"//server/httpapi/agents"},
+		from: []string{"server/api/admin"}, to: []string{"//server/api/agents"},
 		reason: "agents and operators have different listeners, credentials and versions: neither API is made of the other",
 	},
 	{
-		from: []string{"server/httpapi"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/agentapi"},
+		from: []string{"server/api/httpapi"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/wire/agentapi"},
 		reason: "it has what both APIs share: errors of authentication, limits, the table from error kind to status",
 	},
 	{
@@ -239,15 +255,15 @@ var bans = []ban{
 	},
 
 	// Libraries are used in few packages.
-	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/httpapi/...", "testing/loadtest/scenario"),
+	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/api/httpapi", "server/api/admin", "server/api/agents", "testing/loadtest/scenario"),
 	only("modernc.org/sqlite", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
 	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite", "server/store/sqlite/sqlitetest"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
-	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images; packaging/release writes the archive, the image and the chart of the server", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "packaging/release", "packaging/release/chart", "packaging/release/image", "server/backup", "testing/docker", "testing/fakepkg"),
-	only("text/template", "one package bounds what templates can do", "server/configfile"),
-	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/configfile", "server/cli"),
-	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/artifact", "testing/elasticagent"),
+	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/docker writes images; packaging/release writes the archive, the image and the chart of the server", "agent/diagnostics", "agent/statecopy", "packaging/build", "packaging/install", "packaging/release", "packaging/release/chart", "packaging/release/image", "server/node/backup", "testing/docker", "testing/fakepkg"),
+	only("text/template", "one package bounds what templates can do", "server/rollout/configfile"),
+	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/rollout/configfile", "server/cli"),
+	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/agents/artifact", "testing/elasticagent"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
@@ -259,14 +275,14 @@ var bans = []ban{
 	only("github.com/spf13/cobra", "flags end at the programs; packaging/release writes the manual from them, and testing/docs/reference a page", "agent", "packaging/release", "server/cli/...", "testing/docs/reference", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),
-	only("gopkg.in/yaml.v3", "YAML is only for files that people write: manifests, configurations, the specification of the API, and the config_yaml of an output", "packaging/manifest", "agent/config", "server/app", "server/cli/...", "packaging/yamltext", "server/httpapi/admin", "server/policy", "server/spec", "server/adminapi", "server/upgrademanifest", "testing/crd", "testing/openapi"),
-	only("github.com/prometheus/client_golang", "one package has the metrics; the others publish events", "server/metrics"),
+	only("gopkg.in/yaml.v3", "YAML is only for files that people write: manifests, configurations, the specification of the API, and the config_yaml of an output", "packaging/manifest", "agent/config", "server/app", "server/cli/...", "packaging/yamltext", "server/api/admin", "server/agents/policy", "server/rollout/spec", "server/wire/adminapi", "server/rollout/upgrademanifest", "testing/crd", "testing/openapi"),
+	only("github.com/prometheus/client_golang", "one package has the metrics; the others publish events", "server/insight/metrics"),
 	only("github.com/HdrHistogram/hdrhistogram-go", "a distribution is generator.Latency, which can be merged from several processes", "testing/loadtest/generator"),
 	only("log", "one way to log: log/slog, with attributes", support),
 	only("io/ioutil", "os and io have all its functions"),
 	only("math/rand", "use math/rand/v2, which has no shared seed, or crypto/rand for secrets"),
 	only("github.com/pkg/errors", "the standard errors package wraps"),
-	only("unsafe", "one package modifies crypto/tls connections, which halves the memory of a parked agent; nothing else needs it", "server/checkin/tlstrim"),
+	only("unsafe", "one package modifies crypto/tls connections, which halves the memory of a parked agent; nothing else needs it", "server/agents/checkin/tlstrim"),
 	only("github.com/google/pprof", "only the load test reads profiles", "testing/loadtest/scenario"),
 	only("C", "programs are built with CGO_ENABLED=0, so that one file runs on every Linux"),
 }

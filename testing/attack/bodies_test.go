@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // call is a call of the API that clients and agents of Elastic use, with a body that is

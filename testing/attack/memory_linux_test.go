@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 const (

@@ -22,10 +22,10 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/node/authority"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // In the corpus PATH and KEY stand for a path and a credential of the listener.

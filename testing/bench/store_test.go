@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/agents/checkin"
 )
 
 // Environment variables that make the measurement smaller. STORES.md is written only

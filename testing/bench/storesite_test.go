@@ -17,12 +17,12 @@ import (
 	"runtime/pprof"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // maxActions bounds how many actions are read from the store at the end.

@@ -14,8 +14,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/spec"
-	"github.com/muster-fleet/muster/server/spec/v1alpha1"
+	"github.com/muster-fleet/muster/server/rollout/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec/v1alpha1"
 )
 
 func TestDefinitionIsCurrent(t *testing.T) {

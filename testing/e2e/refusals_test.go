@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/port"

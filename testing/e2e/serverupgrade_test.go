@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/port"
 	"github.com/muster-fleet/muster/testing/simagent"

@@ -20,7 +20,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Agent is one agent. Its fields may be changed between calls.

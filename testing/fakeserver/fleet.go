@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // refuse is Refuse, and remembers it.

@@ -26,7 +26,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"

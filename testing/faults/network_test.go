@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // link passes an agent's requests directly to the server's handler. Processes die only

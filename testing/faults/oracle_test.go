@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"

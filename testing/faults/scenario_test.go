@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )

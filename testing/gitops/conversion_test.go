@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/muster-fleet/muster/server/spec"
-	"github.com/muster-fleet/muster/server/spec/spectest"
+	"github.com/muster-fleet/muster/server/rollout/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec/spectest"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/spec"
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 // tofu is a folder with a configuration of OpenTofu and its state.

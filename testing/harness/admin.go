@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 // client returns a client of the server's admin API. It keeps no connection open after a

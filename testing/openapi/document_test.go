@@ -9,7 +9,7 @@ import (
 
 func TestSpecificationIsCurrent(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join("..", "..", "server", "adminapi")
+	dir := filepath.Join("..", "..", "server", "wire", "adminapi")
 	want, err := document(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -19,6 +19,6 @@ func TestSpecificationIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("server/adminapi/openapi.yaml differs from the tables of package adminapi: run `go tool mage fmt` and commit")
+		t.Error("server/wire/adminapi/openapi.yaml differs from the tables of package adminapi: run `go tool mage fmt` and commit")
 	}
 }

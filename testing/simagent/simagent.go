@@ -17,8 +17,8 @@ import (
 
 	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/agent/gateway"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

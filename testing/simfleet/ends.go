@@ -1,6 +1,6 @@
 package simfleet
 
-import "github.com/muster-fleet/muster/server/agentapi"
+import "github.com/muster-fleet/muster/server/wire/agentapi"
 
 // end is how an upgrade ends badly; the zero value is a good end.
 type end struct {

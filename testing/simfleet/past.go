@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

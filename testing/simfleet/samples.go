@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/series"
+	"github.com/muster-fleet/muster/server/insight/series"
 	"github.com/muster-fleet/muster/server/store"
 )
 

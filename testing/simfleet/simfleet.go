@@ -18,10 +18,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 // Options configure a fleet. The zero value of each has a default.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // How long the parts of an upgrade take: those of a small package on a fast network, but

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // How long the parts of a component's upgrade take. The host observes a new version itself, and

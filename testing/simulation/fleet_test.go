@@ -13,18 +13,18 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentcache"
-	"github.com/muster-fleet/muster/server/beacon"
-	"github.com/muster-fleet/muster/server/checkin"
-	"github.com/muster-fleet/muster/server/checkin/parktest"
+	"github.com/muster-fleet/muster/server/agents/agentcache"
+	"github.com/muster-fleet/muster/server/agents/beacon"
+	"github.com/muster-fleet/muster/server/agents/checkin"
+	"github.com/muster-fleet/muster/server/agents/checkin/parktest"
 	"github.com/muster-fleet/muster/server/clock"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/storehealth"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

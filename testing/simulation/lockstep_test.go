@@ -10,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/agents/policy"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // errKilled is the error of every write of a coordinator that was killed.

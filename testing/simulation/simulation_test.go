@@ -12,15 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agents/policy"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/incident"
-	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/insight/incident"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/store/storehealth"
 )
 
 // simulation is one server and its fleet under virtual time.

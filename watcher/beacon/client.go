@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
 const (

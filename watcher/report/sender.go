@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/watch"
 )

@@ -21,12 +21,12 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Explanation is why an agent runs its version and not that of a rollout.

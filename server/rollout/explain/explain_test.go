@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func before(d time.Duration) *time.Time {

@@ -16,19 +16,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/agentcache"
-	"github.com/muster-fleet/muster/server/checkin"
-	"github.com/muster-fleet/muster/server/checkin/parktest"
-	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/agents/agentcache"
+	"github.com/muster-fleet/muster/server/agents/checkin"
+	"github.com/muster-fleet/muster/server/agents/checkin/parktest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/lease"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/store/storehealth"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Fleet is a server with its store, action, check-in and rollout services and a few hosts.

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/sequence"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/lease"
 )
 
 const (

@@ -19,15 +19,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-fleet/muster/server/audit"
 	"github.com/muster-fleet/muster/server/clock"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/lease"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/audit"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/lease"
 )
 
 // system is the actor of what no person decided.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Platform is an operating system and an architecture, in Go's names.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func num[T any](v T) *T { return &v }

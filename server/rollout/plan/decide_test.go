@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // afternoon is when the scenarios begin: on a Tuesday, at two o'clock in UTC.

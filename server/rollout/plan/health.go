@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // LateReportWindow is how long a target is still assessed after its end.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestVersionInForceFollowsThePhase(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // lockstep upgrades a component that must not run mixed versions. All of its targets reach a phase

@@ -93,7 +93,7 @@ func checkPace(p *fleet.Plan) error {
 	if err := CheckWaitFor(p, 0); err != nil {
 		return err
 	}
-	return CheckWindows(field("pace.windows"), c.Windows)
+	return fleet.CheckWindows(field("pace.windows"), c.Windows)
 }
 
 // CheckWaitFor returns an error if each batch would take longer than the plan waits for it, since
@@ -108,19 +108,6 @@ func CheckWaitFor(p *fleet.Plan, observes time.Duration) error {
 		why = fmt.Sprintf("hosts observe %s for %s", p.Component, Span(fleet.Duration(observes)))
 	}
 	return fleet.FieldError(field("pace.wait_for"), "is %s, and each batch takes longer, since %s: want more than %s", Span(p.Pace.WaitFor), why, Span(fleet.Duration(need)))
-}
-
-// CheckWindows returns what is wrong with windows; at is their field, for errors.
-func CheckWindows(at string, windows []fleet.Window) error {
-	if len(windows) > maxValues {
-		return fleet.FieldError(at, "has %d windows, want at most %d", len(windows), maxValues)
-	}
-	for i, w := range windows {
-		if _, err := readWindow(fmt.Sprintf("%s[%d]", at, i), w); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // bounded is a duration of the plan.

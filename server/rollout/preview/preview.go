@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Fleet is the input of Compute.

@@ -12,10 +12,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // draft returns a resolved rollout of 2.0.0 to all agents, modified by change.

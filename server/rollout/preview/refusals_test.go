@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The state of a component goes from the version that runs to that of the plan, so the preview has

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func (s *builder) warnf(format string, args ...any) {

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // closedVerify is how often the targets of a rollout in lockstep are verified while a window or a

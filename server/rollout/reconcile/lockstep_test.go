@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agents/policy"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // inLockstep is a model of the host's half of a rollout in lockstep. until, reached and undo

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 

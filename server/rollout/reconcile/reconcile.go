@@ -16,15 +16,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/lease"
+	"github.com/muster-fleet/muster/server/store/storehealth"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 const (

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/action"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestARollingRolloutFromEndToEnd(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 )
 
 // stageID returns the id of the action by which the nth part of the targets stages the version.

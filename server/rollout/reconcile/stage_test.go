@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The hosts stage the version, and none is upgraded before all that can have. One that is away

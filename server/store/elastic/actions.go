@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 type actions struct{ s *Store }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // Agents may send any metadata. Values that the mappings do not allow for are stored

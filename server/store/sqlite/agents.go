@@ -16,9 +16,9 @@ import (
 	json "github.com/go-json-experiment/json/v1"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 type agents struct{ s *Store }

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func upgradeAction(id string, agents ...string) fleet.Action {

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func historyRecord(id, agentID, component string, state fleet.ProgressState, when time.Duration) fleet.HistoryRecord {

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // configurationPage returns the page about the configuration files, which explain themselves.
@@ -30,7 +30,7 @@ var metric = regexp.MustCompile(`(?:Name: |NewDesc\()"(muster_[a-z_]+)",\s+(?:He
 
 // metricsPage returns the page about the metrics that the server exports.
 func metricsPage(root string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(root, "server", "metrics", "*.go"))
+	files, err := filepath.Glob(filepath.Join(root, "server", "insight", "metrics", "*.go"))
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func metricsPage(root string) (string, error) {
 		}
 	}
 	if len(rows) == 0 {
-		return "", fmt.Errorf("no metric was found in server/metrics")
+		return "", fmt.Errorf("no metric was found in server/insight/metrics")
 	}
 	slices.Sort(rows)
 	return "# Metrics\n\nThe admin API serves them at `/metrics`, to whoever has an admin key, in the text format of Prometheus. " +

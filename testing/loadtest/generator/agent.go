@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/host"
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // phase is what an agent is doing.

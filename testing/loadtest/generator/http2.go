@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // h2Conn is the connection of an agent that speaks HTTP/2. It uses the standard

@@ -18,10 +18,10 @@ var stacks = []struct {
 	want  string
 }{
 	{"a cipher works for TLS", []string{"crypto/internal/fips140/aes/gcm.gcmAesEnc", "crypto/tls.(*Conn).Write", "net/http.(*response).Write"}, groupTLS},
-	{"a digest works for its caller", []string{"crypto/sha256.Sum256", "github.com/muster-fleet/muster/server/checkin.FingerprintOf", "net/http.(*conn).serve"}, groupOwn},
+	{"a digest works for its caller", []string{"crypto/sha256.Sum256", "github.com/muster-fleet/muster/server/agents/checkin.FingerprintOf", "net/http.(*conn).serve"}, groupOwn},
 	{"bytes go to an agent", []string{"internal/runtime/syscall/linux.Syscall6", "syscall.RawSyscall6", "syscall.write", "internal/poll.(*FD).Write", "crypto/tls.(*Conn).Write"}, groupNetwork},
 	{"bytes go to the file", []string{"internal/runtime/syscall/linux.Syscall6", "syscall.RawSyscall6", "syscall.Syscall6", "modernc.org/libc.Xpwrite", "modernc.org/sqlite/lib.Xsqlite3_step"}, groupDisk},
-	{"SQL", []string{"runtime.memmove", "modernc.org/sqlite/lib._sqlite3VdbeExec", "database/sql.(*DB).query", "github.com/muster-fleet/muster/server/action.(*Service).Ack"}, groupStore},
+	{"SQL", []string{"runtime.memmove", "modernc.org/sqlite/lib._sqlite3VdbeExec", "database/sql.(*DB).query", "github.com/muster-fleet/muster/server/rollout/action.(*Service).Ack"}, groupStore},
 	{"a document is encoded for the store", []string{"encoding/json.appendString", "github.com/muster-fleet/muster/server/store/sqlite.put"}, groupJSON},
 	{"a header is read", []string{"net/textproto.CanonicalMIMEHeaderKey", "net/http.readRequest"}, groupHTTP},
 	{"a route is found", []string{"runtime.memequal", "github.com/gin-gonic/gin.(*node).getValue", "net/http.serverHandler.ServeHTTP"}, groupHTTP},

@@ -1,6 +1,6 @@
 /**
  * Fleets in words: conditions and versions, why nothing rolls out and what to do about it, and the
- * questions of commands. The server decides; its reasons of conditions are in server/spec/reconcile.
+ * questions of commands. The server decides; its reasons of conditions are in server/rollout/spec/reconcile.
  */
 import type { Command, Fleet, FleetCondition, FleetDiff, FleetPreview } from "~/api/types";
 import { shortHash } from "./preview";

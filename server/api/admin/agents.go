@@ -1,0 +1,550 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/rollout/action"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
+)
+
+// maxWindow is how many agents can be paged through, as in Kibana.
+const maxWindow = 10_000
+
+func (h *Handlers) listAgents(c *gin.Context) error {
+	ctx := c.Request.Context()
+	by, err := agentSort(c)
+	if err != nil {
+		return err
+	}
+	at, err := h.agentPage(c, by)
+	if err != nil {
+		return err
+	}
+	q := store.AgentQuery{Sort: by, Desc: true, Limit: at.size, After: at.after}
+	if at.after == nil {
+		q.Offset = (at.number - 1) * at.size
+	}
+	switch order := c.Query("sortOrder"); order {
+	case "", "desc":
+	case "asc":
+		q.Desc = false
+	default:
+		return fleet.FieldError("query.sortOrder", "is %q, want asc or desc", order)
+	}
+	flags := map[string]bool{}
+	for _, name := range []string{"showInactive", "showUpgradeable", "getStatusSummary", "withMetrics", "showAgentless"} {
+		if flags[name], err = queryBool(c, name); err != nil {
+			return err
+		}
+	}
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return err
+	}
+	now := at.now
+	if q.Query, err = selectAgents("query.kuery", c.Query("kuery"), flags["showInactive"], timeouts, now); err != nil {
+		return err
+	}
+	if q.Query, err = at.limit(q.Query); err != nil {
+		return err
+	}
+	if flags["showUpgradeable"] {
+		catalog, err := h.Actions.Catalog(ctx)
+		if err != nil {
+			return err
+		}
+		if err := selectUpgradeable(&q, catalog, now); err != nil {
+			return err
+		}
+	}
+	list := h.Store.Agents().List
+	if at.pit != "" && by != store.ByEnrolledAt {
+		id := orderKey(at, q, c.Query("kuery"), flags["showInactive"], flags["showUpgradeable"])
+		list = func(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
+			return h.ordered(ctx, id, at, q)
+		}
+	}
+	agents, total, err := list(ctx, q)
+	if err != nil {
+		return err
+	}
+	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: at.number, PerPage: at.size, Pit: ptr(at.pit)}
+	var room listed
+	for i := range agents {
+		out.Items[i] = renderAgent(room.fit(&agents[i]), timeouts, now)
+		sort, err := by.Position(&agents[i]).MarshalJSON()
+		if err != nil {
+			return err
+		}
+		out.Items[i].Sort, out.NextSearchAfter = (*json.RawMessage)(&sort), ptr(string(sort))
+	}
+	if err := h.addVersions(ctx, agents, out.Items); err != nil {
+		return err
+	}
+	if flags["getStatusSummary"] {
+		count := h.countStatuses
+		if at.pit != "" { // counts are cached for the present
+			count = func(ctx context.Context, f store.AgentFilter, _ string, _ bool, timeouts map[string]time.Duration) (map[fleet.Status]int, error) {
+				return store.CountStatuses(ctx, h.Store.Agents(), f, timeouts, now)
+			}
+		}
+		counts, err := count(ctx, q.AgentFilter, c.Query("kuery"), flags["showInactive"], timeouts)
+		if err != nil {
+			return err
+		}
+		summary := adminapi.StatusSummary{}
+		for _, s := range fleet.Statuses {
+			summary[string(s)] = counts[s]
+		}
+		out.StatusSummary = &summary
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+func (h *Handlers) getAgent(c *gin.Context) error {
+	if _, err := queryBool(c, "withMetrics"); err != nil { // there are none
+		return err
+	}
+	item, err := h.agentItem(c)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.AgentItem{Item: item})
+	return nil
+}
+
+// agentItem returns the agent that the path names, with what can be ordered of it.
+func (h *Handlers) agentItem(c *gin.Context) (adminapi.Agent, error) {
+	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
+	if err != nil {
+		return adminapi.Agent{}, agentNotFound(err, c.Param("agentId"))
+	}
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return adminapi.Agent{}, err
+	}
+	out := []adminapi.Agent{renderAgent(&a, timeouts, h.Now.UTC())}
+	if err := h.addVersions(c.Request.Context(), []fleet.Agent{a}, out); err != nil {
+		return adminapi.Agent{}, err
+	}
+	commands, err := h.agentCommands(c.Request.Context(), &a)
+	if err != nil {
+		return adminapi.Agent{}, err
+	}
+	out[0].Commands = &commands
+	for i := range out[0].Components {
+		if err := h.addComponentCommands(c.Request.Context(), &a, &out[0].Components[i]); err != nil {
+			return adminapi.Agent{}, err
+		}
+	}
+	return out[0], nil
+}
+
+// agentCommands returns which orders the agent could follow now, and why not the others.
+func (h *Handlers) agentCommands(ctx context.Context, a *fleet.Agent) ([]adminapi.Command, error) {
+	locked, err := h.Locks.Locked(ctx, "", []fleet.Agent{*a})
+	if err != nil {
+		return nil, err
+	}
+	policy, err := h.Store.Policies().Get(ctx, a.PolicyID)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return nil, err
+	}
+	return each(a.Commands(fleet.Blocks{Rollout: locked[a.ID], Managed: policy.Managed}, h.Now.UTC()), renderCommand), nil
+}
+
+// addComponentCommands adds which orders a component could follow now, and why not the others. Only
+// components of policies have a name, and can be ordered to do something.
+func (h *Handlers) addComponentCommands(ctx context.Context, a *fleet.Agent, c *adminapi.Component) error {
+	if c.Name == nil {
+		return nil
+	}
+	locked, err := h.Locks.Locked(ctx, *c.Name, []fleet.Agent{*a})
+	if err != nil {
+		return err
+	}
+	c.Commands = new(each(a.ComponentCommands(*c.Name, fleet.Blocks{Rollout: locked[a.ID]}), renderCommand))
+	return nil
+}
+
+func renderCommand(c fleet.Command) adminapi.Command {
+	return adminapi.Command{
+		Name: c.Name, Allowed: c.Allowed, Reason: ptr(c.Reason), Primary: ptr(c.Primary), Danger: ptr(c.Danger), NeedsReason: ptr(c.NeedsReason), Warning: ptr(c.Warning),
+	}
+}
+
+func agentNotFound(err error, id string) error {
+	if fleet.KindOf(err) == fleet.NotFound {
+		return fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
+	}
+	return err
+}
+
+// maxPolicyIDs is as in Kibana.
+const maxPolicyIDs = 1000
+
+func (h *Handlers) agentStatus(c *gin.Context) error {
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	filter := store.AgentFilter{PolicyID: c.Query("policyId")}
+	// Count inactive agents too.
+	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, h.Now.UTC()); err != nil {
+		return err
+	}
+	cached := c.Query("kuery")
+	if policies := c.QueryArray("policyIds"); len(policies) > maxPolicyIDs {
+		return fleet.FieldError("query.policyIds", "array size is [%d], but cannot be greater than [%d]", len(policies), maxPolicyIDs)
+	} else if len(policies) > 0 && !slices.Equal(policies, []string{""}) {
+		filter.Query = kql.AllOf{fleet.OfPolicies(policies), filter.Query}
+		cached = fmt.Sprintf("%q %q", policies, cached)
+	}
+	n, err := h.countStatuses(c.Request.Context(), filter, cached, true, timeouts)
+	if err != nil {
+		return err
+	}
+	r := adminapi.AgentStatusCounts{
+		Online: n[fleet.StatusOnline], Offline: n[fleet.StatusOffline], Inactive: n[fleet.StatusInactive],
+		Unenrolled: n[fleet.StatusUnenrolled], Orphaned: n[fleet.StatusOrphaned], Uninstalled: n[fleet.StatusUninstalled],
+		Error:    n[fleet.StatusError] + n[fleet.StatusDegraded],
+		Updating: n[fleet.StatusUpdating] + n[fleet.StatusEnrolling] + n[fleet.StatusUnenrolling],
+	}
+	for _, count := range n {
+		r.All += count
+	}
+	r.Active = r.All - r.Unenrolled - r.Inactive
+	c.JSON(http.StatusOK, adminapi.AgentStatusResponse{Results: r})
+	return nil
+}
+
+func (h *Handlers) upgradeAgent(c *gin.Context) error {
+	var req adminapi.UpgradeRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	a, err := h.Actions.Upgrade(c.Request.Context(), action.UpgradeOrder{
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true,
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
+	})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.UpgradeResponse{ActionId: &a.ID})
+	return nil
+}
+
+func (h *Handlers) bulkUpgrade(c *gin.Context) error {
+	var req adminapi.BulkUpgradeRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	o := action.UpgradeOrder{
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
+	}
+	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
+		return err
+	}
+	if isSet(req.DryRun) {
+		if err := action.CheckUpgradeRequest(o.UpgradeRequest); err != nil {
+			return err
+		}
+		return h.answerFound(c, ids)
+	}
+	a, err := h.Actions.Upgrade(c.Request.Context(), o)
+	return answerAction(c, a, err)
+}
+
+// bulk answers a call for the agents that it names or selects. create creates the action for
+// them, unless the call is a dry run.
+func (h *Handlers) bulk(c *gin.Context, agents json.RawMessage, includeInactive, dryRun *bool, create func(ids []string, selected bool) (fleet.Action, error)) error {
+	none := func(context.Context, []string) ([]string, error) { return nil, nil }
+	return h.bulkWith(c, agents, includeInactive, dryRun, none, create)
+}
+
+// bulkWith is bulk whose answer has what notices says of the agents.
+func (h *Handlers) bulkWith(c *gin.Context, agents json.RawMessage, includeInactive, dryRun *bool, notices func(context.Context, []string) ([]string, error), create func(ids []string, selected bool) (fleet.Action, error)) error {
+	ctx := c.Request.Context()
+	ids, selected, err := h.selection(ctx, agents, includeInactive)
+	if err != nil {
+		return err
+	}
+	said, err := notices(ctx, ids) // before the change: rollouts are found by the agents' policies
+	if err != nil {
+		return err
+	}
+	out := adminapi.BulkActionResponse{Warnings: filled(said)}
+	if isSet(dryRun) {
+		n, err := h.Actions.Found(ctx, ids)
+		if err != nil {
+			return err
+		}
+		c.Set(dryKey, true)
+		out.Count = &n
+	} else {
+		a, err := create(ids, selected)
+		if err != nil {
+			return err
+		}
+		out.ActionId = &a.ID
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+// answerAction answers with the id of an action, or returns err.
+func answerAction(c *gin.Context, a fleet.Action, err error) error {
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
+	return nil
+}
+
+// answerFound answers a dry run with the number of agents that are named or selected and
+// exist, as Kibana does. Muster's previews say which of them would get the action.
+func (h *Handlers) answerFound(c *gin.Context, ids []string) error {
+	n, err := h.Actions.Found(c.Request.Context(), ids)
+	if err != nil {
+		return err
+	}
+	c.Set(dryKey, true)
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{Count: &n})
+	return nil
+}
+
+const (
+	minRollout = 10 * time.Minute // Kibana's
+	// maxRollout lets the last agent start before the action expires.
+	maxRollout = fleet.DefaultExpiration
+)
+
+func checkTimes(t *time.Time, s *int, now time.Time) error {
+	if s != nil && (*s < int(minRollout.Seconds()) || *s > int(maxRollout.Seconds())) {
+		return fleet.FieldError("body.rollout_duration_seconds", "is %d, want %d to %d, or omit it to start all agents at once",
+			*s, int(minRollout.Seconds()), int(maxRollout.Seconds()))
+	}
+	switch {
+	case t == nil:
+	case !now.Before(t.Add(fleet.DefaultExpiration)):
+		return fleet.FieldError("body.start_time", "is %s: an action that started then has already expired", t.Format(time.RFC3339))
+	case t.After(now.Add(fleet.MaxStartDelay)):
+		return fleet.FieldError("body.start_time", "is %s, want a time within a year from now", t.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func upgradeRequest(version string, source *string, force *bool) fleet.UpgradeRequest {
+	r := fleet.UpgradeRequest{Version: strings.TrimSpace(version)}
+	if source != nil {
+		r.SourceURI = *source
+	}
+	r.Force = isSet(force)
+	return r
+}
+
+func (h *Handlers) previewUpgrade(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.UpgradePreviewRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
+		return err
+	}
+	return h.answerPreview(c, action.UpgradeOrder{
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
+		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
+		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
+		TakeOver: deref(req.TakeOver),
+	}, asked{req.Agents, req.IncludeInactive, req.MaxItems})
+}
+
+// answerPreview answers with what would become of the agents of an order, and with what the
+// guard rails say of it.
+func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder, of asked) error {
+	ctx := c.Request.Context()
+	owner, err := h.Actions.OwnerOf(ctx, o.Component)
+	if err != nil {
+		return err
+	}
+	out, err := h.preview(ctx, of, o, owner, "upgrades", func(f func(action.Verdict)) error { return h.Actions.EachVerdict(ctx, o, f) })
+	if err != nil {
+		return err
+	}
+	switch _, refused := h.Actions.CheckGuards(ctx, o); {
+	case fleet.KindOf(refused) == fleet.Conflict:
+		out.Refused = ptr(refused.Error())
+		var guard *fleet.Error
+		if errors.As(refused, &guard) {
+			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
+		}
+	case refused != nil:
+		return refused
+	}
+	if out.Refused == nil {
+		switch refused := h.Actions.CheckOwners(ctx, o); {
+		case fleet.KindOf(refused) == fleet.Conflict:
+			out.Refused = ptr(refused.Error())
+		case refused != nil:
+			return refused
+		}
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
+	out := adminapi.Agent{
+		Id: a.ID, Type: a.Type, Active: a.Active, PolicyId: a.PolicyID, PolicyRevision: ptr(a.PolicyRev),
+		Status:     adminapi.AgentStatus(a.Facts().StatusAt(now, timeouts[a.PolicyID])),
+		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
+		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
+		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, Maker: (*adminapi.Maker)(ptr(string(a.Host().Maker))), AccessApiKeyId: &a.AccessKeyID,
+		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a, now),
+		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
+		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
+		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), StagedVersions: renderStaged(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
+	}
+	addProgress(&out, a, timeouts[a.PolicyID], now)
+	out.Shared = renderShared(a)
+	if out.Tags == nil {
+		out.Tags = []string{}
+	}
+	if len(a.UnhealthyReason) > 0 {
+		out.UnhealthyReason = &a.UnhealthyReason
+	}
+	if user := object(a.UserMetadata); len(user) > 0 {
+		out.UserProvidedMetadata = &user
+	}
+	return out
+}
+
+// renderShared returns the hosts that have the agent's identity, nil if there is one.
+func renderShared(a *fleet.Agent) *adminapi.SharedIdentity {
+	text := a.SharedText()
+	if text == "" {
+		return nil
+	}
+	out := adminapi.SharedIdentity{Since: *a.SharedSince, Text: fleet.Sentence(text), Next: fleet.SharedRemedy}
+	for _, b := range a.Sharers() {
+		out.Hosts = append(out.Hosts, adminapi.Bearer{
+			Hostname: b.Hostname, Version: b.Version, MachineId: ptr(b.MachineID), BootId: ptr(b.BootID), ProcessId: ptr(b.ProcessID), Since: b.Since, Again: b.Again,
+		})
+	}
+	return &out
+}
+
+func object(raw json.RawMessage) map[string]any {
+	m := map[string]any{}
+	_ = json.Unmarshal(raw, &m) // validated at the check-in
+	if m == nil {               // null
+		m = map[string]any{}
+	}
+	return m
+}
+
+func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
+	if d == nil {
+		return nil
+	}
+	m := d.Metadata
+	out := adminapi.UpgradeMetadata{
+		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil, RetryAttempt: ptr(m.RetryAttempt), RetryLimit: ptr(m.RetryLimit),
+		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
+		Phase: (*adminapi.UpgradeMetadataPhase)(ptr(m.Phase)),
+	}
+	if d.State == agentapi.UpgradeDownloading { // otherwise 0 % has no meaning
+		percent, rate := m.DownloadPercent, float64(m.DownloadRate)
+		out.DownloadPercent, out.DownloadRate = &percent, &rate
+	}
+	return &adminapi.UpgradeDetails{TargetVersion: d.TargetVersion, ActionId: d.ActionID, State: adminapi.UpgradeState(d.State), Metadata: &out}
+}
+
+// localMetadata returns local metadata as Kibana does, with the build under the key
+// "build.original": its clients read that one.
+func localMetadata(raw json.RawMessage) map[string]any {
+	m := object(raw)
+	elastic, _ := m["elastic"].(map[string]any)
+	agent, _ := elastic["agent"].(map[string]any)
+	if build, ok := agent["build"].(map[string]any); ok {
+		if original, ok := build["original"]; ok {
+			agent["build.original"] = original
+			delete(build, "original")
+		}
+		if len(build) == 0 {
+			delete(agent, "build")
+		}
+	}
+	return m
+}
+
+func renderUnits(raw json.RawMessage) *[]adminapi.ComponentUnit {
+	var units []adminapi.ComponentUnit
+	if err := json.Unmarshal(raw, &units); err != nil || len(units) == 0 {
+		return nil // agents of other vendors may send another type
+	}
+	return &units
+}
+
+func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
+	var in []agentapi.Component
+	_ = json.Unmarshal(a.Components, &in) // agents of other vendors may send another type
+	out := make([]adminapi.Component, len(in))
+	for i, c := range in {
+		out[i] = adminapi.Component{
+			Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units),
+			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256), RenderedSha256: ptr(c.RenderedSHA256), Lockstep: ptr(c.Lockstep), Held: ptr(c.Held),
+			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), RollbackProblems: renderRollbackProblems(c.RollbackProblems), Restarts: ptr(c.Restarts), Since: c.Since,
+			UpgradeDetails: renderDetails(c.UpgradeDetails),
+		}
+		if c.Name != "" {
+			component := fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]}
+			renderOrdered(&out[i], component)
+			if p, ok := a.ComponentProgressAt(&component, now); ok {
+				out[i].Progress = renderProgress(p)
+			}
+		}
+	}
+	return out
+}
+
+func renderRollbackProblems(list []agentapi.RollbackProblem) *[]adminapi.RollbackProblem {
+	var out []adminapi.RollbackProblem
+	for _, p := range list {
+		out = append(out, adminapi.RollbackProblem{Version: p.Version, Reason: p.Reason})
+	}
+	return filled(out)
+}
+
+// renderOrdered adds what the server knows of the upgrade of a component.
+func renderOrdered(out *adminapi.Component, c fleet.Component) {
+	u := c.Upgrade
+	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.Status))), ptr(u.ActionID)
+	out.UpgradeStartedAt, out.UpgradedAt = u.StartedAt, u.UpgradedAt
+	out.UpgradeDetails = renderDetails(c.LastDetails())
+}

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+)
+
+// fieldFacet is a facet that is a field of agents. Queries have its name as a short name of the
+// field.
+type fieldFacet struct {
+	name  string
+	field store.TallyField
+}
+
+// facetFields are the facets that are fields. health and progress are derived.
+var facetFields = []fieldFacet{
+	{"version", store.TallyField{Field: fleet.FieldVersion}},
+	{"policy", store.TallyField{Field: fleet.FieldPolicyID}},
+	{"tag", store.TallyField{Field: fleet.FieldTags}},
+	{"os", store.TallyField{Field: fleet.FieldOS}},
+	{"site", store.TallyField{Field: fleet.FieldTags, Prefix: fleet.SiteLabel + "=", ByClass: true}},
+}
+
+// facetNames are all facets in the order of the answer.
+var facetNames = []string{"health", "progress", "version", "policy", "tag", "os", "site"}
+
+const defaultFacetLimit, maxFacetLimit = 20, 200
+
+func (h *Handlers) facets(c *gin.Context) error {
+	ctx := c.Request.Context()
+	names := facetNames
+	if list := c.Query("fields"); list != "" {
+		names = strings.Split(list, ",")
+		for _, name := range names {
+			if !slices.Contains(facetNames, name) {
+				return fleet.FieldError("query.fields", "has %q, want some of %s", name, strings.Join(facetNames, ", "))
+			}
+		}
+	}
+	limit, err := queryInt(c, "limit", defaultFacetLimit, 1, maxFacetLimit)
+	if err != nil {
+		return err
+	}
+	inactive, err := queryBool(c, "showInactive")
+	if err != nil {
+		return err
+	}
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return err
+	}
+	now := h.Now.UTC()
+	if _, err := selectAgents("query.kuery", c.Query("kuery"), inactive, timeouts, now); err != nil {
+		return err
+	}
+	tally, err := h.tally(ctx, c.Query("kuery"), inactive, timeouts, now)
+	if err != nil {
+		return err
+	}
+	labels, err := h.policyNames(ctx)
+	if err != nil {
+		return err
+	}
+	out := adminapi.Facets{Total: tally.Total, Facets: []adminapi.Facet{}}
+	for _, name := range facetNames {
+		if slices.Contains(names, name) {
+			out.Facets = append(out.Facets, renderFacet(name, tally, labels, limit, now))
+		}
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+// tally counts the agents that the list shows for a query by all facets, in one pass: browsers
+// ask for all of them. Counts that are older than an event would stay in a browser, which reads
+// them again after the event and not once more.
+func (h *Handlers) tally(ctx context.Context, kuery string, inactive bool, timeouts map[string]time.Duration, now time.Time) (store.Tally, error) {
+	key := fmt.Sprintf("%q %t %v", kuery, inactive, timeouts)
+	return h.tallies.get(ctx, key, now, func(ctx context.Context, now time.Time) (store.Tally, error) {
+		query, err := selectAgents("query.kuery", kuery, inactive, timeouts, now)
+		if err != nil {
+			return store.Tally{}, err
+		}
+		q := store.TallyQuery{Classes: [][]kql.Filter{fleet.HealthClasses(timeouts, now).Filters, fleet.ProgressClasses(now).Filters}}
+		for _, f := range facetFields {
+			q.Fields = append(q.Fields, f.field)
+		}
+		return h.Store.Agents().Tally(ctx, store.AgentFilter{Query: query}, q)
+	})
+}
+
+// policyNames returns the names of the policies by their ids.
+func (h *Handlers) policyNames(ctx context.Context) (map[string]string, error) {
+	all, _, err := h.Store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, p := range all {
+		names[p.ID] = p.Name
+	}
+	return names, nil
+}
+
+func renderFacet(name string, tally store.Tally, policies map[string]string, limit int, now time.Time) adminapi.Facet {
+	out := adminapi.Facet{Field: name, Values: []adminapi.FacetValue{}}
+	health := fleet.HealthClasses(nil, now)
+	switch name {
+	case fleet.FieldHealth:
+		out.Values = derivedValues(name, fleet.Healths[:], health.ByValue(tally.Classes[0]))
+		return out
+	case fleet.FieldProgress:
+		counts := fleet.ProgressClasses(now).ByValue(tally.Classes[1])
+		out.Values = derivedValues(name, fleet.ProgressStates[:], counts)
+		if n := counts[fleet.ProgressNone]; n > 0 {
+			out.Values = append(out.Values, adminapi.FacetValue{Count: n, Kuery: facetQuery(name, "")})
+		}
+		return out
+	}
+	i := slices.IndexFunc(facetFields, func(f fieldFacet) bool { return f.name == name })
+	byClass := facetFields[i].field.ByClass
+	for value, n := range tally.Values[i] {
+		v := adminapi.FacetValue{Value: value, Count: n.Agents, Kuery: facetQuery(name, value)}
+		if name == "policy" && policies[value] != value {
+			v.Label = ptr(policies[value])
+		}
+		if byClass {
+			by := map[string]int{}
+			for value, n := range health.ByValue(n.Classes) {
+				by[string(value)] = n
+			}
+			v.Health = &by
+		}
+		out.Values = append(out.Values, v)
+	}
+	slices.SortFunc(out.Values, func(a, b adminapi.FacetValue) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(fleet.VersionKey(b.Value), fleet.VersionKey(a.Value)), cmp.Compare(a.Value, b.Value))
+	})
+	for _, v := range out.Values[min(limit, len(out.Values)):] {
+		out.Other += v.Count
+	}
+	out.Values = out.Values[:min(limit, len(out.Values))]
+	return out
+}
+
+// derivedValues returns the values of a derived field that agents have, in their order.
+func derivedValues[T ~string](name string, order []T, counts map[T]int) []adminapi.FacetValue {
+	out := []adminapi.FacetValue{}
+	for _, value := range order {
+		if n := counts[value]; n > 0 {
+			out = append(out, adminapi.FacetValue{Value: string(value), Count: n, Kuery: name + ": " + string(value)})
+		}
+	}
+	return out
+}
+
+// facetQuery returns the query of the agents that have a value, or none.
+func facetQuery(field, value string) string {
+	is := kql.Is{Field: &kql.Literal{Text: field}, Value: kql.Literal{Kind: kql.Phrase, Text: value}}
+	if value == "" {
+		is.Value = kql.Literal{Kind: kql.Pattern, Text: "*", Parts: []string{"", ""}}
+		return kql.Not{Node: is}.String()
+	}
+	return is.String()
+}

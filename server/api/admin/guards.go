@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+)
+
+func (h *Handlers) getExposure(c *gin.Context) error {
+	rule, err := h.Rollouts.Exposure(c.Request.Context())
+	return answer(c, rule, err)
+}
+
+func (h *Handlers) setExposure(c *gin.Context) error {
+	var req struct {
+		whyBody
+		Enabled      *bool                 `json:"enabled"`
+		Percent      *float64              `json:"percent"`
+		HealthyHours *float64              `json:"healthy_hours"`
+		Per          []fleet.ExposureLabel `json:"per"`
+	}
+	return runCommand(c, decode, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
+		// An omitted value must not become 0.
+		switch {
+		case req.Enabled == nil:
+			return rule, fleet.FieldError("body.enabled", "is missing, want true or false")
+		case req.Percent == nil:
+			return rule, fleet.FieldError("body.percent", "is missing, want a percentage of the fleet such as 10")
+		case req.HealthyHours == nil:
+			return rule, fleet.FieldError("body.healthy_hours", "is missing, want agent-hours such as 24")
+		}
+		return h.Rollouts.SetExposure(c.Request.Context(), fleet.ExposureRule{
+			ID: fleet.ExposureRuleID, Enabled: *req.Enabled, Percent: *req.Percent, HealthyHours: *req.HealthyHours, Per: req.Per,
+		}, w)
+	})
+}
+
+func (h *Handlers) listFreezes(c *gin.Context) error {
+	freezes, err := h.Rollouts.ListFreezes(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list[fleet.Freeze]{orEmpty(freezes)})
+	return nil
+}
+
+type freezeBody struct {
+	whyBody
+	Name string    `json:"name"`
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+func (h *Handlers) createFreeze(c *gin.Context) error {
+	var req freezeBody
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Freeze, error) {
+		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
+	})
+}
+
+func (h *Handlers) changeFreeze(c *gin.Context) error {
+	var req freezeBody
+	return runCommand(c, decode, &req, func(w rollout.Request) (fleet.Freeze, error) {
+		return h.Rollouts.ChangeFreeze(c.Request.Context(), fleet.Freeze{ID: c.Param("freezeId"), Name: req.Name, From: req.From, To: req.To}, w)
+	})
+}
+
+func (h *Handlers) deleteFreeze(c *gin.Context) error {
+	w, err := requestOf(c, c.Query("why"))
+	if err != nil {
+		return err
+	}
+	if err := h.Rollouts.DeleteFreeze(c.Request.Context(), c.Param("freezeId"), w); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}
+
+func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
+	manifests, err := h.Rollouts.ListManifests(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list[plan.UpgradeManifest]{orEmpty(manifests)})
+	return nil
+}
+
+func (h *Handlers) getUpgradeManifest(c *gin.Context) error {
+	m, err := h.Rollouts.GetManifest(c.Request.Context(), c.Param("profile"), c.Param("upgradeId"))
+	return answer(c, m, err)
+}

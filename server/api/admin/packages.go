@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/agents/artifact"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/adminapi"
+)
+
+func renderPackage(p fleet.Package) adminapi.Package {
+	return adminapi.Package{
+		File: p.File, Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, Os: p.OS, Arch: p.Arch, Size: p.Size,
+		Sha256: p.SHA256, Sha512: p.SHA512, KeyId: p.KeyID, PushedAt: p.PushedAt, PushedBy: ptr(p.PushedBy),
+		Maker: (*adminapi.Maker)(ptr(string(p.Maker))), Component: ptr(p.Component), Runtime: ptr(p.Runtime),
+	}
+}
+
+func (h *Handlers) listPackages(c *gin.Context) error {
+	packages, _, err := h.Store.Packages().List(c.Request.Context(), 0, 0)
+	if err != nil {
+		return err
+	}
+	judged, err := h.judge(c, packages)
+	if err != nil {
+		return err
+	}
+	order := map[string]int{}
+	for i, v := range fleet.Catalog(packages).Versions() {
+		order[v] = i
+	}
+	slices.SortFunc(judged, func(a, b adminapi.Package) int {
+		return cmp.Or(cmp.Compare(deref(a.Component), deref(b.Component)), cmp.Compare(order[a.Version], order[b.Version]), cmp.Compare(a.File, b.File))
+	})
+	c.JSON(http.StatusOK, adminapi.PackageList{Items: judged})
+	return nil
+}
+
+// pushTimeout bounds one upload: 2 GiB at 300 kB/s.
+const pushTimeout = 2 * time.Hour
+
+func (h *Handlers) pushPackage(c *gin.Context) error {
+	file := c.Param("file")
+	signature, err := base64.StdEncoding.DecodeString(c.GetHeader("Muster-Signature"))
+	if err != nil {
+		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or omit the header: %w", err)
+	}
+	proof := artifact.ElasticProof{SHA512: c.GetHeader("Muster-Sha512")}
+	if proof.OpenPGP, err = base64.StdEncoding.DecodeString(c.GetHeader("Muster-Openpgp-Signature")); err != nil {
+		return fleet.FieldError("header.Muster-Openpgp-Signature", "is not base64: send the .asc file in base64: %w", err)
+	}
+	rc := http.NewResponseController(c.Writer)
+	_ = rc.SetReadDeadline(time.Now().Add(pushTimeout))
+	_ = rc.SetWriteDeadline(time.Now().Add(pushTimeout))
+	body := http.MaxBytesReader(c.Writer, c.Request.Body, artifact.MaxPackage+1)
+	var p fleet.Package
+	if artifact.IsElastic(file) {
+		p, err = h.Artifacts.PushElastic(c.Request.Context(), file, proof, body, actor(c))
+	} else {
+		p, err = h.Artifacts.Push(c.Request.Context(), file, signature, body, actor(c))
+	}
+	if err != nil {
+		return err
+	}
+	judged, err := h.judge(c, []fleet.Package{p})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.PackageItem{Item: judged[0]})
+	return nil
+}
+
+func (h *Handlers) deletePackage(c *gin.Context) error {
+	if err := h.Artifacts.Delete(c.Request.Context(), c.Param("file"), actor(c)); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}
+
+func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
+	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy), Maker: (*adminapi.Maker)(ptr(string(k.Maker)))}
+}
+
+func (h *Handlers) listPublisherKeys(c *gin.Context) error {
+	keys, _, err := h.Store.PublisherKeys().List(c.Request.Context(), 0, 0)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.PublisherKeyList{Items: each(keys, renderPublisherKey)})
+	return nil
+}
+
+func (h *Handlers) addPublisherKey(c *gin.Context) error {
+	var req adminapi.AddPublisherKeyRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	name := ""
+	if req.Name != nil {
+		name = *req.Name
+	}
+	k, err := h.Artifacts.AddKey(c.Request.Context(), req.PublicKey, name, actor(c))
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.PublisherKeyItem{Item: renderPublisherKey(k)})
+	return nil
+}
+
+func (h *Handlers) removePublisherKey(c *gin.Context) error {
+	if err := h.Artifacts.RemoveKey(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}

@@ -1,0 +1,371 @@
+// Package retention removes what is over and old: actions with their results, rollouts with
+// their targets and previews, groups of rollouts, the audit trail, the history of agents, incidents, dead letters,
+// events, uploaded diagnostics and servers that are gone. One server does so, the holder of a lease. It never
+// removes what is open, whatever its age or number.
+package retention
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/lease"
+)
+
+// Limits are how long, and how many, records of one kind are kept. What exceeds either is
+// removed.
+type Limits struct {
+	Age   time.Duration
+	Count int
+}
+
+// Policy has the limits of each kind.
+type Policy struct {
+	Actions, Rollouts, Groups, Audit, History, Incidents, DeadLetters Limits
+	// Events is how many events are kept.
+	Events int
+	// Servers is how long a server that is away is listed.
+	Servers time.Duration
+}
+
+// Default is the policy of every server.
+var Default = Policy{
+	// Three months answer "what has changed on this host lately". An action for a whole fleet
+	// has 4 MB; ten thousand are a month of a rollout's offers every few minutes.
+	Actions: Limits{Age: 90 * 24 * time.Hour, Count: 10_000},
+	// A year covers a release and the same one of the year before. A rollout of 100,000 hosts
+	// has some 60 MB of targets.
+	Rollouts: Limits{Age: 365 * 24 * time.Hour, Count: 500},
+	// Groups live as long as their rollouts. All are read every half minute while this server
+	// executes them.
+	Groups: Limits{Age: 365 * 24 * time.Hour, Count: 100},
+	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
+	Audit: Limits{Age: 400 * 24 * time.Hour, Count: 500_000},
+	// As long as the actions that it names. A fleet of 100,000 hosts has ten records of each,
+	// some 700 MB.
+	History: Limits{Age: 90 * 24 * time.Hour, Count: 1_000_000},
+	// Resolved incidents are compared with later ones.
+	Incidents: Limits{Age: 365 * 24 * time.Hour, Count: 2_000},
+	// A receiver that has not been repaired within a month will not miss them. Package
+	// webhook bounds their number.
+	DeadLetters: Limits{Age: 30 * 24 * time.Hour, Count: 1_000},
+	Events:      event.DefaultRetention,
+	// A machine that is being repaired, or a container that was replaced.
+	Servers: 7 * 24 * time.Hour,
+}
+
+const (
+	// interval separates rounds, each of which does little.
+	interval = time.Minute
+	// leaseID is the lease whose holder removes.
+	leaseID = "retention"
+	// actionPage bounds the actions that one round looks at, and actionDeletes those that it
+	// removes: a store needs some 50 ms for each.
+	actionPage, actionDeletes = 20, 20
+	// rolloutPage bounds the rollouts that one round looks at. It removes one, which may
+	// have 100,000 targets.
+	rolloutPage = 20
+	// seldom is in how many rounds the parts run once that need little time but read all
+	// their records.
+	seldom = 10
+)
+
+// Service removes what is over and old.
+type Service struct {
+	Store  store.Store
+	Lease  *lease.Holder
+	Policy Policy
+	// Uploads removes what is old of the files that agents have sent. It may be nil; then
+	// they are kept.
+	Uploads func(context.Context) error
+	Log     *slog.Logger
+	Now     clock.Clock
+
+	// Where the next round continues, so that records that are still open do not hold up the
+	// others.
+	action  int64 // Seq of the last action
+	rollout int   // offset, counted from the newest
+	rounds  int
+}
+
+// Run runs a round every minute, on the server that holds the lease, until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	lease.Rounds{Work: "removals of old records", Lease: s.Lease, Interval: interval, Log: s.Log}.Run(ctx, s.Round)
+}
+
+// Round does a bounded part of the work if this server holds the lease. It must not be
+// called concurrently.
+func (s *Service) Round(ctx context.Context) error {
+	held, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !held {
+		return err
+	}
+	now := s.Now.UTC()
+	active, err := s.Store.Rollouts().Active(ctx)
+	if err != nil {
+		return err
+	}
+	often := s.rounds%seldom != 0
+	s.rounds++
+	for _, p := range parts {
+		if often && p.seldom {
+			continue
+		}
+		if err := p.remove(s, ctx, active, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts remove what is old of each kind of which store.Info says that this package does.
+var parts = []struct {
+	kind   *store.Info
+	seldom bool // it reads all documents
+	remove func(s *Service, ctx context.Context, active []store.RolloutHead, now time.Time) error
+}{
+	{store.KindActions, false, (*Service).actions},
+	{store.KindRollouts.Info, false, (*Service).rollouts},
+	{store.KindAudit, true, (*Service).audit},
+	{store.KindHistory, true, (*Service).history},
+	{store.KindRolloutGroups.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindRolloutGroups, s.Policy.Groups, now, func(g *fleet.RolloutGroup) (time.Time, bool) {
+			if g.EndedAt != nil {
+				return *g.EndedAt, !g.State.Active()
+			}
+			return g.CreatedAt, !g.State.Active()
+		})
+	}},
+	{store.KindIncidents.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindIncidents, s.Policy.Incidents, now, func(i *fleet.Incident) (time.Time, bool) {
+			if i.State != fleet.IncidentResolved || i.Resolved == nil {
+				return time.Time{}, false
+			}
+			return i.Resolved.At, true
+		})
+	}},
+	{store.KindDeadLetters.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		return remove(ctx, s.Store, store.KindDeadLetters, s.Policy.DeadLetters, now, func(l *fleet.DeadLetter) (time.Time, bool) { return l.At, true })
+	}},
+	{store.KindEvents, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
+		return s.Store.Events().Trim(ctx, s.Policy.Events)
+	}},
+	{store.KindServers.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+		limits := Limits{Age: s.Policy.Servers, Count: math.MaxInt}
+		return remove(ctx, s.Store, store.KindServers, limits, now, func(v *fleet.Server) (time.Time, bool) { return v.SeenAt, true })
+	}},
+	{store.KindUploads.Info, false, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
+		if s.Uploads == nil {
+			return nil
+		}
+		return s.Uploads(ctx)
+	}},
+}
+
+// remove removes the documents of a kind that are over and exceed the limits. over reports whether
+// one is, and since when.
+func remove[T any](ctx context.Context, db store.Store, kind store.Kind[T], limits Limits, now time.Time, over func(*T) (since time.Time, over bool)) error {
+	c := kind.In(db.Documents(kind.Info))
+	list, _, err := c.List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for n := range list {
+		since, ended := over(&list[n])
+		if !ended || now.Sub(since) <= limits.Age && n < limits.Count {
+			continue
+		}
+		id, _ := kind.Info.Head(&list[n])
+		if err := c.Delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// actionOver reports whether an action is over: no agent receives it any more. Agents that
+// are away may receive one until it expires, whatever its results say.
+func actionOver(a *fleet.Action, now time.Time) bool {
+	if a.Expiration == nil {
+		return now.Sub(a.CreatedAt) > fleet.DefaultExpiration
+	}
+	return a.Expired(now)
+}
+
+// actionOf reports whether an action is an offer or a withdrawal of one of the rollouts,
+// whose ids begin with the rollout's.
+func actionOf(id string, rollouts []store.RolloutHead) bool {
+	id = strings.TrimPrefix(id, fleet.CancelID(""))
+	return slices.ContainsFunc(rollouts, func(r store.RolloutHead) bool { return strings.HasPrefix(id, r.ID) })
+}
+
+func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	// The newest action beyond the number that is kept.
+	beyond := int64(0)
+	more, err := s.Store.Actions().List(ctx, store.ActionQuery{Offset: s.Policy.Actions.Count, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(more) > 0 {
+		beyond = more[0].Seq
+	}
+	page, err := s.Store.Actions().After(ctx, s.action, actionPage)
+	if err != nil {
+		return err
+	}
+	last, err := s.Store.Actions().LastSeq(ctx)
+	if err != nil {
+		return err
+	}
+	var old []string
+	next := int64(0) // begin again
+	for i := range page {
+		a := &page[i]
+		if now.Sub(a.CreatedAt) <= s.Policy.Actions.Age && a.Seq > beyond {
+			break // so are all after it
+		}
+		if next = a.Seq; a.Seq < last && actionOver(a, now) && !actionOf(a.ID, active) {
+			old = append(old, a.ID)
+		}
+		if len(old) == actionDeletes {
+			break
+		}
+	}
+	if s.action = next; len(old) == 0 {
+		return nil
+	}
+	// An agent whose upgrade has no action any more counts as failed.
+	used := map[string]bool{}
+	err = store.EachUpgrading(ctx, s.Store.Agents(), func(a *fleet.Agent) {
+		used[a.UpgradeActionID] = true
+		if a.Undoes != nil {
+			used[a.Undoes.ActionID] = true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	underway := store.AgentFilter{Query: kql.Exists{Field: fleet.FieldComponentsSince}}
+	err = s.Store.Agents().Each(ctx, underway, func(a fleet.Agent) {
+		for _, id := range a.ComponentActions {
+			used[id] = true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range old {
+		if used[id] || used[strings.TrimPrefix(id, fleet.CancelID(""))] {
+			continue
+		}
+		if err := s.Store.Actions().Delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rolloutOver reports whether a rollout has ended, or is a draft that nobody has started;
+// and since when.
+func rolloutOver(r *fleet.Rollout) (since time.Time, over bool) {
+	switch {
+	case r.State.Active():
+		return since, false
+	case r.EndedAt != nil:
+		return *r.EndedAt, true
+	case r.State == fleet.RolloutDraft && r.Pin != nil:
+		return since, false // its start was interrupted, and starting again completes it
+	}
+	return r.CreatedAt, true
+}
+
+func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	list, total, err := s.Store.Rollouts().List(ctx, max(0, s.rollout), rolloutPage)
+	if err != nil {
+		return err
+	}
+	first := s.rollout
+	if s.rollout += len(list); s.rollout >= total {
+		s.rollout = 0
+	}
+	isActive := map[string]bool{}
+	for _, h := range active {
+		isActive[h.ID] = true
+	}
+	for i := range slices.Backward(list) {
+		r := &list[i]
+		since, over := rolloutOver(r)
+		// A rollback refers to what it rolls back, and returns its locks to it.
+		if !over || isActive[r.RolledBackBy] || isActive[r.RollbackOf] {
+			continue
+		}
+		if now.Sub(since) <= s.Policy.Rollouts.Age && first+i < s.Policy.Rollouts.Count {
+			continue
+		}
+		if needed, err := s.grouped(ctx, r); err != nil {
+			return err
+		} else if needed {
+			continue
+		}
+		for _, hash := range previews(r) {
+			p, err := s.Store.Previews().Get(ctx, hash)
+			if err != nil && fleet.KindOf(err) != fleet.NotFound {
+				return err
+			}
+			if err == nil && p.RolloutID == r.ID { // the same preview may be another rollout's
+				if err := s.Store.Previews().Delete(ctx, hash); err != nil {
+					return err
+				}
+			}
+		}
+		s.rollout = 0 // the offsets have moved
+		s.Log.Info("a rollout is over and old, and is removed with its targets", "rollout", r.ID, "name", r.Plan.Name, "state", r.State, "since", since)
+		return s.Store.Rollouts().Delete(ctx, r.ID)
+	}
+	return nil
+}
+
+// grouped reports whether a group that may still roll the rollout back is active.
+func (s *Service) grouped(ctx context.Context, r *fleet.Rollout) (bool, error) {
+	if r.Group == "" {
+		return false, nil
+	}
+	g, err := s.Store.RolloutGroups().Get(ctx, r.Group)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return false, nil
+	}
+	return g.State.Active(), err
+}
+
+// previews returns the hashes of the previews of a rollout.
+func previews(r *fleet.Rollout) []string {
+	hashes := slices.Clone(r.Previews)
+	if r.Pin != nil {
+		hashes = append(hashes, r.Pin.Hash)
+	}
+	return hashes
+}
+
+func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	open := make([]string, len(active))
+	for i, h := range active {
+		open[i] = h.ID
+	}
+	_, err := s.Store.Audit().Trim(ctx, store.AuditTrim{
+		Before: now.Add(-s.Policy.Audit.Age), Keep: s.Policy.Audit.Count, Except: open, Limit: store.MaxAuditTrim,
+	})
+	return err
+}
+
+func (s *Service) history(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
+	_, err := s.Store.History().Trim(ctx, store.HistoryTrim{Before: now.Add(-s.Policy.History.Age), Keep: s.Policy.History.Count, Limit: store.MaxHistoryTrim})
+	return err
+}
