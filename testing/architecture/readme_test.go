@@ -31,6 +31,20 @@ func TestReadmeImportMapIsTheTable(t *testing.T) {
 	}
 }
 
+// The page of the server has the rooms, in the order of imports.
+func TestServerPageHasTheRooms(t *testing.T) {
+	text := string(openTree(t).read("server/DESIGN.md"))
+	_, section, _ := strings.Cut(text, "\n## Rooms\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| \\[?`(\\w+)`").FindAllStringSubmatch(section, -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, rooms) {
+		t.Errorf("server/DESIGN.md: the table of rooms has %q, rules_test.go has %q", got, rooms)
+	}
+}
+
 // importMap reads the lines "a → b, c" of the section: "(…)" is nothing,
 // "everything" is every other area, and what follows a semicolon is a remark.
 func importMap(readme string) map[string][]string {
