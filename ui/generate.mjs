@@ -15,7 +15,7 @@ execFileSync(
     "--package=openapi-typescript@7.13.0",
     "--package=typescript@5.9.3",
     "--",
-    "openapi-typescript", here("../server/wire/adminapi/openapi.yaml"),
+    "openapi-typescript", here("../server/api/adminapi/openapi.yaml"),
     "--output", here("./app/api/__generated__/admin.ts"),
   ],
   { stdio: "inherit" },

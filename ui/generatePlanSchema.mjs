@@ -7,7 +7,7 @@ import { parse } from "yaml";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-const { schemas } = parse(readFileSync(here("../server/wire/adminapi/openapi.yaml"), "utf8")).components;
+const { schemas } = parse(readFileSync(here("../server/api/adminapi/openapi.yaml"), "utf8")).components;
 const used = {};
 
 /** Copies what a check or a reader needs of a schema, and what it refers to. */

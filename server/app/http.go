@@ -9,10 +9,10 @@ import (
 
 	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/api/admin"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/agents"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/node/debug"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/ui"
 )
 

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func settingsOf(c app.Config) map[string]adminapi.Setting {

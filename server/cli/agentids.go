@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 const (

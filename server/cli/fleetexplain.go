@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // schema is a schema of openapi.yaml, as far as objects of kind Fleet use it.

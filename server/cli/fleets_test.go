@@ -11,9 +11,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // fleetDoc is an object for the agents with a tag, in YAML.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 const groupFile = `name: autumn

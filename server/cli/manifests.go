@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/upgrademanifest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func (a *client) newManifests() *cobra.Command {

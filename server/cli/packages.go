@@ -23,8 +23,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agents/artifact"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func (a *client) newPackageList() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // remote is the server as package packagecmd uses it.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // targetVersion describes the version that a rollout moves its agents, or a component, to.

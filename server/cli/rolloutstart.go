@@ -16,8 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // createRequest is adminapi.CreateRolloutRequest with a fleet.Plan.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/packaging/terminal"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 // Exit codes of commands that follow a rollout, listed in `muster rollouts --help`, and of

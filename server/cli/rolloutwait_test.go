@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 func rolloutIn(state adminapi.RolloutState, change ...func(*adminapi.Rollout)) adminapi.Rollout {

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func TestServersAreListedAndForgotten(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 func TestWaitEndsWithTheRollbackWhetherOrNotAReasonFollows(t *testing.T) {

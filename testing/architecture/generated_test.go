@@ -20,7 +20,7 @@ func TestGeneratedTypesOfTheUIAreCurrent(t *testing.T) {
 	require.Path(t, tr.path("ui/node_modules/.package-lock.json"), "run `go tool mage ui`")
 	const result = "ui/app/api/__generated__/admin.ts"
 	world := t.TempDir()
-	for _, name := range []string{"ui/generate.mjs", "ui/.npmrc", "server/wire/adminapi/openapi.yaml", result} {
+	for _, name := range []string{"ui/generate.mjs", "ui/.npmrc", "server/api/adminapi/openapi.yaml", result} {
 		to := filepath.Join(world, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)

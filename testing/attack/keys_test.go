@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/keyfile"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // The attacker reads the store, or a backup of it, and knows how sessions are signed.

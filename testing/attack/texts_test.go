@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // textMemory is what the process may allocate for one short text, beside all else that it does

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // euOnline is a typical query: one agent in three has the tag, and most are online.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store/lease"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 

@@ -9,10 +9,10 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/server/rollout/spec/conversion"
 	"github.com/muster-fleet/muster/server/rollout/spec/v1alpha1"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // header says what an operator has to set.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )

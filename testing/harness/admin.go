@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/elastic/elastic-agent-libs/kibana"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-const header = "# `go generate ./server/wire/adminapi` writes this file from the tables of package adminapi: do not edit it.\n"
+const header = "# `go generate ./server/api/adminapi` writes this file from the tables of package adminapi: do not edit it.\n"
 
 // document returns openapi.yaml. dir is the folder of package adminapi.
 func document(dir string) ([]byte, error) {

@@ -9,7 +9,7 @@ import (
 
 func TestSpecificationIsCurrent(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join("..", "..", "server", "wire", "adminapi")
+	dir := filepath.Join("..", "..", "server", "api", "adminapi")
 	want, err := document(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -19,6 +19,6 @@ func TestSpecificationIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("server/wire/adminapi/openapi.yaml differs from the tables of package adminapi: run `go tool mage fmt` and commit")
+		t.Error("server/api/adminapi/openapi.yaml differs from the tables of package adminapi: run `go tool mage fmt` and commit")
 	}
 }

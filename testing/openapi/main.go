@@ -1,5 +1,5 @@
-// Command openapi writes server/wire/adminapi/openapi.yaml from the operations of package adminapi and
-// the comments of their types: `go generate ./server/wire/adminapi` runs it.
+// Command openapi writes server/api/adminapi/openapi.yaml from the operations of package adminapi and
+// the comments of their types: `go generate ./server/api/adminapi` runs it.
 package main
 
 import (

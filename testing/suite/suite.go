@@ -267,7 +267,7 @@ func Lint(ctx context.Context, root string, out io.Writer) error {
 
 // Format formats the code and generates the generated files.
 func Format(ctx context.Context, root string, out io.Writer) error {
-	if err := toolchain.Run(ctx, out, root, nil, "go", "generate", "./server/wire/adminapi"); err != nil {
+	if err := toolchain.Run(ctx, out, root, nil, "go", "generate", "./server/api/adminapi"); err != nil {
 		return err
 	}
 	if err := toolchain.Run(ctx, out, root, nil, "go", "run", "-tags="+toolchain.Tags, "./testing/crd", "packaging/kubernetes/crd.yaml"); err != nil {

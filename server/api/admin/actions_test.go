@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/agents/policy"
 	"github.com/muster-fleet/muster/server/api/access"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -40,7 +41,6 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/storehealth"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 

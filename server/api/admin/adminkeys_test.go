@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func TestAdminKeysHaveALife(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func newest(t *testing.T, s *apptest.Server) adminapi.ActionStatus {

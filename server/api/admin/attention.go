@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/attention"
 	"github.com/muster-fleet/muster/server/kql"
@@ -16,7 +17,6 @@ import (
 	"github.com/muster-fleet/muster/server/node/replica"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 

@@ -8,11 +8,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // routeComponents adds the routes of components, which agents run.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/configfile"
 	"github.com/muster-fleet/muster/server/rollout/plan"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // previewConfig shows what an upgrade manifest changes in the configuration files of hosts.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agents/artifact"
 	"github.com/muster-fleet/muster/server/agents/enrollment"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 // enrollmentCommands returns the command for each platform, or why there is none. They have no

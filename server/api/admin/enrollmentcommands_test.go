@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func TestEachPlatformHasACommandOrAReason(t *testing.T) {

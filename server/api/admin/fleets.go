@@ -10,12 +10,12 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/server/rollout/spec/conversion"
 	"github.com/muster-fleet/muster/server/rollout/spec/declare"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // routeFleets adds the routes of objects of kind Fleet. Their bodies are bare objects in the shape

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	declared "github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 const fleetsPath = "/api/v1/fleets"

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // groupOf returns a plan that upgrades agents one after the other, as one and two.

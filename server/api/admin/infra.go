@@ -12,9 +12,9 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/server/agents/infra"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // routeInfra adds the routes of the objects that agents' policies are made from.

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/agents/infra"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // objectKinds are the kinds of objects, with the fields of one and a change to it.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // renderKey returns a key with its token, unless that cannot be shown again.

@@ -14,10 +14,10 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/server/agents/policy"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 

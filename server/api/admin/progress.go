@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // addProgress adds the health of a rendered agent, how its upgrade stands, and what failed on

@@ -11,10 +11,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // selectAgents is fleet.SelectAgents with errors that name a field of the request.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // slow returns a plan whose rollout does not advance during a test: its canary is watched

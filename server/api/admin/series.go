@@ -5,9 +5,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/series"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // defaultWindow is the window of a request that names none.

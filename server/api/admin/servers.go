@@ -5,9 +5,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/node/replica"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func (h *Handlers) listServers(c *gin.Context) error {

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/muster-fleet/muster/server/api/access"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/admin"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	declared "github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/server/rollout/spec/declare"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // Handlers of rollouts encode the types of the domain, without a copy of each: their JSON

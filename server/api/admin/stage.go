@@ -5,9 +5,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/action"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // renderStaged returns nil for an agent that cannot stage versions.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/history"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 const defaultTimelineLimit, maxTimelineLimit = 30, 200

@@ -3,8 +3,8 @@ package admin
 import (
 	"context"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // addVersions adds to rendered agents and their components the desired version and the

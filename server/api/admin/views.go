@@ -10,10 +10,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 func renderView(v fleet.View) adminapi.View {

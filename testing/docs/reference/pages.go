@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 )
 
 // configurationPage returns the page about the configuration files, which explain themselves.

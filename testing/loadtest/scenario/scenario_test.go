@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
-	"github.com/muster-fleet/muster/server/wire/adminapi"
 	"github.com/muster-fleet/muster/testing/loadtest/scenario"
 )
 
